@@ -1,0 +1,86 @@
+"""Kafka clients with the settings every part shares: addresses, security, timeouts."""
+
+from datetime import timedelta
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.helpers import create_ssl_context
+
+from pop_stream.settings import Settings
+
+
+def connection(settings: Settings) -> dict[str, Any]:
+    """Arguments that any aiokafka client takes to reach the cluster."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": settings.kafka_bootstrap,
+        "security_protocol": settings.kafka_security_protocol,
+        "metadata_max_age_ms": 30_000,
+    }
+    if settings.kafka_security_protocol.endswith("SSL"):
+        ca_file = settings.kafka_ca_file
+        arguments["ssl_context"] = create_ssl_context(cafile=str(ca_file) if ca_file else None)
+    if settings.kafka_security_protocol.startswith("SASL"):
+        password = settings.kafka_password
+        arguments |= {
+            "sasl_mechanism": settings.kafka_sasl_mechanism,
+            "sasl_plain_username": settings.kafka_username,
+            "sasl_plain_password": password.get_secret_value() if password else None,
+        }
+    return arguments
+
+
+def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKafkaProducer:
+    """An idempotent producer with acks=all; start and stop it yourself."""
+    return AIOKafkaProducer(
+        **connection(settings),
+        client_id=f"{settings.topic_prefix}{client_id}",
+        acks="all",
+        enable_idempotence=True,
+        compression_type="lz4",
+        linger_ms=linger_ms,
+        max_batch_size=256 * 1024,
+        max_request_size=1_000_000,
+        request_timeout_ms=10_000,
+    )
+
+
+def consumer(
+    settings: Settings, *topics: str, client_id: str, group_id: str | None, **overrides: Any
+) -> AIOKafkaConsumer:
+    """A consumer that commits only when told to; start and stop it yourself.
+
+    Args:
+        settings: Where the cluster is.
+        topics: What to subscribe to; none to assign or subscribe later.
+        client_id: Shown in the broker's logs and metrics.
+        group_id: None reads without a group, and so without commits.
+        overrides: Further arguments of `AIOKafkaConsumer`.
+    """
+    session_ms = _milliseconds(settings.session_timeout)
+    arguments: dict[str, Any] = {
+        **connection(settings),
+        "client_id": f"{settings.topic_prefix}{client_id}",
+        "group_id": group_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": session_ms,
+        "heartbeat_interval_ms": session_ms // 3,
+        "max_poll_interval_ms": 300_000,
+        "fetch_max_wait_ms": 500,
+        "max_partition_fetch_bytes": 4 * 1024 * 1024,
+    }
+    return AIOKafkaConsumer(*topics, **(arguments | overrides))
+
+
+def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:
+    """An admin client; start and close it yourself."""
+    return AIOKafkaAdminClient(
+        **connection(settings),
+        client_id=f"{settings.topic_prefix}{client_id}",
+        request_timeout_ms=15_000,
+    )
+
+
+def _milliseconds(span: timedelta) -> int:
+    return int(span / timedelta(milliseconds=1))

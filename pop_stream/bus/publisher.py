@@ -1,0 +1,123 @@
+"""Publishing with acks=all, and frames of lifecycle events by partition."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final, Self
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from pop_stream.core import events
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.partitioning import partition_of
+from pop_stream.ports import Publisher, Record
+
+FRAME_BYTES: Final = 256 * 1024
+"""Largest frame of several events; a single event may be larger."""
+
+
+class KafkaPublisher:
+    """The port `Publisher` on an idempotent aiokafka producer.
+
+    Args:
+        producer: Not yet started; entered and left with this object.
+        give_up_after: How long one `publish` may take.
+    """
+
+    def __init__(self, producer: AIOKafkaProducer, *, give_up_after: timedelta) -> None:
+        self._producer = producer
+        self._give_up_after_s = give_up_after.total_seconds()
+
+    async def __aenter__(self) -> Self:
+        await self._producer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._producer.stop()
+
+    async def publish(self, records: Sequence[Record]) -> None:
+        """Write all records and wait for every acknowledgement; see the port."""
+        try:
+            async with asyncio.timeout(self._give_up_after_s):
+                acknowledgements = [await self._send(record) for record in records]
+                # Gathered to the end, so that no failed send is left unobserved.
+                results = await asyncio.gather(*acknowledgements, return_exceptions=True)
+        except TimeoutError:
+            msg = f"Kafka did not acknowledge within {self._give_up_after_s:g} s"
+            raise UnavailableError(msg) from None
+        except MessageSizeTooLargeError:
+            raise
+        except KafkaError as error:
+            raise UnavailableError(str(error)) from error
+        for result in results:
+            if isinstance(result, BaseException):
+                raise UnavailableError(repr(result)) from result
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; cached by the client."""
+        try:
+            return len(await self._producer.partitions_for(topic))
+        except KafkaError as error:
+            raise UnavailableError(repr(error)) from error
+
+    async def _send(self, record: Record) -> asyncio.Future[object]:
+        return await self._producer.send(  # type: ignore[no-any-return]  # aiokafka is untyped here
+            record.topic,
+            value=record.value,
+            key=record.key,
+            partition=record.partition,
+            headers=list(record.headers),
+        )
+
+
+async def publish_until_acknowledged(publisher: Publisher, records: Sequence[Record]) -> None:
+    """Publish, and try again for as long as the broker is away.
+
+    For parts that may neither drop the records nor go on without them; records may be
+    written twice, so they must carry an identity.
+    """
+    pause_s = 0.1
+    while True:
+        try:
+            await publisher.publish(records)
+        except UnavailableError:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 5.0)
+        else:
+            return
+
+
+async def lifecycle_records(
+    publisher: Publisher, topic: str, lifecycle: Iterable[events.LifecycleEvent]
+) -> list[Record]:
+    """Records for `pop.agenda-events`: per partition, frames of at most `FRAME_BYTES`.
+
+    The order of one agenda's events is kept.
+    """
+    partitions = await publisher.partitions(topic)
+    by_partition: dict[int, list[tuple[str, bytes]]] = {}
+    for event in lifecycle:
+        partition = partition_of(event.agenda_id.encode(), partitions)
+        encoded = (event.agenda_id, events.encode(event))
+        by_partition.setdefault(partition, []).append(encoded)
+    return [
+        Record(topic, key.encode(), value, partition)
+        for partition, encoded in by_partition.items()
+        for key, value in _frames(encoded)
+    ]
+
+
+def _frames(encoded: Sequence[tuple[str, bytes]]) -> Iterable[tuple[str, bytes]]:
+    if len(encoded) == 1:
+        yield encoded[0]
+        return
+    held: list[bytes] = []
+    key, size = encoded[0][0], 0
+    for agenda_id, value in encoded:
+        if held and size + len(value) > FRAME_BYTES:
+            yield key, events.frame(held)
+            held, key, size = [], agenda_id, 0
+        held.append(value)
+        size += len(value)
+    yield key, events.frame(held)

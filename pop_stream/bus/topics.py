@@ -1,0 +1,165 @@
+"""The names of all topics, and their creation and verification from the catalog."""
+
+import asyncio
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import for_code
+
+from pop_stream.core.errors import UnavailableError
+from pop_stream.resources import folder
+
+_TOPIC_EXISTS: Final = 36
+_HOUR_MS: Final = 3_600_000
+_VISIBLE_WITHIN_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Names of topics and consumer groups under one prefix, such as `pop.`."""
+
+    prefix: str
+
+    @property
+    def submissions(self) -> str:
+        """Agendas to run."""
+        return f"{self.prefix}submissions"
+
+    @property
+    def ready(self) -> str:
+        """What the scheduler hears."""
+        return f"{self.prefix}ready"
+
+    @property
+    def agenda_events(self) -> str:
+        """The lifecycle."""
+        return f"{self.prefix}agenda-events"
+
+    @property
+    def definitions(self) -> str:
+        """Customers and insights, compacted."""
+        return f"{self.prefix}definitions"
+
+    @property
+    def decisions(self) -> str:
+        """One record per emission round."""
+        return f"{self.prefix}decisions"
+
+    @property
+    def dead_letters(self) -> str:
+        """Records that no part could use."""
+        return f"{self.prefix}dead-letters"
+
+    def insight(self, insight_id: str) -> str:
+        """The topic that an insight's pullers read."""
+        return f"{self.prefix}insight.{insight_id}"
+
+    def puller_group(self, insight_id: str) -> str:
+        """The consumer group of an insight's pullers; its lag drives emission."""
+        return f"{self.prefix}insight.{insight_id}"
+
+    def group(self, part: str) -> str:
+        """The consumer group of one of our own parts."""
+        return f"{self.prefix}{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it should be."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def catalog(topics: Topics) -> Sequence[TopicSpec]:
+    """The fixed topics, as `topics/catalog.toml` has them."""
+    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    return [
+        TopicSpec(f"{topics.prefix}{name}", entry["partitions"], _configs(entry))
+        for name, entry in document["topics"].items()
+    ]
+
+
+def insight_spec(topics: Topics, insight_id: str, partitions: int) -> TopicSpec:
+    """The topic of one insight."""
+    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    return TopicSpec(
+        topics.insight(insight_id), partitions, _configs(document["insight-topics"])
+    )
+
+
+async def ensure(
+    admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], *, replication_factor: int
+) -> list[str]:
+    """Create the topics that are missing and wait until the cluster shows them.
+
+    Returns:
+        Names of those created by this call.
+
+    Raises:
+        UnavailableError: If the broker refuses one, with its reason, or shows it too late.
+    """
+    present = set(await admin.list_topics())
+    missing = [spec for spec in specs if spec.name not in present]
+    if not missing:
+        return []
+    response = await admin.create_topics(
+        [
+            NewTopic(
+                name=spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=replication_factor,
+                topic_configs=dict(spec.configs),
+            )
+            for spec in missing
+        ]
+    )
+    for name, code, *reason in response.topic_errors:
+        if code not in {0, _TOPIC_EXISTS}:
+            msg = f"topic {name} could not be created: {for_code(code).__name__} {reason}"
+            raise UnavailableError(msg)
+    await _until_visible(admin, {spec.name for spec in missing})
+    return [spec.name for spec in missing]
+
+
+async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
+    """What is wrong with the topics, in words; empty when all is well."""
+    present = set(await admin.list_topics())
+    known = [spec for spec in specs if spec.name in present]
+    found = [f"{spec.name} is missing" for spec in specs if spec.name not in present]
+    for described in await admin.describe_topics([spec.name for spec in known]):
+        spec = next(one for one in known if one.name == described["topic"])
+        count = len(described["partitions"])
+        if count != spec.partitions:
+            found.append(
+                f"{spec.name} has {count} partitions, the catalog says {spec.partitions}"
+            )
+    return found
+
+
+async def _until_visible(admin: AIOKafkaAdminClient, names: set[str]) -> None:
+    try:
+        async with asyncio.timeout(_VISIBLE_WITHIN_S):
+            while True:
+                described = await admin.describe_topics(sorted(names))
+                if all(one["error_code"] == 0 and _has_leaders(one) for one in described):
+                    return
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        msg = f"topics {sorted(names)} were created but have no leader yet"
+        raise UnavailableError(msg) from None
+
+
+def _has_leaders(described: Mapping[str, Any]) -> bool:
+    partitions = described["partitions"]
+    return bool(partitions) and all(one["leader"] >= 0 for one in partitions)
+
+
+def _configs(entry: Mapping[str, Any]) -> dict[str, str]:
+    if entry.get("compacted"):
+        return {"cleanup.policy": "compact"}
+    return {"retention.ms": str(entry["retention_hours"] * _HOUR_MS)}

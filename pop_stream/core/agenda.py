@@ -1,0 +1,207 @@
+"""An agenda: a customer's unit of work, a small DAG of operations, valid by construction."""
+
+import json
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Final
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+
+from pop_stream.core import references
+from pop_stream.core.errors import Issue, SubmissionError
+from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+
+MAX_OPERATIONS: Final = 10_000
+"""Most operations of one agenda."""
+
+DEFAULT_PRIORITY: Final = 5
+"""The priority of an agenda that names none."""
+
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=ID_LENGTH)]
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^<>\s][^<>]*$")
+]
+
+
+class Operation(BaseModel):
+    """One node of an agenda's DAG."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name = Field(description="Unique within the agenda, ignoring case.")
+    type: Name = Field(description="Chooses the handler, and takes part in placement.")
+    payload: JsonValue = Field(
+        default=None,
+        description="Input of the handler. May hold references such as @<fetch.out::/size>.",
+    )
+    depends_on: tuple[Name, ...] = Field(
+        default=(), description="Operations that must succeed first, besides those referred to."
+    )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Settings for the handler and for placement."
+    )
+
+
+class Agenda(BaseModel):
+    """A submission; `parse_agenda` also proves its names, dependencies and references sound."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Id | None = Field(
+        default=None,
+        description="Identity for ever. Without one, the record's key is used, else one is made.",
+    )
+    customer_id: Id = Field(description="The tenant whose share this work counts against.")
+    title: Annotated[str, StringConstraints(max_length=500)] = Field(default="")
+    link_id: Id | None = Field(
+        default=None, description="Groups agendas; summaries are read by it."
+    )
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    priority: Annotated[int, Field(ge=1, le=9)] = Field(
+        default=DEFAULT_PRIORITY,
+        description="1 is most urgent, 9 least; orders a customer's own work only.",
+    )
+    cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Expected worker-seconds. Without it, learned per operation type.",
+    )
+    operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
+
+
+def dependencies(operation: Operation) -> frozenset[str]:
+    """Names of the operations that must succeed before this one may start."""
+    referred = (reference.operation for reference in references.find(operation.payload))
+    return frozenset(operation.depends_on).union(name for name in referred if name is not None)
+
+
+def plan(operations: tuple[Operation, ...]) -> TopologicalSorter[str]:
+    """The DAG, ready to hand out runnable operations; it has no cycle if the agenda is valid."""
+    sorter = TopologicalSorter({one.name: dependencies(one) for one in operations})
+    sorter.prepare()
+    return sorter
+
+
+def parse_agenda(data: object) -> Agenda:
+    """Validate one agenda given as JSON text, bytes or already decoded.
+
+    Raises:
+        SubmissionError: With one issue per fault, naming field, value and remedy.
+    """
+    try:
+        if isinstance(data, bytes | bytearray | str):
+            agenda = _AGENDA.validate_json(_without_nul(data))
+        else:
+            agenda = _AGENDA.validate_python(data)
+    except ValidationError as error:
+        raise SubmissionError(_issues(error)) from None
+    if faults := [*_graph_issues(agenda.operations)]:
+        raise SubmissionError(faults)
+    return agenda
+
+
+def encode_agenda(agenda: Agenda) -> bytes:
+    """The agenda as JSON, without fields left at their defaults."""
+    return _AGENDA.dump_json(agenda, exclude_defaults=True)
+
+
+_AGENDA: Final = TypeAdapter(Agenda)
+
+
+def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
+    names = {operation.name for operation in operations}
+    yield from _name_issues(operations)
+    for index, operation in enumerate(operations):
+        yield from _dependency_issues(index, operation, names)
+    try:
+        plan(operations)
+    except CycleError as error:
+        path = " -> ".join(reversed(error.args[1]))
+        yield Issue(
+            "operations", path, "these operations wait for each other; remove one dependency"
+        )
+
+
+def _name_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
+    seen: dict[str, int] = {}
+    for index, operation in enumerate(operations):
+        first = seen.setdefault(operation.name.casefold(), index)
+        if first != index:
+            yield Issue(
+                f"operations[{index}].name",
+                operation.name,
+                f"taken by operations[{first}]; names are unique, ignoring case",
+            )
+
+
+def _dependency_issues(index: int, operation: Operation, names: set[str]) -> Iterator[Issue]:
+    for position, name in enumerate(operation.depends_on):
+        if name not in names:
+            yield Issue(
+                f"operations[{index}].depends_on[{position}]",
+                name,
+                f"no operation of this agenda; name one of: {_some(names)}",
+            )
+    for reference in references.find(operation.payload):
+        if reference.name not in references.BUILT_IN_NAMES and reference.operation not in names:
+            yield Issue(
+                f"operations[{index}].payload",
+                f"@<{reference.name}>",
+                "refers neither to the output (<operation>.out) of an operation of this "
+                f"agenda ({_some(names)}) nor to one of "
+                f"{', '.join(sorted(references.BUILT_IN_NAMES))}",
+            )
+
+
+def _without_nul(data: bytes | bytearray | str) -> bytes | bytearray | str:
+    escape = "\\u0000" if isinstance(data, str) else b"\\u0000"
+    if escape in data:  # type: ignore[operator]  # the escape has the type of the data
+        fault = Issue("agenda", "\\u0000", "holds a NUL character, which no database text can")
+        raise SubmissionError([fault])
+    return data
+
+
+def _some(names: set[str], most: int = 8) -> str:
+    shown = sorted(names)[:most]
+    return ", ".join(shown) + (", …" if len(names) > most else "")
+
+
+def _issues(error: ValidationError) -> list[Issue]:
+    return [
+        Issue(
+            field=_path(fault["loc"]),
+            value=_shorten(fault["input"]),
+            message=fault["msg"].removeprefix("Value error, "),
+        )
+        for fault in error.errors(include_url=False)
+    ]
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "agenda"
+
+
+def _shorten(value: object, most: int = 200) -> str:
+    if isinstance(value, bytes | bytearray):
+        value = bytes(value).decode(errors="replace")
+    text = value if isinstance(value, str) else _as_json(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _as_json(value: object) -> str:
+    def plain(other: object) -> object:
+        if isinstance(other, BaseModel):
+            return other.model_dump(mode="json", exclude_defaults=True)
+        return dict(other) if isinstance(other, Mapping) else str(other)
+
+    return json.dumps(value, default=plain, ensure_ascii=False)

@@ -1,0 +1,221 @@
+"""Customers and insights as an operator defines them, and the set that is in force."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from pop_stream.core.agenda import Id
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
+
+AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
+
+InsightKey = Annotated[
+    str, StringConstraints(pattern=TOPIC_SAFE_PATTERN, max_length=INSIGHT_ID_LENGTH)
+]
+
+
+class Customer(BaseModel):
+    """A tenant. One that is not defined has these defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Id
+    title: str = ""
+    weight: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        default=1.0, description="Share of an insight relative to other backlogged customers."
+    )
+    max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Most agendas emitted and not settled, per insight."
+    )
+    paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
+
+
+class Mappers(BaseModel):
+    """What an insight takes: an agenda fits if any value of any mapper fits, ignoring case."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    operation_names: tuple[str, ...] = ()
+    operation_types: tuple[str, ...] = ()
+    params: tuple[Annotated[str, StringConstraints(pattern=r"^[^=]+=.*$")], ...] = Field(
+        default=(), description="`key=value`, compared with agenda, then operation params."
+    )
+
+
+class Insight(BaseModel):
+    """A class of work with a topic of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: InsightKey
+    title: str = ""
+    mappers: Mappers = Mappers()
+    precedence: int = Field(
+        default=0, description="Of several insights that fit, the highest wins."
+    )
+    algorithm: AlgorithmName = "weighted_fair"
+    partitions: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=4, description="Of the insight's topic; most pullers that share it."
+    )
+    target: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
+        default="auto", description="Unclaimed agendas a refill aims at."
+    )
+    low_water: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        default=None, description="Fewer unclaimed than this start a refill; target/2 if unset."
+    )
+    wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = Field(
+        default=200, description="With target auto: how long an emitted agenda should wait."
+    )
+    max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Most agendas emitted and not settled."
+    )
+    lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
+        default=60_000, description="A claimed agenda that is silent this long is reclaimed."
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=3, description="Attempts before a retryable failure is final."
+    )
+
+    @model_validator(mode="after")
+    def _low_water_is_below_target(self) -> "Insight":
+        if (
+            self.target != "auto"
+            and self.low_water is not None
+            and self.low_water > self.target
+        ):
+            msg = (
+                f"low_water {self.low_water} is above target {self.target}: no refill would "
+                "ever end; lower low_water or raise target"
+            )
+            raise ValueError(msg)
+        return self
+
+
+Definition = Customer | Insight
+
+_KINDS: Final[Mapping[str, type[Customer] | type[Insight]]] = {
+    "customer": Customer,
+    "insight": Insight,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """All definitions in force; a change yields a new one."""
+
+    customers: Mapping[CustomerId, Customer] = field(default_factory=dict)
+    insights: Mapping[InsightId, Insight] = field(default_factory=dict)
+
+    def customer(self, customer_id: CustomerId) -> Customer:
+        """The customer's definition, or the defaults for one that has none."""
+        return self.customers.get(customer_id) or Customer(id=customer_id)
+
+    def updated(self, key: str, definition: Definition | None) -> "Definitions":
+        """With one definition put in force, or with None removed; an unknown kind is ignored.
+
+        Args:
+            key: `kind/id`, as the records of `pop.definitions` are keyed.
+            definition: The new content.
+        """
+        kind, _, name = key.partition("/")
+        if kind == "customer" and not isinstance(definition, Insight):
+            customers = _put(self.customers, CustomerId(name), definition)
+            return replace(self, customers=customers)
+        if kind == "insight" and not isinstance(definition, Customer):
+            insights = _put(self.insights, InsightId(name), definition)
+            return replace(self, insights=insights)
+        return self
+
+
+def definition_key(definition: Definition) -> str:
+    """The record key of a definition: `kind/id`."""
+    kind = "customer" if isinstance(definition, Customer) else "insight"
+    return f"{kind}/{definition.id}"
+
+
+def decode_definition(key: str, value: bytes | None) -> Definition | None:
+    """The definition in one record of `pop.definitions`; None for a tombstone.
+
+    Raises:
+        UnreadableRecordError: If the kind is unknown or the value does not fit it.
+    """
+    if value is None:
+        return None
+    kind, _, name = key.partition("/")
+    model = _KINDS.get(kind)
+    if model is None:
+        msg = f"no kind of definition is called {kind!r}; use one of {', '.join(_KINDS)}"
+        raise UnreadableRecordError(msg)
+    try:
+        definition = model.model_validate_json(value)
+    except ValidationError as error:
+        raise UnreadableRecordError(str(error)) from None
+    if definition.id != name:
+        msg = f"the record's key says {name!r} but its value says {definition.id!r}"
+        raise UnreadableRecordError(msg)
+    return definition
+
+
+def encode_definition(definition: Definition) -> bytes:
+    """The definition as JSON, without fields left at their defaults."""
+    return definition.model_dump_json(exclude_defaults=True).encode()
+
+
+def definitions_from(document: Mapping[str, object]) -> tuple[Definition, ...]:
+    """Definitions from a file's tables `[customers.ID]` and `[insights.ID]`.
+
+    Raises:
+        ValueError: With the table's name and what is wrong in it.
+    """
+    sections: dict[str, type[Customer] | type[Insight]] = {
+        "customers": Customer,
+        "insights": Insight,
+    }
+    if unknown := sorted(set(document) - set(sections)):
+        msg = f"unknown table {unknown[0]!r}; a definitions file has {', '.join(sections)}"
+        raise ValueError(msg)
+    return tuple(
+        _definition(section, model, name, content)
+        for section, model in sections.items()
+        for name, content in _table(document, section).items()
+    )
+
+
+def _table(document: Mapping[str, object], section: str) -> Mapping[str, object]:
+    table = document.get(section, {})
+    if not isinstance(table, Mapping):
+        msg = f"{section} must be a table of tables, such as [{section}.example]"
+        raise TypeError(msg)
+    return table
+
+
+def _definition(
+    section: str, model: type[Customer] | type[Insight], name: str, content: object
+) -> Definition:
+    if not isinstance(content, Mapping):
+        msg = f"[{section}.{name}] must be a table"
+        raise TypeError(msg)
+    try:
+        return model.model_validate({"id": name, **content})
+    except ValidationError as error:
+        msg = f"[{section}.{name}]: {error}"
+        raise ValueError(msg) from None
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _put(items: Mapping[K, V], key: K, value: V | None) -> dict[K, V]:
+    kept = {other: item for other, item in items.items() if other != key}
+    return kept if value is None else {**kept, key: value}

@@ -1,0 +1,96 @@
+"""Every error of ours, as one tree.
+
+PopStreamError              code: stable name for clients, logs and metrics
+├─ SubmissionError          refused; resending cannot help
+├─ NotFoundError            unknown agenda, insight, customer or link
+├─ TransitionError          an event does not follow from the state
+├─ LeaseLostError           the fence is outdated: stop, report nothing
+├─ UnreadableRecordError    bytes that are no event
+├─ OffsetsMovedError        another process owns the partition now: read it anew
+└─ UnavailableError         broker or database away: trying again is right
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One thing wrong with a submission.
+
+    Attributes:
+        field: Path of the field, as the submitter wrote it: `operations[2].depends_on[0]`.
+        value: What was found there, shortened to 200 characters.
+        message: What is wrong and what would be right.
+    """
+
+    field: str
+    value: str
+    message: str
+
+    def __str__(self) -> str:
+        """One line for a log or a terminal."""
+        return f"{self.field} = {self.value}: {self.message}"
+
+
+class PopStreamError(Exception):
+    """The root; `code` never changes once published."""
+
+    code: ClassVar[str] = "internal"
+
+
+class SubmissionError(PopStreamError):
+    """A submission was refused; resending it unchanged cannot help.
+
+    Attributes:
+        issues: At least one, at most `MAX_ISSUES`, in the order of the document.
+    """
+
+    code: ClassVar[str] = "submission_refused"
+    MAX_ISSUES: ClassVar[int] = 10
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        super().__init__("; ".join(str(issue) for issue in issues))
+        self.issues = tuple(issues[: self.MAX_ISSUES])
+
+
+class NotFoundError(PopStreamError):
+    """No such object, or none that the caller may see."""
+
+    code: ClassVar[str] = "not_found"
+
+    def __init__(self, kind: str, object_id: str) -> None:
+        super().__init__(f"no {kind} with id {object_id!r}")
+        self.kind = kind
+        self.object_id = object_id
+
+
+class TransitionError(PopStreamError):
+    """An event does not follow from the state; it is counted and skipped."""
+
+    code: ClassVar[str] = "transition"
+
+
+class LeaseLostError(PopStreamError):
+    """Another attempt holds the lease: stop, and report nothing more."""
+
+    code: ClassVar[str] = "lease_lost"
+
+
+class UnreadableRecordError(PopStreamError):
+    """A record's bytes are no event of ours; it belongs to the dead letters."""
+
+    code: ClassVar[str] = "unreadable_record"
+
+
+class OffsetsMovedError(PopStreamError):
+    """Another process has folded past these offsets: drop the batch and ask for offsets anew."""
+
+    code: ClassVar[str] = "offsets_moved"
+
+
+class UnavailableError(PopStreamError):
+    """A broker or a database is away; trying again later is right."""
+
+    code: ClassVar[str] = "unavailable"

@@ -1,0 +1,383 @@
+"""The events on the topics, their JSON, and frames: lists of events in one record.
+
+Every event is a JSON object whose `type` names it. A record's value is one event or a list
+of events (a frame); both decode the same way. Unknown fields are ignored, so that a reader
+accepts what the next version writes. Instants are RFC 3339 in UTC.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from pop_stream.core.errors import UnreadableRecordError
+
+Outcome = Literal["succeeded", "failed", "cancelled", "expired"]
+OperationState = Literal["waiting", "running", "succeeded", "failed"]
+
+
+def _tag(class_name: str) -> str:
+    words = "".join(f".{c.lower()}" if c.isupper() else c for c in class_name)
+    return words.removeprefix(".")
+
+
+class Struct(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Base of all wire shapes: immutable, absent fields take their defaults."""
+
+
+class Event(Struct, frozen=True, tag_field="type", tag=_tag):
+    """Base of all events; the tag of `AgendaEmitted` is `agenda.emitted`."""
+
+
+class Diagnostic(Struct, frozen=True):
+    """Something a handler or a part wants a person to know."""
+
+    message: str
+    at: datetime
+    code: str = ""
+    detail: Any = None
+
+
+class OperationProgress(Struct, frozen=True):
+    """The newest knowledge about one operation in one attempt; replaces what was known."""
+
+    name: str
+    state: OperationState
+    percent: float = 0.0
+    message: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: msgspec.Raw = msgspec.Raw(b"")
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+class RefusedIssue(Struct, frozen=True):
+    """One reason for a refusal, as `core.errors.Issue`."""
+
+    field: str
+    value: str
+    message: str
+
+
+# ---- pop.agenda-events: the lifecycle, keyed by agenda id ----
+
+
+class AgendaEvent(Event, frozen=True):
+    """What all lifecycle events carry.
+
+    Attributes:
+        agenda_id: Also the record's key, unless it is in a frame.
+        at: When it happened, by the clock of the part that says so.
+    """
+
+    agenda_id: str
+    at: datetime
+
+
+class AgendaAccepted(AgendaEvent, frozen=True):
+    """Intake validated and placed the agenda; from here on it is never lost."""
+
+    insight_id: str
+    customer_id: str
+    title: str = ""
+    link_id: str | None = None
+    priority: int = 5
+    operations: tuple[str, ...] = ()
+    agenda: msgspec.Raw = msgspec.Raw(b"")
+
+
+class AgendaRefused(AgendaEvent, frozen=True):
+    """Intake could not accept the agenda; `issues` say why."""
+
+    issues: tuple[RefusedIssue, ...]
+    customer_id: str | None = None
+
+
+class AttemptEvent(AgendaEvent, frozen=True):
+    """An event of one attempt; those of an older attempt are recorded, not applied."""
+
+    insight_id: str
+    attempt: int
+
+
+class AgendaEmitted(AttemptEvent, frozen=True):
+    """The scheduler put the agenda on its insight's topic."""
+
+
+class AgendaClaimed(AttemptEvent, frozen=True):
+    """A puller took the agenda; its lease runs from `at` for `lease_ms`."""
+
+    puller_id: str
+    lease_ms: int
+
+
+class AgendaRenewed(AttemptEvent, frozen=True):
+    """A heartbeat: the lease runs anew from `at` for `lease_ms`."""
+
+    puller_id: str
+    lease_ms: int
+
+
+class AgendaProgressed(AttemptEvent, frozen=True):
+    """Operations whose progress changed since the last report; also renews the lease."""
+
+    operations: tuple[OperationProgress, ...]
+
+
+class AgendaSucceeded(AttemptEvent, frozen=True):
+    """All operations succeeded. `spent_s` is worker-seconds by operation type."""
+
+    operations: tuple[OperationProgress, ...] = ()
+    spent_s: dict[str, float] = {}
+
+
+class AgendaFailed(AttemptEvent, frozen=True):
+    """The attempt failed; `message` says why, `retryable` whether another try may help."""
+
+    message: str
+    retryable: bool = True
+    operations: tuple[OperationProgress, ...] = ()
+    spent_s: dict[str, float] = {}
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+LifecycleEvent = (
+    AgendaAccepted
+    | AgendaRefused
+    | AgendaEmitted
+    | AgendaClaimed
+    | AgendaRenewed
+    | AgendaProgressed
+    | AgendaSucceeded
+    | AgendaFailed
+)
+
+
+# ---- pop.ready: what the scheduler hears, keyed by insight id ----
+
+
+class PlacedAgenda(Struct, frozen=True):
+    """One agenda of a page, as intake hands it to the scheduler.
+
+    Attributes:
+        operation_types: Type of every operation, for the learned cost.
+        cost_s: Declared worker-seconds; None when the cost is to be learned.
+    """
+
+    agenda_id: str
+    customer_id: str
+    accepted_at: datetime
+    agenda: msgspec.Raw
+    priority: int = 5
+    operation_types: tuple[str, ...] = ()
+    cost_s: float | None = None
+
+
+class Origin(Struct, frozen=True):
+    """Where a page came from: what makes a replayed page recognisable.
+
+    Intake reads a partition of `pop.submissions` in order and writes each insight's pages in
+    order, so an offset at or below the last one seen for the same partition is a repeat.
+    """
+
+    partition: int
+    offset: int
+
+
+class InsightPlaced(Event, frozen=True):
+    """Agendas of one insight, at most a page; `origins[i]` is where `agendas[i]` came from."""
+
+    insight_id: str
+    agendas: tuple[msgspec.Raw, ...]
+    origins: tuple[Origin, ...]
+
+
+class Claim(Struct, frozen=True, array_like=True):
+    """An attempt that a puller holds now."""
+
+    agenda_id: str
+    attempt: int
+
+
+class Settlement(Struct, frozen=True, array_like=True):
+    """An attempt that ended; `spent_s` is worker-seconds by operation type."""
+
+    agenda_id: str
+    attempt: int
+    outcome: Outcome
+    spent_s: dict[str, float] = {}
+
+
+class InsightNoted(Event, frozen=True):
+    """What the relay heard about agendas of one insight, in order of arrival."""
+
+    insight_id: str
+    claims: tuple[Claim, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
+
+
+class InsightTick(Event, frozen=True):
+    """Look again: the lag fell, or time passed.
+
+    Attributes:
+        lag: Consumer lag of the insight's topic in records; None when unknown.
+        emitted: How many records had ever been emitted when the lag was asked for.
+    """
+
+    insight_id: str
+    lag: int | None = None
+    emitted: int | None = None
+
+
+ReadyEvent = InsightPlaced | InsightNoted | InsightTick
+
+
+# ---- pop.insight.<id>: what pullers read, keyed by agenda id ----
+
+
+class EmittedAgenda(Struct, frozen=True):
+    """An agenda to run now. One record each, never a frame, so that lag counts agendas.
+
+    Attributes:
+        attempt: From 1; also the fence: report it with every event.
+        lease_ms: Claim and renew within this time, or the agenda goes to someone else.
+        agenda: The submission as accepted, id included.
+    """
+
+    agenda_id: str
+    insight_id: str
+    customer_id: str
+    attempt: int
+    accepted_at: datetime
+    emitted_at: datetime
+    lease_ms: int
+    agenda: msgspec.Raw
+
+
+# ---- pop.decisions and pop.dead-letters ----
+
+
+class CustomerShare(Struct, frozen=True):
+    """One customer's part of an emission round."""
+
+    customer_id: str
+    chosen: int
+    ready: int
+    in_flight: int
+    weight: float
+    held_by: str = ""
+
+
+class RoundDecided(Event, frozen=True):
+    """Why an insight's round chose what it chose, and why the rest waits.
+
+    Attributes:
+        lag: Records on the insight's topic that no puller has claimed, before the round.
+        slots: How many agendas the round could emit.
+        virtual_time: Of the fair queue after the round, in worker-seconds per weight.
+        customers: Those chosen first, then those that wait the most; at most 50.
+        waiting: Why agendas stay: `depth`, `in_flight`, `customer_caps` or `` (none wait).
+    """
+
+    insight_id: str
+    at: datetime
+    round: int
+    algorithm: str
+    lag: int
+    in_flight: int
+    slots: int
+    chosen: tuple[str, ...]
+    ready: int
+    virtual_time: float
+    customers: tuple[CustomerShare, ...]
+    waiting: str = ""
+
+
+class RecordRefused(Event, frozen=True):
+    """A dead letter: a record no part could use, with its coordinates and the reason.
+
+    Attributes:
+        value_base64: The record's value, whole unless `truncated`.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    at: datetime
+    part: str
+    code: str
+    reason: str
+    value_base64: str
+    truncated: bool = False
+    issues: tuple[RefusedIssue, ...] = ()
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_LIFECYCLE: Final = msgspec.json.Decoder(LifecycleEvent | list[LifecycleEvent])
+_READY: Final = msgspec.json.Decoder(ReadyEvent | list[ReadyEvent])
+_EMITTED: Final = msgspec.json.Decoder(EmittedAgenda)
+_PLACED: Final = msgspec.json.Decoder(PlacedAgenda)
+
+
+def encode(value: Struct | Sequence[Struct]) -> bytes:
+    """JSON of an event, of a frame of events, or of any other wire shape."""
+    return _ENCODER.encode(value)
+
+
+def frame(encoded: Iterable[bytes]) -> bytes:
+    """A frame made of events that are encoded already."""
+    return b"[" + b",".join(encoded) + b"]"
+
+
+def decode_lifecycle(value: bytes | None) -> Sequence[LifecycleEvent]:
+    """The events of one record of `pop.agenda-events`.
+
+    Raises:
+        UnreadableRecordError: If the value is not one event or a list of events.
+    """
+    return _events(_LIFECYCLE, value)
+
+
+def decode_ready(value: bytes | None) -> Sequence[ReadyEvent]:
+    """The events of one record of `pop.ready`.
+
+    Raises:
+        UnreadableRecordError: If the value is not one event or a list of events.
+    """
+    return _events(_READY, value)
+
+
+def decode_emitted(value: bytes | None) -> EmittedAgenda:
+    """The agenda in one record of `pop.insight.<id>`.
+
+    Raises:
+        UnreadableRecordError: If the value is not an emitted agenda.
+    """
+    try:
+        return _EMITTED.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableRecordError(str(error)) from None
+
+
+def decode_placed(value: bytes | msgspec.Raw) -> PlacedAgenda:
+    """One agenda of a page.
+
+    Raises:
+        UnreadableRecordError: If the value is not a placed agenda.
+    """
+    try:
+        return _PLACED.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableRecordError(str(error)) from None
+
+
+T = TypeVar("T")
+
+
+def _events(decoder: msgspec.json.Decoder[T | list[T]], value: bytes | None) -> Sequence[T]:
+    try:
+        decoded = decoder.decode(value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableRecordError(str(error)) from None
+    return decoded if isinstance(decoded, list) else (decoded,)

@@ -1,0 +1,22 @@
+"""The names of things: ids as types of their own, and what an id may look like."""
+
+from typing import Final, NewType
+
+AgendaId = NewType("AgendaId", str)
+CustomerId = NewType("CustomerId", str)
+InsightId = NewType("InsightId", str)
+LinkId = NewType("LinkId", str)
+OperationName = NewType("OperationName", str)
+PullerId = NewType("PullerId", str)
+
+ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:~-]*$"
+"""Safe in a URL path, a Kafka key and a log line without quoting."""
+
+ID_LENGTH: Final = 128
+"""Longest agenda, customer or link id, in characters."""
+
+TOPIC_SAFE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""An insight id is part of a topic name, so it is narrower than `ID_PATTERN`."""
+
+INSIGHT_ID_LENGTH: Final = 200
+"""A topic name holds 249 characters, and a prefix must fit before the id."""

