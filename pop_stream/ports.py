@@ -144,12 +144,14 @@ class SummaryStore(Protocol):
 
         Args:
             topic: Where the batch was read.
-            spans: By partition, the offset that `next_offsets` must still give, and the
-                one it gives after.
+            spans: By partition, the offset that `next_offsets` must still give, 0 for one
+                never read, and the one it gives after.
             lifecycle: The batch's events, in order within a partition.
 
         Raises:
             UnavailableError: If the database is away; nothing was written.
             OffsetsMovedError: If another process has advanced a partition of the batch.
+            UnstorableError: If an event of the batch can never be stored; nothing was
+                written. Folding is idempotent, so parts of the batch may be tried alone.
         """
         ...

@@ -55,6 +55,10 @@ class Settings(BaseSettings):
     max_agenda_bytes: Annotated[int, Field(ge=1024, le=900_000)] = Field(
         default=512 * 1024, description="Largest agenda; a larger one is refused with 413."
     )
+    max_request_bytes: Annotated[int, Field(ge=1024, le=1_000_000_000)] = Field(
+        default=32 * 1024 * 1024,
+        description="Largest request; what all requests hold at once is 4 times this.",
+    )
     max_batch_agendas: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=10_000, description="Most agendas in one request."
     )

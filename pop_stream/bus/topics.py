@@ -161,5 +161,5 @@ def _has_leaders(described: Mapping[str, Any]) -> bool:
 
 def _configs(entry: Mapping[str, Any]) -> dict[str, str]:
     if entry.get("compacted"):
-        return {"cleanup.policy": "compact"}
+        return {"cleanup.policy": "compact", **entry.get("configs", {})}
     return {"retention.ms": str(entry["retention_hours"] * _HOUR_MS)}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Annotated, Final
 
 from pydantic import (
@@ -40,10 +41,10 @@ class Operation(BaseModel):
     type: Name = Field(description="Chooses the handler, and takes part in placement.")
     payload: JsonValue = Field(
         default=None,
-        description="Input of the handler. May hold references such as @<fetch.out::/size>.",
+        description="The handler's input; may hold references: @<fetch.out::/size>.",
     )
     depends_on: tuple[Name, ...] = Field(
-        default=(), description="Operations that must succeed first, besides those referred to."
+        default=(), description="Operations that must succeed first, besides referred ones."
     )
     params: dict[str, JsonValue] = Field(
         default_factory=dict, description="Settings for the handler and for placement."
@@ -57,7 +58,7 @@ class Agenda(BaseModel):
 
     id: Id | None = Field(
         default=None,
-        description="Identity for ever. Without one, the record's key is used, else one is made.",
+        description="Identity for ever. Without it the record's key is used, else one is made.",
     )
     customer_id: Id = Field(description="The tenant whose share this work counts against.")
     title: Annotated[str, StringConstraints(max_length=500)] = Field(default="")
@@ -102,7 +103,8 @@ def parse_agenda(data: object) -> Agenda:
             agenda = _AGENDA.validate_python(data)
     except ValidationError as error:
         raise SubmissionError(_issues(error)) from None
-    if faults := [*_graph_issues(agenda.operations)]:
+    # Cut short while found: thousands of faults in one agenda must not hold up a reader.
+    if faults := [*islice(_graph_issues(agenda.operations), SubmissionError.MAX_ISSUES)]:
         raise SubmissionError(faults)
     return agenda
 
@@ -125,7 +127,9 @@ def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
     except CycleError as error:
         path = " -> ".join(reversed(error.args[1]))
         yield Issue(
-            "operations", path, "these operations wait for each other; remove one dependency"
+            "operations",
+            _shorten(path),
+            "these operations wait for each other; remove one dependency",
         )
 
 
@@ -153,7 +157,7 @@ def _dependency_issues(index: int, operation: Operation, names: set[str]) -> Ite
         if reference.name not in references.BUILT_IN_NAMES and reference.operation not in names:
             yield Issue(
                 f"operations[{index}].payload",
-                f"@<{reference.name}>",
+                _shorten(f"@<{reference.name}>"),
                 "refers neither to the output (<operation>.out) of an operation of this "
                 f"agenda ({_some(names)}) nor to one of "
                 f"{', '.join(sorted(references.BUILT_IN_NAMES))}",
@@ -180,7 +184,7 @@ def _issues(error: ValidationError) -> list[Issue]:
             value=_shorten(fault["input"]),
             message=fault["msg"].removeprefix("Value error, "),
         )
-        for fault in error.errors(include_url=False)
+        for fault in error.errors(include_url=False)[: SubmissionError.MAX_ISSUES]
     ]
 
 

@@ -74,7 +74,7 @@ class Insight(BaseModel):
         default=None, description="Fewer unclaimed than this start a refill; target/2 if unset."
     )
     wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = Field(
-        default=200, description="With target auto: how long an emitted agenda should wait."
+        default=100, description="With target auto: how long an emitted agenda should wait."
     )
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Most agendas emitted and not settled."

@@ -7,6 +7,8 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ LeaseLostError           the fence is outdated: stop, report nothing
 ├─ UnreadableRecordError    bytes that are no event
 ├─ OffsetsMovedError        another process owns the partition now: read it anew
+├─ UnstorableError          an event of the batch holds what no row can
+├─ MigrationError           the schema's files and the database disagree
 └─ UnavailableError         broker or database away: trying again is right
 """
 
@@ -85,9 +87,21 @@ class UnreadableRecordError(PopStreamError):
 
 
 class OffsetsMovedError(PopStreamError):
-    """Another process has folded past these offsets: drop the batch and ask for offsets anew."""
+    """Another process has folded past these offsets: drop the batch and read anew."""
 
     code: ClassVar[str] = "offsets_moved"
+
+
+class UnstorableError(PopStreamError):
+    """Some event of a batch holds what no row can; without that event, the rest can be kept."""
+
+    code: ClassVar[str] = "unstorable"
+
+
+class MigrationError(PopStreamError):
+    """A migration that was applied has changed since, or one could not be applied."""
+
+    code: ClassVar[str] = "migration"
 
 
 class UnavailableError(PopStreamError):

@@ -7,7 +7,7 @@ accepts what the next version writes. Instants are RFC 3339 in UTC.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from pop_stream.core.errors import UnreadableRecordError
 
 Outcome = Literal["succeeded", "failed", "cancelled", "expired"]
 OperationState = Literal["waiting", "running", "succeeded", "failed"]
+
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+"""With an offset on the wire: instants without one could not be compared with the rest."""
 
 
 def _tag(class_name: str) -> str:
@@ -34,22 +37,27 @@ class Diagnostic(Struct, frozen=True):
     """Something a handler or a part wants a person to know."""
 
     message: str
-    at: datetime
+    at: Instant
     code: str = ""
     detail: Any = None
 
 
 class OperationProgress(Struct, frozen=True):
-    """The newest knowledge about one operation in one attempt; replaces what was known."""
+    """The newest knowledge about one operation in one attempt; replaces what was known.
+
+    Attributes:
+        reported_at: Of two reports equally far, the later counts; absent, the event's `at`.
+    """
 
     name: str
     state: OperationState
     percent: float = 0.0
     message: str = ""
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
     result: msgspec.Raw = msgspec.Raw(b"")
     diagnostics: tuple[Diagnostic, ...] = ()
+    reported_at: Instant | None = None
 
 
 class RefusedIssue(Struct, frozen=True):
@@ -72,7 +80,7 @@ class AgendaEvent(Event, frozen=True):
     """
 
     agenda_id: str
-    at: datetime
+    at: Instant
 
 
 class AgendaAccepted(AgendaEvent, frozen=True):
@@ -167,22 +175,27 @@ class PlacedAgenda(Struct, frozen=True):
 
     agenda_id: str
     customer_id: str
-    accepted_at: datetime
+    accepted_at: Instant
     agenda: msgspec.Raw
     priority: int = 5
     operation_types: tuple[str, ...] = ()
     cost_s: float | None = None
 
 
-class Origin(Struct, frozen=True):
+class Origin(Struct, frozen=True, array_like=True):
     """Where a page came from: what makes a replayed page recognisable.
 
     Intake reads a partition of `pop.submissions` in order and writes each insight's pages in
-    order, so an offset at or below the last one seen for the same partition is a repeat.
+    order, so a place at or before the last one seen for the same partition is a repeat.
+
+    Attributes:
+        partition: Of `pop.submissions`; -1 where there is no origin to compare.
+        index: Within a record that holds a list of agendas.
     """
 
     partition: int
     offset: int
+    index: int = 0
 
 
 class InsightPlaced(Event, frozen=True):
@@ -249,8 +262,8 @@ class EmittedAgenda(Struct, frozen=True):
     insight_id: str
     customer_id: str
     attempt: int
-    accepted_at: datetime
-    emitted_at: datetime
+    accepted_at: Instant
+    emitted_at: Instant
     lease_ms: int
     agenda: msgspec.Raw
 
@@ -281,7 +294,7 @@ class RoundDecided(Event, frozen=True):
     """
 
     insight_id: str
-    at: datetime
+    at: Instant
     round: int
     algorithm: str
     lag: int
@@ -304,7 +317,7 @@ class RecordRefused(Event, frozen=True):
     topic: str
     partition: int
     offset: int
-    at: datetime
+    at: Instant
     part: str
     code: str
     reason: str
@@ -318,6 +331,7 @@ _LIFECYCLE: Final = msgspec.json.Decoder(LifecycleEvent | list[LifecycleEvent])
 _READY: Final = msgspec.json.Decoder(ReadyEvent | list[ReadyEvent])
 _EMITTED: Final = msgspec.json.Decoder(EmittedAgenda)
 _PLACED: Final = msgspec.json.Decoder(PlacedAgenda)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode(value: Struct | Sequence[Struct]) -> bytes:
@@ -356,7 +370,7 @@ def decode_emitted(value: bytes | None) -> EmittedAgenda:
     """
     try:
         return _EMITTED.decode(value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
 
 
@@ -368,7 +382,7 @@ def decode_placed(value: bytes | msgspec.Raw) -> PlacedAgenda:
     """
     try:
         return _PLACED.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
 
 
@@ -378,6 +392,6 @@ T = TypeVar("T")
 def _events(decoder: msgspec.json.Decoder[T | list[T]], value: bytes | None) -> Sequence[T]:
     try:
         decoded = decoder.decode(value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
     return decoded if isinstance(decoded, list) else (decoded,)

@@ -1,7 +1,8 @@
 """The states of an agenda, and the one table that says which event leads where.
 
 Events of several producers may arrive in any order, so an event that tells of an earlier
-phase of the same attempt leaves the state as it is. A terminal state is never left.
+phase of the same attempt leaves the state as it is, after the end too. A state that an
+agenda ended in is never left.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,10 @@ from pop_stream.core.events import (
 
 
 class State(Enum):
-    """Where an agenda is; the values are what clients see."""
+    """Where an agenda is; the values are what clients see.
+
+    ACCEPTED is what a submitter is told before any event tells of the agenda.
+    """
 
     ACCEPTED = "accepted"
     READY = "ready"
@@ -36,7 +40,7 @@ class State(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no event of the same attempt can lead out of it."""
+        """Whether it is an end: left never, but by a refused id that is submitted again."""
         return self in TERMINAL
 
 
@@ -58,10 +62,14 @@ def _table() -> Mapping[tuple[State | None, type[LifecycleEvent]], State]:
     order = [*_PHASES, State.SUCCEEDED, State.FAILED]
     table: dict[tuple[State | None, type[LifecycleEvent]], State] = {}
     for event, state in reached.items():
-        table[None, event] = state
+        # A refusal speaks of one submission only: what is accepted under its id is new.
+        table[None, event] = table[State.REFUSED, event] = state
         for current in _PHASES:
             table[current, event] = max(current, state, key=order.index)
-    table[None, AgendaRefused] = State.REFUSED
+        for end in (State.SUCCEEDED, State.FAILED):
+            if state in {*_PHASES, end}:
+                table[end, event] = end
+    table[None, AgendaRefused] = table[State.REFUSED, AgendaRefused] = State.REFUSED
     return MappingProxyType(table)
 
 
@@ -70,10 +78,10 @@ TRANSITIONS: Final = _table()
 
 
 def step(state: State | None, event: LifecycleEvent) -> State:
-    """The state after an event of the current attempt.
+    """The state after an event of the current attempt; an event told before changes none.
 
     Raises:
-        TransitionError: If the event does not follow, as any after a terminal state.
+        TransitionError: If the event does not follow, as a second outcome.
     """
     try:
         return TRANSITIONS[state, type(event)]

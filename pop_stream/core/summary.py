@@ -5,11 +5,13 @@ delivery and several producers yield one and the same summary.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import fsum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import (
@@ -37,18 +39,18 @@ _AttemptEvent = (
     | AgendaFailed
 )
 
-_RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 2}
+_RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One agenda's roll-up.
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """One agenda's roll-up. A struct, for the fold replaces it with every event.
 
     Attributes:
         body: The agenda as accepted, JSON; empty until `agenda.accepted` was folded.
         operation_names: All operations, in the agenda's order.
-        operations: Newest progress by operation name; absent ones are waiting.
-        lease_until: When the running attempt's lease ends; None unless running.
+        operations: Furthest progress by operation name; absent ones are waiting.
+        heard_at: When the attempt's puller last gave a sign of life.
+        lease_ms: The longest that a claim or renewal of the attempt asked for; 0 before any.
         issues: Why it was refused.
     """
 
@@ -62,16 +64,24 @@ class Summary:
     priority: int = 5
     body: bytes = b""
     operation_names: tuple[str, ...] = ()
-    operations: Mapping[str, OperationProgress] = field(default_factory=dict)
+    operations: Mapping[str, OperationProgress] = msgspec.field(default_factory=dict)
     message: str = ""
     puller_id: str = ""
-    lease_until: datetime | None = None
+    heard_at: datetime | None = None
+    lease_ms: int = 0
     accepted_at: datetime | None = None
     emitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     issues: tuple[RefusedIssue, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """When the attempt is given up unless it is heard of; None unless it runs."""
+        if self.state is not State.RUNNING or self.heard_at is None or not self.lease_ms:
+            return None
+        return self.heard_at + timedelta(milliseconds=self.lease_ms)
 
     @property
     def percent(self) -> float:
@@ -81,7 +91,7 @@ class Summary:
         total = max(len(self.operation_names), len(self.operations))
         if not total:
             return 0.0
-        return sum(_percent(one) for one in self.operations.values()) / total
+        return fsum(map(_percent, self.operations.values())) / total
 
 
 def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
@@ -93,30 +103,33 @@ def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
     Raises:
         TransitionError: If the event was not applied; the caller counts it and goes on.
     """
+    if isinstance(event, AgendaRefused):
+        return _refuse(summary, event)
+    if summary is None or summary.state is State.REFUSED:
+        summary = Summary(agenda_id=event.agenda_id, state=State.READY)
     if isinstance(event, AgendaAccepted):
         return _accept(summary, event)
-    if isinstance(event, AgendaRefused):
-        state = step(summary.state if summary else None, event)
-        return Summary(
-            agenda_id=event.agenda_id,
-            state=state,
-            customer_id=event.customer_id or "",
-            issues=event.issues,
-            ended_at=event.at,
-        )
-    known = summary or Summary(agenda_id=event.agenda_id, state=State.READY)
-    return _apply(_in_attempt(known, event), event)
+    return _apply(_in_attempt(summary, event), event)
 
 
-def _accept(summary: Summary | None, event: AgendaAccepted) -> Summary:
-    if summary is not None and summary.body:
-        msg = f"agenda {event.agenda_id} was accepted before"
-        raise TransitionError(msg)
-    if summary is not None and summary.state is State.REFUSED:
-        step(summary.state, event)
-    known = summary or Summary(agenda_id=event.agenda_id, state=step(None, event))
+def _refuse(summary: Summary | None, event: AgendaRefused) -> Summary:
+    state = step(summary.state if summary else None, event)
+    if summary and summary.ended_at and event.at <= summary.ended_at:
+        return summary
+    return Summary(
+        agenda_id=event.agenda_id,
+        state=state,
+        customer_id=event.customer_id or "",
+        issues=event.issues,
+        ended_at=event.at,
+    )
+
+
+def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
+    if summary.accepted_at is not None:
+        return summary  # an id is one agenda for ever, so this is a repeat
     return replace(
-        known,
+        summary,
         insight_id=event.insight_id,
         customer_id=event.customer_id,
         title=event.title,
@@ -129,12 +142,15 @@ def _accept(summary: Summary | None, event: AgendaAccepted) -> Summary:
 
 
 def _in_attempt(summary: Summary, event: _AttemptEvent) -> Summary:
-    """The summary moved on to the event's attempt; only a retry starts one, from 1 on."""
+    """The summary moved on to the event's attempt; operations that succeeded are kept."""
     if event.attempt < summary.attempt:
         msg = f"attempt {event.attempt} of {event.agenda_id} is outdated by {summary.attempt}"
         raise TransitionError(msg)
-    if event.attempt == summary.attempt or summary.state.is_terminal:
+    if event.attempt == summary.attempt:
         return summary
+    if summary.state.is_terminal:
+        msg = f"{event.agenda_id} ended before its attempt {event.attempt}"
+        raise TransitionError(msg)
     kept = {name: one for name, one in summary.operations.items() if one.state == "succeeded"}
     return replace(
         summary,
@@ -143,7 +159,8 @@ def _in_attempt(summary: Summary, event: _AttemptEvent) -> Summary:
         operations=kept,
         message="",
         puller_id="",
-        lease_until=None,
+        heard_at=None,
+        lease_ms=0,
         emitted_at=None,
         started_at=None,
         ended_at=None,
@@ -151,58 +168,72 @@ def _in_attempt(summary: Summary, event: _AttemptEvent) -> Summary:
 
 
 def _apply(summary: Summary, event: _AttemptEvent) -> Summary:
-    summary = replace(
-        summary,
-        state=step(summary.state, event),
-        insight_id=summary.insight_id or event.insight_id,
-    )
+    state = step(summary.state, event)
+    insight_id = summary.insight_id or event.insight_id
+    if state is not summary.state or insight_id != summary.insight_id:
+        summary = replace(summary, state=state, insight_id=insight_id)
     match event:
         case AgendaEmitted():
-            return replace(summary, emitted_at=summary.emitted_at or event.at)
-        case AgendaClaimed() | AgendaRenewed():
-            return _lease(summary, event)
+            return replace(summary, emitted_at=_earliest(summary.emitted_at, event.at))
+        case AgendaClaimed():
+            return _claim(summary, event)
+        case AgendaRenewed():
+            return _hear(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
         case AgendaProgressed():
-            return replace(summary, operations=_merge(summary.operations, event.operations))
-        case AgendaSucceeded():
-            return _end(summary, event)
-        case AgendaFailed():
-            return replace(
-                _end(summary, event), message=event.message, diagnostics=event.diagnostics
-            )
+            return _merge(_hear(summary, event.at), event)
+        case AgendaSucceeded() | AgendaFailed():
+            return _end(_merge(summary, event), event)
 
 
-def _lease(summary: Summary, event: AgendaClaimed | AgendaRenewed) -> Summary:
-    until = event.at + timedelta(milliseconds=event.lease_ms)
-    if summary.lease_until is not None and until <= summary.lease_until:
-        until = summary.lease_until
-    started = summary.started_at
-    if isinstance(event, AgendaClaimed):
-        started = min(started or event.at, event.at)
-    return replace(summary, lease_until=until, puller_id=event.puller_id, started_at=started)
+def _claim(summary: Summary, event: AgendaClaimed) -> Summary:
+    heard = _hear(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
+    return replace(heard, started_at=_earliest(summary.started_at, event.at))
+
+
+def _hear(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = "") -> Summary:
+    """Note a sign of life; of two at one instant, the order of telling must not matter."""
+    latest = summary.heard_at is None or at >= summary.heard_at
+    return replace(
+        summary,
+        heard_at=at if latest else summary.heard_at,
+        lease_ms=max(lease_ms, summary.lease_ms),
+        puller_id=max(puller, summary.puller_id),
+    )
 
 
 def _end(summary: Summary, event: AgendaSucceeded | AgendaFailed) -> Summary:
-    return replace(
-        summary,
-        ended_at=event.at,
-        lease_until=None,
-        operations=_merge(summary.operations, event.operations),
-    )
+    if summary.ended_at is not None and summary.ended_at <= event.at:
+        return summary
+    if isinstance(event, AgendaFailed):
+        summary = replace(summary, message=event.message, diagnostics=event.diagnostics)
+    return replace(summary, ended_at=event.at)
+
+
+def _earliest(known: datetime | None, told: datetime) -> datetime:
+    return told if known is None or told < known else known
 
 
 def _merge(
-    known: Mapping[str, OperationProgress], news: tuple[OperationProgress, ...]
-) -> Mapping[str, OperationProgress]:
-    merged = dict(known)
-    for one in news:
-        before = merged.get(one.name)
-        if before is None or _progress(one) >= _progress(before):
-            merged[one.name] = one
-    return merged
+    summary: Summary, event: AgendaProgressed | AgendaSucceeded | AgendaFailed
+) -> Summary:
+    news: dict[str, OperationProgress] = {}
+    for told in event.operations:
+        one = told if told.reported_at else replace(told, reported_at=event.at)
+        known = news.get(one.name) or summary.operations.get(one.name)
+        if known is None or _is_further(one, known):
+            news[one.name] = one
+    return replace(summary, operations={**summary.operations, **news}) if news else summary
 
 
-def _progress(one: OperationProgress) -> tuple[int, float]:
-    return _RANK[one.state], one.percent
+def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
+    mine, theirs = _progress(one), _progress(known)
+    if mine == theirs:  # any total order will do, so that every order of telling agrees
+        return msgspec.json.encode(one) > msgspec.json.encode(known)
+    return mine > theirs
+
+
+def _progress(one: OperationProgress) -> tuple[int, float, datetime | None]:
+    return _RANK[one.state], _percent(one), one.reported_at
 
 
 def _percent(one: OperationProgress) -> float:

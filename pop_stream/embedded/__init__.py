@@ -1,1 +1,1 @@
-"""A real Kafka and a real PostgreSQL on this machine, without a container or an installed server."""
+"""A real Kafka and a real PostgreSQL on this machine, without containers or installation."""

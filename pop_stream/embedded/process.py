@@ -7,6 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,13 +19,16 @@ import structlog
 from pop_stream.embedded.errors import ServerStartError
 
 _REAPER = Path(__file__).with_name("reaper.py")
-_POLL_S = 0.02
+_POLL_S = 0.05
+_KILL_S = 5.0  # from a kill until the kernel has removed the process
 _LOG_TAIL_LINES = 15
 _LOG_TAIL_BYTES = 16_384
-_LOG_KEPT_BYTES = 4 << 20
+_CONSOLE_KEPT_BYTES = 4 << 20
 _CLOCK_SLACK_S = 2.0  # a stepped system clock moves the start times the kernel reports
 # What a server may inherit: an owner's JAVA_TOOL_OPTIONS or PGOPTIONS must not reach it.
 _INHERITED = frozenset({"HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR"})
+# Without it Java cannot open a folder whose name is not ASCII.
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
 _log = structlog.get_logger(__name__)
 
 
@@ -39,14 +45,13 @@ class Launch:
     """How one process is started and stopped.
 
     Attributes:
-        name: What logs and errors call it.
+        name: What logs, errors and its files are called.
         command: Absolute program and its arguments.
-        home: Folder of its `pid.json` and `console.log`.
+        home: Folder of its pid record and its console's log, and its working directory.
         stop_signal: Asks for an orderly end.
         grace_s: Seconds until an ordered stop becomes a kill.
         orphan_grace_s: The same after the owner died.
         identity: Whom to run as; None for the caller.
-        environment: Variables beside the few that are inherited.
     """
 
     name: str
@@ -55,42 +60,42 @@ class Launch:
     stop_signal: signal.Signals = signal.SIGTERM
     grace_s: float = 20.0
     orphan_grace_s: float = 3.0
-    identity: Identity | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    identity: Identity | None = field(default=None, kw_only=True)
 
 
 class ServerProcess:
-    """One start of a `Launch`: spawn once, then stop once or wait for its end."""
+    """One run of a `Launch`: spawn once, then stop it or wait for its end."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.console = launch.home / "console.log"
+        self.console = launch.home / f"{launch.name}-console.log"
         self.pid: int | None = None
-        self._record = launch.home / f"{launch.name}.pid.json"
+        self._record = launch.home / f"{launch.name}-pid.json"
         self._reaper: subprocess.Popen[str] | None = None
+        self._ended = asyncio.Event()
 
     def spawn(self) -> None:
         """Start the process under a reaper; returns within milliseconds.
 
-        Not a coroutine: a cancellation finds it either started, and then stoppable, or not.
+        Not a coroutine: a cancellation finds it either started, and so stoppable, or not.
         """
         launch = self.launch
         owner = f"{launch.identity.uid}:{launch.identity.gid}" if launch.identity else "-"
         orders = [str(int(launch.stop_signal)), str(launch.orphan_grace_s), owner]
-        self._shorten_console()
-        with self.console.open("a") as console:
+        with self._fresh_console().open("a") as console:
             self._reaper = subprocess.Popen(  # noqa: S603  only our own commands
                 [sys.executable, "-I", "-S", str(_REAPER), *orders, *launch.command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=console,
                 cwd=launch.home,
-                env={k: v for k, v in os.environ.items() if k in _INHERITED}
-                | launch.environment,
+                env={k: v for k, v in os.environ.items() if k in _INHERITED} | _ENVIRONMENT,
                 # Ctrl-C in a terminal must reach the owner alone, who then stops in order.
                 start_new_session=True,
                 text=True,
             )
+        watch = (self._reaper, asyncio.get_running_loop())
+        threading.Thread(target=self._watch, args=watch, daemon=True).start()
 
     async def settle(self) -> None:
         """Learn the server's pid and record it for the next owner; call once after `spawn`.
@@ -102,22 +107,22 @@ class ServerProcess:
         assert reaper.stdout is not None  # noqa: S101  it was opened as a pipe
         line = await asyncio.to_thread(reaper.stdout.readline)
         if not line:
-            raise self.start_error("its program could not be executed")
+            reason = "its program could not be executed"
+            raise self.start_error(reason)
         self.pid = int(line)
-        processes = [_describe(pid) for pid in (reaper.pid, self.pid)]
-        self._record.write_text(json.dumps([p for p in processes if p is not None]) + "\n")
+        running = {"reaper": _describe(reaper.pid), "server": _describe(self.pid)}
+        self._record.write_text(json.dumps(running) + "\n")
 
     @property
     def is_running(self) -> bool:
         """Whether it was spawned and has not ended."""
-        return self._reaper is not None and self._reaper.poll() is None
+        return self._reaper is not None and not self._ended.is_set()
 
     async def ended(self) -> int:
         """Wait for the end, however it comes, and return the exit code."""
         reaper = self._spawned()
-        while (code := reaper.poll()) is None:
-            await asyncio.sleep(_POLL_S)
-        return code
+        await self._ended.wait()
+        return reaper.wait()
 
     def request_stop(self) -> None:
         """Ask for an orderly end without waiting; harmless if not running or asked before."""
@@ -133,27 +138,31 @@ class ServerProcess:
         if self._reaper is None:
             return
         self.request_stop()
-        async with asyncio.timeout(self.launch.grace_s + 5):
-            await self.ended()
+        try:
+            async with asyncio.timeout(self.launch.grace_s + _KILL_S):
+                await self._ended.wait()
+        except TimeoutError:
+            self._reaper.kill()
+            await self._ended.wait()
         if self._reaper.stdout is not None:
             self._reaper.stdout.close()
-        # Finds something only if the reaper itself was killed.
+        # Finds something only if the reaper was killed before its server ended.
         await asyncio.to_thread(self.end_leftovers)
 
     def end_leftovers(self) -> None:
-        """End what an earlier owner's record names and still runs; blocks for seconds at most.
+        """End what an earlier run's record names and still runs; blocks for seconds at most.
 
         A pid counts only together with its start time, so a reused one is left alone.
         """
-        leftovers = _still_running(self._record)
-        if leftovers:
-            _log.warning(f"{self.launch.name}.leftover", pids=[p.pid for p in leftovers])
-        # An orphaned reaper is ending its server by now; interrupting it would lose the order.
-        _, alive = psutil.wait_procs(leftovers, timeout=self.launch.orphan_grace_s + 1)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(alive, timeout=5)
+        left = _still_running(self._record)
+        if left:
+            _log.warning(f"{self.launch.name}.leftover", pids=[p.pid for p in left.values()])
+        if "server" in left and "reaper" not in left:
+            # With its reaper alive, the server is being ended by that one already.
+            _send(left["server"], self.launch.stop_signal)
+        for process in _wait_gone(left.values(), self.launch.orphan_grace_s + 1):
+            _send(process, signal.SIGKILL)
+        _wait_gone(left.values(), _KILL_S)
         self._record.unlink(missing_ok=True)
 
     def start_error(self, reason: str, *, log: Path | None = None) -> ServerStartError:
@@ -161,39 +170,46 @@ class ServerProcess:
         source = log if log is not None and log.exists() else self.console
         return ServerStartError(self.launch.name, reason, _tail(source))
 
+    def _watch(self, reaper: subprocess.Popen[str], loop: asyncio.AbstractEventLoop) -> None:
+        reaper.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._ended.set)
+
     def _spawned(self) -> subprocess.Popen[str]:
         if self._reaper is None:
             msg = f"{self.launch.name} was not spawned"
             raise RuntimeError(msg)
         return self._reaper
 
-    def _shorten_console(self) -> None:
+    def _fresh_console(self) -> Path:
         with contextlib.suppress(FileNotFoundError):
-            if self.console.stat().st_size > _LOG_KEPT_BYTES:
+            if self.console.stat().st_size > _CONSOLE_KEPT_BYTES:
                 self.console.replace(self.console.with_suffix(".1.log"))
+        return self.console
 
 
-async def run_to_end(launch: Launch, *, timeout_s: float) -> None:
+async def run_to_end(launch: Launch, *, limit_s: float) -> None:
     """Run a command that ends by itself, such as one that formats a data folder.
 
-    Cancelled or late, it is killed before this returns.
+    Cancelled or late, it is ended before this returns.
 
     Raises:
-        ServerStartError: If it fails or takes longer than `timeout_s`.
+        ServerStartError: If it fails or takes longer than `limit_s`.
     """
     process = ServerProcess(launch)
     process.spawn()
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(limit_s):
             await process.settle()
             code = await process.ended()
     except TimeoutError as error:
-        reason = f"it took longer than {timeout_s} s"
+        reason = f"it took longer than {limit_s:.0f} s"
         raise process.start_error(reason) from error
     finally:
         await process.stop()
     if code != 0:
-        raise process.start_error(f"exit code {code}")
+        reason = f"it ended with exit code {code}"
+        raise process.start_error(reason)
 
 
 def _describe(pid: int) -> dict[str, float] | None:
@@ -202,15 +218,37 @@ def _describe(pid: int) -> dict[str, float] | None:
     return None
 
 
-def _still_running(record: Path) -> list[psutil.Process]:
-    found = []
-    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-        for entry in json.loads(record.read_text()):
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                process = psutil.Process(int(entry["pid"]))
-                if abs(process.create_time() - entry["started_at"]) < _CLOCK_SLACK_S:
-                    found.append(process)
-    return found
+def _still_running(record: Path) -> dict[str, psutil.Process]:
+    try:
+        entries = json.loads(record.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    found = {}
+    for role, entry in entries.items():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, TypeError):
+            process = psutil.Process(entry["pid"])
+            if abs(process.create_time() - entry["started_at"]) < _CLOCK_SLACK_S:
+                found[role] = process
+    return {role: process for role, process in found.items() if _is_alive(process)}
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        # An orphan's zombie stays for ever where process 1 of a container reaps nobody.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _wait_gone(processes: Collection[psutil.Process], limit_s: float) -> list[psutil.Process]:
+    until = time.monotonic() + limit_s
+    while (alive := [p for p in processes if _is_alive(p)]) and time.monotonic() < until:
+        time.sleep(_POLL_S)
+    return alive
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
 
 
 def _tail(path: Path) -> str:

@@ -1,0 +1,83 @@
+# Needs make and Python 3.11 or newer; everything else goes into .venv, from requirements.lock.
+# The first `make` fetches it, later ones need no network until the lock file changes.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+UV_VERSION := 0.13.8
+READY := $(VENV)/.ready
+CANDIDATES = $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo dev test check format verify coverage ci clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with everything that is needed
+
+demo: $(READY) ## Show a flood that does not hurt the others (ARGS="--seconds 20")
+	@$(PY) -m pop_stream demo $(ARGS)
+
+dev: $(READY) ## Run everything on this machine, until Ctrl-C (ARGS="--port 8081")
+	@$(PY) -m pop_stream dev $(ARGS)
+
+test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
+	$(PY) -m pytest $(ARGS)
+
+check: $(READY) ## Format, lint, types, and which way imports point
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(READY) ## Format the code and repair what can be repaired
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+verify: $(READY) ## Check that generated schemas and reference pages are current
+	$(PY) -m pop_stream.cli.generate --check
+
+coverage: $(READY) ## Check that the tests of the core reach every branch of it
+	$(VENV)/bin/coverage run -m pytest tests/unit tests/properties
+	$(VENV)/bin/coverage report
+
+ci: verify coverage test ## All of the above that can fail
+
+clean: ## Remove .venv and caches; the data of dev and demo stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*
+
+# A path file instead of an editable install: that would fetch a build backend. The stamp is
+# written last, so an interrupted set-up is simply done again.
+$(READY): requirements.lock pyproject.toml Makefile
+	@set -eu; rm -f $(READY); chosen=; \
+	for candidate in $(CANDIDATES); do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	  then chosen="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	  echo "pop_stream needs Python 3.11 or newer; none of these is one: $(CANDIDATES)." >&2; \
+	  echo "Install one, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; \
+	fi; \
+	if ! "$$chosen" -c 'import ensurepip, venv' 2>/dev/null; then \
+	  echo "$$chosen cannot make virtual environments: its ensurepip or venv is missing." >&2; \
+	  echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; \
+	fi; \
+	version='import sys; print(sys.version_info[:2])'; \
+	if [ "$$($(PY) -c "$$version" 2>/dev/null)" != "$$("$$chosen" -c "$$version")" ] \
+	  || ! $(PY) -m pip --version >/dev/null 2>&1; then \
+	  echo "Making $(VENV) with $$("$$chosen" --version)"; \
+	  "$$chosen" -m venv --clear $(VENV); \
+	fi; \
+	case "$$($(UV) --version 2>/dev/null)" in "uv $(UV_VERSION)"*) ;; *) \
+	  $(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION);; esac; \
+	echo "Installing what requirements.lock names"; \
+	VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(UV) pip sync --quiet --require-hashes requirements.lock; \
+	site="$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"; \
+	printf '%s\n' "$(CURDIR)" > "$$site/pop_stream.pth"; \
+	printf '#!/bin/sh\nexec "%s/$(PY)" -m pop_stream "$$@"\n' "$(CURDIR)" \
+	  > $(VENV)/bin/pop-stream; \
+	chmod +x $(VENV)/bin/pop-stream; \
+	touch $(READY)

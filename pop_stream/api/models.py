@@ -1,0 +1,184 @@
+"""What the API answers, as types: the JSON is encoded, and documented, from these."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import UNSET, Meta, UnsetType
+
+from pop_stream.core.errors import Issue
+from pop_stream.core.events import Diagnostic, OperationState
+
+StateName = Literal[
+    "accepted", "ready", "emitted", "running", "succeeded", "failed", "refused"
+]
+
+Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, in UTC.")]
+
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+JSON: Final = "application/json"
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all answers: every field is present, null where nothing is known."""
+
+
+class Links(Model, frozen=True):
+    """Where to read on."""
+
+    agenda: str
+    progress: str
+    events: str
+
+
+class AcceptedAgenda(Model, frozen=True):
+    """An agenda that is in Kafka, acknowledged, and will not be lost."""
+
+    id: str
+    state: Literal["accepted"]
+    insight_id: Annotated[str, Meta(description="The insight it fits now.")]
+    links: Links
+
+
+class SubmissionResult(Model, frozen=True, omit_defaults=True):
+    """What became of one agenda of a list.
+
+    Attributes:
+        index: Its place in the list, from 0.
+        id: Kept or made; absent when the agenda was refused before its id was known.
+        status: What the agenda alone would have been answered.
+        issues: Why it was refused; absent when it was accepted.
+    """
+
+    index: int
+    status: Literal[202, 413, 422]
+    id: str | UnsetType = UNSET
+    insight_id: str | UnsetType = UNSET
+    issues: tuple[Issue, ...] | UnsetType = UNSET
+
+
+class SubmissionResults(Model, frozen=True):
+    """What became of a list of agendas, in its order."""
+
+    accepted: int
+    refused: int
+    results: list[SubmissionResult]
+
+
+class AgendaSummary(Model, frozen=True):
+    """One agenda, as far as its events have been folded."""
+
+    id: str
+    state: StateName
+    attempt: Annotated[int, Meta(ge=1)]
+    insight_id: str | None
+    customer_id: str | None
+    title: str
+    link_id: str | None
+    priority: int
+    percent: Percent
+    message: str
+    puller_id: str | None
+    accepted_at: Instant | None
+    emitted_at: Instant | None
+    started_at: Instant | None
+    ended_at: Instant | None
+    lease_until: Instant | None
+    issues: tuple[Issue, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    agenda: Annotated[
+        msgspec.Raw | None, Meta(description="As accepted, id included; an Agenda.")
+    ]
+
+
+class OperationView(Model, frozen=True):
+    """One operation; one never heard of is waiting."""
+
+    name: str
+    type: str | None
+    state: OperationState
+    percent: Percent
+    message: str
+    started_at: Instant | None
+    ended_at: Instant | None
+    result: Annotated[msgspec.Raw | None, Meta(description="Any JSON.")]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class AgendaProgress(Model, frozen=True):
+    """How far an agenda is, in the order of its operations."""
+
+    id: str
+    state: StateName
+    attempt: Annotated[int, Meta(ge=1)]
+    percent: Percent
+    message: str
+    operations: tuple[OperationView, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class LinkView(Model, frozen=True):
+    """What all agendas of one link id add up to; states without any are left out."""
+
+    link_id: str
+    state: StateName
+    percent: Percent
+    total: Annotated[int, Meta(ge=1)]
+    counts: Mapping[StateName, int]
+
+
+class Health(Model, frozen=True):
+    """The process is alive."""
+
+    status: Literal["ok"]
+
+
+class Readiness(Model, frozen=True):
+    """Every part the API depends on answers."""
+
+    status: Literal["ready"]
+    parts: Mapping[str, Literal["ok", "away"]]
+
+
+class Problem(Model, frozen=True, omit_defaults=True):
+    """An RFC 9457 problem; `code` never changes once published.
+
+    Attributes:
+        correlation_id: Finds the request in the log; also the header X-Correlation-Id.
+        issues: What is wrong with an agenda, at most 10.
+        limit: What was exceeded, in bytes or agendas as `detail` says.
+        parts: By name, which part is away.
+        results: Of a list of which no agenda was accepted.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    correlation_id: str
+    issues: tuple[Issue, ...] | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
+    parts: Mapping[str, Literal["ok", "away"]] | UnsetType = UNSET
+    accepted: int | UnsetType = UNSET
+    refused: int | UnsetType = UNSET
+    results: list[SubmissionResult] | UnsetType = UNSET
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def encode(model: Model) -> bytes:
+    """The model as JSON."""
+    return _ENCODER.encode(model)
+
+
+def answer(model: Model, *, status: int, headers: Mapping[str, str] | None = None) -> web.Response:
+    """An answer in JSON."""
+    return web.Response(
+        body=_ENCODER.encode(model), status=status, headers=headers, content_type=JSON
+    )

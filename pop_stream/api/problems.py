@@ -1,0 +1,255 @@
+"""Errors as RFC 9457 problems: the one place that turns an error into an HTTP code.
+
+RequestError                the request itself, whatever agenda it carries
+├─ NotJsonError             -> 400
+├─ SlowBodyError            -> 408
+├─ TooLargeError            -> 413
+├─ MediaTypeError           -> 415
+└─ NoneAcceptedError        -> 422
+BusyError, NotReadyError    -> 503, and Retry-After
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from pop_stream.api.correlation import correlation_id
+from pop_stream.api.models import Problem, SubmissionResults
+from pop_stream.core.errors import (
+    NotFoundError,
+    PopStreamError,
+    SubmissionError,
+    UnavailableError,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_AFTER_S: Final = 2
+
+_SAFE_PATH: Final = 2_000
+
+_log = structlog.get_logger()
+
+
+class RequestError(PopStreamError):
+    """The HTTP request cannot be served as it is."""
+
+    code: ClassVar[str] = "bad_request"
+
+
+class NotJsonError(RequestError):
+    """The body is not JSON."""
+
+    code: ClassVar[str] = "not_json"
+
+
+class SlowBodyError(RequestError):
+    """The body did not arrive in time."""
+
+    code: ClassVar[str] = "slow_body"
+
+
+class MediaTypeError(RequestError):
+    """The body is said to be something other than JSON."""
+
+    code: ClassVar[str] = "unsupported_media_type"
+
+
+class TooLargeError(RequestError):
+    """More bytes, or more agendas, than are taken at once.
+
+    Attributes:
+        limit: The most that is taken.
+    """
+
+    code: ClassVar[str] = "too_large"
+
+    def __init__(self, message: str, *, limit: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class NoneAcceptedError(RequestError):
+    """Every agenda of a list was refused; each has its reasons in `results`."""
+
+    code: ClassVar[str] = "none_accepted"
+
+    def __init__(self, results: SubmissionResults) -> None:
+        super().__init__(f"none of {results.refused} agendas was accepted; see results")
+        self.results = results
+
+
+class BusyError(UnavailableError):
+    """This process holds as much for its clients as it may."""
+
+    code: ClassVar[str] = "busy"
+
+
+class NotReadyError(UnavailableError):
+    """Parts that the API depends on are away.
+
+    Attributes:
+        parts: All of them, by name.
+    """
+
+    code: ClassVar[str] = "not_ready"
+
+    def __init__(self, parts: Mapping[str, Literal["ok", "away"]]) -> None:
+        away = sorted(name for name, state in parts.items() if state == "away")
+        super().__init__(f"away: {', '.join(away)}")
+        self.parts = parts
+
+
+_STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
+    RequestError: HTTPStatus.BAD_REQUEST,
+    SlowBodyError: HTTPStatus.REQUEST_TIMEOUT,
+    MediaTypeError: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    NoneAcceptedError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    SubmissionError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def status_of(kind: type[PopStreamError]) -> HTTPStatus:
+    """The HTTP code that an error of this kind is answered with."""
+    return next(_STATUS[parent] for parent in kind.__mro__ if parent in _STATUS)
+
+
+def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
+    """The answer to an error of ours, which is logged by how grave it is."""
+    status = status_of(type(error))
+    headers: dict[str, str] = {}
+    if isinstance(error, UnavailableError):
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    _note(request, status, error.code, str(error))
+    return problem(
+        request,
+        status=status,
+        code=error.code,
+        detail=_detail(error),
+        headers=headers,
+        extensions=_extensions(error),
+    )
+
+
+def from_http(request: web.Request, error: web.HTTPException) -> web.Response:
+    """The answer to what aiohttp itself refuses, such as an unknown path or method."""
+    status = HTTPStatus(error.status)
+    headers: dict[str, str] = {}
+    match status:
+        case HTTPStatus.NOT_FOUND:
+            code, detail = "unknown_path", "nothing is served here; /openapi.json lists it all"
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = error.headers.get("Allow", "")
+            code = "method_not_allowed"
+            detail = f"{request.method} is not served here; use {headers['Allow']}"
+        case _:
+            code, detail = "bad_request", error.reason
+    _note(request, status, code, detail)
+    return problem(request, status=status, code=code, detail=detail, headers=headers)
+
+
+def from_malformed(request: web.BaseRequest, message: str) -> web.Response:
+    """The answer to bytes that are no HTTP request; nothing more is read after them."""
+    _note(request, HTTPStatus.BAD_REQUEST, "malformed_request", message)
+    response = problem(
+        request, status=HTTPStatus.BAD_REQUEST, code="malformed_request", detail=message
+    )
+    response.force_close()
+    return response
+
+
+def from_fault(request: web.BaseRequest, error: BaseException) -> web.Response:
+    """The answer to a fault of ours: the log has the trace, the client the id to find it."""
+    _log.error("request.failed", method=request.method, path=_path(request), exc_info=error)
+    return problem(
+        request,
+        status=HTTPStatus.INTERNAL_SERVER_ERROR,
+        code=PopStreamError.code,
+        detail="the fault is on this side; its correlation_id finds it in the log",
+    )
+
+
+def problem(
+    request: web.BaseRequest,
+    *,
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    extensions: Mapping[str, Any] | None = None,
+) -> web.Response:
+    """An answer in `application/problem+json`."""
+    body = Problem(
+        type=f"urn:pop-stream:problem:{code}",
+        title=status.phrase,
+        status=status.value,
+        detail=detail,
+        instance=_path(request),
+        code=code,
+        correlation_id=correlation_id(request),
+        **(extensions or {}),
+    )
+    return web.Response(
+        body=msgspec.json.encode(body),
+        status=status.value,
+        headers=headers,
+        content_type=MEDIA_TYPE,
+    )
+
+
+def _detail(error: PopStreamError) -> str:
+    match error:
+        case SubmissionError(issues=[issue]):
+            return f"the agenda is refused: {issue}"
+        case SubmissionError(issues=issues):
+            return f"the agenda is refused for {len(issues)} reasons; see issues"
+        case NotFoundError(kind="agenda" | "link"):
+            return f"{error}; what was accepted just now may take a moment to appear"
+        case BusyError() | NotReadyError() | RequestError() | NotFoundError():
+            return str(error)
+        case UnavailableError():
+            # A driver's words may name hosts and users; they are in the log.
+            return "Kafka or the database does not answer; the same request may work later"
+        case _:
+            return "the fault is on this side; its correlation_id finds it in the log"
+
+
+def _extensions(error: PopStreamError) -> Mapping[str, Any]:
+    match error:
+        case SubmissionError():
+            return {"issues": error.issues}
+        case TooLargeError():
+            return {"limit": error.limit}
+        case NotReadyError():
+            return {"parts": error.parts}
+        case NoneAcceptedError(results=results):
+            return {
+                "accepted": results.accepted,
+                "refused": results.refused,
+                "results": results.results,
+            }
+        case _:
+            return {}
+
+
+def _note(request: web.BaseRequest, status: HTTPStatus, code: str, reason: str) -> None:
+    tell = _log.warning if status.is_server_error else _log.info
+    tell(
+        "request.refused",
+        method=request.method,
+        path=_path(request),
+        status=status.value,
+        code=code,
+        reason=reason[:_SAFE_PATH],
+    )
+
+
+def _path(request: web.BaseRequest) -> str:
+    return request.rel_url.raw_path[:_SAFE_PATH]

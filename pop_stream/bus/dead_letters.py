@@ -1,0 +1,56 @@
+"""Records that no part could use, written with their coordinates and the reason."""
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from aiokafka import ConsumerRecord
+
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import Issue
+from pop_stream.core.events import RecordRefused, RefusedIssue, encode
+from pop_stream.ports import Record
+
+_KEPT_BYTES: Final = 512 * 1024
+
+
+def dead_letter(
+    topics: Topics,
+    record: ConsumerRecord,
+    *,
+    part: str,
+    at: datetime,
+    error: tuple[str, str],
+    issues: Sequence[Issue] = (),
+) -> Record:
+    """The record for `pop.dead-letters`.
+
+    Args:
+        topics: Names of topics.
+        record: What could not be used; its value is kept up to half a mebibyte.
+        part: Who refused it, such as `intake`.
+        at: The present instant.
+        error: Stable code and a reason for people.
+        issues: What exactly was wrong, if it was a submission.
+    """
+    code, reason = error
+    value = record.value or b""
+    refused = RecordRefused(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        at=at,
+        part=part,
+        code=code,
+        reason=reason,
+        value_base64=base64.b64encode(value[:_KEPT_BYTES]).decode(),
+        truncated=len(value) > _KEPT_BYTES,
+        issues=refused_issues(issues),
+    )
+    return Record(topics.dead_letters, record.key, encode(refused))
+
+
+def refused_issues(issues: Sequence[Issue]) -> tuple[RefusedIssue, ...]:
+    """Issues in their wire shape."""
+    return tuple(RefusedIssue(field=i.field, value=i.value, message=i.message) for i in issues)

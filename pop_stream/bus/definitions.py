@@ -1,0 +1,106 @@
+"""Definitions from the compacted topic: read whole at the start, then followed."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Self
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import (
+    Definition,
+    Definitions,
+    decode_definition,
+    definition_key,
+    encode_definition,
+)
+from pop_stream.core.errors import UnavailableError, UnreadableRecordError
+from pop_stream.ports import Publisher, Record
+from pop_stream.settings import Settings
+
+_READ_WITHIN_S: Final = 30.0
+
+_log = structlog.get_logger()
+
+
+class DefinitionFollower:
+    """The port `DefinitionSource`: whole when entered, then at most seconds behind."""
+
+    def __init__(self, settings: Settings, *, client_id: str) -> None:
+        self._topic = Topics(settings.topic_prefix).definitions
+        self._consumer: AIOKafkaConsumer = clients.consumer(
+            settings, client_id=f"{client_id}-definitions", group_id=None
+        )
+        self._current = Definitions()
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def current(self) -> Definitions:
+        """The definitions in force."""
+        return self._current
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        try:
+            async with asyncio.timeout(_READ_WITHIN_S):
+                await self._read_all()
+        except TimeoutError:
+            await self._consumer.stop()
+            msg = f"topic {self._topic} could not be read; has `pop-stream migrate` been run?"
+            raise UnavailableError(msg) from None
+        except BaseException:
+            await self._consumer.stop()
+            raise
+        self._following = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._consumer.stop()
+
+    async def _read_all(self) -> None:
+        partition = TopicPartition(self._topic, 0)
+        while self._topic not in await self._consumer.topics():
+            await asyncio.sleep(0.2)
+        self._consumer.assign([partition])
+        end = (await self._consumer.end_offsets([partition]))[partition]
+        while await self._consumer.position(partition) < end:
+            self._take(await self._fetch())
+
+    async def _follow(self) -> None:
+        while True:
+            self._take(await self._fetch())
+
+    async def _fetch(self) -> list[ConsumerRecord]:
+        fetched = await self._consumer.getmany(timeout_ms=1000)
+        return [record for records in fetched.values() for record in records]
+
+    def _take(self, records: Sequence[ConsumerRecord]) -> None:
+        for record in records:
+            key = (record.key or b"").decode(errors="replace")
+            try:
+                definition = decode_definition(key, record.value)
+            except UnreadableRecordError as error:
+                # The old definition stays in force: a bad edit must not stop an insight.
+                _log.error("definition.refused", key=key, reason=str(error))
+                continue
+            self._current = self._current.updated(key, definition)
+
+
+async def publish_definitions(
+    publisher: Publisher, topics: Topics, wanted: Sequence[Definition], current: Definitions
+) -> list[str]:
+    """Publish those definitions that differ from what is in force; returns their keys."""
+    in_force: set[Definition] = {*current.customers.values(), *current.insights.values()}
+    changed = [one for one in wanted if one not in in_force]
+    await publisher.publish(
+        [
+            Record(topics.definitions, definition_key(one).encode(), encode_definition(one))
+            for one in changed
+        ]
+    )
+    return [definition_key(one) for one in changed]

@@ -1,0 +1,1 @@
+"""What an operator runs now and then: `migrate`, `topics` and `doctor`."""

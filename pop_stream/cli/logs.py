@@ -1,0 +1,42 @@
+"""The one place where logging is configured: structlog and the standard library, alike."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+from pop_stream.settings import Settings
+
+
+def configure(settings: Settings) -> None:
+    """Send all logs to standard error, as lines of JSON or for a person; call once."""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    stamp: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    render = _renderers(settings)
+    structlog.configure(
+        processors=[*stamp, *render],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*stamp, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    # Libraries tell of every connection and rebalance at `info`; ours say what matters of it.
+    libraries = level if settings.log_level == "debug" else max(level, logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=libraries, force=True)
+
+
+def _renderers(settings: Settings) -> list[Any]:
+    if settings.log_format == "console":
+        return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]

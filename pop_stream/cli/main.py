@@ -1,0 +1,61 @@
+"""The command `pop-stream`: all groups of commands, and what an error looks like."""
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+import pop_stream
+from pop_stream.cli import admin, agendas, dev, parts
+from pop_stream.cli.demo import command as demo
+from pop_stream.cli.errors import UsageError, message, wants_traces
+
+app = typer.Typer(
+    name="pop-stream",
+    help="Schedule work fairly between customers, on Kafka.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:  # typer calls it so
+    if wanted:
+        typer.echo(f"pop-stream {pop_stream.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # its callback does the work
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+for panel, commands in (
+    ("Try it", (dev.dev, demo.demo)),
+    ("Work with agendas", (agendas.submit, agendas.progress, agendas.watch)),
+    ("Parts, one long-running process each", parts.COMMANDS),
+    ("Operate", (admin.migrate, admin.topics, admin.doctor)),
+):
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+
+
+def main() -> None:
+    """Run the command line; exits with 0, 1 for a failure, 2 for wrong usage."""
+    try:
+        app()
+    except Exception as error:  # the last place that can say it well
+        if wants_traces():
+            traceback.print_exc()
+        typer.echo(f"pop-stream: {message(error)}", err=True)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -1,0 +1,245 @@
+"""Everything on this machine: the servers, migrated, and every part as a process of its own."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from pop_stream import wiring
+from pop_stream.cli.client import ApiClient
+from pop_stream.cli.environment import load_settings, variables
+from pop_stream.cli.errors import CommandError
+from pop_stream.cli.supervisor import (
+    Part,
+    PartStatus,
+    RestartPolicy,
+    Supervisor,
+    own_part,
+)
+from pop_stream.core.definitions import Insight
+from pop_stream.embedded.errors import EmbeddedError
+from pop_stream.embedded.servers import EmbeddedServers
+from pop_stream.settings import Settings
+
+FIRST_PORT: Final = 8080
+_READY_WITHIN_S: Final = 60.0
+_PORTS_TRIED: Final = 100
+_SERVER_VARIABLES: Final = ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to start.
+
+    Attributes:
+        folder: Where data and logs live.
+        definitions: File of customers and insights; the pullers pull all its insights.
+        port: Of the API; None takes the first free one from `FIRST_PORT` on.
+        handlers: `module:attribute` of further handlers for the pullers.
+        overrides: Further settings for every part.
+        restart: When a crashed part starts again.
+    """
+
+    folder: Path
+    definitions: Path
+    port: int | None = None
+    pullers: int = 1
+    handlers: tuple[str, ...] = ()
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    restart: RestartPolicy = RestartPolicy()
+
+
+class Stack:
+    """A running system on one machine; leaving the context stops it in order.
+
+    Servers named by POP_KAFKA_BOOTSTRAP and POP_POSTGRES_DSN are used; what is not named is
+    started in the plan's folder.
+
+    Attributes:
+        settings: As every part has them, once entered.
+        supervisor: Of the parts, once entered.
+    """
+
+    settings: Settings
+    supervisor: Supervisor
+
+    def __init__(self, plan: Plan, tell: Tell) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._servers: EmbeddedServers | None = None
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Start everything; returns when the API says that it is ready.
+
+        Raises:
+            EmbeddedError: If the servers do not start.
+            CommandError: If a part does not.
+        """
+        async with AsyncExitStack() as opening:
+            overrides = await self._enter_servers(opening)
+            self.settings = load_settings(overrides)
+            done = await wiring.migrate(self.settings)
+            self._tell(f"migrated: {', '.join(done) or 'nothing to do'}")
+            self.supervisor = await opening.enter_async_context(
+                Supervisor(
+                    self._plan.folder.absolute() / "logs",
+                    environment=variables(overrides),
+                    policy=self._plan.restart,
+                    tell=self._tell_status,
+                )
+            )
+            await self._start_parts()
+            self._open = opening.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._tell("stopping")
+        await self._open.aclose()
+
+    async def failed(self) -> Exception:
+        """Wait until a server ends or a part is given up, and tell which and why."""
+        waits: list[asyncio.Task[Exception]] = [asyncio.create_task(self._part_failed())]
+        if self._servers is not None:
+            waits.append(asyncio.create_task(_server_failed(self._servers)))
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _enter_servers(self, opening: AsyncExitStack) -> dict[str, object]:
+        folder = self._plan.folder.absolute()
+        port = _free_port(self._plan.port)
+        overrides: dict[str, object] = {
+            "scheduler_data": folder / "scheduler",
+            "definitions_file": self._plan.definitions.absolute(),
+            "http_host": "127.0.0.1",
+            "http_port": port,
+            "api_url": f"http://127.0.0.1:{port}",
+            **self._plan.overrides,
+        }
+        if all(os.environ.get(name) for name in _SERVER_VARIABLES):
+            folder.mkdir(parents=True, exist_ok=True)
+            return overrides
+        self._tell(f"starting Kafka and PostgreSQL in {folder}")
+        self._servers = await opening.enter_async_context(EmbeddedServers(folder))
+        if not os.environ.get("POP_KAFKA_BOOTSTRAP"):
+            overrides["kafka_bootstrap"] = self._servers.bootstrap
+        if not os.environ.get("POP_POSTGRES_DSN"):
+            overrides["postgres_dsn"] = self._servers.dsn
+        return overrides
+
+    async def _start_parts(self) -> None:
+        # Consumers first, so that nothing is waited for; parts stop in the reverse order.
+        for part in self._parts():
+            await self.supervisor.start(part)
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                await self._until_ready()
+        except TimeoutError:
+            logs = self.supervisor.log_file("api").parent
+            msg = f"the API was not ready within {_READY_WITHIN_S:g} s; the logs are in {logs}"
+            raise CommandError(msg) from None
+
+    def _parts(self) -> list[Part]:
+        handlers = [word for one in self._plan.handlers for word in ("--handlers", one)]
+        insights = [
+            word
+            for one in wiring.definitions_in_file(self.settings)
+            if isinstance(one, Insight)
+            for word in ("--insight", one.id)
+        ]
+        pull = ("pull", *insights, *handlers)
+        return [
+            own_part("rollup", "rollup", stage="rollup"),
+            own_part("scheduler", "schedule", stage="scheduler"),
+            own_part("intake", "intake", stage="intake"),
+            own_part("api", "serve", stage="api"),
+            *(
+                own_part(f"puller-{number}", *pull, stage="pullers")
+                for number in range(1, self._plan.pullers + 1)
+            ),
+        ]
+
+    async def _until_ready(self) -> None:
+        async with ApiClient(self.settings.api_url) as client:
+            while not await client.is_ready():
+                await asyncio.sleep(0.1)
+
+    async def _part_failed(self) -> Exception:
+        status = await self.supervisor.gave_up()
+        log = self.supervisor.log_file(status.name)
+        return CommandError(f"{_said(status)}\nIts log is {log}")
+
+    def _tell_status(self, status: PartStatus) -> None:
+        self._tell(_said(status))
+
+
+@asynccontextmanager
+async def failing_with(stack: Stack) -> AsyncIterator[None]:
+    """Run a body that is given up, with the stack's error, as soon as the stack fails."""
+
+    async def watch() -> None:
+        raise await stack.failed()
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watch())
+            yield
+            watching.cancel()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _server_failed(servers: EmbeddedServers) -> EmbeddedError:
+    return await servers.failed()
+
+
+def _said(status: PartStatus) -> str:
+    match status.state:
+        case "running" if status.restarts:
+            return f"{status.name} runs again as process {status.pid}"
+        case "running":
+            return f"{status.name} started as process {status.pid}"
+        case "stopped":
+            return f"{status.name} stopped"
+        case "crashed":
+            return f"{status.name} ended with {status.exit_code}: {status.last_words}"
+        case "failed":
+            return f"{status.name} ended too often, last with {status.exit_code}: {status.last_words}"
+
+
+def _free_port(wanted: int | None) -> int:
+    """The wanted port, or the first free one from `FIRST_PORT` on.
+
+    Raises:
+        CommandError: If it is taken.
+    """
+    if wanted is not None:
+        if not _is_free(wanted):
+            msg = f"port {wanted} is taken; choose another with --port"
+            raise CommandError(msg)
+        return wanted
+    for port in range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED):
+        if _is_free(port):
+            return port
+    msg = f"no port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED} is free; use --port"
+    raise CommandError(msg)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,288 @@
+"""Keeps processes running: starts them, restarts what crashed, stops them in order."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pop_stream.cli.errors import CommandError
+from pop_stream.cli.lifetime import STOP_WITH_PARENT
+
+_LOG_KEPT_BYTES: Final = 8 << 20
+_LOG_TAIL_BYTES: Final = 4096
+
+PartState = Literal["running", "crashed", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process to keep running.
+
+    Attributes:
+        name: Unique; also names its log file.
+        command: Program and arguments.
+        stage: Parts of one stage are stopped together; the stage started last stops first.
+        environment: Variables beside the supervisor's own.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    stage: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def own_part(name: str, *arguments: str, stage: str) -> Part:
+    """A part that is one of our own commands, run by this very interpreter."""
+    return Part(name, (sys.executable, "-m", "pop_stream", *arguments), stage)
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    """What is known about a part now.
+
+    Attributes:
+        pid: Of the running process, else of the last one.
+        restarts: Times it was started again after a crash.
+        exit_code: Of the last end, negative for a signal; None before the first.
+        last_words: Last line of its log when it crashed.
+    """
+
+    name: str
+    state: PartState
+    pid: int
+    restarts: int = 0
+    exit_code: int | None = None
+    last_words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """When a crashed part starts again.
+
+    Attributes:
+        first_pause: Before the first restart; doubles with each crash that follows.
+        longest_pause: Where doubling ends.
+        steady_after: A run as long as this was no failure: the pause starts anew.
+        most_crashes: In a row, before the part is given up; None never gives up.
+    """
+
+    first_pause: timedelta = timedelta(milliseconds=250)
+    longest_pause: timedelta = timedelta(seconds=10)
+    steady_after: timedelta = timedelta(seconds=20)
+    most_crashes: int | None = None
+
+    def pause(self, crashes: int) -> timedelta | None:
+        """How long to wait after so many crashes in a row; None to give up."""
+        if self.most_crashes is not None and crashes >= self.most_crashes:
+            return None
+        return min(self.longest_pause, self.first_pause * 2 ** min(crashes - 1, 20))
+
+
+@dataclass(slots=True)
+class _Kept:
+    part: Part
+    process: asyncio.subprocess.Process
+    status: PartStatus
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    keeper: asyncio.Task[None] | None = None
+
+
+class Supervisor:
+    """Owns a set of parts; leaving the context stops them all, last stage first.
+
+    Every part's standard input is a pipe that only this process can write: when it dies, of
+    whatever cause, the parts read the end of it and stop.
+
+    Args:
+        logs: Folder of the parts' log files, made if missing.
+        environment: Variables for all parts beside those of this process.
+        policy: When a crashed part starts again.
+        tell: Called with every change; must not block.
+    """
+
+    def __init__(
+        self,
+        logs: Path,
+        *,
+        environment: Mapping[str, str],
+        policy: RestartPolicy,
+        tell: Callable[[PartStatus], None] = lambda _: None,
+    ) -> None:
+        self._logs = logs
+        self._environment = {**os.environ, **environment, STOP_WITH_PARENT: "1"}
+        self._policy = policy
+        self._tell = tell
+        self._kept: dict[str, _Kept] = {}
+        self._changed = asyncio.Condition()
+        self._lifeline: tuple[int, int] = (-1, -1)
+
+    async def __aenter__(self) -> Self:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._lifeline = os.pipe()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.stop_all()
+        finally:
+            for end in self._lifeline:
+                os.close(end)
+
+    def log_file(self, name: str) -> Path:
+        """Where a part's output goes."""
+        return self._logs / f"{name}.log"
+
+    def status(self) -> Mapping[str, PartStatus]:
+        """What is known about every part, in order of start."""
+        return {name: kept.status for name, kept in self._kept.items()}
+
+    async def start(self, part: Part) -> None:
+        """Start a part, or one that was stopped or given up anew; returns once it has a pid.
+
+        Raises:
+            CommandError: If a part of that name runs.
+        """
+        known = self._kept.pop(part.name, None)
+        if known is not None and known.keeper is not None and not known.keeper.done():
+            self._kept[part.name] = known
+            msg = f"{part.name} is started already"
+            raise CommandError(msg)
+        process = await self._spawn(part)
+        kept = _Kept(part, process, PartStatus(part.name, "running", process.pid))
+        self._kept[part.name] = kept
+        kept.keeper = asyncio.create_task(self._keep(kept), name=f"keep {part.name}")
+        await self._note(kept, kept.status)
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int | None:
+        """Send a signal to a part's process; what follows from it is a crash.
+
+        Returns:
+            The pid, or None if it was not running.
+        """
+        kept = self._kept[name]
+        if kept.status.state != "running":
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            kept.process.send_signal(number)
+        return kept.process.pid
+
+    async def stop(self, *names: str, grace: timedelta = timedelta(seconds=15)) -> None:
+        """Ask parts to end and wait until they have; after the grace they are killed."""
+        stopping = [self._kept[name] for name in names]
+        for kept in stopping:
+            kept.stopping.set()
+            self.kill(kept.part.name, signal.SIGTERM)
+        keepers = [kept.keeper for kept in stopping if kept.keeper is not None]
+        if not keepers:
+            return
+        _, late = await asyncio.wait(keepers, timeout=grace.total_seconds())
+        if late:
+            for kept in stopping:
+                self.kill(kept.part.name)
+            await asyncio.wait(keepers)
+        for keeper in keepers:
+            keeper.result()
+
+    async def stop_all(self) -> None:
+        """Stop everything, the stage that was started last first."""
+        stages: dict[str, list[str]] = {}
+        for name, kept in self._kept.items():
+            stages.setdefault(kept.part.stage, []).append(name)
+        for names in reversed(stages.values()):
+            await self.stop(*names)
+
+    async def until(self, seen: Callable[[Mapping[str, PartStatus]], bool]) -> None:
+        """Wait until the status of all parts is as wanted."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: seen(self.status()))
+
+    async def gave_up(self) -> PartStatus:
+        """Wait until a part is given up, and tell which."""
+        await self.until(lambda parts: any(one.state == "failed" for one in parts.values()))
+        return next(one for one in self.status().values() if one.state == "failed")
+
+    async def _keep(self, kept: _Kept) -> None:
+        crashes = 0
+        while True:
+            began = asyncio.get_running_loop().time()
+            code = await kept.process.wait()
+            if kept.stopping.is_set():
+                await self._note(kept, replace(kept.status, state="stopped", exit_code=code))
+                return
+            lasted = timedelta(seconds=asyncio.get_running_loop().time() - began)
+            crashes = 1 if lasted >= self._policy.steady_after else crashes + 1
+            pause = self._policy.pause(crashes)
+            await self._note(kept, self._crash(kept, code, final=pause is None))
+            if pause is None:
+                return
+            if await _is_set_within(kept.stopping, pause):
+                await self._note(kept, replace(kept.status, state="stopped"))
+                return
+            await self._restart(kept)
+
+    async def _restart(self, kept: _Kept) -> None:
+        kept.process = await self._spawn(kept.part)
+        restarts = kept.status.restarts + 1
+        status = replace(kept.status, state="running", pid=kept.process.pid, restarts=restarts)
+        await self._note(kept, status)
+        if kept.stopping.is_set():  # asked to stop while it was being started
+            self.kill(kept.part.name, signal.SIGTERM)
+
+    def _crash(self, kept: _Kept, code: int, *, final: bool) -> PartStatus:
+        return replace(
+            kept.status,
+            state="failed" if final else "crashed",
+            exit_code=code,
+            last_words=_last_line(self.log_file(kept.part.name)),
+        )
+
+    async def _spawn(self, part: Part) -> asyncio.subprocess.Process:
+        log = self.log_file(part.name)
+        _shorten(log)
+        with log.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *part.command,
+                stdin=self._lifeline[0],
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                env={**self._environment, **part.environment},
+                # Ctrl-C in a terminal must reach the supervisor alone, who stops in order.
+                start_new_session=True,
+            )
+
+    async def _note(self, kept: _Kept, status: PartStatus) -> None:
+        kept.status = status
+        self._tell(status)
+        async with self._changed:
+            self._changed.notify_all()
+
+
+async def _is_set_within(event: asyncio.Event, span: timedelta) -> bool:
+    try:
+        async with asyncio.timeout(span.total_seconds()):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _shorten(log: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_KEPT_BYTES:
+            log.replace(log.with_suffix(".1.log"))
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as lines:
+            lines.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+            text = lines.read().decode(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+    return text.rpartition("\n")[2]

@@ -1,0 +1,105 @@
+"""The part that takes submissions in: whole batches, validated, placed, handed on."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import structlog
+from aiokafka import ConsumerRecord
+from msgspec import Raw
+
+from pop_stream.bus import clients
+from pop_stream.bus.batches import handle_batches
+from pop_stream.bus.publisher import (
+    FRAME_BYTES,
+    lifecycle_records,
+    publish_until_acknowledged,
+)
+from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog import PAGE_SLOTS
+from pop_stream.core.definitions import Definitions
+from pop_stream.core.events import InsightPlaced, encode
+from pop_stream.core.placement import Placement
+from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
+from pop_stream.ports import Clock, DefinitionSource, Publisher, Record
+from pop_stream.settings import Settings
+
+BATCH_RECORDS: Final = 2_000
+"""Most submissions of one batch; a batch is in memory twice while it is handled."""
+
+_log = structlog.get_logger()
+
+
+class Intake:
+    """Validates and places submissions; stateless but for the definitions it last saw."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        publisher: Publisher,
+        definitions: DefinitionSource,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+        self._definitions = definitions
+        self._clock = clock
+        self._seen: Definitions | None = None
+        self._sorter = self._new_sorter(Definitions())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take submissions in until `stop`."""
+        consumer = clients.consumer(
+            self._settings,
+            self._topics.submissions,
+            client_id=PART,
+            group_id=self._topics.group(PART),
+        )
+        async with consumer:
+            _log.info("intake.started", topic=self._topics.submissions)
+            await handle_batches(consumer, self.handle, max_records=BATCH_RECORDS, stop=stop)
+
+    async def handle(self, records: Sequence[ConsumerRecord]) -> None:
+        """Take in one batch; returns once all that came of it is acknowledged.
+
+        A crash before the commit repeats the batch: the rollup skips an acceptance it knows,
+        the scheduler a page whose origin it has seen.
+        """
+        current = self._definitions.current
+        if current is not self._seen:
+            self._seen, self._sorter = current, self._new_sorter(current)
+        batch = self._sorter.sort(records, now=self._clock.now())
+        lifecycle = await lifecycle_records(
+            self._publisher, self._topics.agenda_events, batch.lifecycle
+        )
+        ready = [self._page_record(insight_id, page) for insight_id, page in _pages(batch)]
+        await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
+        if batch.dead:
+            _log.info("submissions.refused", count=len(batch.dead))
+
+    def _new_sorter(self, definitions: Definitions) -> Sorter:
+        placement = Placement(definitions.insights.values())
+        return Sorter(self._topics, placement, max_agenda_bytes=self._settings.max_agenda_bytes)
+
+    def _page_record(self, insight_id: str, page: Sequence[Placed]) -> Record:
+        event = InsightPlaced(
+            insight_id=insight_id,
+            agendas=tuple(Raw(placed.body) for placed in page),
+            origins=tuple(placed.origin for placed in page),
+        )
+        return Record(self._topics.ready, insight_id.encode(), encode(event))
+
+
+def _pages(batch: Sorted) -> Iterator[tuple[str, Sequence[Placed]]]:
+    """Cut each insight's agendas into pages, bounded by count and by bytes."""
+    for insight_id, placed in batch.placed.items():
+        page: list[Placed] = []
+        size = 0
+        for one in placed:
+            if page and (len(page) == PAGE_SLOTS or size + len(one.body) > FRAME_BYTES):
+                yield insight_id, page
+                page, size = [], 0
+            page.append(one)
+            size += len(one.body)
+        yield insight_id, page

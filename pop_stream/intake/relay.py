@@ -1,0 +1,106 @@
+"""Carries to the scheduler what it must hear of the lifecycle, past Postgres."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+from aiokafka import ConsumerRecord
+
+from pop_stream.bus import clients
+from pop_stream.bus.batches import handle_batches
+from pop_stream.bus.publisher import publish_until_acknowledged
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.events import (
+    AgendaClaimed,
+    AgendaFailed,
+    AgendaSucceeded,
+    Claim,
+    InsightNoted,
+    LifecycleEvent,
+    Settlement,
+    decode_lifecycle,
+    encode,
+)
+from pop_stream.ports import Publisher, Record
+from pop_stream.settings import Settings
+
+PART: Final = "relay"
+
+BATCH_RECORDS: Final = 2_000
+
+_log = structlog.get_logger()
+
+
+class Relay:
+    """Reads `pop.agenda-events`, keeps claims and settlements, writes them by insight.
+
+    Stateless: a repeated batch repeats notes that the scheduler has taken already.
+    """
+
+    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+        self._settings = settings
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Relay until `stop`."""
+        consumer = clients.consumer(
+            self._settings,
+            self._topics.agenda_events,
+            client_id=PART,
+            group_id=self._topics.group(PART),
+        )
+        async with consumer:
+            _log.info("relay.started", topic=self._topics.agenda_events)
+            await handle_batches(consumer, self.handle, max_records=BATCH_RECORDS, stop=stop)
+
+    async def handle(self, records: Sequence[ConsumerRecord]) -> None:
+        """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
+        notes = [
+            Record(self._topics.ready, note.insight_id.encode(), encode(note))
+            for note in notes_of(_events(records))
+        ]
+        if notes:
+            await publish_until_acknowledged(self._publisher, notes)
+
+
+def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:
+    """One note per insight with the claims and settlements among the events, in order."""
+    claims: dict[str, list[Claim]] = {}
+    settlements: dict[str, list[Settlement]] = {}
+    for event in lifecycle:
+        match event:
+            case AgendaClaimed():
+                claim = Claim(agenda_id=event.agenda_id, attempt=event.attempt)
+                claims.setdefault(event.insight_id, []).append(claim)
+            case AgendaSucceeded() | AgendaFailed():
+                settlements.setdefault(event.insight_id, []).append(_settlement(event))
+            case _:
+                pass
+    return [
+        InsightNoted(
+            insight_id=insight_id,
+            claims=tuple(claims.get(insight_id, ())),
+            settlements=tuple(settlements.get(insight_id, ())),
+        )
+        for insight_id in {**claims, **settlements}
+    ]
+
+
+def _settlement(event: AgendaSucceeded | AgendaFailed) -> Settlement:
+    return Settlement(
+        agenda_id=event.agenda_id,
+        attempt=event.attempt,
+        outcome="succeeded" if isinstance(event, AgendaSucceeded) else "failed",
+        spent_s=event.spent_s,
+    )
+
+
+def _events(records: Sequence[ConsumerRecord]) -> Iterable[LifecycleEvent]:
+    for record in records:
+        try:
+            yield from decode_lifecycle(record.value)
+        except UnreadableRecordError:
+            _log.warning("record.skipped", partition=record.partition, offset=record.offset)

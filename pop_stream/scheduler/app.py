@@ -1,0 +1,196 @@
+"""The Faust application: one agent on `pop.ready` that owns the ReadyAgenda table.
+
+What Faust does not promise is met here: nothing may leave the agent's loop, for Faust would
+acknowledge the event; the table's topic is created beforehand, for Faust would create it
+with one replica; and a partition's backlog is read from the table on its first event, for
+Faust swallows errors of its own recovery callback.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import faust
+import structlog
+from aiokafka import ConsumerRecord
+
+from pop_stream.bus.dead_letters import dead_letter
+from pop_stream.bus.publisher import publish_until_acknowledged
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Insight
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
+from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.table import FaustReadyTable
+from pop_stream.scheduler.ticks import Ticker
+from pop_stream.settings import Settings
+
+PART: Final = "scheduler"
+TABLE: Final = "ready"
+
+_BUFFERED_RECORDS: Final = 4_096
+
+_log = structlog.get_logger()
+
+
+class Scheduler:
+    """Runs the agent and the ticker until told to stop.
+
+    Args:
+        settings: Where the cluster is, and how patient to be.
+        publisher: For emission; ours, because Faust's is serial and does not await acks.
+        definitions: Customers and insights in force.
+        probe: For consumer lag.
+        clock: For the instants in events.
+        create_topic: Makes sure an insight's topic exists.
+        partitions: Of `pop.ready`.
+    """
+
+    def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
+        self,
+        *,
+        settings: Settings,
+        publisher: Publisher,
+        definitions: DefinitionSource,
+        probe: LagProbe,
+        clock: Clock,
+        create_topic: Callable[[Insight], Awaitable[None]],
+        partitions: int,
+    ) -> None:
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+        self._clock = clock
+        self._app = _app(settings)
+        self._table = FaustReadyTable(
+            self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes),
+            partitions=partitions,
+        )
+        self._rounds = Rounds(
+            table=self._table,
+            publisher=publisher,
+            definitions=definitions,
+            clock=clock,
+            topics=self._topics,
+            create_topic=create_topic,
+            partitions=partitions,
+        )
+        self._ticker = Ticker(
+            self._rounds, probe, publisher, self._topics, settings.lag_interval
+        )
+        ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
+        self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
+        self._app.on_partitions_assigned.connect(self._on_assigned)
+        self._app.on_partitions_revoked.connect(self._on_revoked)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Schedule until `stop`.
+
+        Raises:
+            RuntimeError: If Faust gave up; the process should end and be started again.
+        """
+        self._app.finalize()
+        await self._app.start()
+        _log.info("scheduler.started", topic=self._topics.ready)
+        ticking = asyncio.create_task(self._ticker.run())
+        stopping = asyncio.create_task(stop.wait())
+        ended = asyncio.create_task(self._app.wait_until_stopped())
+        await asyncio.wait({ticking, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+        orderly = stop.is_set()
+        for task in (ticking, stopping, ended):
+            task.cancel()
+        await asyncio.gather(ticking, stopping, ended, return_exceptions=True)
+        await self._app.stop()
+        if not orderly:
+            msg = f"the Faust application ended by itself: {self._app.crash_reason!r}"
+            raise RuntimeError(msg)
+
+    async def _consume(self, stream: Any) -> None:  # noqa: ANN401  # a Faust stream
+        async for event in stream.events():
+            message = event.message
+            try:
+                await self._rounds.handle(message.partition, message.value)
+            except UnreadableRecordError as error:
+                await self._bury(message, (error.code, str(error)))
+            except Exception as error:
+                # The index may be half changed: the table is what counts, so read it anew.
+                _log.exception("round.failed", partition=message.partition)
+                self._rounds.unload(message.partition)
+                self._ticker.gain({message.partition})
+                await self._bury(message, ("internal", repr(error)))
+
+    async def _bury(self, message: Any, error: tuple[str, str]) -> None:  # noqa: ANN401
+        record = ConsumerRecord(
+            topic=message.topic,
+            partition=message.partition,
+            offset=message.offset,
+            timestamp=0,
+            timestamp_type=0,
+            key=message.key,
+            value=message.value,
+            checksum=None,
+            serialized_key_size=0,
+            serialized_value_size=0,
+            headers=(),
+        )
+        letter = dead_letter(self._topics, record, part=PART, at=self._clock.now(), error=error)
+        await publish_until_acknowledged(self._publisher, [letter])
+
+    async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
+        self._ticker.gain(self._ready_partitions(assigned))
+
+    async def _on_revoked(self, _: object, revoked: set[Any], **__: object) -> None:
+        partitions = self._ready_partitions(revoked)
+        self._ticker.lose(partitions)
+        for partition in partitions:
+            self._rounds.unload(partition)
+            self._table.purge(partition)
+
+    def _ready_partitions(self, topic_partitions: set[Any]) -> set[int]:
+        return {tp.partition for tp in topic_partitions if tp.topic == self._topics.ready}
+
+
+def _app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
+    session_s = settings.session_timeout.total_seconds()
+    brokers = settings.kafka_bootstrap.split(",")
+    return faust.App(
+        f"{settings.topic_prefix}{PART}",
+        broker=";".join(f"aiokafka://{one}" for one in brokers),
+        broker_credentials=_credentials(settings),
+        store="memory://",
+        datadir=str(settings.scheduler_data),
+        autodiscover=False,
+        web_enabled=False,
+        key_serializer="raw",
+        value_serializer="raw",
+        broker_session_timeout=session_s,
+        broker_heartbeat_interval=session_s / 3,
+        broker_commit_interval=1.0,
+        producer_request_timeout=30.0,
+        producer_compression_type="lz4",
+        producer_max_request_size=1_000_000,
+        stream_buffer_maxsize=_BUFFERED_RECORDS,
+        table_standby_replicas=0,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+    )
+
+
+def _credentials(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
+    """Faust's own form of the connection settings; None for a plain connection."""
+    if settings.kafka_security_protocol == "PLAINTEXT":
+        return None
+    context = None
+    if settings.kafka_security_protocol.endswith("SSL"):
+        ca_file = settings.kafka_ca_file
+        context = faust.auth.ssl.create_default_context(
+            cafile=str(ca_file) if ca_file else None
+        )
+    if not settings.kafka_security_protocol.startswith("SASL"):
+        return faust.SSLCredentials(context)
+    password = settings.kafka_password
+    return faust.SASLCredentials(
+        username=settings.kafka_username,
+        password=password.get_secret_value() if password else None,
+        mechanism=settings.kafka_sasl_mechanism,
+        ssl_context=context,
+    )

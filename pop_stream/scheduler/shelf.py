@@ -1,0 +1,175 @@
+"""Where an insight's backlog is kept: its rows in the ReadyAgenda table.
+
+    <insight>/page/<number>     bodies of up to 512 agendas, a JSON list, one agenda a line
+    <insight>/journal/<slot>    the delta of one handled event, in a ring of `RING` rows
+    <insight>/mark/<side>/<n>   a snapshot that replaces the deltas before it, on two sides
+    <insight>/head              which side is whole, and the sequence it stands for
+
+A handled event costs one journal row whatever it touched, so a round is written whole or not
+at all. The ring is reused, never deleted from: when it is full a snapshot is written to the
+side that is not in force, and then the head, in one write, puts it in force.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+import structlog
+
+from pop_stream.core.backlog import Backlog, Delta
+from pop_stream.core.events import PlacedAgenda, Struct, decode_placed
+from pop_stream.core.partitioning import partition_of
+from pop_stream.ports import ReadyTable
+
+RING: Final = 256
+"""Journal rows of an insight, and so handled events between two snapshots."""
+
+_PART: Final = 4_000
+"""Most entries of a kind in one row of a snapshot, well below a record's size limit."""
+
+_log = structlog.get_logger()
+
+
+class _JournalRow(Struct, frozen=True):
+    sequence: int
+    delta: Delta
+
+
+class _Head(Struct, frozen=True):
+    sequence: int
+    side: int
+    parts: int
+
+
+_JOURNAL_ROW: Final = msgspec.json.Decoder(_JournalRow)
+_MARK: Final = msgspec.json.Decoder(Delta)
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_PAGE: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_encode: Final = msgspec.json.encode
+
+
+class Shelf:
+    """The rows of one insight. Write only while an event of its partition is handled."""
+
+    def __init__(self, table: ReadyTable, insight_id: str) -> None:
+        self._table = table
+        self._prefix = insight_id
+        self._offsets: dict[int, array[int]] = {}
+        self._sequence = 0
+        self._marked = 0
+        self._side = 0
+
+    def put_page(self, number: int, bodies: Sequence[bytes]) -> None:
+        """Keep the bodies of a page's agendas, in the order of their slots."""
+        self._offsets[number] = _offsets(bodies)
+        self._table.put(self._page_key(number), b"[" + b",\n".join(bodies) + b"]")
+
+    def agenda(self, number: int, slot: int) -> PlacedAgenda:
+        """Read one agenda of a page; costs that agenda, not the page.
+
+        Raises:
+            LookupError: If the row is not there: the table has lost it.
+        """
+        row = self._table.get(self._page_key(number))
+        if row is None:
+            msg = f"row {self._page_key(number)} is missing"
+            raise LookupError(msg)
+        offsets = self._offsets[number]
+        return decode_placed(row[offsets[slot] : offsets[slot + 1] - _GAP])
+
+    def drop_pages(self, numbers: Iterable[int]) -> None:
+        """Forget pages whose agendas are all gone."""
+        for number in numbers:
+            self._offsets.pop(number, None)
+            self._table.delete(self._page_key(number))
+
+    def save(self, backlog: Backlog) -> None:
+        """Write what changed since the last call: one row, and now and then a snapshot."""
+        delta = backlog.take_delta()
+        if delta is None:
+            return
+        self._sequence += 1
+        row = _JournalRow(sequence=self._sequence, delta=delta)
+        self._table.put(self._journal_key(self._sequence), _encode(row))
+        self.drop_pages(backlog.take_emptied())
+        if self._sequence - self._marked >= RING:
+            self._snapshot(backlog)
+
+    def load(self, rows: dict[str, bytes], backlog: Backlog) -> None:
+        """Fill a new backlog from the insight's rows.
+
+        Args:
+            rows: All rows of this insight, by full key.
+            backlog: As made, never used.
+        """
+        raw_head = rows.get(f"{self._prefix}/head")
+        head = _HEAD.decode(raw_head) if raw_head else _Head(sequence=0, side=0, parts=0)
+        self._marked, self._side = head.sequence, head.side
+        marks = (rows[self._mark_key(head.side, part)] for part in range(head.parts))
+        deltas = [_MARK.decode(mark) for mark in marks]
+        journal = sorted(self._journal(rows), key=lambda row: row.sequence)
+        newer = [row for row in journal if row.sequence > head.sequence]
+        deltas.extend(row.delta for row in newer)
+        self._sequence = newer[-1].sequence if newer else head.sequence
+        backlog.restore(self._pages(rows), deltas)
+        self.drop_pages(backlog.take_emptied())
+
+    def _snapshot(self, backlog: Backlog) -> None:
+        side = 1 - self._side
+        parts = backlog.snapshot().parts(_PART)
+        for number, part in enumerate(parts):
+            self._table.put(self._mark_key(side, number), _encode(part))
+        head = _Head(sequence=self._sequence, side=side, parts=len(parts))
+        self._table.put(f"{self._prefix}/head", _encode(head))
+        self._marked, self._side = self._sequence, side
+
+    def _journal(self, rows: dict[str, bytes]) -> Iterator[_JournalRow]:
+        for slot in range(RING):
+            row = rows.get(self._journal_key(slot))
+            if row is not None:
+                yield _JOURNAL_ROW.decode(row)
+
+    def _pages(
+        self, rows: dict[str, bytes]
+    ) -> Iterator[tuple[int, Sequence[PlacedAgenda | None]]]:
+        start = f"{self._prefix}/page/"
+        for key, row in rows.items():
+            if key.startswith(start):
+                number = int(key.removeprefix(start))
+                bodies = [bytes(body) for body in _PAGE.decode(row)]
+                self._offsets[number] = _offsets(bodies)
+                yield number, [decode_placed(body) for body in bodies]
+
+    def _page_key(self, number: int) -> str:
+        return f"{self._prefix}/page/{number}"
+
+    def _journal_key(self, sequence: int) -> str:
+        return f"{self._prefix}/journal/{sequence % RING}"
+
+    def _mark_key(self, side: int, part: int) -> str:
+        return f"{self._prefix}/mark/{side}/{part}"
+
+
+def insights_in(
+    table: ReadyTable, partition: int, *, partitions: int
+) -> dict[str, dict[str, bytes]]:
+    """The rows of every insight of a partition, by insight and full key."""
+    found: dict[str, dict[str, bytes]] = {}
+    for key, value in table.rows(partition):
+        insight_id = key.partition("/")[0]
+        if partition_of(insight_id.encode(), partitions) != partition:
+            _log.warning("table.row_misplaced", key=key, partition=partition)
+            continue
+        found.setdefault(insight_id, {})[key] = value
+    return found
+
+
+_GAP: Final = len(b",\n")
+
+
+def _offsets(bodies: Sequence[bytes]) -> "array[int]":
+    """Where each body starts in its page's row, and where one more would."""
+    lengths = (len(body) + _GAP for body in bodies)
+    return array("I", accumulate(lengths, initial=len(b"[")))

@@ -1,0 +1,52 @@
+"""The port `ReadyTable` on a Faust table of raw bytes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pop_stream.core.partitioning import partition_of
+
+
+class FaustReadyTable:
+    """Rows keyed by text; a row belongs to the partition of its insight.
+
+    Args:
+        table: A Faust table with raw keys and values, kept in memory.
+        partitions: Of `pop.ready` and so of the table's changelog.
+    """
+
+    def __init__(self, table: Any, *, partitions: int) -> None:  # noqa: ANN401  # Faust is untyped
+        self._table = table
+        self._partitions = partitions
+
+    def get(self, key: str) -> bytes | None:
+        """See the port."""
+        value: bytes | None = self._table.get(key.encode())
+        return value
+
+    def put(self, key: str, value: bytes) -> None:
+        """See the port."""
+        self._table[key.encode()] = value
+
+    def delete(self, key: str) -> None:
+        """See the port."""
+        if self._table.get(key.encode()) is not None:
+            del self._table[key.encode()]
+
+    def rows(self, partition: int) -> Iterator[tuple[str, bytes]]:
+        """See the port."""
+        for key, value in self._table.items():
+            if self._owner(key) == partition:
+                yield key.decode(), value
+
+    def purge(self, partition: int) -> None:
+        """Forget a revoked partition's rows here, and only here.
+
+        Faust's memory store keeps what was written locally; after a return of the
+        partition those rows would hide deletions made elsewhere.
+        """
+        local = self._table.data.data
+        for key in [key for key in local if self._owner(key) == partition]:
+            del local[key]
+
+    def _owner(self, key: bytes) -> int:
+        return partition_of(key.partition(b"/")[0], self._partitions)

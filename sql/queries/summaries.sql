@@ -1,0 +1,108 @@
+-- name: next_offsets
+-- How far each partition of a topic has been folded.
+select partition, next_offset
+from consumed_offsets
+where topic = $1;
+
+-- name: begin_offsets
+-- Partitions that were never read begin at 0.
+insert into consumed_offsets (topic, partition, next_offset)
+select $1, partition, 0
+from unnest($2::integer[]) as begun (partition)
+on conflict do nothing;
+
+-- name: advance_offsets
+-- Moves partitions on that are still where the reader thinks they are, and locks them until
+-- the transaction ends. Fewer rows than partitions: another process has been here.
+update consumed_offsets as consumed
+set next_offset = span.next_offset
+from unnest($2::integer[], $3::bigint[], $4::bigint[])
+    as span (partition, expected, next_offset)
+where
+    consumed.topic = $1
+    and consumed.partition = span.partition
+    and consumed.next_offset = span.expected;
+
+-- name: known_agendas
+-- Summaries to fold on, but for the body, which no event changes.
+select
+    agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
+    operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
+    started_at, ended_at, issues, diagnostics
+from agendas
+where agenda_id = any($1::text[]);
+
+-- name: known_operations
+-- Operations of the agendas whose operations a batch tells of.
+select
+    agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
+    reported_at
+from operations
+where agenda_id = any($1::text[]);
+
+-- name: keep_agendas
+-- Inserts new agendas and updates known ones that are still in the version that was read.
+-- Fewer rows than given: another process has changed one of them since.
+insert into agendas as known (
+    agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
+    body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
+    emitted_at, started_at, ended_at, issues, diagnostics
+)
+select *
+from unnest(
+    $1::text[], $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[],
+    $8::text[], $9::integer[], $10::json[], $11::json[], $12::real[], $13::text[], $14::text[],
+    $15::timestamptz[], $16::integer[], $17::timestamptz[], $18::timestamptz[],
+    $19::timestamptz[], $20::timestamptz[], $21::json[], $22::json[]
+)
+on conflict (agenda_id) do update set
+    version = excluded.version,
+    state = excluded.state,
+    attempt = excluded.attempt,
+    insight_id = excluded.insight_id,
+    customer_id = excluded.customer_id,
+    title = excluded.title,
+    link_id = excluded.link_id,
+    priority = excluded.priority,
+    body = coalesce(excluded.body, known.body),
+    operation_names = excluded.operation_names,
+    percent = excluded.percent,
+    message = excluded.message,
+    puller_id = excluded.puller_id,
+    heard_at = excluded.heard_at,
+    lease_ms = excluded.lease_ms,
+    accepted_at = excluded.accepted_at,
+    emitted_at = excluded.emitted_at,
+    started_at = excluded.started_at,
+    ended_at = excluded.ended_at,
+    issues = excluded.issues,
+    diagnostics = excluded.diagnostics,
+    updated_at = now()
+where known.version = excluded.version - 1;
+
+-- name: keep_operations
+-- Inserts or replaces operations; the version of their agenda has been guarded before.
+insert into operations (
+    agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
+    reported_at
+)
+select *
+from unnest(
+    $1::text[], $2::text[], $3::text[], $4::double precision[], $5::text[], $6::timestamptz[],
+    $7::timestamptz[], $8::json[], $9::json[], $10::timestamptz[]
+)
+on conflict (agenda_id, name) do update set
+    state = excluded.state,
+    percent = excluded.percent,
+    message = excluded.message,
+    started_at = excluded.started_at,
+    ended_at = excluded.ended_at,
+    result = excluded.result,
+    diagnostics = excluded.diagnostics,
+    reported_at = excluded.reported_at;
+
+-- name: forget_operations
+-- Removes what a new attempt begins anew.
+delete from operations as known
+using unnest($1::text[], $2::text[]) as forgotten (agenda_id, name)
+where known.agenda_id = forgotten.agenda_id and known.name = forgotten.name;

@@ -1,0 +1,71 @@
+"""Real servers for the tests that need them, and a world of its own for each test.
+
+`POP_TEST_BOOTSTRAP` and `POP_TEST_DSN` name running servers; without them embedded ones are
+started once, on first use.
+"""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from pop_stream.embedded.servers import EmbeddedServers
+from pop_stream.settings import Settings
+from pydantic import SecretStr
+
+
+@dataclass(frozen=True)
+class Servers:
+    bootstrap: str
+    dsn: str
+
+
+@pytest_asyncio.fixture(scope="session")
+async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Servers]:
+    bootstrap, dsn = os.environ.get("POP_TEST_BOOTSTRAP"), os.environ.get("POP_TEST_DSN")
+    if bootstrap and dsn:
+        yield Servers(bootstrap, dsn)
+        return
+    folder = tmp_path_factory.mktemp("servers")
+    async with EmbeddedServers(folder=Path(folder), cache=None) as embedded:
+        yield Servers(embedded.bootstrap, embedded.dsn)
+
+
+@pytest.fixture
+def bootstrap(servers: Servers) -> str:
+    return servers.bootstrap
+
+
+@pytest_asyncio.fixture
+async def dsn(servers: Servers) -> AsyncIterator[str]:
+    """A database of its own, without any table."""
+    name = f"test_{secrets.token_hex(6)}"
+    admin = await asyncpg.connect(servers.dsn)
+    await admin.execute(f'CREATE DATABASE "{name}"')
+    try:
+        yield _with_database(servers.dsn, name)
+    finally:
+        await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        await admin.close()
+
+
+@pytest_asyncio.fixture
+async def settings(servers: Servers, dsn: str) -> Settings:
+    """Settings with a topic prefix and a database of their own; neither is filled."""
+    return Settings(
+        kafka_bootstrap=servers.bootstrap,
+        postgres_dsn=SecretStr(dsn),
+        topic_prefix=f"t{secrets.token_hex(4)}.",
+        http_port=0,
+    )
+
+
+def _with_database(dsn: str, name: str) -> str:
+    head, _, query = dsn.partition("?")
+    scheme, _, rest = head.partition("://")
+    host = rest.split("/", 1)[0]
+    return f"{scheme}://{host}/{name}" + (f"?{query}" if query else "")

@@ -1,0 +1,84 @@
+"""In-memory stand-ins for ports; each passes the contract suite of the real one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from pop_stream.core.definitions import Definitions
+from pop_stream.core.ids import InsightId
+from pop_stream.core.partitioning import partition_of
+from pop_stream.ports import Record
+
+
+class ManualClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def move(self, by: timedelta) -> None:
+        self._now += by
+
+
+class MemoryTable:
+    """Rows in a dict."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.data: dict[str, bytes] = {}
+        self.writes = 0
+        self._partitions = partitions
+
+    def get(self, key: str) -> bytes | None:
+        return self.data.get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        self.writes += 1
+        self.data[key] = value
+
+    def delete(self, key: str) -> None:
+        self.data.pop(key, None)
+
+    def rows(self, partition: int) -> Iterator[tuple[str, bytes]]:
+        for key, value in self.data.items():
+            if partition_of(key.split("/")[0].encode(), self._partitions) == partition:
+                yield key, value
+
+
+@dataclass
+class MemoryPublisher:
+    """Records in a list; `refuse` makes the next publications fail."""
+
+    partition_count: int = 4
+    records: list[Record] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    async def publish(self, records: Sequence[Record]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.records.extend(records)
+
+    async def partitions(self, topic: str) -> int:
+        return self.partition_count
+
+    def on(self, topic: str) -> list[Record]:
+        return [record for record in self.records if record.topic == topic]
+
+
+@dataclass
+class FixedDefinitions:
+    """Definitions that a test replaces by hand."""
+
+    current: Definitions = field(default_factory=Definitions)
+
+
+@dataclass
+class FixedLags:
+    """Lags that a test sets by hand."""
+
+    by_insight: dict[InsightId, int] = field(default_factory=dict)
+
+    async def lags(self, insights: Sequence[InsightId]) -> Mapping[InsightId, int]:
+        return {one: self.by_insight[one] for one in insights if one in self.by_insight}
