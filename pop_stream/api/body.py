@@ -91,7 +91,7 @@ def is_list(body: bytes | bytearray) -> bool:
     return body[:SLICE_BYTES].lstrip()[:1] == b"["
 
 
-def expect_object(body: bytes) -> None:
+def expect_json(body: bytes) -> None:
     """Check that the body is JSON of any kind.
 
     Raises:

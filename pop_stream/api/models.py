@@ -11,9 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import Diagnostic, OperationState
 
-StateName = Literal[
-    "accepted", "ready", "emitted", "running", "succeeded", "failed", "refused"
-]
+StateName = Literal["accepted", "ready", "emitted", "running", "succeeded", "failed", "refused"]
 
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, in UTC.")]
 
@@ -54,7 +52,7 @@ class SubmissionResult(Model, frozen=True, omit_defaults=True):
     """
 
     index: int
-    status: Literal[202, 413, 422]
+    status: int
     id: str | UnsetType = UNSET
     insight_id: str | UnsetType = UNSET
     issues: tuple[Issue, ...] | UnsetType = UNSET
@@ -177,7 +175,9 @@ def encode(model: Model) -> bytes:
     return _ENCODER.encode(model)
 
 
-def answer(model: Model, *, status: int, headers: Mapping[str, str] | None = None) -> web.Response:
+def answer(
+    model: Model, *, status: int, headers: Mapping[str, str] | None = None
+) -> web.Response:
     """An answer in JSON."""
     return web.Response(
         body=_ENCODER.encode(model), status=status, headers=headers, content_type=JSON

@@ -1,1 +1,67 @@
 """What an operator runs now and then: `migrate`, `topics` and `doctor`."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from pop_stream.cli.output import JsonFlag, console, emit
+
+
+def migrate(as_json: JsonFlag = False) -> None:
+    """Bring Postgres and Kafka up to date: tables, topics, definitions; safe to repeat."""
+    from pop_stream import wiring
+    from pop_stream.cli.environment import load_settings
+
+    done = asyncio.run(wiring.migrate(load_settings()))
+    if as_json:
+        emit({"done": done})
+        return
+    for one in done:
+        typer.echo(f"done: {one}")
+    if not done:
+        typer.echo("nothing to do")
+
+
+def topics(
+    check: Annotated[
+        bool, typer.Option("--check", help="Create nothing, only tell what is wrong.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Create the topics that are missing, and tell what is wrong with those that exist."""
+    from pop_stream import wiring
+    from pop_stream.cli.environment import load_settings
+
+    settings = load_settings()
+    created = [] if check else asyncio.run(wiring.ensure_topics(settings))
+    faults = asyncio.run(wiring.topic_faults(settings))
+    if as_json:
+        emit({"created": created, "faults": faults})
+    else:
+        for name in created:
+            typer.echo(f"created: {name}")
+        _show_findings(faults, "topics are as the catalog has them")
+    if faults:
+        raise typer.Exit(1)
+
+
+def doctor(as_json: JsonFlag = False) -> None:
+    """Check everything that can be misconfigured: broker, topics, Postgres, definitions."""
+    from pop_stream import wiring
+    from pop_stream.cli.environment import load_settings
+
+    findings = [str(one) for one in asyncio.run(wiring.doctor(load_settings()))]
+    if as_json:
+        emit({"findings": findings})
+    else:
+        _show_findings(findings, "all is well")
+    if findings:
+        raise typer.Exit(1)
+
+
+def _show_findings(findings: list[str], otherwise: str) -> None:
+    for one in findings:
+        console().print(f"[red]✗[/] {one}", markup=True)
+    if not findings:
+        console().print(f"[green]✓[/] {otherwise}")

@@ -20,6 +20,13 @@ def load_settings(overrides: Mapping[str, object] | None = None) -> Settings:
         raise UsageError("\n".join(_faults(error))) from None
 
 
+def for_a_person() -> Settings:
+    """The settings of a process that someone watches: its logs are text unless set to JSON."""
+    settings = load_settings()
+    is_set = "log_format" in settings.model_fields_set
+    return settings if is_set else settings.model_copy(update={"log_format": "console"})
+
+
 def variables(overrides: Mapping[str, object]) -> dict[str, str]:
     """The same overrides as environment variables, for a process to be started."""
     return {f"POP_{name.upper()}": str(value) for name, value in overrides.items()}

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
 STOP_WITH_PARENT: Final = "POP_STOP_WITH_PARENT"
@@ -27,6 +27,32 @@ async def run_until_stopped(body: Callable[[asyncio.Event], Awaitable[None]]) ->
         watch = threading.Thread(target=_watch_parent, args=(loop, stop), daemon=True)
         watch.start()
     await body(stop)
+
+
+def run_to_interrupt(main: Coroutine[None, None, None]) -> bool:
+    """Run `main`; the first SIGTERM or SIGINT cancels it, so that it can clean up.
+
+    Returns:
+        Whether a signal ended it.
+    """
+
+    async def run() -> bool:
+        stop = asyncio.Event()
+        stop_on_signals(asyncio.get_running_loop(), stop)
+        work = asyncio.ensure_future(main)
+        interrupt = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([work, interrupt], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            interrupt.cancel()
+            work.cancel()
+        try:
+            await work
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    return asyncio.run(run())
 
 
 def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

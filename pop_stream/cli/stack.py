@@ -145,8 +145,8 @@ class Stack:
             async with asyncio.timeout(_READY_WITHIN_S):
                 await self._until_ready()
         except TimeoutError:
-            logs = self.supervisor.log_file("api").parent
-            msg = f"the API was not ready within {_READY_WITHIN_S:g} s; the logs are in {logs}"
+            logs = self.supervisor.logs
+            msg = f"the API was not ready within {_READY_WITHIN_S:g} s; logs are in {logs}"
             raise CommandError(msg) from None
 
     def _parts(self) -> list[Part]:

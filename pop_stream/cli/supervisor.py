@@ -104,6 +104,9 @@ class Supervisor:
         environment: Variables for all parts beside those of this process.
         policy: When a crashed part starts again.
         tell: Called with every change; must not block.
+
+    Attributes:
+        logs: The same folder.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class Supervisor:
         policy: RestartPolicy,
         tell: Callable[[PartStatus], None] = lambda _: None,
     ) -> None:
-        self._logs = logs
+        self.logs = logs
         self._environment = {**os.environ, **environment, STOP_WITH_PARENT: "1"}
         self._policy = policy
         self._tell = tell
@@ -123,7 +126,7 @@ class Supervisor:
         self._lifeline: tuple[int, int] = (-1, -1)
 
     async def __aenter__(self) -> Self:
-        self._logs.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
         self._lifeline = os.pipe()
         return self
 
@@ -136,7 +139,7 @@ class Supervisor:
 
     def log_file(self, name: str) -> Path:
         """Where a part's output goes."""
-        return self._logs / f"{name}.log"
+        return self.logs / f"{name}.log"
 
     def status(self) -> Mapping[str, PartStatus]:
         """What is known about every part, in order of start."""

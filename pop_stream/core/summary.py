@@ -4,7 +4,7 @@ Folding is idempotent and, within an attempt, independent of order, so at-least-
 delivery and several producers yield one and the same summary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import fsum
@@ -110,6 +110,19 @@ def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
     if isinstance(event, AgendaAccepted):
         return _accept(summary, event)
     return _apply(_in_attempt(summary, event), event)
+
+
+def fold_all(
+    summary: Summary | None, lifecycle: Iterable[LifecycleEvent]
+) -> tuple[Summary | None, int]:
+    """The summary after several events of one agenda, and how many were not applied."""
+    skipped = 0
+    for event in lifecycle:
+        try:
+            summary = fold(summary, event)
+        except TransitionError:
+            skipped += 1
+    return summary, skipped
 
 
 def _refuse(summary: Summary | None, event: AgendaRefused) -> Summary:

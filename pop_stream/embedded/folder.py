@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -24,11 +25,12 @@ class DataFolder:
     the kernel's, so a killed owner leaves none behind.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_free: Callable[[int], bool] | None = None) -> None:
         self.path = path.expanduser().absolute()
         self.kafka = self.path / "kafka"
         self.postgres = self.path / "postgres"
         self._ports = self.path / "ports.json"
+        self._is_free = is_free or _bindable
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -69,8 +71,8 @@ class DataFolder:
         remembered = self._remembered()
         port = remembered.get(name)
         taken = {other for owner, other in remembered.items() if owner != name}
-        if port is None or not _is_free(port):
-            port = _free_port(taken)
+        if port is None or not self._is_free(port):
+            port = self._free_port(taken)
             self._ports.write_text(json.dumps(remembered | {name: port}, indent=2) + "\n")
         return port
 
@@ -81,17 +83,16 @@ class DataFolder:
                 return {str(k): v for k, v in found.items() if isinstance(v, int)}
         return {}
 
+    def _free_port(self, taken: set[int]) -> int:
+        for _ in range(_PORT_TRIES):
+            port = secrets.choice(PORTS)
+            if port not in taken and self._is_free(port):
+                return port
+        msg = f"No free loopback port between {PORTS.start} and {PORTS.stop}"
+        raise EmbeddedError(msg)
 
-def _free_port(taken: set[int]) -> int:
-    for _ in range(_PORT_TRIES):
-        port = secrets.choice(PORTS)
-        if port not in taken and _is_free(port):
-            return port
-    msg = f"No free loopback port between {PORTS.start} and {PORTS.stop}"
-    raise EmbeddedError(msg)
 
-
-def _is_free(port: int) -> bool:
+def _bindable(port: int) -> bool:
     with socket.socket() as probe:
         # Servers set it too: a port in TIME_WAIT after a stop still counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

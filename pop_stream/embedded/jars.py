@@ -5,14 +5,16 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import structlog
 
-from pop_stream.embedded.errors import JarsUnavailableError
+from pop_stream.embedded.errors import EmbeddedError, JarsUnavailableError
+from pop_stream.embedded.wheels import wheel_folder
 
 KAFKA_VERSION = "4.3.0"
 # Kafka's POM leaves the binding of its logging API to the distribution; without one a broker
@@ -24,7 +26,11 @@ ROOTS = (
 RECORD = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
 COORDINATES = ", ".join(":".join(root) for root in ROOTS)
 
+Download = Callable[[Path, str], object]
+
 _DOWNLOADS_AT_ONCE = 8
+_ATTEMPTS = 2
+_LOCK_RETRY_S = 0.1
 _CHUNK = 1 << 20
 _log = structlog.get_logger(__name__)
 
@@ -39,16 +45,21 @@ def default_cache() -> Path:
 
 
 def kafka_jars(
-    cache: Path, *, record: Path = RECORD, cancelled: threading.Event | None = None
+    cache: Path,
+    *,
+    record: Path = RECORD,
+    download: Download | None = None,
+    cancelled: threading.Event | None = None,
 ) -> list[Path]:
     """Paths of Kafka's jars, fetched if the cache lacks or has damaged any.
 
     Blocks: about a tenth of a second when all are present, which needs no network, else as
-    long as 44 MB take. Callers in several processes wait for one another.
+    long as 45 MB take. Callers in several processes wait for one another.
 
     Args:
         cache: Folder for the jars; made if missing.
         record: Lines of `sha256sum`, paths as in a Maven repository.
+        download: Fetches one jar; by default with jgo from Maven Central.
         cancelled: Set by another thread to give up between two downloads.
 
     Raises:
@@ -56,18 +67,20 @@ def kafka_jars(
     """
     repository = cache / "maven"
     wanted = _recorded(record)
+    cancelled = cancelled or threading.Event()
     try:
         if _damaged(repository, wanted):
             repository.mkdir(parents=True, exist_ok=True)
-            with _exclusive(repository / ".lock"):
-                _fetch(repository, wanted, cancelled or threading.Event())
-    except OSError as error:  # requests' errors are OSErrors
+            with _alone(repository / ".lock", cancelled):
+                _fetch(repository, wanted, download or _download, cancelled)
+        damaged = _damaged(repository, wanted)
+    except OSError as error:  # those of requests, which jgo uses, are OSErrors too
         raise _unavailable(cache, f"{type(error).__name__}: {error}") from error
-    except RuntimeError as error:  # jgo's word for "not in any repository"
+    except (EmbeddedError, RuntimeError) as error:  # the latter: jgo knows no such artifact
         raise _unavailable(cache, str(error)) from error
-    if damaged := _damaged(repository, wanted):
+    if damaged:
         names = ", ".join(PurePosixPath(path).name for path in damaged)
-        raise _unavailable(cache, f"checksum differs from {record.name} or missing: {names}")
+        raise _unavailable(cache, f"missing, or not the checksum of {record.name}: {names}")
     return [repository / path for path in wanted]
 
 
@@ -114,28 +127,36 @@ def _sha256(path: Path) -> str | None:
     return digest.hexdigest()
 
 
-def _fetch(repository: Path, wanted: dict[str, str], cancelled: threading.Event) -> None:
+def _fetch(
+    repository: Path, wanted: dict[str, str], download: Download, cancelled: threading.Event
+) -> None:
     # Looked at again under the lock: whoever held it before has probably fetched them all.
     missing = _damaged(repository, wanted)
     _log.info("kafka.jars_fetching", jars=len(missing), cache=str(repository))
-    for path in missing:
-        (repository / path).unlink(missing_ok=True)
+
+    failed = threading.Event()
 
     def fetch_one(path: str) -> None:
-        if not cancelled.is_set():
-            _download(repository, path)
+        for attempt in range(_ATTEMPTS):
+            if cancelled.is_set() or failed.is_set():
+                return
+            (repository / path).unlink(missing_ok=True)  # half a jar is no jar
+            try:
+                download(repository, path)
+            except (OSError, RuntimeError):
+                if attempt + 1 == _ATTEMPTS:
+                    failed.set()  # without a network, no other jar need wait for a timeout
+                    raise
+            else:
+                return
 
     with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, thread_name_prefix="jars") as pool:
-        _raise_first(pool.map(fetch_one, missing))
+        list(pool.map(fetch_one, missing))  # raises the first error
     _log.info("kafka.jars_fetched", jars=len(missing))
 
 
-def _raise_first(results: Iterable[None]) -> None:
-    for _ in results:
-        pass
-
-
 def _download(repository: Path, path: str) -> None:
+    wheel_folder("jgo")
     # Imported late: it costs a fifth of a second that a filled cache need not pay.
     from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415
 
@@ -145,10 +166,19 @@ def _download(repository: Path, path: str) -> None:
 
 
 @contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
+def _alone(path: Path, cancelled: threading.Event) -> Iterator[None]:
     with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not _locked(lock) and not cancelled.wait(_LOCK_RETRY_S):
+            pass
         yield
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _unavailable(cache: Path, reason: str) -> JarsUnavailableError:

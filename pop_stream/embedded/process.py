@@ -20,6 +20,7 @@ from pop_stream.embedded.errors import ServerStartError
 
 _REAPER = Path(__file__).with_name("reaper.py")
 _POLL_S = 0.05
+_ORPHAN_GRACE_S = 3.0  # from the owner's death until its servers are killed
 _KILL_S = 5.0  # from a kill until the kernel has removed the process
 _LOG_TAIL_LINES = 15
 _LOG_TAIL_BYTES = 16_384
@@ -50,7 +51,6 @@ class Launch:
         home: Folder of its pid record and its console's log, and its working directory.
         stop_signal: Asks for an orderly end.
         grace_s: Seconds until an ordered stop becomes a kill.
-        orphan_grace_s: The same after the owner died.
         identity: Whom to run as; None for the caller.
     """
 
@@ -59,7 +59,6 @@ class Launch:
     home: Path
     stop_signal: signal.Signals = signal.SIGTERM
     grace_s: float = 20.0
-    orphan_grace_s: float = 3.0
     identity: Identity | None = field(default=None, kw_only=True)
 
 
@@ -70,7 +69,6 @@ class ServerProcess:
         self.launch = launch
         self.console = launch.home / f"{launch.name}-console.log"
         self.pid: int | None = None
-        self._record = launch.home / f"{launch.name}-pid.json"
         self._reaper: subprocess.Popen[str] | None = None
         self._ended = asyncio.Event()
 
@@ -81,7 +79,7 @@ class ServerProcess:
         """
         launch = self.launch
         owner = f"{launch.identity.uid}:{launch.identity.gid}" if launch.identity else "-"
-        orders = [str(int(launch.stop_signal)), str(launch.orphan_grace_s), owner]
+        orders = [str(int(launch.stop_signal)), str(_ORPHAN_GRACE_S), owner]
         with self._fresh_console().open("a") as console:
             self._reaper = subprocess.Popen(  # noqa: S603  only our own commands
                 [sys.executable, "-I", "-S", str(_REAPER), *orders, *launch.command],
@@ -111,7 +109,7 @@ class ServerProcess:
             raise self.start_error(reason)
         self.pid = int(line)
         running = {"reaper": _describe(reaper.pid), "server": _describe(self.pid)}
-        self._record.write_text(json.dumps(running) + "\n")
+        _record(self.launch.home, self.launch.name).write_text(json.dumps(running) + "\n")
 
     @property
     def is_running(self) -> bool:
@@ -147,23 +145,9 @@ class ServerProcess:
         if self._reaper.stdout is not None:
             self._reaper.stdout.close()
         # Finds something only if the reaper was killed before its server ended.
-        await asyncio.to_thread(self.end_leftovers)
-
-    def end_leftovers(self) -> None:
-        """End what an earlier run's record names and still runs; blocks for seconds at most.
-
-        A pid counts only together with its start time, so a reused one is left alone.
-        """
-        left = _still_running(self._record)
-        if left:
-            _log.warning(f"{self.launch.name}.leftover", pids=[p.pid for p in left.values()])
-        if "server" in left and "reaper" not in left:
-            # With its reaper alive, the server is being ended by that one already.
-            _send(left["server"], self.launch.stop_signal)
-        for process in _wait_gone(left.values(), self.launch.orphan_grace_s + 1):
-            _send(process, signal.SIGKILL)
-        _wait_gone(left.values(), _KILL_S)
-        self._record.unlink(missing_ok=True)
+        await asyncio.to_thread(
+            end_leftovers, self.launch.home, self.launch.name, self.launch.stop_signal
+        )
 
     def start_error(self, reason: str, *, log: Path | None = None) -> ServerStartError:
         """The error that tells why it did not start, with the end of `log` or the console."""
@@ -188,6 +172,23 @@ class ServerProcess:
         return self.console
 
 
+def end_leftovers(home: Path, name: str, stop_signal: signal.Signals) -> None:
+    """End what an earlier run's record names and still runs; blocks for seconds at most.
+
+    A pid counts only together with its start time, so a reused one is left alone.
+    """
+    left = _still_running(_record(home, name))
+    if left:
+        _log.warning("leftover.ending", server=name, pids=[p.pid for p in left.values()])
+    if "server" in left and "reaper" not in left:
+        # With its reaper alive, the server is being ended by that one already.
+        _send(left["server"], stop_signal)
+    for process in _wait_gone(left.values(), _ORPHAN_GRACE_S + 1):
+        _send(process, signal.SIGKILL)
+    _wait_gone(left.values(), _KILL_S)
+    _record(home, name).unlink(missing_ok=True)
+
+
 async def run_to_end(launch: Launch, *, limit_s: float) -> None:
     """Run a command that ends by itself, such as one that formats a data folder.
 
@@ -210,6 +211,10 @@ async def run_to_end(launch: Launch, *, limit_s: float) -> None:
     if code != 0:
         reason = f"it ended with exit code {code}"
         raise process.start_error(reason)
+
+
+def _record(home: Path, name: str) -> Path:
+    return home / f"{name}-pid.json"
 
 
 def _describe(pid: int) -> dict[str, float] | None:

@@ -114,17 +114,16 @@ class Sorter:
 
 def _bodies(value: bytes | None) -> list[bytes]:
     """The agendas of a record, each as JSON; a lone one is not looked into."""
-    if not value:
-        msg = "the record is empty; its value must be an agenda or a list of agendas"
-        raise UnreadableRecordError(msg)
-    if not value.lstrip(b" \t\r\n").startswith((b"[", b"{")):
+    start = (value or b"").lstrip(b" \t\r\n")[:1]
+    if value is None or start not in {b"{", b"["}:
         msg = "the record is no JSON object or list; it must be an agenda or a list of agendas"
         raise UnreadableRecordError(msg)
+    if start == b"{":
+        return [value]
     try:
-        decoded = msgspec.json.decode(value, type=msgspec.Raw | list[msgspec.Raw])
+        return [bytes(one) for one in _LIST.decode(value)]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableRecordError(str(error)) from None
-    return [bytes(one) for one in decoded] if isinstance(decoded, list) else [value]
 
 
 def _with_id(agenda: Agenda, record: ConsumerRecord, index: int) -> Agenda:

@@ -61,6 +61,7 @@ class Scheduler:
         self._publisher = publisher
         self._clock = clock
         self._app = _app(settings)
+        self._data = settings.scheduler_data
         self._table = FaustReadyTable(
             self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes),
             partitions=partitions,
@@ -88,6 +89,7 @@ class Scheduler:
         Raises:
             RuntimeError: If Faust gave up; the process should end and be started again.
         """
+        self._data.mkdir(parents=True, exist_ok=True)
         self._app.finalize()
         await self._app.start()
         _log.info("scheduler.started", topic=self._topics.ready)

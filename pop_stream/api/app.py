@@ -1,0 +1,96 @@
+"""The application: everything the API is made of, put together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from pop_stream.api.definitions import DefinitionLists
+from pop_stream.api.health import HealthChecks
+from pop_stream.api.identity import time_ordered_id
+from pop_stream.api.judge import Judge
+from pop_stream.api.metrics import Metrics
+from pop_stream.api.middleware import around_requests, sign
+from pop_stream.api.openapi import Document
+from pop_stream.api.progress import Progress
+from pop_stream.api.routes import Handlers, register, routes
+from pop_stream.api.streams import Pace, Streams
+from pop_stream.api.submissions import Submissions
+from pop_stream.bus.topics import Topics
+from pop_stream.ports import Clock, DefinitionSource, Publisher, SummaryReader
+from pop_stream.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiPorts:
+    """What the API needs of the outside.
+
+    Attributes:
+        new_id: Makes an id, at an instant, for an agenda that has none.
+    """
+
+    publisher: Publisher
+    summaries: SummaryReader
+    definitions: DefinitionSource
+    clock: Clock
+    new_id: Callable[[datetime], str] = time_ordered_id
+
+
+def create_app(
+    ports: ApiPorts,
+    settings: Settings,
+    *,
+    registry: CollectorRegistry | None = None,
+    pace: Pace | None = None,
+) -> web.Application:
+    """The application, not yet listening; the ports must be open for as long as it runs.
+
+    Args:
+        ports: What it works with.
+        settings: Names and limits.
+        registry: Shown at `/metrics`; one of its own by default.
+        pace: Times of event streams.
+    """
+    metrics = Metrics(registry or CollectorRegistry())
+    document = Document()
+    streams = Streams(ports.summaries, metrics, pace or Pace())
+    table = routes(
+        Handlers(
+            submissions=_submissions(ports, settings, metrics),
+            progress=Progress(ports.summaries),
+            streams=streams,
+            health=_health(ports, settings),
+            definitions=DefinitionLists(ports.definitions),
+            metrics=metrics,
+            document=document.get,
+        )
+    )
+    document.describe(table)
+    app = web.Application(middlewares=[around_requests(metrics)])
+    app.on_response_prepare.append(sign)
+    app.cleanup_ctx.append(streams.run)
+    app.on_shutdown.append(streams.close)
+    register(app, table)
+    return app
+
+
+def _submissions(ports: ApiPorts, settings: Settings, metrics: Metrics) -> Submissions:
+    judge = Judge(
+        ports.definitions,
+        lambda: ports.new_id(ports.clock.now()),
+        largest=settings.max_agenda_bytes,
+    )
+    return Submissions(
+        judge,
+        ports.publisher,
+        topic=Topics(settings.topic_prefix).submissions,
+        settings=settings,
+        metrics=metrics,
+    )
+
+
+def _health(ports: ApiPorts, settings: Settings) -> HealthChecks:
+    topic = Topics(settings.topic_prefix).submissions
+    return HealthChecks(ports.publisher, ports.summaries, topic=topic)

@@ -1,0 +1,52 @@
+"""Whether the process lives, and whether what it depends on does."""
+
+import asyncio
+from collections.abc import Awaitable
+from http import HTTPStatus
+from typing import Final, Literal
+
+import structlog
+from aiohttp import web
+
+from pop_stream.api.models import Health, Readiness, answer
+from pop_stream.api.patience import answer_in_time
+from pop_stream.api.problems import NotReadyError
+from pop_stream.core.errors import UnavailableError
+from pop_stream.ports import Publisher, SummaryReader
+
+_PATIENCE_S: Final = 2.0
+
+_log = structlog.get_logger()
+
+
+class HealthChecks:
+    """The handlers of the probes."""
+
+    def __init__(self, publisher: Publisher, summaries: SummaryReader, *, topic: str) -> None:
+        self._publisher = publisher
+        self._summaries = summaries
+        self._topic = topic
+
+    async def get_alive(self, _: web.Request) -> web.Response:
+        """The process answers, whatever else is away."""
+        return answer(Health(status="ok"), status=HTTPStatus.OK)
+
+    async def get_ready(self, _: web.Request) -> web.Response:
+        """Kafka and Postgres answer; a 503 tells which does not."""
+        kafka, postgres = await asyncio.gather(
+            _look("kafka", self._publisher.partitions(self._topic)),
+            _look("postgres", self._summaries.ping()),
+        )
+        parts = {"kafka": kafka, "postgres": postgres}
+        if "away" in parts.values():
+            raise NotReadyError(parts)
+        return answer(Readiness(status="ready", parts=parts), status=HTTPStatus.OK)
+
+
+async def _look(part: str, question: Awaitable[object]) -> Literal["ok", "away"]:
+    try:
+        await answer_in_time(question, within_s=_PATIENCE_S)
+    except UnavailableError as error:
+        _log.warning("part.away", part=part, reason=str(error))
+        return "away"
+    return "ok"

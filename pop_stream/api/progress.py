@@ -1,0 +1,70 @@
+"""What is read once: an agenda, its progress, the roll-up of a link."""
+
+import re
+from http import HTTPStatus
+from typing import Final, Literal, TypeVar
+
+from aiohttp import web
+
+from pop_stream.api.models import answer
+from pop_stream.api.patience import answer_in_time
+from pop_stream.api.views import agenda_view, link_view, progress_view
+from pop_stream.core.errors import NotFoundError
+from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.summary import Summary
+from pop_stream.ports import SummaryReader
+
+Kind = Literal["agenda", "link"]
+
+T = TypeVar("T")
+
+_ID: Final = re.compile(ID_PATTERN)
+
+
+class Progress:
+    """The handlers that read one summary each."""
+
+    def __init__(self, summaries: SummaryReader) -> None:
+        self._summaries = summaries
+
+    async def get_agenda(self, request: web.Request) -> web.Response:
+        """The agenda's summary and the agenda itself."""
+        return answer(agenda_view(await self._summary(request)), status=HTTPStatus.OK)
+
+    async def get_progress(self, request: web.Request) -> web.Response:
+        """How far the agenda is, operation by operation."""
+        return answer(progress_view(await self._summary(request)), status=HTTPStatus.OK)
+
+    async def get_link(self, request: web.Request) -> web.Response:
+        """What all agendas of the link add up to."""
+        link_id = id_in_path(request, "link")
+        link = await answer_in_time(self._summaries.link(link_id))
+        return answer(link_view(found(link, "link", link_id)), status=HTTPStatus.OK)
+
+    async def _summary(self, request: web.Request) -> Summary:
+        agenda_id = id_in_path(request, "agenda")
+        summary = await answer_in_time(self._summaries.agenda(agenda_id))
+        return found(summary, "agenda", agenda_id)
+
+
+def found(value: T | None, kind: Kind, object_id: str) -> T:
+    """The value, if there is one.
+
+    Raises:
+        NotFoundError: If there is none.
+    """
+    if value is None:
+        raise NotFoundError(kind, object_id)
+    return value
+
+
+def id_in_path(request: web.Request, kind: Kind) -> str:
+    """The id that the path names.
+
+    Raises:
+        NotFoundError: If nothing can have such an id, so that odd text is never looked up.
+    """
+    named = request.match_info[f"{kind}_id"]
+    if len(named) > ID_LENGTH or not _ID.fullmatch(named):
+        raise NotFoundError(kind, named[:ID_LENGTH])
+    return named

@@ -1,0 +1,114 @@
+"""Summaries as clients see them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pop_stream.api.models import (
+    AgendaProgress,
+    AgendaSummary,
+    Issue,
+    Links,
+    LinkView,
+    OperationView,
+)
+from pop_stream.core.events import OperationProgress
+from pop_stream.core.summary import LinkSummary, Summary
+
+
+class _Operation(msgspec.Struct):
+    name: str
+    type: str
+
+
+class _Operations(msgspec.Struct):
+    operations: list[_Operation]
+
+
+_OPERATIONS: Final = msgspec.json.Decoder(_Operations)
+
+
+def links_of(agenda_id: str) -> Links:
+    """Where an agenda is read."""
+    path = f"/v1/agendas/{agenda_id}"
+    return Links(agenda=path, progress=f"{path}/progress", events=f"{path}/events")
+
+
+def agenda_view(summary: Summary) -> AgendaSummary:
+    """The agenda with all that is known of it but its operations' progress."""
+    return AgendaSummary(
+        id=summary.agenda_id,
+        state=summary.state.value,
+        attempt=summary.attempt,
+        insight_id=summary.insight_id or None,
+        customer_id=summary.customer_id or None,
+        title=summary.title,
+        link_id=summary.link_id,
+        priority=summary.priority,
+        percent=_rounded(summary.percent),
+        message=summary.message,
+        puller_id=summary.puller_id or None,
+        accepted_at=summary.accepted_at,
+        emitted_at=summary.emitted_at,
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
+        lease_until=summary.lease_until,
+        issues=tuple(Issue(one.field, one.value, one.message) for one in summary.issues),
+        diagnostics=summary.diagnostics,
+        agenda=msgspec.Raw(summary.body) if summary.body else None,
+    )
+
+
+def progress_view(summary: Summary) -> AgendaProgress:
+    """The agenda's operations in its own order, then those only a puller spoke of."""
+    types = _types(summary.body)
+    names = dict.fromkeys((*summary.operation_names, *summary.operations))
+    return AgendaProgress(
+        id=summary.agenda_id,
+        state=summary.state.value,
+        attempt=summary.attempt,
+        percent=_rounded(summary.percent),
+        message=summary.message,
+        operations=tuple(
+            _operation(name, types.get(name), summary.operations.get(name)) for name in names
+        ),
+        diagnostics=summary.diagnostics,
+    )
+
+
+def link_view(link: LinkSummary) -> LinkView:
+    """The roll-up of a link's agendas."""
+    return LinkView(
+        link_id=link.link_id,
+        state=link.state.value,
+        percent=_rounded(link.percent),
+        total=link.total,
+        counts={state.value: count for state, count in link.counts.items()},
+    )
+
+
+def _operation(name: str, kind: str | None, known: OperationProgress | None) -> OperationView:
+    one = known or OperationProgress(name=name, state="waiting")
+    result = bytes(one.result)
+    return OperationView(
+        name=name,
+        type=kind,
+        state=one.state,
+        percent=_rounded(min(100.0, max(0.0, one.percent))),
+        message=one.message,
+        started_at=one.started_at,
+        ended_at=one.ended_at,
+        result=msgspec.Raw(result) if result else None,
+        diagnostics=one.diagnostics,
+    )
+
+
+def _types(body: bytes) -> Mapping[str, str]:
+    if not body:
+        return {}
+    return {one.name: one.type for one in _OPERATIONS.decode(body).operations}
+
+
+def _rounded(percent: float) -> float:
+    return round(percent, 2)

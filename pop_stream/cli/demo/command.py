@@ -1,0 +1,59 @@
+"""`pop-stream demo`: a flood of one customer that does not hurt the others."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from pop_stream.cli.output import JsonFlag, console, emit
+
+_AGENDAS_PER_SECOND: Final = 75
+_MOST_AGENDAS: Final = 3_160
+_LEAST_AGENDAS: Final = 50
+
+
+def demo(
+    seconds: Annotated[
+        int, typer.Option(min=5, max=3600, help="About how long the work may take.")
+    ] = 40,
+    agendas: Annotated[
+        int | None,
+        typer.Option(min=10, max=100_000, help="How many in all, whatever the time."),
+    ] = None,
+    pullers: Annotated[int, typer.Option(min=1, max=64, help="Puller processes.")] = 2,
+    folder: Annotated[
+        Path, typer.Option(help="Where data and logs are kept for the next time.")
+    ] = Path(".pop-stream/demo"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a flood that does not hurt the others: real work of five customers, then a report.
+
+    Starts Kafka, PostgreSQL and every part on this machine, and ends them. Exits non-zero if
+    an agenda was lost, done twice, or failed.
+    """
+    from pop_stream.cli import logs
+    from pop_stream.cli.demo.report import report_view
+    from pop_stream.cli.demo.run import Demo, run_demo
+    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.errors import CommandError
+    from pop_stream.cli.lifetime import run_to_interrupt
+
+    logs.configure(for_a_person())
+    shown = console(as_json=as_json)
+    total = agendas or max(_LEAST_AGENDAS, min(_MOST_AGENDAS, seconds * _AGENDAS_PER_SECOND))
+    wanted = Demo(folder, total, pullers, deadline_s=3 * seconds + total / 10)
+    clean = False
+
+    async def show() -> None:
+        nonlocal clean
+        report = await run_demo(wanted, shown)
+        clean = report.is_clean
+        shown.print(report_view(report))
+        if as_json:
+            emit(report.as_json())
+
+    if run_to_interrupt(show()):
+        msg = "interrupted; everything was stopped"
+        raise CommandError(msg)
+    if not clean:
+        raise typer.Exit(1)

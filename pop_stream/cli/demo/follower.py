@@ -1,0 +1,78 @@
+"""Reads the lifecycle from Kafka as it happens, and keeps the tally."""
+
+import asyncio
+from typing import Final, Self
+
+from aiokafka import TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.bus.topics import Topics
+from pop_stream.cli.demo.tally import Tally
+from pop_stream.core.events import decode_lifecycle
+from pop_stream.settings import Settings
+
+_MOST_RECORDS: Final = 2_000
+
+
+class Follower:
+    """Hears every lifecycle event from the moment it is entered on.
+
+    Args:
+        settings: Where the cluster is.
+        tally: Takes the events in.
+    """
+
+    def __init__(self, settings: Settings, tally: Tally) -> None:
+        self._topic = Topics(settings.topic_prefix).agenda_events
+        self._consumer = clients.consumer(settings, client_id="demo", group_id=None)
+        self._tally = tally
+        self._task: asyncio.Task[None] | None = None
+        self._more = asyncio.Condition()
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        partitions = await self._partitions()
+        self._consumer.assign(partitions)
+        await self._consumer.seek_to_end(*partitions)
+        for partition in partitions:  # seeking is lazy: asking settles where it begins
+            await self._consumer.position(partition)
+        self._task = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._consumer.stop()
+
+    async def until_done(self, count: int) -> None:
+        """Wait until so many agendas have ended, or raise what stopped the reading."""
+        while self._tally.done < count:
+            async with self._more:
+                await self._more.wait()
+            if self._task is not None and self._task.done():
+                self._task.result()
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                fetched = await self._consumer.getmany(
+                    timeout_ms=250, max_records=_MOST_RECORDS
+                )
+                for records in fetched.values():
+                    for record in records:
+                        self._tally.note(decode_lifecycle(record.value))
+                await self._tell()
+        finally:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._more:
+            self._more.notify_all()
+
+    async def _partitions(self) -> list[TopicPartition]:
+        found = self._consumer.partitions_for_topic(self._topic)
+        if found is None:
+            await self._consumer.topics()
+            found = self._consumer.partitions_for_topic(self._topic)
+        return [TopicPartition(self._topic, number) for number in sorted(found or ())]

@@ -1,0 +1,233 @@
+"""What a run of the demo came to."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pop_stream.cli.demo.measures import contended, jain, percentile, service
+from pop_stream.cli.demo.tally import Course, Tally
+from pop_stream.cli.demo.workload import WEIGHTS
+from pop_stream.cli.output import table
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A customer's agendas as the API's summaries have them.
+
+    Attributes:
+        terminal: All that ended, in whatever way.
+    """
+
+    submitted: int
+    succeeded: int
+    terminal: int
+
+    @property
+    def failed(self) -> int:
+        """Ended, but not well."""
+        return self.terminal - self.succeeded
+
+    @property
+    def lost(self) -> int:
+        """Submitted, and no end is known."""
+        return self.submitted - self.terminal
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerReport:
+    """One customer's part.
+
+    Attributes:
+        share: Of the worker-seconds while all customers had work waiting; None if unknown.
+        fair_share: What its weight entitles it to.
+    """
+
+    customer_id: str
+    weight: float
+    ledger: Ledger
+    wait_p50_ms: float | None
+    wait_p99_ms: float | None
+    share: float | None
+    fair_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole run.
+
+    Attributes:
+        seconds: From the first submission to the last end.
+        contended_s: How long all customers had work waiting; the span of shares and `jain`.
+        jain: Of worker-seconds by weight in that span; None if there was no such span.
+    """
+
+    customers: Sequence[CustomerReport]
+    seconds: float
+    contended_s: float
+    jain: float | None
+    duplicates: int
+    wait_p50_ms: float | None
+    wait_p99_ms: float | None
+
+    @property
+    def ledger(self) -> Ledger:
+        """All customers together."""
+        ledgers = [one.ledger for one in self.customers]
+        return Ledger(
+            submitted=sum(one.submitted for one in ledgers),
+            succeeded=sum(one.succeeded for one in ledgers),
+            terminal=sum(one.terminal for one in ledgers),
+        )
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every agenda succeeded, once."""
+        ledger = self.ledger
+        return not (ledger.lost or ledger.failed or self.duplicates)
+
+    def as_json(self) -> Mapping[str, Any]:
+        """The object that `--json` prints."""
+        ledger = self.ledger
+        return {
+            "submitted": ledger.submitted,
+            "succeeded": ledger.succeeded,
+            "failed": ledger.failed,
+            "lost": ledger.lost,
+            "duplicates": self.duplicates,
+            "seconds": round(self.seconds, 2),
+            "jain": _rounded(self.jain, 4),
+            "wait_p50_ms": _rounded(self.wait_p50_ms),
+            "wait_p99_ms": _rounded(self.wait_p99_ms),
+            "agendas_per_s": _rounded(ledger.terminal / self.seconds if self.seconds else None),
+            "contended_s": round(self.contended_s, 2),
+            "customers": {one.customer_id: _customer_json(one) for one in self.customers},
+        }
+
+
+def make_report(tally: Tally, ledgers: Mapping[str, Ledger], *, seconds: float) -> Report:
+    """Put together what Kafka told and what the API's summaries say.
+
+    Args:
+        tally: Of the run's events.
+        ledgers: By customer.
+        seconds: From the first submission to the last end.
+    """
+    courses = {customer: list(tally.of(customer)) for customer in ledgers}
+    weights = {customer: WEIGHTS.get(customer, 1.0) for customer in ledgers}
+    span = contended(courses)
+    served = {one: service(own, span) if span else 0.0 for one, own in courses.items()}
+    waits = _waits_ms(one for own in courses.values() for one in own)
+    customers = [
+        _customer(one, ledger, courses[one], served=served, weights=weights)
+        for one, ledger in ledgers.items()
+    ]
+    return Report(
+        customers=customers,
+        seconds=seconds,
+        contended_s=(span[1] - span[0]).total_seconds() if span else 0.0,
+        jain=jain([served[one] / weights[one] for one in ledgers]),
+        duplicates=tally.duplicates,
+        wait_p50_ms=percentile(waits, 50),
+        wait_p99_ms=percentile(waits, 99),
+    )
+
+
+def report_view(report: Report) -> RenderableType:
+    """The report for a person."""
+    span = f"of first {report.contended_s:.1f} s"
+    columns = (
+        "customer", "#weight", "#submitted", "#succeeded", "#failed", "#lost",
+        "#wait p50", "#p99", f"#share {span}", "#fair",
+    )  # fmt: skip
+    return Group(
+        table(columns, [_row(one) for one in report.customers]),
+        Text(),
+        *(Text.from_markup(line) for line in _conclusions(report)),
+    )
+
+
+def _customer(
+    customer_id: str,
+    ledger: Ledger,
+    courses: Sequence[Course],
+    *,
+    served: Mapping[str, float],
+    weights: Mapping[str, float],
+) -> CustomerReport:
+    waits = _waits_ms(courses)
+    total = sum(served.values())
+    return CustomerReport(
+        customer_id=customer_id,
+        weight=weights[customer_id],
+        ledger=ledger,
+        wait_p50_ms=percentile(waits, 50),
+        wait_p99_ms=percentile(waits, 99),
+        share=served[customer_id] / total if total else None,
+        fair_share=weights[customer_id] / sum(weights.values()),
+    )
+
+
+def _waits_ms(courses: Iterator[Course] | Sequence[Course]) -> list[float]:
+    waits = (course.wait for course in courses)
+    return [wait / _MILLISECOND for wait in waits if wait is not None]
+
+
+def _row(one: CustomerReport) -> list[str]:
+    ledger = one.ledger
+    return [
+        one.customer_id,
+        f"{one.weight:g}",
+        f"{ledger.submitted:,}",
+        f"{ledger.succeeded:,}",
+        f"{ledger.failed}",
+        f"{ledger.lost}",
+        duration(one.wait_p50_ms),
+        duration(one.wait_p99_ms),
+        "-" if one.share is None else f"{one.share:.0%}",
+        f"{one.fair_share:.0%}",
+    ]
+
+
+def _conclusions(report: Report) -> Iterator[str]:
+    ledger = report.ledger
+    yield (
+        f"[bold]{ledger.succeeded:,} of {ledger.submitted:,} agendas succeeded[/] in "
+        f"{report.seconds:.1f} s ({ledger.terminal / max(report.seconds, 1e-9):.0f}/s); "
+        f"{ledger.lost} lost, {report.duplicates} done twice, {ledger.failed} failed"
+    )
+    if report.jain is not None:
+        yield (
+            f"[bold]Jain index {report.jain:.3f}[/] of worker-seconds by weight in the "
+            f"{report.contended_s:.1f} s in which all customers had work waiting; 1 is equal"
+        )
+
+
+def duration(milliseconds: float | None) -> str:
+    """A time for a person: `85 ms`, `3.2 s`."""
+    if milliseconds is None:
+        return "-"
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def _customer_json(one: CustomerReport) -> Mapping[str, Any]:
+    return {
+        "weight": one.weight,
+        "submitted": one.ledger.submitted,
+        "succeeded": one.ledger.succeeded,
+        "failed": one.ledger.failed,
+        "lost": one.ledger.lost,
+        "wait_p50_ms": _rounded(one.wait_p50_ms),
+        "wait_p99_ms": _rounded(one.wait_p99_ms),
+        "share": _rounded(one.share, 4),
+        "fair_share": round(one.fair_share, 4),
+    }
+
+
+def _rounded(value: float | None, digits: int = 1) -> float | None:
+    return None if value is None else round(value, digits)

@@ -1,0 +1,156 @@
+"""The course of the demo: warm up, flood, let the others in, wait, compare, report."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from pop_stream.cli.agendas import TERMINAL
+from pop_stream.cli.client import ApiClient, ApiError
+from pop_stream.cli.demo.folder import DemoFolder
+from pop_stream.cli.demo.follower import Follower
+from pop_stream.cli.demo.report import Ledger, Report, make_report
+from pop_stream.cli.demo.screen import Screen
+from pop_stream.cli.demo.tally import Tally
+from pop_stream.cli.demo.workload import (
+    FLOOD,
+    QUIET,
+    WARM_UP,
+    Workload,
+    warm_up,
+    workload,
+)
+from pop_stream.cli.errors import CommandError
+from pop_stream.cli.stack import Plan, Stack, failing_with
+from pop_stream.cli.supervisor import RestartPolicy
+
+_DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
+_HANDLERS: Final = "pop_stream.cli.demo.handlers:handlers"
+_AT_ONCE: Final = 500
+_PATIENCE: Final = timedelta(seconds=30)
+_WARM_WITHIN_S: Final = 60.0
+_SUMMARIES_WITHIN_S: Final = 30.0
+_MOST_CRASHES: Final = 5
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What to show.
+
+    Attributes:
+        agendas: Of all customers together.
+        deadline_s: After it the run is given up.
+    """
+
+    folder: Path
+    agendas: int
+    pullers: int
+    deadline_s: float
+
+
+async def run_demo(demo: Demo, console: Console) -> Report:
+    """Bring everything up, run, and take everything down again.
+
+    Raises:
+        CommandError: If something does not start or the work does not end in time.
+    """
+    folder = DemoFolder(demo.folder.absolute())
+    plan = Plan(
+        folder=folder.path,
+        definitions=_DEFINITIONS,
+        pullers=demo.pullers,
+        handlers=(_HANDLERS,),
+        overrides={"puller_concurrency": 4},
+        restart=RestartPolicy(most_crashes=_MOST_CRASHES),
+    )
+    stack = Stack(plan, lambda line: console.print(f"[dim]{line}[/]"))
+    async with stack, failing_with(stack), ApiClient(stack.settings.api_url) as client:
+        folder.begin()
+        run = f"demo-{secrets.token_hex(4)}"
+        await _warm_up(stack, client, warm_up(run))
+        console.print(f"[bold]{run}[/]: {stack.settings.api_url} shows it too")
+        report = await _show(stack, client, console, workload(run, demo.agendas), demo)
+        if not report.ledger.lost:
+            folder.finish()
+        return report
+
+
+async def _warm_up(stack: Stack, client: ApiClient, work: Workload) -> None:
+    tally = Tally(work.owners)
+    async with Follower(stack.settings, tally) as follower:
+        await _submit(client, work.agendas[WARM_UP])
+        await _until_done(follower, tally, within_s=_WARM_WITHIN_S)
+
+
+async def _show(
+    stack: Stack, client: ApiClient, console: Console, work: Workload, demo: Demo
+) -> Report:
+    tally = Tally(work.owners)
+    clock = asyncio.get_running_loop().time
+    async with Follower(stack.settings, tally) as follower:
+        began = clock()
+        screen = asyncio.create_task(Screen(console, tally, lambda: clock() - began).run())
+        try:
+            await _submit(client, work.agendas[FLOOD])
+            await asyncio.gather(*(_submit(client, work.agendas[one]) for one in QUIET))
+            await _until_done(follower, tally, within_s=demo.deadline_s)
+        finally:
+            screen.cancel()
+            await asyncio.wait([screen])
+        seconds = clock() - began
+    ledgers = await _ledgers(client, work)
+    return make_report(tally, ledgers, seconds=seconds)
+
+
+async def _submit(client: ApiClient, agendas: Sequence[Mapping[str, Any]]) -> None:
+    for start in range(0, len(agendas), _AT_ONCE):
+        body = json.dumps(agendas[start : start + _AT_ONCE]).encode()
+        result = await client.submit(body, patience=_PATIENCE)
+        if result["refused"]:
+            msg = (
+                f"{result['refused']} agendas of the demo were refused: {result['results'][0]}"
+            )
+            raise CommandError(msg)
+
+
+async def _until_done(follower: Follower, tally: Tally, *, within_s: float) -> None:
+    total = len(tally.courses)
+    try:
+        async with asyncio.timeout(within_s):
+            await follower.until_done(total)
+    except TimeoutError:
+        msg = f"only {tally.done} of {total} agendas had ended after {within_s:g} s"
+        raise CommandError(msg) from None
+
+
+async def _ledgers(client: ApiClient, work: Workload) -> Mapping[str, Ledger]:
+    """What the summaries say, as soon as they say that all ended, or at last anyhow."""
+    ledgers: dict[str, Ledger] = {}
+    clock = asyncio.get_running_loop().time
+    until = clock() + _SUMMARIES_WITHIN_S
+    while True:
+        for customer, own in work.agendas.items():
+            counts = await _counts(client, work.link(customer))
+            ended = {state: count for state, count in counts.items() if state in TERMINAL}
+            ledgers[customer] = Ledger(len(own), ended.get("succeeded", 0), sum(ended.values()))
+        if clock() > until or not any(one.lost for one in ledgers.values()):
+            return ledgers
+        await asyncio.sleep(0.2)
+
+
+async def _counts(client: ApiClient, link_id: str) -> Mapping[str, int]:
+    try:
+        summary: Mapping[str, Any] = await client.get("links", link_id, "summary")
+    except ApiError as error:
+        if error.status == _NOT_FOUND or error.retry_after_s is not None:
+            return {}
+        raise
+    counts: Mapping[str, int] = summary["counts"]
+    return counts

@@ -1,0 +1,64 @@
+"""`pop-stream dev`: everything on this machine, followed until Ctrl-C."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from pop_stream.cli.stack import Plan
+
+DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
+
+
+def dev(
+    folder: Annotated[
+        Path, typer.Option(help="Where data and logs are kept over restarts.")
+    ] = Path(".pop-stream"),
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Of the API; 8080 or the next free one if unset."),
+    ] = None,
+    pullers: Annotated[int, typer.Option(min=0, max=64, help="Puller processes.")] = 1,
+    definitions: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="Customers and insights, TOML.")
+    ] = DEFINITIONS,
+    handlers: Annotated[
+        list[str] | None,
+        typer.Option(help="More handlers for the pullers, as module:attribute."),
+    ] = None,
+) -> None:
+    """Start everything on this machine: Kafka, PostgreSQL and every part; Ctrl-C stops it.
+
+    Servers that POP_KAFKA_BOOTSTRAP and POP_POSTGRES_DSN name are used instead of embedded
+    ones. A part that crashes is started again.
+    """
+    from pop_stream.cli import logs
+    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.output import console
+    from pop_stream.cli.stack import Plan
+
+    logs.configure(for_a_person())
+    plan = Plan(
+        folder=folder,
+        definitions=definitions,
+        port=port,
+        pullers=pullers,
+        handlers=tuple(handlers or ()),
+    )
+    shown = console()
+    run_to_interrupt(_follow(plan, lambda line: shown.print(f"[dim]dev[/]  {line}")))
+
+
+async def _follow(plan: "Plan", tell: Callable[[str], None]) -> None:
+    from pop_stream.cli.stack import Stack
+
+    async with Stack(plan, tell) as stack:
+        url = stack.settings.api_url
+        tell(f"[bold]ready[/]: the API and its page are at {url}, its document at {url}/docs")
+        tell(f"Kafka listens at {stack.settings.kafka_bootstrap}")
+        tell(f"logs are in {stack.supervisor.logs}; Ctrl-C stops everything")
+        tell(f"try: POP_API_URL={url} pop-stream submit agenda.json --wait")
+        raise await stack.failed()

@@ -1,0 +1,24 @@
+"""Text for people inside events, made safe for JSON and for any database."""
+
+from typing import Final
+
+MESSAGE_LENGTH: Final = 2_000
+"""Longest message of a report or a failure, in characters; the rest is cut."""
+
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+
+
+def clean(text: str) -> str:
+    """The text without NUL and lone surrogates, which no reader could store or encode."""
+    if "\0" in text:
+        text = text.replace("\0", _REPLACEMENT)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode(errors="replace").decode()
+    return text
+
+
+def message(text: str) -> str:
+    """The text, clean and at most `MESSAGE_LENGTH` long."""
+    return clean(text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…")

@@ -1,0 +1,73 @@
+"""The pool of connections, and the one place where the driver's errors become ours."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import asyncpg
+
+from pop_stream.core.errors import UnavailableError, UnstorableError
+from pop_stream.settings import Settings
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    Connection: TypeAlias = PoolConnectionProxy[asyncpg.Record]
+
+CONNECT_S: Final = 5.0
+"""To reach the server, or to get a connection of a pool that is used up."""
+
+STATEMENT_S: Final = 60.0
+"""For one statement; far above what a batch needs, so only a dead server takes longer."""
+
+
+@asynccontextmanager
+async def open_pool(settings: Settings) -> AsyncIterator["Pool"]:
+    """A pool that connects when first used, so a process starts while the database is away."""
+    pool = asyncpg.create_pool(
+        settings.postgres_dsn.get_secret_value(),
+        min_size=0,
+        max_size=settings.postgres_pool,
+        timeout=CONNECT_S,
+        command_timeout=STATEMENT_S,
+        init=_prepare,
+    )
+    async with pool:
+        yield pool
+
+
+@asynccontextmanager
+async def borrow(pool: "Pool") -> AsyncIterator["Connection"]:
+    """A connection for the block; whatever goes wrong in it leaves as an error of ours.
+
+    Raises:
+        UnavailableError: If the database is away, or not as this code needs it.
+        UnstorableError: If it is there but refused a value for what it is.
+    """
+    with translated():
+        async with pool.acquire(timeout=CONNECT_S) as connection:
+            yield connection
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn errors of the driver into ours."""
+    try:
+        yield
+    except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
+        raise UnstorableError(str(error)) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        msg = f"the database does not answer: {error!r}"
+        raise UnavailableError(msg) from error
+
+
+async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    # JSON crosses as the bytes it is stored as: no part of ours needs it parsed here.
+    await connection.set_type_codec(
+        "json", schema="pg_catalog", encoder=_as_is, decoder=_as_is, format="binary"
+    )
+
+
+def _as_is(value: bytes) -> bytes:
+    return value

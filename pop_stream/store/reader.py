@@ -1,0 +1,71 @@
+"""Reads summaries for those who watch them."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pop_stream.core.errors import UnstorableError
+from pop_stream.core.lifecycle import State
+from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.store.pool import borrow
+from pop_stream.store.queries import load_queries
+from pop_stream.store.rows import operation_of, summary_of
+
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Pool
+
+_SQL: Final = load_queries("reads")
+
+
+class PostgresSummaryReader:
+    """The port `SummaryReader`."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    async def agenda(self, agenda_id: str) -> Summary | None:
+        """One agenda's summary, its operations in the agenda's order; see the port."""
+        try:
+            async with (
+                borrow(self._pool) as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                row = await connection.fetchrow(_SQL["agenda"], agenda_id)
+                if row is None:
+                    return None
+                rows = await connection.fetch(_SQL["operations"], agenda_id)
+        except UnstorableError:
+            return None  # an id that no row can hold
+        summary = summary_of(row, {}, row["body"] or b"")
+        place = {name: index for index, name in enumerate(summary.operation_names)}
+        rows.sort(key=lambda one: (place.get(one["name"], len(place)), one["name"]))
+        return summary_of(row, {one["name"]: operation_of(one) for one in rows}, summary.body)
+
+    async def link(self, link_id: str) -> LinkSummary | None:
+        """The roll-up of all agendas with this link id; see the port."""
+        try:
+            async with borrow(self._pool) as connection:
+                rows = await connection.fetch(_SQL["link"], link_id)
+        except UnstorableError:
+            return None  # an id that no row can hold
+        if not rows:
+            return None
+        counts = {State(row["state"]): row["agendas"] for row in rows}
+        percent = sum(row["percents"] for row in rows) / sum(counts.values())
+        return LinkSummary(link_id=link_id, counts=counts, percent=percent)
+
+    async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
+        """A number per agenda that grows with every change; see the port."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_SQL["agenda_versions"], agenda_ids)
+        return {row["agenda_id"]: row["version"] for row in rows}
+
+    async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
+        """A number per link that grows with every change of its agendas; see the port."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_SQL["link_versions"], link_ids)
+        return {row["link_id"]: row["version"] for row in rows}
+
+    async def ping(self) -> None:
+        """Answer, or raise UnavailableError."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(_SQL["ping"])

@@ -1,0 +1,128 @@
+"""How a summary lies in rows: the columns of `agendas` and `operations`, both ways."""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import asyncpg
+import msgspec
+
+from pop_stream.core.events import Diagnostic, OperationProgress, RefusedIssue
+from pop_stream.core.lifecycle import State
+from pop_stream.core.summary import Summary
+
+Row: TypeAlias = tuple[object, ...]
+
+_JSON: Final = msgspec.json.Encoder()
+_NAMES: Final = msgspec.json.Decoder(tuple[str, ...])
+_ISSUES: Final = msgspec.json.Decoder(tuple[RefusedIssue, ...])
+_DIAGNOSTICS: Final = msgspec.json.Decoder(tuple[Diagnostic, ...])
+_STATES: Final[Mapping[str, State]] = {state.value: state for state in State}
+
+
+def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
+    """The parameters of `keep_agendas`, in order."""
+    return (
+        summary.agenda_id,
+        version,
+        summary.state.value,
+        summary.attempt,
+        _text(summary.insight_id),
+        _text(summary.customer_id),
+        _text(summary.title),
+        _text(summary.link_id) if summary.link_id is not None else None,
+        summary.priority,
+        _json(summary.body),
+        _JSON.encode(summary.operation_names),
+        percent,
+        _text(summary.message),
+        _text(summary.puller_id),
+        summary.heard_at,
+        summary.lease_ms,
+        summary.accepted_at,
+        summary.emitted_at,
+        summary.started_at,
+        summary.ended_at,
+        _list(summary.issues),
+        _list(summary.diagnostics),
+    )
+
+
+def operation_row(agenda_id: str, operation: OperationProgress) -> Row:
+    """The parameters of `keep_operations`, in order."""
+    return (
+        agenda_id,
+        operation.name,
+        operation.state,
+        operation.percent,
+        _text(operation.message),
+        operation.started_at,
+        operation.ended_at,
+        _json(bytes(operation.result)),
+        _list(operation.diagnostics),
+        operation.reported_at,
+    )
+
+
+def summary_of(
+    row: asyncpg.Record, operations: Mapping[str, OperationProgress], body: bytes = b""
+) -> Summary:
+    """The summary in a row of `agendas` and those of its operations."""
+    return Summary(
+        agenda_id=row["agenda_id"],
+        state=_STATES[row["state"]],
+        attempt=row["attempt"],
+        insight_id=row["insight_id"],
+        customer_id=row["customer_id"],
+        title=row["title"],
+        link_id=row["link_id"],
+        priority=row["priority"],
+        body=body,
+        operation_names=_NAMES.decode(row["operation_names"]),
+        operations=operations,
+        message=row["message"],
+        puller_id=row["puller_id"],
+        heard_at=row["heard_at"],
+        lease_ms=row["lease_ms"],
+        accepted_at=row["accepted_at"],
+        emitted_at=row["emitted_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        issues=_ISSUES.decode(row["issues"]) if row["issues"] else (),
+        diagnostics=_DIAGNOSTICS.decode(row["diagnostics"]) if row["diagnostics"] else (),
+    )
+
+
+def operation_of(row: asyncpg.Record) -> OperationProgress:
+    """The operation in a row of `operations`."""
+    diagnostics = row["diagnostics"]
+    return OperationProgress(
+        name=row["name"],
+        state=row["state"],
+        percent=row["percent"],
+        message=row["message"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        result=msgspec.Raw(row["result"] or b""),
+        diagnostics=_DIAGNOSTICS.decode(diagnostics) if diagnostics else (),
+        reported_at=row["reported_at"],
+    )
+
+
+def _text(text: str) -> str:
+    """What a text column can hold: no NUL, no half of a surrogate pair."""
+    if not text.isascii():
+        text = text.encode(errors="replace").decode()
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def _json(encoded: bytes) -> bytes | None:
+    """JSON as the database can hold it, or None where there is none."""
+    try:
+        encoded.decode()
+    except UnicodeDecodeError:
+        return encoded.decode(errors="replace").encode()
+    return encoded or None
+
+
+def _list(values: tuple[Any, ...]) -> bytes | None:
+    return _JSON.encode(values) if values else None
