@@ -83,6 +83,10 @@ class Settings(BaseSettings):
     puller_concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=8, description="Agendas one puller process runs at a time."
     )
+    puller_grace: Seconds = Field(
+        default=timedelta(seconds=30),
+        description="How long running agendas may go on once a puller is told to stop.",
+    )
     heartbeat: Seconds = Field(
         default=timedelta(seconds=5),
         description="Between a puller's reports on a running agenda.",

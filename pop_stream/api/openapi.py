@@ -112,12 +112,13 @@ def _responses(route: Route) -> dict[str, Any]:
 
 
 def _success(answer: Answer) -> dict[str, Any]:
-    response = {"description": answer.description, "headers": _headers()}
+    headers = _headers()
     if answer.status is HTTPStatus.ACCEPTED:
-        response["headers"]["Location"] = {
+        headers["Location"] = {
             "description": "Of one agenda: where to read on.",
             "schema": {"type": "string", "format": "uri-reference"},
         }
+    response: dict[str, Any] = {"description": answer.description, "headers": headers}
     if answer.media_type is not None:
         schema = _one_of(answer.shapes) if answer.shapes else {"type": "string"}
         response["content"] = {answer.media_type: {"schema": schema}}

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from pop_stream.api.correlation import correlation_id
+from pop_stream.api.correlation import HEADER, correlation_id
 from pop_stream.api.models import Problem, SubmissionResults
 from pop_stream.core.errors import (
     NotFoundError,
@@ -29,7 +29,8 @@ from pop_stream.core.errors import (
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 2
 
-_SAFE_PATH: Final = 2_000
+_BRIEF: Final = 200
+_LONG: Final = 2_000
 
 _log = structlog.get_logger()
 
@@ -78,7 +79,12 @@ class NoneAcceptedError(RequestError):
     code: ClassVar[str] = "none_accepted"
 
     def __init__(self, results: SubmissionResults) -> None:
-        super().__init__(f"none of {results.refused} agendas was accepted; see results")
+        refused = results.refused
+        super().__init__(
+            f"none of {refused} agendas was accepted; see results"
+            if refused
+            else "the list holds no agenda"
+        )
         self.results = results
 
 
@@ -157,10 +163,10 @@ def from_http(request: web.Request, error: web.HTTPException) -> web.Response:
 
 def from_malformed(request: web.BaseRequest, message: str) -> web.Response:
     """The answer to bytes that are no HTTP request; nothing more is read after them."""
-    _note(request, HTTPStatus.BAD_REQUEST, "malformed_request", message)
-    response = problem(
-        request, status=HTTPStatus.BAD_REQUEST, code="malformed_request", detail=message
-    )
+    status, code, detail = HTTPStatus.BAD_REQUEST, "malformed_request", _brief(message)
+    _note(request, status, code, detail)
+    headers = {HEADER: correlation_id(request)}
+    response = problem(request, status=status, code=code, detail=detail, headers=headers)
     response.force_close()
     return response
 
@@ -240,16 +246,21 @@ def _extensions(error: PopStreamError) -> Mapping[str, Any]:
 
 
 def _note(request: web.BaseRequest, status: HTTPStatus, code: str, reason: str) -> None:
-    tell = _log.warning if status.is_server_error else _log.info
+    ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    tell = _log.warning if ours else _log.info
     tell(
         "request.refused",
         method=request.method,
         path=_path(request),
         status=status.value,
         code=code,
-        reason=reason[:_SAFE_PATH],
+        reason=reason[:_LONG],
     )
 
 
+def _brief(message: str) -> str:
+    return " ".join(message.split())[:_BRIEF]
+
+
 def _path(request: web.BaseRequest) -> str:
-    return request.rel_url.raw_path[:_SAFE_PATH]
+    return request.rel_url.raw_path[:_LONG]

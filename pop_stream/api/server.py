@@ -57,7 +57,7 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> asyncio.Server:
         raise RuntimeError(msg)
 
     def protocol() -> web.RequestHandler:
-        return _Protocol(server, loop=loop, access_log=None, keepalive_timeout=_KEEP_ALIVE_S)
+        return _Protocol(server, loop=loop, keepalive_timeout=_KEEP_ALIVE_S)
 
     return await loop.create_server(
         protocol, settings.http_host, settings.http_port, backlog=_BACKLOG, reuse_address=True
@@ -77,6 +77,6 @@ class _Protocol(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what never became a request; all else is a fault of ours."""
-        if HTTPStatus(status).is_server_error or request.writer.output_size:
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or request.writer.output_size:
             return super().handle_error(request, status, exc, message)
         return from_malformed(request, message or "this is no HTTP request")

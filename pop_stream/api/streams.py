@@ -80,7 +80,9 @@ class LinkSource:
     async def read(self, subject_id: str, version: int) -> Snapshot | None:
         """The link's roll-up."""
         link = await self._summaries.link(subject_id)
-        return link and Snapshot(version, encode(link_view(link)), is_final=False)
+        if link is None:
+            return None
+        return Snapshot(version, encode(link_view(link)), is_final=False)
 
 
 class Streams:

@@ -8,11 +8,11 @@ import msgspec
 from pop_stream.api.models import (
     AgendaProgress,
     AgendaSummary,
-    Issue,
     Links,
     LinkView,
     OperationView,
 )
+from pop_stream.core.errors import Issue
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.summary import LinkSummary, Summary
 

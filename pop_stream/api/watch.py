@@ -7,7 +7,7 @@ a queue of them, so a slow one costs no memory and misses only what is outdated 
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
@@ -52,13 +52,15 @@ class Source(Protocol):
 class _Subject:
     """What is watched, by whom, and what was last seen of it."""
 
-    def __init__(self, subject_id: str) -> None:
-        self.subject_id = subject_id
+    def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
         self.watches: set[Watch] = set()
 
     def show(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        self.wake()
+
+    def wake(self) -> None:
         for watch in self.watches:
             watch.wake()
 
@@ -69,13 +71,13 @@ class Watch:
     def __init__(self, hub: "WatchHub", subject: _Subject, is_gone: Callable[[], bool]) -> None:
         self._hub = hub
         self._woken = asyncio.Event()
-        self.subject = subject
+        self._subject = subject
         self.is_gone = is_gone
 
     @property
     def snapshot(self) -> Snapshot | None:
         """The newest; None until the subject is heard of."""
-        return self.subject.snapshot
+        return self._subject.snapshot
 
     def is_over(self) -> bool:
         """Whether the client has left or the hub is closed."""
@@ -108,7 +110,8 @@ class WatchHub:
         self._source = source
         self._tick_s = tick.total_seconds()
         self._subjects: dict[str, _Subject] = {}
-        self._watched = asyncio.Event()
+        self._fresh: set[str] = set()
+        self._arrived = asyncio.Event()
         self._away: UnavailableError | None = None
         self.watchers = 0
         self.is_closed = False
@@ -121,11 +124,14 @@ class WatchHub:
             subject_id: Of an agenda or a link.
             is_gone: Whether the client has left; asked once a tick.
         """
-        subject = self._subjects.setdefault(subject_id, _Subject(subject_id))
+        subject = self._subjects.get(subject_id)
+        if subject is None:
+            subject = self._subjects[subject_id] = _Subject()
+            self._fresh.add(subject_id)
+            self._arrived.set()
         watch = Watch(self, subject, is_gone)
         subject.watches.add(watch)
         self.watchers += 1
-        self._watched.set()
         try:
             yield watch
         finally:
@@ -133,8 +139,6 @@ class WatchHub:
             subject.watches.discard(watch)
             if not subject.watches:
                 del self._subjects[subject_id]
-            if not self._subjects:
-                self._watched.clear()
 
     async def first(self, watch: Watch, *, within_s: float) -> Snapshot | None:
         """What a new watcher sees first; None if the subject does not appear in time.
@@ -142,45 +146,53 @@ class WatchHub:
         Raises:
             UnavailableError: If the database is away.
         """
-        if watch.snapshot is None and len(watch.subject.watches) == 1:
-            # The others of a rush wait for the first one's look.
-            await self._look([watch.subject.subject_id])
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while watch.snapshot is None and not watch.is_over():
                     await watch.wait(within_s)
-        except TimeoutError:
-            if self._away is not None:
-                raise self._away from None
+                    if watch.snapshot is None and self._away is not None:
+                        raise self._away
         if watch.snapshot is None and self.is_closed:
             msg = "the API is stopping"
             raise UnavailableError(msg)
         return watch.snapshot
 
     async def run(self) -> None:
-        """Look, every tick and while somebody watches, until cancelled."""
+        """Look until cancelled: for a newcomer at once, for all every tick."""
+        now = asyncio.get_running_loop().time
+        due = now()
         while True:
-            await self._watched.wait()
-            self._wake_the_gone()
-            try:
-                await self._look([*self._subjects])
-            except UnavailableError as error:
-                if self._away is None:
-                    _log.warning("watch.blind", reason=str(error))
-                self._away = error
-            except Exception:
-                # Streams that stand still for ever would be worse than one look lost.
-                _log.exception("watch.failed")
-            await asyncio.sleep(self._tick_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due if self._subjects else None):
+                    await self._arrived.wait()
+            looked_for = [*self._fresh]
+            # Asked of the clock, so that a stream of newcomers cannot put off the tick.
+            if now() >= due:
+                self._wake_the_gone()
+                looked_for = [*self._subjects]
+                due = now() + self._tick_s
+            self._fresh.clear()
+            self._arrived.clear()
+            if looked_for:
+                await self._look(looked_for)
 
     def close(self) -> None:
         """Wake all watchers, who then find that it is over."""
         self.is_closed = True
         for subject in self._subjects.values():
-            for watch in subject.watches:
-                watch.wake()
+            subject.wake()
 
     async def _look(self, subject_ids: Sequence[str]) -> None:
+        try:
+            await self._refresh_all(subject_ids)
+        except UnavailableError as error:
+            self._be_blind(error)
+        except Exception as error:
+            # Streams that stand still for ever would be worse than one look lost.
+            _log.exception("watch.failed")
+            self._be_blind(UnavailableError(repr(error)))
+
+    async def _refresh_all(self, subject_ids: Sequence[str]) -> None:
         versions = await answer_in_time(self._source.versions(subject_ids))
         self._away = None
         changed = [one for one in versions.items() if self._differs(*one)]
@@ -199,6 +211,14 @@ class WatchHub:
         subject = self._subjects.get(subject_id)
         if snapshot is not None and subject is not None:
             subject.show(snapshot)
+
+    def _be_blind(self, error: UnavailableError) -> None:
+        if self._away is None:
+            _log.warning("watch.blind", reason=str(error))
+        self._away = error
+        for subject in self._subjects.values():
+            if subject.snapshot is None:
+                subject.wake()
 
     def _wake_the_gone(self) -> None:
         for subject in self._subjects.values():

@@ -46,7 +46,7 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKa
 
 
 def consumer(
-    settings: Settings, *topics: str, client_id: str, group_id: str | None, **overrides: Any
+    settings: Settings, *topics: str, client_id: str, group_id: str | None, **overrides: object
 ) -> AIOKafkaConsumer:
     """A consumer that commits only when told to; start and stop it yourself.
 

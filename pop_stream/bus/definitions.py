@@ -64,7 +64,7 @@ class DefinitionFollower:
 
     async def _read_all(self) -> None:
         partition = TopicPartition(self._topic, 0)
-        while self._topic not in await self._consumer.topics():
+        while self._topic not in await self._consumer.topics():  # noqa: ASYNC110  # no event
             await asyncio.sleep(0.2)
         self._consumer.assign([partition])
         end = (await self._consumer.end_offsets([partition]))[partition]

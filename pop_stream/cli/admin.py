@@ -13,7 +13,8 @@ def migrate(as_json: JsonFlag = False) -> None:
     from pop_stream import wiring
     from pop_stream.cli.environment import load_settings
 
-    done = asyncio.run(wiring.migrate(load_settings()))
+    settings = load_settings()
+    done = asyncio.run(wiring.migrate(settings))
     if as_json:
         emit({"done": done})
         return
@@ -51,7 +52,8 @@ def doctor(as_json: JsonFlag = False) -> None:
     from pop_stream import wiring
     from pop_stream.cli.environment import load_settings
 
-    findings = [str(one) for one in asyncio.run(wiring.doctor(load_settings()))]
+    settings = load_settings()
+    findings = [str(one) for one in asyncio.run(wiring.doctor(settings))]
     if as_json:
         emit({"findings": findings})
     else:

@@ -3,13 +3,17 @@
 import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from pop_stream.cli.errors import CommandError, UsageError
 from pop_stream.cli.output import JsonFlag, console, emit
+
+if TYPE_CHECKING:
+    from pop_stream.cli.client import ApiClient
 
 TERMINAL: Final = frozenset({"succeeded", "failed", "refused", "cancelled", "expired"})
 
@@ -130,7 +134,8 @@ async def _final_state(client: "ApiClient", agenda_id: str) -> str:
         except ApiError as error:
             # What was accepted just now is in Kafka before it is in a summary.
             late = asyncio.get_running_loop().time() > unseen_until
-            if late or (error.retry_after_s is None and error.status != 404):
+            may_appear = error.status == HTTPStatus.NOT_FOUND
+            if late or not (may_appear or error.retry_after_s is not None):
                 raise
         else:
             if state in TERMINAL:

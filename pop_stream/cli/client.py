@@ -19,6 +19,9 @@ _TRY_AGAIN: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_
 _MOST_RESULTS: Final = 20
 
 
+Json = dict[str, Any]
+
+
 class ApiError(CommandError):
     """The API refused a request, or could not be reached.
 
@@ -68,7 +71,7 @@ class ApiClient:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, *path: str) -> Any:
+    async def get(self, *path: str) -> Json:
         """The JSON at `/v1/<path>`.
 
         Raises:
@@ -76,7 +79,7 @@ class ApiClient:
         """
         return await self._call("GET", _path(*path))
 
-    async def submit(self, body: bytes, *, patience: timedelta = timedelta(0)) -> Any:
+    async def submit(self, body: bytes, *, patience: timedelta = timedelta(0)) -> Json:
         """Submit one agenda or a list of them, as JSON.
 
         Args:
@@ -105,7 +108,7 @@ class ApiClient:
             return False
         return True
 
-    async def follow(self, *path: str) -> AsyncIterator[Any]:
+    async def follow(self, *path: str) -> AsyncIterator[Json]:
         """The JSON of each server-sent event at `/v1/<path>`, until the API ends the stream.
 
         Raises:
@@ -123,14 +126,15 @@ class ApiClient:
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise self._unreachable(error) from None
 
-    async def _call(self, method: str, path: str, *, body: bytes | None = None) -> Any:
+    async def _call(self, method: str, path: str, *, body: bytes | None = None) -> Json:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
             async with self._open().request(
                 method, self._url + path, data=body, headers=headers
             ) as response:
                 await self._check(response)
-                return await response.json()
+                found: Json = await response.json()
+                return found
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise self._unreachable(error) from None
 

@@ -57,7 +57,7 @@ async def _follow(plan: "Plan", tell: Callable[[str], None]) -> None:
 
     async with Stack(plan, tell) as stack:
         url = stack.settings.api_url
-        tell(f"[bold]ready[/]: the API and its page are at {url}, its document at {url}/docs")
+        tell(f"[bold]ready[/]: the API is at {url}, what it serves at {url}/openapi.json")
         tell(f"Kafka listens at {stack.settings.kafka_bootstrap}")
         tell(f"logs are in {stack.supervisor.logs}; Ctrl-C stops everything")
         tell(f"try: POP_API_URL={url} pop-stream submit agenda.json --wait")

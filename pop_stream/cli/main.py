@@ -17,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -53,7 +53,7 @@ for panel, commands in (
 def main() -> None:
     """Run the command line; exits with 0, 1 for a failure, 2 for wrong usage."""
     try:
-        app()
+        app(prog_name="pop-stream")
     except Exception as error:  # the last place that can say it well
         if wants_traces():
             traceback.print_exc()

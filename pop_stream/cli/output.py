@@ -27,8 +27,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A plain table; columns whose heading starts with `#` hold numbers."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        justify = "right" if column.startswith("#") else "left"
-        shown.add_column(column.removeprefix("#"), justify=justify)
+        if column.startswith("#"):
+            shown.add_column(column.removeprefix("#"), justify="right")
+        else:
+            shown.add_column(column)
     for row in rows:
         shown.add_row(*row)
     return shown

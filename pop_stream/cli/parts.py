@@ -1,10 +1,12 @@
 """The long-running parts: `serve`, `intake`, `schedule`, `rollup` and `pull`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from pop_stream.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from pop_stream.settings import Settings
@@ -40,15 +42,45 @@ def rollup() -> None:
     run_part(wiring.run_rollup)
 
 
-COMMANDS: Final = (serve, intake, schedule, rollup)
+def pull(
+    insight: Annotated[list[str], typer.Option(help="What to pull; may be given again.")],
+    handlers: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:ATTRIBUTE", help="More handlers; may be given again."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Agendas at a time; else POP_PULLER_CONCURRENCY."),
+    ] = None,
+) -> None:
+    """Pull agendas of insights and run their operations, with built-in and your handlers."""
+    from pop_stream.pullers import Puller, builtin, load_handlers
+
+    try:
+        own = [load_handlers(reference) for reference in handlers or ()]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+    async def body(settings: "Settings", stop: asyncio.Event) -> None:
+        puller = Puller(
+            insights=insight,
+            handlers=[builtin(settings), *own],
+            settings=settings,
+            concurrency=concurrency,
+        )
+        await puller.serve(stop)
+
+    run_part(body)
 
 
-def run_part(body: Body, overrides: Mapping[str, object] | None = None) -> None:
+COMMANDS: Final = (serve, intake, schedule, rollup, pull)
+
+
+def run_part(body: Body) -> None:
     """Run one part to its orderly end; an error is left to `main`, which exits non-zero.
 
     Args:
         body: What the part does until the event it is given is set.
-        overrides: Settings from options, which win over the environment.
     """
     import uvloop
 
@@ -56,7 +88,7 @@ def run_part(body: Body, overrides: Mapping[str, object] | None = None) -> None:
     from pop_stream.cli.environment import load_settings
     from pop_stream.cli.lifetime import run_until_stopped
 
-    settings = load_settings(overrides)
+    settings = load_settings()
     logs.configure(settings)
 
     async def run(stop: asyncio.Event) -> None:

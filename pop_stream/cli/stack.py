@@ -3,16 +3,18 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+import tomllib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, Self
 
 from pop_stream import wiring
 from pop_stream.cli.client import ApiClient
 from pop_stream.cli.environment import load_settings, variables
-from pop_stream.cli.errors import CommandError
+from pop_stream.cli.errors import CommandError, UsageError
 from pop_stream.cli.supervisor import (
     Part,
     PartStatus,
@@ -20,12 +22,13 @@ from pop_stream.cli.supervisor import (
     Supervisor,
     own_part,
 )
-from pop_stream.core.definitions import Insight
+from pop_stream.core.definitions import Insight, definitions_from
 from pop_stream.embedded.errors import EmbeddedError
 from pop_stream.embedded.servers import EmbeddedServers
 from pop_stream.settings import Settings
 
 FIRST_PORT: Final = 8080
+_PULLER_GRACE: Final = timedelta(seconds=5)
 _READY_WITHIN_S: Final = 60.0
 _PORTS_TRIED: Final = 100
 _SERVER_VARIABLES: Final = ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN")
@@ -52,7 +55,7 @@ class Plan:
     pullers: int = 1
     handlers: tuple[str, ...] = ()
     overrides: Mapping[str, object] = field(default_factory=dict)
-    restart: RestartPolicy = RestartPolicy()
+    restart: RestartPolicy = field(default_factory=RestartPolicy)
 
 
 class Stack:
@@ -82,6 +85,7 @@ class Stack:
             EmbeddedError: If the servers do not start.
             CommandError: If a part does not.
         """
+        insights = _insights(self._plan.definitions)
         async with AsyncExitStack() as opening:
             overrides = await self._enter_servers(opening)
             self.settings = load_settings(overrides)
@@ -95,7 +99,7 @@ class Stack:
                     tell=self._tell_status,
                 )
             )
-            await self._start_parts()
+            await self._start_parts(insights)
             self._open = opening.pop_all()
         return self
 
@@ -124,6 +128,7 @@ class Stack:
             "http_host": "127.0.0.1",
             "http_port": port,
             "api_url": f"http://127.0.0.1:{port}",
+            "puller_grace": _PULLER_GRACE,
             **self._plan.overrides,
         }
         if all(os.environ.get(name) for name in _SERVER_VARIABLES):
@@ -137,9 +142,9 @@ class Stack:
             overrides["postgres_dsn"] = self._servers.dsn
         return overrides
 
-    async def _start_parts(self) -> None:
+    async def _start_parts(self, insights: Sequence[str]) -> None:
         # Consumers first, so that nothing is waited for; parts stop in the reverse order.
-        for part in self._parts():
+        for part in self._parts(insights):
             await self.supervisor.start(part)
         try:
             async with asyncio.timeout(_READY_WITHIN_S):
@@ -149,15 +154,9 @@ class Stack:
             msg = f"the API was not ready within {_READY_WITHIN_S:g} s; logs are in {logs}"
             raise CommandError(msg) from None
 
-    def _parts(self) -> list[Part]:
+    def _parts(self, insights: Sequence[str]) -> list[Part]:
         handlers = [word for one in self._plan.handlers for word in ("--handlers", one)]
-        insights = [
-            word
-            for one in wiring.definitions_in_file(self.settings)
-            if isinstance(one, Insight)
-            for word in ("--insight", one.id)
-        ]
-        pull = ("pull", *insights, *handlers)
+        pull = ("pull", *(f"--insight={one}" for one in insights), *handlers)
         return [
             own_part("rollup", "rollup", stage="rollup"),
             own_part("scheduler", "schedule", stage="scheduler"),
@@ -171,8 +170,8 @@ class Stack:
 
     async def _until_ready(self) -> None:
         async with ApiClient(self.settings.api_url) as client:
-            while not await client.is_ready():
-                await asyncio.sleep(0.1)
+            while not await client.is_ready():  # noqa: ASYNC110  # it is another process
+                await asyncio.sleep(0.1)  # it is another process
 
     async def _part_failed(self) -> Exception:
         status = await self.supervisor.gave_up()
@@ -214,7 +213,22 @@ def _said(status: PartStatus) -> str:
         case "crashed":
             return f"{status.name} ended with {status.exit_code}: {status.last_words}"
         case "failed":
-            return f"{status.name} ended too often, last with {status.exit_code}: {status.last_words}"
+            end = f"last with {status.exit_code}: {status.last_words}"
+            return f"{status.name} ended too often, {end}"
+
+
+def _insights(definitions: Path) -> Sequence[str]:
+    """Ids of the insights that a file defines, read before anything is started.
+
+    Raises:
+        UsageError: If the file is wrong.
+    """
+    try:
+        found = definitions_from(tomllib.loads(definitions.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        msg = f"{definitions}: {error}"
+        raise UsageError(msg) from None
+    return [one.id for one in found if isinstance(one, Insight)]
 
 
 def _free_port(wanted: int | None) -> int:

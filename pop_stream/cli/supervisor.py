@@ -16,6 +16,7 @@ from pop_stream.cli.lifetime import STOP_WITH_PARENT
 
 _LOG_KEPT_BYTES: Final = 8 << 20
 _LOG_TAIL_BYTES: Final = 4096
+_MOST_DOUBLINGS: Final = 20
 
 PartState = Literal["running", "crashed", "stopped", "failed"]
 
@@ -81,7 +82,8 @@ class RestartPolicy:
         """How long to wait after so many crashes in a row; None to give up."""
         if self.most_crashes is not None and crashes >= self.most_crashes:
             return None
-        return min(self.longest_pause, self.first_pause * 2 ** min(crashes - 1, 20))
+        doublings = min(crashes - 1, _MOST_DOUBLINGS)
+        return min(self.longest_pause, self.first_pause * (1 << doublings))
 
 
 @dataclass(slots=True)

@@ -70,6 +70,12 @@ class Agenda(BaseModel):
         default=DEFAULT_PRIORITY,
         description="1 is most urgent, 9 least; orders a customer's own work only.",
     )
+    rank: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=0, description="Among a customer's agendas of one priority, least first."
+    )
+    fairness_key: Annotated[str, StringConstraints(max_length=ID_LENGTH)] = Field(
+        default="", description="A customer's agendas share its turns equally between keys."
+    )
     cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Expected worker-seconds. Without it, learned per operation type.",

@@ -37,6 +37,12 @@ class Customer(BaseModel):
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Most agendas emitted and not settled, per insight."
     )
+    rate_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="Most agendas emitted per second, per insight."
+    )
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1, description="With rate_per_s: most agendas at once after a rest."
+    )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
 
 
@@ -64,6 +70,11 @@ class Insight(BaseModel):
         default=0, description="Of several insights that fit, the highest wins."
     )
     algorithm: AlgorithmName = "weighted_fair"
+    aging_s: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
+        default=None,
+        description="If set, priorities are strict across customers, and this long a wait "
+        "is worth one priority; if not, priority orders only a customer's own agendas.",
+    )
     partitions: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=4, description="Of the insight's topic; most pullers that share it."
     )

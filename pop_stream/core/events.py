@@ -178,6 +178,8 @@ class PlacedAgenda(Struct, frozen=True):
     accepted_at: Instant
     agenda: msgspec.Raw
     priority: int = 5
+    rank: int = 0
+    fairness_key: str = ""
     operation_types: tuple[str, ...] = ()
     cost_s: float | None = None
 

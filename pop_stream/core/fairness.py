@@ -3,166 +3,27 @@
 Every backlogged customer has a *start tag*, a point on a virtual clock that runs in
 worker-seconds per unit of weight. The customer with the least tag is next; emitting an
 agenda of cost c moves its tag by c / weight, at once, so running work counts. The virtual
-time is the tag of the last pick. A customer that comes back from idleness starts at the
-present virtual time: it has saved nothing up and owes nothing.
+time is the tag of the last pick. A customer that comes back from idleness, a pause or a cap
+starts at the present virtual time: it has saved nothing up and owes nothing.
 
 Source: Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM 1996; with several agendas
 outstanding at once, SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004. Unlike there, the tag is
 the customer's and not the agenda's, so priorities and weights act on the whole backlog.
 
-Entries are integers, smallest first; what they stand for is the caller's.
+Bound: while customers f and g are both backlogged, what they were given by emission differs
+by at most c_f / w_f + c_g / w_g (c the largest cost, w the weight), and what they were given
+by completion, with at most D agendas out, by at most D + 1 times that.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, nsmallest
-from types import MappingProxyType
-from typing import Final, Protocol
+from heapq import heappop, heappush, nsmallest
 
-from pop_stream.core.definitions import AlgorithmName
+from pop_stream.core.algorithms import Algorithm
+from pop_stream.core.delta import Tags
+from pop_stream.core.flow import Aging, Flow, Share
 from pop_stream.core.ids import CustomerId
-
-REF_BITS: Final = 48
-"""An entry's low bits are its place in the backlog, which is its age."""
-
-_REF_MASK: Final = (1 << REF_BITS) - 1
-
-
-class Algorithm(Protocol):
-    """How customers of one insight take turns; pure, and small enough to plug in."""
-
-    def entry(self, *, priority: int, resumed: bool, ref: int) -> int:
-        """Where an agenda stands among its customer's own; smallest is first."""
-        ...
-
-    def turn(self, *, tag: float, head: int) -> float:
-        """Where a customer stands among the backlogged; smallest is next."""
-        ...
-
-    def charge(self, *, cost: float, weight: float) -> float:
-        """How far one agenda moves its customer's tag."""
-        ...
-
-
-class WeightedFair:
-    """Equal worker-seconds per weight; inside a customer priority, started first, then age."""
-
-    def entry(self, *, priority: int, resumed: bool, ref: int) -> int:
-        """Priority, then resumed agendas, then age."""
-        return (((priority << 1) | (not resumed)) << REF_BITS) | ref
-
-    def turn(self, *, tag: float, head: int) -> float:  # the protocol's argument
-        """The start tag."""
-        return tag
-
-    def charge(self, *, cost: float, weight: float) -> float:
-        """Cost over weight."""
-        return cost / weight
-
-
-class RoundRobin(WeightedFair):
-    """One agenda each in turn, whatever its cost or the customer's weight."""
-
-    def charge(self, *, cost: float, weight: float) -> float:  # as above
-        """Always one turn."""
-        return 1.0
-
-
-class Fifo:
-    """Oldest first, over all customers and priorities."""
-
-    def entry(self, *, priority: int, resumed: bool, ref: int) -> int:
-        """Age alone."""
-        return ref
-
-    def turn(self, *, tag: float, head: int) -> float:  # as above
-        """The age of the customer's oldest agenda."""
-        return head
-
-    def charge(self, *, cost: float, weight: float) -> float:
-        """As weighted fair: not used for turns, but shown as what each has had."""
-        return cost / weight
-
-
-ALGORITHMS: Final[Mapping[AlgorithmName, Algorithm]] = MappingProxyType(
-    {"weighted_fair": WeightedFair(), "round_robin": RoundRobin(), "fifo": Fifo()}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a customer may have of an insight.
-
-    Attributes:
-        weight: Relative to other backlogged customers, above 0.
-        max_in_flight: Most agendas emitted and not settled; None for no cap.
-        paused: Whether nothing of its backlog is emitted.
-    """
-
-    weight: float = 1.0
-    max_in_flight: int | None = None
-    paused: bool = False
-
-
-class Flow:
-    """One customer's backlog in one insight, and its place on the virtual clock."""
-
-    __slots__ = ("_entries", "_withdrawn", "customer_id", "in_flight", "share", "stamp", "tag")
-
-    def __init__(self, customer_id: CustomerId, share: Share, tag: float) -> None:
-        self.customer_id = customer_id
-        self.share = share
-        self.tag = tag
-        self.in_flight = 0
-        self.stamp = 0
-        self._entries: list[int] = []
-        self._withdrawn: set[int] = set()
-
-    @property
-    def ready(self) -> int:
-        """Agendas that wait."""
-        return len(self._entries) - len(self._withdrawn)
-
-    @property
-    def held_by(self) -> str:
-        """Why nothing of it can be picked: `paused`, `max_in_flight`, or empty."""
-        if self.share.paused:
-            return "paused"
-        cap = self.share.max_in_flight
-        return "max_in_flight" if cap is not None and self.in_flight >= cap else ""
-
-    @property
-    def is_eligible(self) -> bool:
-        """Whether the next pick may be one of its agendas."""
-        return self.ready > 0 and not self.held_by
-
-    def head(self) -> int:
-        """The entry that is next; only while `ready`."""
-        while self._entries[0] in self._withdrawn:
-            self._withdrawn.remove(heappop(self._entries))
-        return self._entries[0]
-
-    def push(self, entry: int) -> None:
-        """Add a waiting agenda."""
-        if entry in self._withdrawn:
-            self._withdrawn.remove(entry)
-        else:
-            heappush(self._entries, entry)
-
-    def fill(self, entries: list[int]) -> None:
-        """Take over a whole backlog at once, in any order, instead of what was there."""
-        heapify(entries)
-        self._entries = entries
-        self._withdrawn = set()
-
-    def pop(self) -> int:
-        """Take the entry that is next; only while `ready`."""
-        self.head()
-        return heappop(self._entries)
-
-    def withdraw(self, entry: int) -> None:
-        """Take out an agenda that was pushed and not popped, wherever it stands."""
-        self._withdrawn.add(entry)
+from pop_stream.core.line import ref_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +32,7 @@ class Pick:
 
     Attributes:
         ref: Its place in the backlog.
+        cost: Worker-seconds it was taken to cost.
         charge: What it moved its customer's tag by, to be corrected when it settles.
     """
 
@@ -185,22 +47,32 @@ class FairQueue:
 
     A pick costs O(log customers + log of that customer's backlog), with no further term in
     the size of the whole backlog. Deterministic: the same calls give the same picks; ties
-    go by customer id.
+    go by customer id. Instants are seconds on any clock that does not go back.
 
     Args:
         algorithm: How customers take turns.
         share_of: The present share of a customer, asked when it is first heard of.
+        aging: For strict priority across customers; None for none.
     """
 
-    def __init__(self, algorithm: Algorithm, share_of: Callable[[CustomerId], Share]) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        share_of: Callable[[CustomerId], Share],
+        aging: Aging | None = None,
+    ) -> None:
         self.algorithm = algorithm
+        self.aging = aging
         self.virtual_time = 0.0
         self._share_of = share_of
         self._flows: dict[CustomerId, Flow] = {}
-        self._turns: list[tuple[float, CustomerId, int]] = []
+        self._turns: list[tuple[int, float, CustomerId, int]] = []
+        self._due: list[tuple[float, CustomerId, int]] = []
+        self._now = 0.0
         self._latest_tag = 0.0
         self._ready = 0
         self._in_flight = 0
+        self._moved: set[CustomerId] = set()
 
     @property
     def ready(self) -> int:
@@ -212,6 +84,11 @@ class FairQueue:
         """Agendas emitted and not settled, of all customers."""
         return self._in_flight
 
+    @property
+    def due_at(self) -> float | None:
+        """When a customer that must wait may go on, or one moves up; None for never."""
+        return self._due[0][0] if self._due else None
+
     def flows(self) -> Iterator[Flow]:
         """All customers known, backlogged or not."""
         yield from self._flows.values()
@@ -222,35 +99,43 @@ class FairQueue:
         if flow is None:
             flow = Flow(customer_id, self._share_of(customer_id), self.virtual_time)
             self._flows[customer_id] = flow
+            self._moved.add(customer_id)
         return flow
 
     def upcoming(self, most: int) -> list[Flow]:
         """About the next `most` customers, soonest first, without picking; O(most)."""
         soon = nsmallest(most, self._turns[: 4 * most])
-        flows = ((self._flows.get(customer_id), stamp) for _, customer_id, stamp in soon)
+        flows = ((self._flows.get(customer_id), stamp) for *_, customer_id, stamp in soon)
         return [flow for flow, stamp in flows if flow is not None and flow.stamp == stamp]
 
-    def push(self, customer_id: CustomerId, entry: int) -> None:
+    def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
-        was_eligible, old_head = flow.is_eligible, flow.head() if flow.ready else None
-        flow.push(entry)
+        was_eligible = flow.is_eligible
+        old_head = flow.line.head() if was_eligible else None
+        flow.line.push(entry, key if self.algorithm.by_key else "")
         self._ready += 1
         if not was_eligible:
             self._join(flow)
-        elif old_head != flow.head():
+        elif self.aging is not None or old_head != flow.line.head():
             self._enqueue(flow)
 
-    def pick(self, cost_of: Callable[[int], float]) -> Pick | None:
+    def pick(self, cost_of: Callable[[int], float], now: float = 0.0) -> Pick | None:
         """Choose the next agenda, or None if no customer has one that may go.
 
         Args:
             cost_of: Worker-seconds of the agenda with this ref, above 0.
+            now: The present instant, in seconds.
         """
+        self._now = max(self._now, now)
+        self._release()
         flow = self._next()
         if flow is None:
             return None
-        ref = flow.pop() & _REF_MASK
+        entry = self._head(flow)
+        flow.line.pop(entry, cost_of)
+        flow.take_token(self._now)
+        ref = ref_in(entry)
         cost = cost_of(ref)
         charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
         self.virtual_time = max(self.virtual_time, flow.tag)
@@ -275,17 +160,16 @@ class FairQueue:
         self._in_flight -= 1
         if correction:
             self._move(flow, correction)
-        if flow.is_eligible:
-            if was_eligible:
-                self._enqueue(flow)
-            else:
-                self._join(flow)
+        if not was_eligible:
+            self._join(flow)
+        elif correction:
+            self._enqueue(flow)
         self._end_busy_period()
 
-    def withdraw(self, customer_id: CustomerId, entry: int) -> None:
+    def withdraw(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Take a waiting agenda out of the backlog."""
         flow = self.flow(customer_id)
-        flow.withdraw(entry)
+        flow.line.withdraw(entry, key if self.algorithm.by_key else "")
         self._ready -= 1
         if flow.is_eligible:
             self._enqueue(flow)
@@ -298,62 +182,139 @@ class FairQueue:
             if share != flow.share:
                 was_eligible = flow.is_eligible
                 flow.share = share
-                if flow.is_eligible and not was_eligible:
+                flow.is_parked = False
+                if not was_eligible:
                     self._join(flow)
+                elif flow.is_eligible:
+                    self._enqueue(flow)
 
     def restore(
         self,
         *,
         virtual_time: float,
-        tags: Mapping[CustomerId, float],
-        entries: Mapping[CustomerId, list[int]],
+        tags: Mapping[CustomerId, Tags],
+        entries: Mapping[CustomerId, Mapping[str, list[int]]],
         in_flight: Mapping[CustomerId, int],
     ) -> None:
-        """Become what a queue with this state was, whatever it was before."""
-        self.virtual_time = virtual_time
-        self._flows = {}
-        self._turns = []
+        """Become what a queue with this state was; only for a new queue.
+
+        Args:
+            virtual_time: As it was.
+            tags: Of every customer that was not idle, or ahead of the virtual time.
+            entries: What waits, by customer and fairness key.
+            in_flight: What is out, by customer.
+        """
+        self.virtual_time = self._latest_tag = virtual_time
         for customer_id in sorted({*tags, *entries, *in_flight}):
             flow = self.flow(customer_id)
-            flow.tag = tags.get(customer_id, virtual_time)
             flow.in_flight = in_flight.get(customer_id, 0)
-            flow.fill(entries.get(customer_id, []))
+            self._restore_tags(flow, tags.get(customer_id, Tags(tag=virtual_time)))
+            flow.line.fill(entries.get(customer_id, {}))
+            self._ready += flow.ready
+            self._in_flight += flow.in_flight
             if flow.is_eligible:
                 self._enqueue(flow)
-        self._latest_tag = max([virtual_time, *tags.values()])
-        self._ready = sum(flow.ready for flow in self._flows.values())
-        self._in_flight = sum(flow.in_flight for flow in self._flows.values())
+
+    def take_moved(self) -> dict[str, Tags]:
+        """Where customers and keys are that moved since the last call."""
+        moved, self._moved = self._moved, set()
+        flows = (self._flows.get(customer_id) for customer_id in moved)
+        return {flow.customer_id: _tags(flow, flow.line.take_moved()) for flow in flows if flow}
+
+    def all_tags(self) -> dict[str, Tags]:
+        """Where all customers and keys are, for `restore`."""
+        return {flow.customer_id: _tags(flow, flow.line.tags) for flow in self._flows.values()}
 
     def forget_idle(self) -> None:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
         self._flows = {
             customer_id: flow
             for customer_id, flow in self._flows.items()
-            if flow.ready or flow.in_flight or flow.tag > self.virtual_time
+            if flow.ready or flow.in_flight or flow.tag > self.virtual_time or flow.is_parked
         }
+        for flow in self._flows.values():
+            flow.line.forget_idle_keys()
 
     def _next(self) -> Flow | None:
+        """The eligible customer whose turn it is; those without a token are parked."""
         while self._turns:
-            _, customer_id, stamp = heappop(self._turns)
+            *_, customer_id, stamp = heappop(self._turns)
             flow = self._flows.get(customer_id)
-            if flow is not None and flow.stamp == stamp and flow.is_eligible:
+            if flow is None or flow.stamp != stamp or not flow.is_eligible:
+                continue
+            token_at = flow.token_at(self._now)
+            if token_at <= self._now:
                 return flow
+            flow.is_parked = True
+            heappush(self._due, (token_at, customer_id, stamp))
         return None
 
+    def _release(self) -> None:
+        """Let those go on whose token has come, and move up those that waited a step."""
+        while self._due and self._due[0][0] <= self._now:
+            _, customer_id, stamp = heappop(self._due)
+            flow = self._flows.get(customer_id)
+            if flow is None or flow.stamp != stamp:
+                continue
+            if flow.is_parked:
+                flow.is_parked = False
+                self._join(flow)
+            elif flow.is_eligible:
+                self._enqueue(flow)
+
     def _join(self, flow: Flow) -> None:
-        flow.tag = max(flow.tag, self.virtual_time)
-        self._enqueue(flow)
+        """Back among the eligible, if it is one, at the present."""
+        if flow.is_eligible:
+            flow.tag = max(flow.tag, self.virtual_time)
+            self._moved.add(flow.customer_id)
+            self._enqueue(flow)
 
     def _enqueue(self, flow: Flow) -> None:
         flow.stamp += 1
-        turn = self.algorithm.turn(tag=flow.tag, head=flow.head())
-        heappush(self._turns, (turn, flow.customer_id, flow.stamp))
+        urgency, head = self._urgency(flow)
+        turn = self.algorithm.turn(tag=flow.tag, head=head)
+        heappush(self._turns, (urgency, turn, flow.customer_id, flow.stamp))
+
+    def _head(self, flow: Flow) -> int:
+        return (
+            flow.line.head() if self.aging is None else self._most_urgent(flow, self.aging)[1]
+        )
+
+    def _urgency(self, flow: Flow) -> tuple[int, int]:
+        """How urgent the customer is now, and with which entry."""
+        if self.aging is None:
+            return 0, flow.line.head()
+        changes = (
+            self.aging.changes_at(priority, ref_in(head), self._now)
+            for priority, head in flow.line.heads()
+        )
+        soonest = min((at for at in changes if at is not None), default=None)
+        if soonest is not None:
+            heappush(self._due, (soonest, flow.customer_id, flow.stamp))
+        return self._most_urgent(flow, self.aging)
+
+    def _most_urgent(self, flow: Flow, aging: Aging) -> tuple[int, int]:
+        return min(
+            (aging.urgency(priority, ref_in(head), self._now), head)
+            for priority, head in flow.line.heads()
+        )
+
+    def _restore_tags(self, flow: Flow, tags: Tags) -> None:
+        flow.tag = tags.tag
+        flow.line.virtual_time = tags.keys_at
+        flow.line.tags = dict(tags.keys)
+        self._latest_tag = max(self._latest_tag, tags.tag)
 
     def _move(self, flow: Flow, by: float) -> None:
         flow.tag += by
+        self._moved.add(flow.customer_id)
         self._latest_tag = max(self._latest_tag, flow.tag)
 
     def _end_busy_period(self) -> None:
         """With nothing waiting and nothing running, all tags are the past (SFQ, rule 2)."""
         if not self._ready and not self._in_flight:
             self.virtual_time = max(self.virtual_time, self._latest_tag)
+
+
+def _tags(flow: Flow, keys: Mapping[str, float]) -> Tags:
+    return Tags(tag=flow.tag, keys_at=flow.line.virtual_time, keys=dict(keys))

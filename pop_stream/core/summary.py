@@ -140,7 +140,7 @@ def _refuse(summary: Summary | None, event: AgendaRefused) -> Summary:
 
 def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
     if summary.accepted_at is not None:
-        return summary  # an id is one agenda for ever, so this is a repeat
+        return summary  # an id is one agenda for ever, so this is told again
     return replace(
         summary,
         insight_id=event.insight_id,
@@ -194,7 +194,7 @@ def _apply(summary: Summary, event: _AttemptEvent) -> Summary:
             return _hear(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
         case AgendaProgressed():
             return _merge(_hear(summary, event.at), event)
-        case AgendaSucceeded() | AgendaFailed():
+        case _:
             return _end(_merge(summary, event), event)
 
 
@@ -204,11 +204,9 @@ def _claim(summary: Summary, event: AgendaClaimed) -> Summary:
 
 
 def _hear(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = "") -> Summary:
-    """Note a sign of life; of two at one instant, the order of telling must not matter."""
-    latest = summary.heard_at is None or at >= summary.heard_at
     return replace(
         summary,
-        heard_at=at if latest else summary.heard_at,
+        heard_at=max(at, summary.heard_at or at),
         lease_ms=max(lease_ms, summary.lease_ms),
         puller_id=max(puller, summary.puller_id),
     )
@@ -240,7 +238,7 @@ def _merge(
 
 def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
     mine, theirs = _progress(one), _progress(known)
-    if mine == theirs:  # any total order will do, so that every order of telling agrees
+    if mine == theirs:  # any order of the two will do, if it is not that of telling
         return msgspec.json.encode(one) > msgspec.json.encode(known)
     return mine > theirs
 

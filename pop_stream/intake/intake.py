@@ -16,9 +16,9 @@ from pop_stream.bus.publisher import (
     publish_until_acknowledged,
 )
 from pop_stream.bus.topics import Topics
-from pop_stream.core.backlog import PAGE_SLOTS
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.events import InsightPlaced, encode
+from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.core.placement import Placement
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
 from pop_stream.ports import Clock, DefinitionSource, Publisher, Record

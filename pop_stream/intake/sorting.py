@@ -169,6 +169,8 @@ def _placed(agenda: Agenda, encoded: msgspec.Raw, now: datetime) -> PlacedAgenda
         accepted_at=now,
         agenda=encoded,
         priority=agenda.priority,
+        rank=agenda.rank,
+        fairness_key=agenda.fairness_key,
         operation_types=tuple(one.type for one in agenda.operations),
         cost_s=agenda.cost_s,
     )

@@ -62,9 +62,10 @@ class Handlers:
         Raises:
             ValueError: If both have a handler for one type.
         """
-        for operation_type, handler in other._by_type.items():
-            self._put(operation_type, handler)
-        self._closers.extend(other._closers)
+        for operation_type in other.types:
+            if handler := other.find(operation_type):
+                self._put(operation_type, handler)
+        self.on_stop(other.close)
 
     def on_stop(self, closer: Callable[[], Awaitable[None]]) -> None:
         """Have `closer` awaited each time a puller has stopped; for sessions and pools."""
@@ -130,8 +131,8 @@ def _module(name: str, reference: str) -> object:
 
 
 def _handler(function: Callable[[Any], Any]) -> Handler:
-    called = function if inspect.isroutine(function) else getattr(function, "__call__", None)
-    forms = (function, called)
+    # An object that can be called is as async as its `__call__`.
+    forms = (function, type(function).__call__)
     if any(map(inspect.isgeneratorfunction, forms)) or any(
         map(inspect.isasyncgenfunction, forms)
     ):

@@ -1,5 +1,6 @@
 """Text for people inside events, made safe for JSON and for any database."""
 
+import json
 from typing import Final
 
 MESSAGE_LENGTH: Final = 2_000
@@ -22,3 +23,18 @@ def clean(text: str) -> str:
 def message(text: str) -> str:
     """The text, clean and at most `MESSAGE_LENGTH` long."""
     return clean(text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…")
+
+
+def excerpt(raw: bytes, *, most_bytes: int) -> tuple[str, bool]:
+    """The beginning of what should be text, and whether something was cut off.
+
+    Args:
+        raw: In UTF-8; what is not is replaced.
+        most_bytes: That the text may take in JSON.
+    """
+    text = clean(raw[:most_bytes].decode(errors="replace"))
+    whole = len(raw) <= most_bytes
+    while (size := len(json.dumps(text, ensure_ascii=False).encode())) > most_bytes:
+        text = text[: len(text) * most_bytes // size - 1]
+        whole = False
+    return text, not whole

@@ -13,9 +13,7 @@ return where they are: events carry results, and every reader pays for them."""
 NO_RESULT: Final = b""
 """Stands for null: an operation that returned nothing."""
 
-_ENCODER: Final = json.JSONEncoder(
-    allow_nan=False, ensure_ascii=False, separators=(",", ":")
-)
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -31,8 +29,9 @@ def encode_result(value: object) -> bytes:
         text = _ENCODER.encode(value)
         encoded = text.encode()
     except (TypeError, ValueError, RecursionError) as error:
+        reason = "it holds NaN or Infinity" if "Out of range" in str(error) else error
         msg = (
-            f"the result, a {type(value).__name__}, is not JSON: {error}; return objects, "
+            f"the result, a {type(value).__name__}, is not JSON: {reason}; return objects, "
             "lists, text, finite numbers, booleans and null only"
         )
         raise FinalError(msg) from error

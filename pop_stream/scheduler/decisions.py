@@ -41,7 +41,7 @@ def decided(
         insight_id=insight_id,
         at=at,
         round=backlog.rounds,
-        algorithm=backlog.algorithm_name,
+        algorithm=backlog.insight.algorithm,
         lag=depth.unclaimed,
         in_flight=depth.in_flight,
         slots=slots,

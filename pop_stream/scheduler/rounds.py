@@ -14,7 +14,7 @@ from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledg
 from pop_stream.bus.topics import Topics
 from pop_stream.core import admission
 from pop_stream.core.admission import Depth, Pace
-from pop_stream.core.backlog import Backlog, Chosen, place_of
+from pop_stream.core.backlog import Backlog, Chosen
 from pop_stream.core.definitions import Definitions, Insight
 from pop_stream.core.events import (
     AgendaEmitted,
@@ -28,8 +28,9 @@ from pop_stream.core.events import (
     decode_ready,
     encode,
 )
-from pop_stream.core.fairness import Share
+from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId, InsightId
+from pop_stream.core.page import place_of
 from pop_stream.ports import Clock, DefinitionSource, Publisher, ReadyTable, Record
 from pop_stream.scheduler.decisions import decided
 from pop_stream.scheduler.shelf import Shelf, insights_in
@@ -59,7 +60,7 @@ class Desk:
         if self.lag is not None:
             lag, emitted = self.lag
             unclaimed = min(unclaimed, lag + self.backlog.emitted - emitted)
-        return Depth(unclaimed=unclaimed, in_flight=self.backlog.queue.in_flight)
+        return Depth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
 
 
 class Rounds:
@@ -159,13 +160,18 @@ class Rounds:
 
     def _new_desk(self, insight_id: str) -> Desk:
         insight = self._definitions.current.insights.get(InsightId(insight_id))
-        algorithm = insight.algorithm if insight else "weighted_fair"
-        backlog = Backlog(algorithm, self._share)
+        backlog = Backlog(insight or Insight(id=insight_id), self._share)
         return Desk(InsightId(insight_id), backlog, Shelf(self._table, insight_id))
 
     def _share(self, customer_id: CustomerId) -> Share:
         customer = self._definitions.current.customer(customer_id)
-        return Share(customer.weight, customer.max_in_flight, customer.paused)
+        return Share(
+            weight=customer.weight,
+            max_in_flight=customer.max_in_flight,
+            rate_per_s=customer.rate_per_s,
+            burst=customer.burst,
+            paused=customer.paused,
+        )
 
     def _take_up_definitions(self) -> None:
         current = self._definitions.current
@@ -175,7 +181,7 @@ class Rounds:
         for desk in self.desks():
             insight = current.insights.get(desk.insight_id)
             if insight is not None:
-                desk.backlog.reconfigure(insight.algorithm)
+                desk.backlog.reconfigure(insight)
 
     def _take(self, desk: Desk, event: ReadyEvent) -> None:
         match event:
@@ -205,7 +211,7 @@ class Rounds:
         depth, ready = desk.depth, backlog.ready
         desk.pace.observe(backlog.claimed, depth, ready=ready, now=now)
         slots = admission.slots(insight, depth, desk.pace) if ready else 0
-        chosen = backlog.choose(slots)
+        chosen = backlog.choose(slots, now.timestamp())
         if not chosen:
             return
         if not desk.has_topic:

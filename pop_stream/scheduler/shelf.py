@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from pop_stream.core.backlog import Backlog, Delta
+from pop_stream.core.backlog import Backlog
+from pop_stream.core.delta import Delta
 from pop_stream.core.events import PlacedAgenda, Struct, decode_placed
 from pop_stream.core.partitioning import partition_of
 from pop_stream.ports import ReadyTable
@@ -131,9 +132,7 @@ class Shelf:
             if row is not None:
                 yield _JOURNAL_ROW.decode(row)
 
-    def _pages(
-        self, rows: dict[str, bytes]
-    ) -> Iterator[tuple[int, Sequence[PlacedAgenda | None]]]:
+    def _pages(self, rows: dict[str, bytes]) -> Iterator[tuple[int, Sequence[PlacedAgenda]]]:
         start = f"{self._prefix}/page/"
         for key, row in rows.items():
             if key.startswith(start):

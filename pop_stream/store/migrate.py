@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -74,14 +75,26 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
         UnavailableError: If the database is away.
     """
     wanted = load_migrations() if migrations is None else migrations
-    with translated():
-        connection = await asyncpg.connect(dsn, timeout=CONNECT_S)
-        try:
-            await connection.execute(_SQL["lock"], timeout=STATEMENT_S)
-            await connection.execute(_SQL["create_table"])
-            return await _apply_missing(connection, wanted)
-        finally:
-            await connection.close()  # which also gives the lock back
+    async with _connected(dsn) as connection:
+        await connection.execute(_SQL["lock"], timeout=STATEMENT_S)
+        await connection.execute(_SQL["create_table"])
+        missing = _missing(wanted, await _applied(connection))
+        for migration in missing:
+            await _apply(connection, migration)
+    return [migration.name for migration in missing]
+
+
+async def pending_migrations(dsn: str) -> list[str]:
+    """Names of the migrations that `migrate` would apply; changes nothing.
+
+    Raises:
+        MigrationError: If an applied file was changed.
+        UnavailableError: If the database is away.
+    """
+    async with _connected(dsn) as connection:
+        known = await connection.fetchval(_SQL["table_exists"])
+        missing = _missing(load_migrations(), await _applied(connection) if known else {})
+    return [migration.name for migration in missing]
 
 
 async def ensure_database(dsn: str) -> bool:
@@ -91,38 +104,40 @@ async def ensure_database(dsn: str) -> bool:
         UnavailableError: If the server is away, or does not let this user create one.
     """
     name = unquote(urlsplit(dsn).path.removeprefix("/"))
-    with translated():
+    with translated(), suppress(asyncpg.InvalidCatalogNameError):
+        connection = await asyncpg.connect(dsn, timeout=CONNECT_S)
+        await connection.close()
+        return False
+    async with _connected(dsn, database="postgres") as connection:
+        quoted = name.replace('"', '""')
         try:
-            connection = await asyncpg.connect(dsn, timeout=CONNECT_S)
-        except asyncpg.InvalidCatalogNameError:
-            return await _create_database(dsn, name)
-        await connection.close()
-    return False
-
-
-async def _create_database(dsn: str, name: str) -> bool:
-    connection = await asyncpg.connect(dsn, database="postgres", timeout=CONNECT_S)
-    quoted = name.replace('"', '""')
-    try:
-        await connection.execute(f'create database "{quoted}"')
-    except (asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
-        return False  # another starter was first
-    finally:
-        await connection.close()
+            await connection.execute(f'create database "{quoted}"')
+        except (asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
+            return False  # another starter was first
     return True
 
 
-async def _apply_missing(connection: "Connection", wanted: Sequence[Migration]) -> list[str]:
+@asynccontextmanager
+async def _connected(dsn: str, database: str | None = None) -> AsyncIterator["Connection"]:
+    with translated():
+        connection = await asyncpg.connect(dsn, database=database, timeout=CONNECT_S)
+        try:
+            yield connection
+        finally:
+            await connection.close()  # which also gives the lock back
+
+
+async def _applied(connection: "Connection") -> Mapping[int, str]:
     rows = await connection.fetch(_SQL["applied"])
-    applied = {row["number"]: row["checksum"] for row in rows}
+    return {row["number"]: row["checksum"] for row in rows}
+
+
+def _missing(wanted: Sequence[Migration], applied: Mapping[int, str]) -> Sequence[Migration]:
     for migration in wanted:
         if applied.get(migration.number, migration.checksum) != migration.checksum:
             msg = f"{migration.name} was changed after it was applied; add a new file instead"
             raise MigrationError(msg)
-    missing = [migration for migration in wanted if migration.number not in applied]
-    for migration in missing:
-        await _apply(connection, migration)
-    return [migration.name for migration in missing]
+    return [migration for migration in wanted if migration.number not in applied]
 
 
 async def _apply(connection: "Connection", migration: Migration) -> None:

@@ -1,6 +1,6 @@
 -- What the lifecycle of every agenda adds up to, and how far it has been read.
 
--- One row per agenda, updated some three times in its life: the free space keeps those
+-- One row per agenda, updated some three times in its life: half a page left free keeps those
 -- updates on the row's own page, where they touch no index. JSON is kept as text (json, not
 -- jsonb): it is handed on as it came, and may hold \u0000.
 create table agendas (
@@ -32,7 +32,7 @@ create table agendas (
         state in ('accepted', 'ready', 'emitted', 'running', 'succeeded', 'failed', 'refused')
     ),
     constraint agendas_percent_bounded check (percent between 0 and 100)
-) with (fillfactor = 70);
+) with (fillfactor = 50);
 
 comment on column agendas.version is 'Grows by one with every change; guards every update.';
 comment on column agendas.body is 'The agenda as accepted; null before that.';

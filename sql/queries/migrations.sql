@@ -11,6 +11,10 @@ create table if not exists schema_migrations (
     applied_at timestamptz not null default now()
 );
 
+-- name: table_exists
+-- Whether anything was ever applied here.
+select to_regclass('schema_migrations') is not null;
+
 -- name: applied
 -- Every migration that was applied.
 select number, checksum

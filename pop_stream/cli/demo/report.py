@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,7 +13,8 @@ from pop_stream.cli.demo.tally import Course, Tally
 from pop_stream.cli.demo.workload import WEIGHTS
 from pop_stream.cli.output import table
 
-_MILLISECOND = timedelta(milliseconds=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,9 @@ def duration(milliseconds: float | None) -> str:
     """A time for a person: `85 ms`, `3.2 s`."""
     if milliseconds is None:
         return "-"
-    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+    if milliseconds < _SECOND_MS:
+        return f"{milliseconds:.0f} ms"
+    return f"{milliseconds / _SECOND_MS:.1f} s"
 
 
 def _customer_json(one: CustomerReport) -> Mapping[str, Any]:

@@ -1,0 +1,163 @@
+"""Writes what is made from the code: message schemas and the reference of settings and topics.
+
+`python -m pop_stream.cli.generate` writes the files; with `--check` it writes nothing and
+fails if any of them is not what it would write.
+"""
+
+import json
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pydantic import TypeAdapter
+from pydantic_core import PydanticUndefined
+
+from pop_stream.core import events
+from pop_stream.core.agenda import Agenda
+from pop_stream.core.definitions import Customer, Insight
+from pop_stream.resources import folder
+from pop_stream.settings import Settings
+
+_ROOT: Final = folder("topics").parent
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
+
+
+def generated() -> Mapping[Path, str]:
+    """Every generated file, by path, with the content it should have."""
+    files = {
+        folder("topics") / "schemas" / name: json.dumps(schema, indent=2) + "\n"
+        for name, schema in schemas().items()
+    }
+    reference = _ROOT / "docs" / "reference"
+    files[reference / "settings.md"] = _settings_page()
+    files[reference / "topics.md"] = _topics_page()
+    return files
+
+
+def schemas() -> dict[str, Schema]:
+    """JSON schemas of the values of all topics, by file name."""
+    agenda = TypeAdapter(Agenda).json_schema()
+    carried = _with_agenda(agenda)
+    return {
+        "submission.json": _titled(
+            "An agenda, or a list of agendas", TypeAdapter(Agenda | list[Agenda]).json_schema()
+        ),
+        "insight.json": _titled("An agenda to run now", carried(events.EmittedAgenda)),
+        "agenda-events.json": _titled(
+            "One lifecycle event, or a list of them",
+            carried(events.LifecycleEvent | list[events.LifecycleEvent]),
+        ),
+        "ready.json": _titled(
+            "One event for the scheduler, or a list of them",
+            carried(events.ReadyEvent | list[events.ReadyEvent]),
+        ),
+        "definitions.json": _titled(
+            "A customer or an insight; the record's key says which",
+            TypeAdapter(Customer | Insight).json_schema(),
+        ),
+        "decisions.json": _titled("One emission round", _of(events.RoundDecided)),
+        "dead-letters.json": _titled(
+            "A record that no part could use", _of(events.RecordRefused)
+        ),
+    }
+
+
+def stale() -> list[Path]:
+    """Generated files that are missing or not as they should be."""
+    return [
+        path
+        for path, content in generated().items()
+        if not path.is_file() or path.read_text() != content
+    ]
+
+
+def main() -> None:
+    """Write all files, or with `--check` name those that differ and exit with 1."""
+    if "--check" in sys.argv[1:]:
+        found = stale()
+        for path in found:
+            sys.stderr.write(f"{path.relative_to(_ROOT)} is not current: run `make generate`\n")
+        sys.exit(1 if found else 0)
+    for path, content in generated().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def _of(shape: Any) -> Schema:  # noqa: ANN401  # types and unions of types
+    return msgspec.json.schema(shape)
+
+
+def _with_agenda(agenda: Schema) -> Any:  # noqa: ANN401  # a function from shape to schema
+    """A maker of schemas in which carried agendas have their full shape."""
+    definitions = {**agenda.pop("$defs", {}), "Agenda": agenda}
+
+    def make(shape: Any) -> Schema:  # noqa: ANN401  # types and unions of types
+        schema = _of(shape)
+        for definition in schema.get("$defs", {}).values():
+            if "agenda" in definition.get("properties", {}):
+                definition["properties"]["agenda"] = {"$ref": "#/$defs/Agenda"}
+        schema.setdefault("$defs", {}).update(definitions)
+        return schema
+
+    return make
+
+
+def _titled(title: str, schema: Schema) -> Schema:
+    return {"$schema": _DIALECT, **schema, "title": title}
+
+
+def _settings_page() -> str:
+    lines = [
+        "# Settings",
+        "",
+        "Environment variables of every part, read once at its start. Generated from",
+        "`pop_stream/settings.py`; do not edit.",
+        "",
+        "| variable | type | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    schema = Settings.model_json_schema()["properties"]
+    for name, info in Settings.model_fields.items():
+        shown = "" if info.default in {None, PydanticUndefined} else _default(schema[name])
+        kind = schema[name].get("format") or schema[name].get("type") or "text"
+        lines.append(f"| `POP_{name.upper()}` | {kind} | {shown} | {info.description or ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(schema: Schema) -> str:
+    default = schema.get("default")
+    return "" if default in ([], "", None) else f"`{default}`"
+
+
+def _topics_page() -> str:
+    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    rows = {f"pop.{name}": entry for name, entry in document["topics"].items()}
+    rows["pop.insight.<id>"] = document["insight-topics"]
+    lines = [
+        "# Topics",
+        "",
+        "Generated from `topics/catalog.toml`; do not edit. The value of a record is JSON. On",
+        "`pop.submissions`, `pop.ready` and `pop.agenda-events` it is one object or a list.",
+        "Public topics are for other programs to read or write; the rest may change.",
+        "",
+        "| topic | public | key | schema | partitions | kept | carries |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, entry in rows.items():
+        kept = "compacted" if entry.get("compacted") else f"{entry['retention_hours']} h"
+        value = entry["value"]
+        link = f"[{value}](../../topics/schemas/{value})" if value.endswith("json") else value
+        lines.append(
+            f"| `{name}` | {'yes' if entry['public'] else 'no'} | {entry['key']} | {link} | "
+            f"{entry.get('partitions', 'of the insight')} | {kept} | {entry['purpose']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""What changed in a backlog, as absolute values that replace what was known before."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+from msgspec import field
+from msgspec.structs import replace
+
+from pop_stream.core.events import Struct
+
+
+class SlotNote(Struct, frozen=True, array_like=True):
+    """What a slot became.
+
+    Attributes:
+        ref: Page number and slot in one integer, as `ref_of` makes it.
+        charge: What its customer's tag was moved by; only while it is out.
+        cost: Worker-seconds it was taken to cost; only while it is out.
+    """
+
+    ref: int
+    state: int
+    attempt: int = 1
+    charge: float = 0.0
+    cost: float = 0.0
+
+
+class Tags(Struct, frozen=True, array_like=True):
+    """A customer's place on the virtual clock.
+
+    Attributes:
+        tag: Its start tag, in worker-seconds per weight.
+        keys_at: The virtual time among its fairness keys.
+        keys: Start tags of those of its keys that moved.
+    """
+
+    tag: float
+    keys_at: float = 0.0
+    keys: dict[str, float] = field(default_factory=dict)
+
+
+class Delta(Struct, frozen=True):
+    """Values that replace what was known before; the newest delta is right.
+
+    Attributes:
+        next_page: Page numbers are never used twice, or old notes would fit new pages.
+        slots: States of slots that changed.
+        gone: By page number, a hexadecimal bitmap of gone slots, least significant first.
+        tags: By customer.
+        origins: By partition of `pop.submissions`, the last offset and index placed.
+        learned: Worker-seconds by operation type.
+    """
+
+    virtual_time: float
+    emitted: int
+    claimed: int
+    rounds: int
+    next_page: int
+    slots: tuple[SlotNote, ...] = ()
+    gone: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, Tags] = field(default_factory=dict)
+    origins: dict[str, tuple[int, int]] = field(default_factory=dict)
+    learned: dict[str, float] = field(default_factory=dict)
+
+    def parts(self, most: int) -> "Sequence[Delta]":
+        """The same values as several deltas, each with at most `most` entries of a kind.
+
+        Laid one after the other they come to the same.
+        """
+        slots, gone, tags = iter(self.slots), iter(self.gone.items()), iter(self.tags.items())
+        count = max(len(self.slots), len(self.gone), len(self.tags), 1)
+        return [
+            replace(
+                self,
+                slots=tuple(islice(slots, most)),
+                gone=dict(islice(gone, most)),
+                tags=dict(islice(tags, most)),
+            )
+            for _ in range(0, count, most)
+        ]

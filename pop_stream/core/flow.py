@@ -1,0 +1,132 @@
+"""One customer in one insight: its share, its line, and its place on the virtual clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.line import Line
+
+_WHOLE_TOKEN: Final = 1.0 - 1e-9
+"""A token that float arithmetic left a hair short of one still counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a customer may have of an insight.
+
+    Attributes:
+        weight: Relative to other backlogged customers, above 0.
+        max_in_flight: Most agendas emitted and not settled; None for no cap.
+        rate_per_s: Most agendas emitted per second in the long run; None for no limit.
+        burst: Most agendas emitted at once after a rest; at least 1.
+        paused: Whether nothing of its backlog is emitted.
+    """
+
+    weight: float = 1.0
+    max_in_flight: int | None = None
+    rate_per_s: float | None = None
+    burst: int = 1
+    paused: bool = False
+
+
+class Flow:
+    """A customer's backlog, and what is out of it.
+
+    Attributes:
+        tag: Start tag, in worker-seconds per weight.
+        stamp: Counts the turns it was given; only the last one is valid.
+        in_flight: Agendas emitted and not settled.
+        tokens: Of its rate limit, as of `refilled_at`.
+        is_parked: Whether it waits for a token.
+    """
+
+    __slots__ = (
+        "customer_id",
+        "in_flight",
+        "is_parked",
+        "line",
+        "refilled_at",
+        "share",
+        "stamp",
+        "tag",
+        "tokens",
+    )
+
+    def __init__(self, customer_id: CustomerId, share: Share, tag: float) -> None:
+        self.customer_id = customer_id
+        self.share = share
+        self.tag = tag
+        self.stamp = 0
+        self.in_flight = 0
+        self.tokens = float(share.burst)
+        self.refilled_at = 0.0
+        self.is_parked = False
+        self.line = Line()
+
+    @property
+    def ready(self) -> int:
+        """Agendas that wait."""
+        return self.line.ready
+
+    @property
+    def held_by(self) -> str:
+        """Why nothing of it can be picked: `paused`, `max_in_flight`, `rate`, or empty."""
+        if self.share.paused:
+            return "paused"
+        cap = self.share.max_in_flight
+        if cap is not None and self.in_flight >= cap:
+            return "max_in_flight"
+        return "rate" if self.is_parked else ""
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether the next pick may be one of its agendas."""
+        return self.line.ready > 0 and not self.held_by
+
+    def token_at(self, now: float) -> float:
+        """When it has a token: `now` or later, in seconds on the clock of `now`."""
+        rate = self.share.rate_per_s
+        if rate is None:
+            return now
+        self._refill(rate, now)
+        return now if self.tokens >= _WHOLE_TOKEN else now + (1.0 - self.tokens) / rate
+
+    def take_token(self, now: float) -> None:
+        """Use up one token; only when there is one."""
+        if self.share.rate_per_s is not None:
+            self._refill(self.share.rate_per_s, now)
+            self.tokens -= 1.0
+
+    def _refill(self, rate: float, now: float) -> None:
+        gained = max(0.0, now - self.refilled_at) * rate
+        self.tokens = min(float(self.share.burst), self.tokens + gained)
+        self.refilled_at = max(now, self.refilled_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """Strict priority across customers, with a way up for what waits.
+
+    An agenda of priority p counts as one of p - 1 after waiting `step_s`, p - 2 after twice
+    that, so after at most 8 steps it is among the most urgent, where turns are fair.
+
+    Attributes:
+        step_s: Seconds of waiting that are worth one priority, above 0.
+        arrived_at: When the agenda with this ref arrived, in seconds.
+    """
+
+    step_s: float
+    arrived_at: Callable[[int], float]
+
+    def urgency(self, priority: int, ref: int, now: float) -> int:
+        """The priority that counts now; 1 is most urgent."""
+        waited = max(0.0, now - self.arrived_at(ref))
+        return max(1, priority - int(waited / self.step_s))
+
+    def changes_at(self, priority: int, ref: int, now: float) -> float | None:
+        """When the urgency rises next; None once it is highest."""
+        urgency = self.urgency(priority, ref, now)
+        if urgency == 1:
+            return None
+        return self.arrived_at(ref) + (priority - urgency + 1) * self.step_s

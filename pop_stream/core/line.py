@@ -1,0 +1,187 @@
+"""One customer's own backlog, and the order of its agendas among themselves.
+
+Priority first, then agendas that were started before (so that what was begun gets done),
+then the customer's fairness keys in turn by cost, then rank, then age. An entry is one
+integer that holds all of it but the key, smallest first.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
+
+REF_BITS: Final = 48
+"""An entry's low bits are its place in the backlog, which is its age."""
+
+RANK_BITS: Final = 16
+"""Above the place; ranks go from 0, first, to 65535."""
+
+_REF_MASK: Final = (1 << REF_BITS) - 1
+_CLASS_SHIFT: Final = REF_BITS + RANK_BITS
+
+
+def entry_of(*, priority: int, resumed: bool, rank: int, ref: int) -> int:
+    """The entry of an agenda.
+
+    Args:
+        priority: 1, first, to 9.
+        resumed: Whether it was started before.
+        rank: 0, first, to 65535.
+        ref: Its place in the backlog.
+    """
+    return ((priority << 1 | (not resumed)) << RANK_BITS | rank) << REF_BITS | ref
+
+
+def ref_in(entry: int) -> int:
+    """The place in the backlog of an entry's agenda."""
+    return entry & _REF_MASK
+
+
+def class_of(entry: int) -> int:
+    """Priority, and whether an agenda was started before: what comes before all else."""
+    return entry >> _CLASS_SHIFT
+
+
+class _Lane:
+    """Agendas of one class and fairness key; its first entry always waits."""
+
+    __slots__ = ("entries", "withdrawn")
+
+    def __init__(self) -> None:
+        self.entries: list[int] = []
+        self.withdrawn: set[int] = set()
+
+    def prune(self) -> None:
+        while self.entries and self.entries[0] in self.withdrawn:
+            self.withdrawn.remove(heappop(self.entries))
+
+
+class _Class:
+    """Agendas of one priority, started before or not, in lanes by fairness key."""
+
+    __slots__ = ("lanes", "queued", "turns")
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, _Lane] = {}
+        self.turns: list[tuple[float, str]] = []
+        self.queued: set[str] = set()
+
+
+class Line:
+    """All waiting agendas of one customer in one insight.
+
+    Fairness keys take turns by start tag, like customers, all with the same weight. A key's
+    tag is one for all its classes; a turn that shows an older tag is put right when it
+    comes up, which is sound because tags only grow.
+    """
+
+    __slots__ = ("_classes", "_moved", "ready", "tags", "virtual_time")
+
+    def __init__(self) -> None:
+        self.ready = 0
+        self.virtual_time = 0.0
+        self.tags: dict[str, float] = {}
+        self._classes: dict[int, _Class] = {}
+        self._moved: set[str] = set()
+
+    def push(self, entry: int, key: str = "") -> None:
+        """Add a waiting agenda under a fairness key."""
+        lane = self._lane(class_of(entry), key)
+        if entry in lane.withdrawn:
+            lane.withdrawn.remove(entry)
+        else:
+            heappush(lane.entries, entry)
+        self.ready += 1
+
+    def fill(self, entries: Mapping[str, list[int]]) -> None:
+        """Add a whole backlog at once, by key; for a line that is empty."""
+        for key, some in entries.items():
+            for entry in some:
+                self._lane(class_of(entry), key).entries.append(entry)
+            self.ready += len(some)
+        for queue in self._classes.values():
+            for lane in queue.lanes.values():
+                heapify(lane.entries)
+
+    def heads(self) -> Iterator[tuple[int, int]]:
+        """Priority and next entry of every class that has one."""
+        for number, queue in self._classes.items():
+            yield number >> 1, queue.lanes[self._turn(queue)].entries[0]
+
+    def head(self) -> int:
+        """The next entry by priority; only while `ready`."""
+        queue = self._classes[min(self._classes)]
+        return queue.lanes[self._turn(queue)].entries[0]
+
+    def pop(self, head: int, cost_of: Callable[[int], float]) -> None:
+        """Take an entry that `head` or `heads` gave.
+
+        Args:
+            head: The entry.
+            cost_of: Worker-seconds of the agenda with this ref, above 0.
+        """
+        number = class_of(head)
+        queue = self._classes[number]
+        key = self._turn(queue)
+        lane = queue.lanes[key]
+        heappop(lane.entries)
+        self.ready -= 1
+        if len(queue.lanes) > 1:
+            self.virtual_time = max(self.virtual_time, self.tags[key])
+            self.tags[key] += cost_of(ref_in(head))
+            self._moved.add(key)
+        self._tidy(number, key)
+
+    def withdraw(self, entry: int, key: str = "") -> None:
+        """Take out an agenda that waits, wherever it stands."""
+        number = class_of(entry)
+        self._classes[number].lanes[key].withdrawn.add(entry)
+        self.ready -= 1
+        self._tidy(number, key)
+
+    def take_moved(self) -> dict[str, float]:
+        """Tags of keys that moved since the last call."""
+        moved, self._moved = self._moved, set()
+        return {key: self.tags[key] for key in moved if key in self.tags}
+
+    def forget_idle_keys(self) -> None:
+        """Drop keys without work that the line's clock has passed: they rejoin at it."""
+        busy = {key for queue in self._classes.values() for key in queue.lanes}
+        self.tags = {
+            key: tag for key, tag in self.tags.items() if key in busy or tag > self.virtual_time
+        }
+
+    def _lane(self, number: int, key: str) -> _Lane:
+        queue = self._classes.get(number)
+        if queue is None:
+            queue = self._classes[number] = _Class()
+        lane = queue.lanes.get(key)
+        if lane is None:
+            lane = queue.lanes[key] = _Lane()
+            tag = max(self.tags.get(key, 0.0), self.virtual_time)
+            if tag != self.tags.get(key):
+                self.tags[key] = tag
+                self._moved.add(key)
+            if key not in queue.queued:
+                queue.queued.add(key)
+                heappush(queue.turns, (tag, key))
+        return lane
+
+    def _turn(self, queue: _Class) -> str:
+        """The key whose turn it is."""
+        while True:
+            tag, key = queue.turns[0]
+            if key not in queue.lanes:
+                heappop(queue.turns)
+                queue.queued.remove(key)
+            elif tag != self.tags[key]:
+                heapreplace(queue.turns, (self.tags[key], key))
+            else:
+                return key
+
+    def _tidy(self, number: int, key: str) -> None:
+        queue = self._classes[number]
+        queue.lanes[key].prune()
+        if not queue.lanes[key].entries:
+            del queue.lanes[key]
+        if not queue.lanes:
+            del self._classes[number]

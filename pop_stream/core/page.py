@@ -1,0 +1,92 @@
+"""A page: up to 512 agendas as columns, and how a place in the backlog is written."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from sys import intern
+from typing import Final
+
+from pop_stream.core.events import PlacedAgenda
+from pop_stream.core.ids import CustomerId
+
+SLOT_BITS: Final = 9
+PAGE_SLOTS: Final = 1 << SLOT_BITS
+"""Most agendas of a page."""
+
+READY, EMITTED, CLAIMED, GONE = range(4)
+"""The states of a slot. A page whose slots are all gone is deleted."""
+
+_SLOT_MASK: Final = PAGE_SLOTS - 1
+_UNDECLARED: Final = -1.0
+_GONE_AS_DIGIT: Final = bytes(ord("1") if state == GONE else ord("0") for state in range(256))
+
+
+def ref_of(page: int, slot: int) -> int:
+    """A slot's place in the insight's backlog; later pages and slots are greater."""
+    return page << SLOT_BITS | slot
+
+
+def place_of(ref: int) -> tuple[int, int]:
+    """Page number and slot of a ref."""
+    return ref >> SLOT_BITS, ref & _SLOT_MASK
+
+
+class Page:
+    """The columns of some agendas, without their bodies.
+
+    Attributes:
+        left: Slots that are not gone.
+        types: Operation types of each agenda; equal ones are one object.
+        arrivals: When each was accepted, in seconds since the epoch.
+    """
+
+    __slots__ = (
+        "arrivals",
+        "costs",
+        "customers",
+        "ids",
+        "keys",
+        "left",
+        "number",
+        "priorities",
+        "ranks",
+        "states",
+        "types",
+    )
+
+    def __init__(self, number: int, agendas: Sequence[PlacedAgenda]) -> None:
+        self.number = number
+        self.left = len(agendas)
+        self.ids = [agenda.agenda_id for agenda in agendas]
+        self.customers = [CustomerId(intern(agenda.customer_id)) for agenda in agendas]
+        self.keys = [intern(agenda.fairness_key) for agenda in agendas]
+        self.types = [agenda.operation_types for agenda in agendas]
+        self.costs = array("d", [_declared(agenda) for agenda in agendas])
+        self.arrivals = array("d", [agenda.accepted_at.timestamp() for agenda in agendas])
+        self.ranks = array("H", [agenda.rank for agenda in agendas])
+        self.priorities = bytearray(agenda.priority for agenda in agendas)
+        self.states = bytearray(len(agendas))
+
+    def declared_cost(self, slot: int) -> float | None:
+        """Worker-seconds as the submitter declared, or None."""
+        cost = self.costs[slot]
+        return None if cost == _UNDECLARED else cost
+
+    def forget(self, slot: int) -> None:
+        """Mark a slot gone, once."""
+        self.states[slot] = GONE
+        self.ids[slot] = ""
+        self.left -= 1
+
+    def gone(self) -> str:
+        """A hexadecimal bitmap of gone slots, least significant first."""
+        return f"{int(self.states.translate(_GONE_AS_DIGIT)[::-1], 2):x}"
+
+
+def slots_in(bitmap: str) -> Iterable[int]:
+    """The slots that `Page.gone` wrote."""
+    bits = int(bitmap, 16)
+    return (slot for slot in range(bits.bit_length()) if bits >> slot & 1)
+
+
+def _declared(agenda: PlacedAgenda) -> float:
+    return _UNDECLARED if agenda.cost_s is None else agenda.cost_s

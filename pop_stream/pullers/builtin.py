@@ -1,0 +1,54 @@
+"""Handlers that come with the library: `noop`, `sleep`, `http` and `command`."""
+
+import asyncio
+from time import monotonic
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from pop_stream.pullers.command import CommandHandler
+from pop_stream.pullers.handlers import Handlers
+from pop_stream.pullers.http_request import HttpHandler
+from pop_stream.pullers.operation_call import OperationCall
+from pop_stream.pullers.payload import read_payload
+from pop_stream.settings import Settings
+
+_REPORT_EVERY_S: Final = 0.5
+
+
+class Sleep(BaseModel):
+    """Payload of a `sleep` operation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+
+
+def builtin(settings: Settings) -> Handlers:
+    """A registry with the built-in handlers.
+
+    Args:
+        settings: `allowed_commands` says what `command` may run; by default nothing.
+    """
+    handlers = Handlers()
+    http = HttpHandler()
+    handlers.on_stop(http.close)
+    handlers.handler("noop")(noop)
+    handlers.handler("sleep")(sleep)
+    handlers.handler("http")(http)
+    handlers.handler("command")(CommandHandler(settings.allowed_commands))
+    return handlers
+
+
+async def noop(operation: OperationCall) -> JsonValue:
+    """Return the payload."""
+    return operation.payload
+
+
+async def sleep(operation: OperationCall) -> None:
+    """Wait as long as the payload says, and report on it; see `Sleep`."""
+    seconds = read_payload(Sleep, operation.payload).seconds
+    begun = monotonic()
+    while (left := seconds - (monotonic() - begun)) > 0:
+        await asyncio.sleep(min(left, _REPORT_EVERY_S))
+        await operation.report(100 * min(1.0, (monotonic() - begun) / seconds))

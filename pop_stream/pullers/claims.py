@@ -1,0 +1,116 @@
+"""Claims records: publishes `agenda.claimed`, then commits, so that lag means unclaimed."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+from aiokafka import ConsumerRecord, TopicPartition
+
+from pop_stream.bus.dead_letters import dead_letter
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.events import AgendaClaimed, EmittedAgenda, decode_emitted
+from pop_stream.ports import Clock, Publisher, Record
+from pop_stream.pullers.reporter import publish_lifecycle
+from pop_stream.pullers.window import AttemptWindow
+
+Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
+
+_log = structlog.get_logger()
+
+
+class Claimer:
+    """One per puller; the batches of several insights may be claimed side by side.
+
+    Args:
+        publisher: Where claims and dead letters go.
+        topics: Names of topics.
+        clock: For the instants in them.
+        puller_id: Who claims.
+        window: Knows repeated and outdated attempts.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        topics: Topics,
+        clock: Clock,
+        *,
+        puller_id: str,
+        window: AttemptWindow,
+    ) -> None:
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._puller_id = puller_id
+        self._window = window
+
+    async def claim(
+        self, records: Sequence[ConsumerRecord], commit: Commit
+    ) -> list[EmittedAgenda]:
+        """Claim a batch; what is returned is to be started at once.
+
+        Repeats, outdated attempts and records that are no emitted agenda are left out; the
+        last go to the dead letters.
+
+        Args:
+            records: In order within a partition.
+            commit: Commits offsets; False if that surely failed. Then whoever owns the
+                partitions reads the batch again, and nothing of it is started here.
+        """
+        fresh, refused = self._sort(records)
+        if fresh or refused:
+            claims = [self._claimed(emitted) for emitted in fresh]
+            topic = self._topics.agenda_events
+            await publish_lifecycle(self._publisher, topic, claims, *refused)
+        offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
+        if await commit(offsets):
+            return fresh
+        for emitted in fresh:
+            self._window.forget(emitted.agenda_id, emitted.attempt)
+        return []
+
+    def _sort(
+        self, records: Sequence[ConsumerRecord]
+    ) -> tuple[list[EmittedAgenda], list[Record]]:
+        fresh: list[EmittedAgenda] = []
+        refused: list[Record] = []
+        for record in records:
+            try:
+                emitted = decode_emitted(record.value)
+            except UnreadableRecordError as error:
+                refused.append(self._refuse(record, error))
+                continue
+            if self._window.admit(emitted.agenda_id, emitted.attempt):
+                fresh.append(emitted)
+            else:
+                _log.info(
+                    "agenda.repeated", agenda_id=emitted.agenda_id, attempt=emitted.attempt
+                )
+        return fresh, refused
+
+    def _claimed(self, emitted: EmittedAgenda) -> AgendaClaimed:
+        _log.debug("agenda.claimed", agenda_id=emitted.agenda_id, attempt=emitted.attempt)
+        return AgendaClaimed(
+            agenda_id=emitted.agenda_id,
+            at=self._clock.now(),
+            insight_id=emitted.insight_id,
+            attempt=emitted.attempt,
+            puller_id=self._puller_id,
+            lease_ms=emitted.lease_ms,
+        )
+
+    def _refuse(self, record: ConsumerRecord, error: UnreadableRecordError) -> Record:
+        _log.warning(
+            "record.refused",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            reason=str(error),
+        )
+        return dead_letter(
+            self._topics,
+            record,
+            part="puller",
+            at=self._clock.now(),
+            error=(error.code, str(error)),
+        )

@@ -1,0 +1,87 @@
+"""Keeps the leases of running agendas, and tells of their progress meanwhile."""
+
+import asyncio
+from datetime import timedelta
+from time import monotonic
+from typing import Final, NoReturn
+
+from pop_stream.core.events import AgendaRenewed, LifecycleEvent
+from pop_stream.ports import Clock
+from pop_stream.pullers.attempt_events import progress
+from pop_stream.pullers.reporter import Reporter
+from pop_stream.pullers.running import Held, RunningAgendas
+
+PROGRESS_EVERY_S: Final = 0.5
+"""An agenda's progress is told no more often, and not before it ran for so long: one that
+ends sooner needs two events only, its claim and its end."""
+
+_TICK_S: Final = 0.1
+_RENEWALS_PER_LEASE: Final = 3
+
+
+class LeaseKeeper:
+    """One per puller.
+
+    Args:
+        running: Whose leases.
+        reporter: Publishes the renewals and the progress.
+        clock: For the instants in them.
+        puller_id: Who renews.
+        heartbeat: Between renewals, unless a third of the lease is shorter.
+    """
+
+    def __init__(
+        self,
+        running: RunningAgendas,
+        reporter: Reporter,
+        clock: Clock,
+        *,
+        puller_id: str,
+        heartbeat: timedelta,
+    ) -> None:
+        self._running = running
+        self._reporter = reporter
+        self._clock = clock
+        self._puller_id = puller_id
+        self._heartbeat_s = heartbeat.total_seconds()
+
+    async def run(self) -> NoReturn:
+        """Look at all agendas ten times a second; runs until cancelled."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            if due := self.due(monotonic()):
+                self._reporter.add(due)
+                # While the broker is away, renewals must not pile up.
+                await self._reporter.acknowledged()
+
+    def due(self, now_s: float) -> list[LifecycleEvent]:
+        """The events to send now; counts them as sent.
+
+        Args:
+            now_s: The present instant of the monotonic clock.
+        """
+        due: list[LifecycleEvent] = []
+        for held in self._running:
+            if held.has_ended:
+                continue
+            if now_s - held.heard_s >= self._interval_s(held):
+                held.heard_s = now_s
+                due.append(self._renewal(held))
+            if now_s - held.told_s >= PROGRESS_EVERY_S and held.run and held.run.has_changes:
+                held.told_s = now_s
+                changes = held.run.take_changes()
+                due.extend(progress(held.emitted, changes, at=self._clock.now()))
+        return due
+
+    def _interval_s(self, held: Held) -> float:
+        return min(self._heartbeat_s, held.emitted.lease_ms / 1000 / _RENEWALS_PER_LEASE)
+
+    def _renewal(self, held: Held) -> AgendaRenewed:
+        return AgendaRenewed(
+            agenda_id=held.emitted.agenda_id,
+            at=self._clock.now(),
+            insight_id=held.emitted.insight_id,
+            attempt=held.emitted.attempt,
+            puller_id=self._puller_id,
+            lease_ms=held.emitted.lease_ms,
+        )

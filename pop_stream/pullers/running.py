@@ -1,0 +1,184 @@
+"""The agendas that a puller runs now: each a task that tells how its attempt ends."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from pop_stream.core.agenda import parse_agenda
+from pop_stream.core.errors import SubmissionError
+from pop_stream.core.events import Diagnostic, EmittedAgenda
+from pop_stream.pullers.attempt_events import ending
+from pop_stream.pullers.capacity import Capacity
+from pop_stream.pullers.invocation import Equipment
+from pop_stream.pullers.messages import message
+from pop_stream.pullers.reporter import Reporter
+from pop_stream.pullers.run import AgendaRun, Failure
+
+_log = structlog.get_logger()
+
+STOPPED: Final = Failure("puller stopped", retryable=True)
+
+CLEAN_UP_S: Final = 5.0
+"""How long cancelled handlers have until the puller goes on without them."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One attempt that this puller holds the lease of.
+
+    Attributes:
+        claimed_s: When its lease began, on the monotonic clock.
+        heard_s: When the lease was last renewed; at first, when it began.
+        told_s: When progress was last told of; at first, when the lease began.
+        run: None until the agenda is read.
+        has_ended: Nothing more may be told of it.
+    """
+
+    emitted: EmittedAgenda
+    claimed_s: float
+    heard_s: float
+    told_s: float
+    run: AgendaRun | None = None
+    has_ended: bool = False
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class RunningAgendas:
+    """Starts attempts, and frees their slots when they ended.
+
+    Args:
+        group: Where their tasks live.
+        equipment: Shared by all runs.
+        reporter: Told of every end.
+        capacity: Gets back one slot for each attempt that ends.
+    """
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        equipment: Equipment,
+        reporter: Reporter,
+        capacity: Capacity,
+    ) -> None:
+        self._group = group
+        self._equipment = equipment
+        self._reporter = reporter
+        self._capacity = capacity
+        self._held: dict[str, Held] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._held.values())
+
+    def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
+        """Run an attempt for which a slot was taken and the claim is acknowledged.
+
+        An older attempt of the same agenda that still runs here has lost its lease: it is
+        cancelled, and nothing more is told of it.
+        """
+        outdated = self._held.get(emitted.agenda_id)
+        if outdated is not None:
+            outdated.has_ended = True
+            _cancel(outdated)
+            _log.info("agenda.lease_lost", **_facts(outdated.emitted))
+        held = Held(emitted, claimed_s=claimed_s, heard_s=claimed_s, told_s=claimed_s)
+        self._held[emitted.agenda_id] = held
+        self._idle.clear()
+        held.task = self._group.create_task(self._carry_out(held))
+        # Not in the task itself, which never begins if it is cancelled right away.
+        held.task.add_done_callback(lambda _: self._release(held))
+
+    async def ended(self) -> None:
+        """Wait until nothing runs."""
+        await self._idle.wait()
+
+    async def stop(self) -> None:
+        """Cancel everything that runs, and tell that it may be tried again.
+
+        Handlers have seconds to clean up; one that ignores its cancellation is left behind.
+        """
+        stopped = [*self._held.values()]
+        for held in stopped:
+            _cancel(held)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLEAN_UP_S):
+                await self._idle.wait()
+        for held in stopped:
+            self._end(held, STOPPED)
+        if left := [held.emitted.agenda_id for held in self._held.values()]:
+            _log.warning("puller.handlers_left", agenda_ids=left)
+
+    async def _carry_out(self, held: Held) -> None:
+        structlog.contextvars.bind_contextvars(**_facts(held.emitted))
+        try:
+            failure = await self._run(held)
+        except asyncio.CancelledError:
+            self._end(held, STOPPED)
+            raise
+        except Exception as error:
+            # The outermost place of a record: whatever it is, the other agendas go on.
+            _log.exception("agenda.broke")
+            failure = Failure(message(f"the puller failed: {error!r}"), retryable=True)
+        self._end(held, failure)
+
+    def _release(self, held: Held) -> None:
+        if self._held.get(held.emitted.agenda_id) is held:
+            del self._held[held.emitted.agenda_id]
+        self._capacity.give_back()
+        if not self._held:
+            self._idle.set()
+
+    async def _run(self, held: Held) -> Failure | None:
+        try:
+            agenda = parse_agenda(bytes(held.emitted.agenda))
+        except SubmissionError as error:
+            at = self._equipment.clock.now()
+            reason = message(f"the agenda is not sound: {error}")
+            diagnostic = Diagnostic(message=reason, at=at, code=error.code)
+            return Failure(reason, retryable=False, diagnostics=(diagnostic,))
+        held.run = AgendaRun(held.emitted, agenda, self._equipment)
+        return await held.run.run()
+
+    def _end(self, held: Held, failure: Failure | None) -> None:
+        if held.has_ended:
+            return
+        held.has_ended = True
+        run = held.run
+        self._reporter.add(
+            ending(
+                held.emitted,
+                run.take_changes() if run else (),
+                failure,
+                at=self._equipment.clock.now(),
+                spent_s=run.spent_s if run else {},
+            )
+        )
+        facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}
+        if failure is None:
+            _log.info("agenda.succeeded", **facts)
+        else:
+            _log.info(
+                "agenda.failed", **facts, reason=failure.message, retryable=failure.retryable
+            )
+
+
+def _cancel(held: Held) -> None:
+    if held.task is not None:
+        held.task.cancel()
+
+
+def _facts(emitted: EmittedAgenda) -> dict[str, object]:
+    return {
+        "agenda_id": emitted.agenda_id,
+        "insight_id": emitted.insight_id,
+        "attempt": emitted.attempt,
+    }

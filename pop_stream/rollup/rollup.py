@@ -1,0 +1,183 @@
+"""The part that folds the lifecycle of all agendas into summaries, each event exactly once."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.bus.batches import commit
+from pop_stream.bus.dead_letters import dead_letter
+from pop_stream.bus.topics import Topics
+from pop_stream.clock import WallClock
+from pop_stream.core.errors import OffsetsMovedError, UnavailableError, UnstorableError
+from pop_stream.core.events import encode
+from pop_stream.ports import Clock, Publisher, SummaryStore
+from pop_stream.rollup.entry import Entry, Refusal, read
+from pop_stream.rollup.positions import Positions, spans
+from pop_stream.settings import Settings
+
+PART: Final = "rollup"
+
+BATCH_EVENTS: Final = 5_000
+"""Most events of one transaction."""
+
+FIRST_PAUSE: Final = timedelta(milliseconds=100)
+LONGEST_PAUSE: Final = timedelta(seconds=5)
+
+_FETCH_BYTES: Final = 1024 * 1024
+_WALL: Final = WallClock()
+
+_log = structlog.get_logger()
+
+
+async def roll_up(
+    settings: Settings,
+    *,
+    store: SummaryStore,
+    publisher: Publisher,
+    stop: asyncio.Event,
+    clock: Clock = _WALL,
+) -> None:
+    """Fold what is written to `pop.agenda-events`, until `stop`.
+
+    Any number of processes may run it; Kafka shares the partitions among them. The
+    publisher takes the dead letters.
+    """
+    topics = Topics(settings.topic_prefix)
+    consumer = clients.consumer(
+        settings,
+        client_id=PART,
+        group_id=topics.group(PART),
+        max_partition_fetch_bytes=_FETCH_BYTES,
+    )
+    rollup = Rollup(topics, consumer, store=store, publisher=publisher, clock=clock)
+    async with consumer:
+        _log.info("rollup.started", topic=topics.agenda_events)
+        await rollup.run(stop)
+
+
+class Rollup:
+    """One member of the group.
+
+    The database alone knows what was folded. Whenever that may differ from what this
+    process believes (a rebalance, an outage, a commit whose answer was lost, another owner)
+    it drops what it holds, asks, and reads on from there; offsets in Kafka only show lag.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        consumer: AIOKafkaConsumer,
+        *,
+        store: SummaryStore,
+        publisher: Publisher,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._topic = topics.agenda_events
+        self._consumer = consumer
+        self._store = store
+        self._publisher = publisher
+        self._clock = clock
+        self._positions = Positions(self._topic)
+        self._pause = timedelta(0)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Subscribe and fold until `stop`, which is seen between two batches."""
+        self._consumer.subscribe([self._topic], listener=self._positions)
+        while not stop.is_set():
+            try:
+                await self._positions.find(self._consumer, self._store)
+                self._note_answer()
+                await self._turn()
+            except OffsetsMovedError as error:
+                _log.info("rollup.overtaken", reason=str(error))
+                self._positions.forget()
+            except UnavailableError as error:
+                self._positions.forget()
+                await self._wait(stop, error)
+
+    async def _turn(self) -> None:
+        """Fold what has been fetched, in batches of bounded size."""
+        known = self._positions.known
+        fetched = await self._consumer.getmany(timeout_ms=250, max_records=BATCH_EVENTS)
+        if known is not self._positions.known:
+            return  # a rebalance came between: what was fetched is fetched again
+        records = [one for tp, many in fetched.items() if tp.partition in known for one in many]
+        entries: list[Entry] = []
+        refusals: list[Refusal] = []
+        now = self._clock.now()
+        for record in records:
+            found, refused = read(record, now=now)
+            entries += found
+            refusals += refused
+        await self._bury(refusals)
+        for start in range(0, len(entries), BATCH_EVENTS):
+            await self._fold(entries[start : start + BATCH_EVENTS], known)
+        if entries:
+            offsets = {TopicPartition(self._topic, p): known[p] for p in known}
+            await commit(self._consumer, offsets)
+
+    async def _fold(self, entries: Sequence[Entry], known: dict[int, int]) -> None:
+        """Fold in one transaction, or in smaller ones around an event that no row can hold."""
+        lifecycle = [entry.event for entry in entries if entry.event is not None]
+        consumed = spans(entries, known)
+        try:
+            folded = await self._store.fold(self._topic, consumed, lifecycle)
+        except UnstorableError as error:
+            await self._isolate(entries, known, error)
+            return
+        known.update((partition, end) for partition, (_, end) in consumed.items())
+        _log.debug("rollup.folded", applied=folded.applied, skipped=folded.skipped)
+
+    async def _isolate(
+        self, entries: Sequence[Entry], known: dict[int, int], error: UnstorableError
+    ) -> None:
+        if len(entries) > 1:
+            middle = len(entries) // 2
+            await self._fold(entries[:middle], known)
+            await self._fold(entries[middle:], known)
+            return
+        entry = entries[0]
+        if entry.event is None:
+            raise error
+        alone = replace(entry.record, value=encode(entry.event))
+        await self._bury([Refusal(alone, (error.code, str(error)))])
+        await self._fold([entry._replace(event=None)], known)
+
+    async def _bury(self, refusals: Sequence[Refusal]) -> None:
+        """Write dead letters, before their offsets are consumed, so that none is lost."""
+        if not refusals:
+            return
+        now = self._clock.now()
+        await self._publisher.publish(
+            [
+                dead_letter(self._topics, one.record, part=PART, at=now, error=one.error)
+                for one in refusals
+            ]
+        )
+        _log.info("records.refused", count=len(refusals), reason=refusals[0].error[1])
+
+    async def _wait(self, stop: asyncio.Event, error: UnavailableError) -> None:
+        """Pause, longer each time, and stay a member of the group meanwhile."""
+        if not self._pause:
+            _log.warning("rollup.waiting", reason=str(error))
+        self._pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE)
+        # The group expels a member that never asks for records, so ask for those of none.
+        self._consumer.pause(*self._consumer.assignment())
+        await self._consumer.getmany(timeout_ms=0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause.total_seconds()):
+                await stop.wait()
+        self._consumer.resume(*self._consumer.assignment())
+
+    def _note_answer(self) -> None:
+        if self._pause:
+            _log.info("rollup.resumed")
+        self._pause = timedelta(0)

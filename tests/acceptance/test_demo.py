@@ -1,0 +1,66 @@
+"""The demo as a stranger runs it: real servers, real processes, real work."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+FIGURES = {
+    "submitted", "succeeded", "failed", "lost", "duplicates", "seconds", "jain",
+    "wait_p50_ms", "wait_p99_ms",
+}  # fmt: skip
+QUIET = ("anna", "bruno", "carla", "dora")
+MINUTES_S = 200
+
+
+async def run_demo(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "pop_stream", "demo", "--json", "--folder", str(folder), *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name not in own},
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(MINUTES_S):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode, out.decode(), err.decode()
+
+
+def processes_of(folder: Path) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ", "status"]):
+        known = process.info
+        words = [*(known["cmdline"] or ()), *(known["environ"] or {}).values()]
+        is_ours = any(str(folder) in word for word in words)
+        if is_ours and known["status"] != psutil.STATUS_ZOMBIE:
+            found.append(str(process))
+    return found
+
+
+@pytest.mark.timeout(2 * MINUTES_S + 30)
+async def test_flood_hurts_nobody_and_nothing_is_lost(tmp_path):
+    code, out, err = await run_demo(tmp_path / "demo", "--agendas", "300")
+    assert code == 0, err
+    report = json.loads(out.splitlines()[-1])
+    assert set(report) >= FIGURES
+    assert report["submitted"] == report["succeeded"] == 300
+    assert (report["failed"], report["lost"], report["duplicates"]) == (0, 0, 0)
+    customers = report["customers"]
+    for customer in QUIET:
+        assert customers[customer]["wait_p99_ms"] < customers["flood"]["wait_p99_ms"]
+    assert processes_of(tmp_path) == []
+
+    code, out, err = await run_demo(tmp_path / "demo", "--agendas", "20")
+    assert code == 0, err
+    again = json.loads(out.splitlines()[-1])
+    assert again["submitted"] == again["succeeded"] == 20, "the report is of this run only"
+    assert processes_of(tmp_path) == []

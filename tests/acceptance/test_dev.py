@@ -1,0 +1,114 @@
+"""`pop-stream dev` from its start to its end, however that comes."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+PATIENCE_S = 90
+AGENDA = {"customer_id": "anna", "operations": [{"name": "only", "type": "noop"}]}
+
+
+@dataclass
+class Dev:
+    """A running `pop-stream dev`.
+
+    Attributes:
+        family: All processes that it started, directly or not.
+    """
+
+    process: asyncio.subprocess.Process
+    url: str
+    family: list[psutil.Process]
+
+    def end(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def exit_code(self) -> int:
+        async with asyncio.timeout(PATIENCE_S):
+            await self.process.communicate()
+        return self.process.returncode
+
+    async def survivors(self) -> list[psutil.Process]:
+        _, alive = await asyncio.to_thread(psutil.wait_procs, self.family, timeout=PATIENCE_S)
+        return alive
+
+
+async def pop_stream(*arguments: str, given: str = "", url: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "pop_stream", *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"POP_API_URL": url},
+    )  # fmt: skip
+    async with asyncio.timeout(PATIENCE_S):
+        out, err = await process.communicate(given.encode())
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest_asyncio.fixture
+async def dev(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Dev]:
+    own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "pop_stream", "dev",
+        "--folder", str(tmp_path / "dev"), "--port", str(unused_tcp_port),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={name: value for name, value in os.environ.items() if name not in own},
+    )  # fmt: skip
+    said = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for line in process.stdout:
+                said.append(line.decode())
+                if "ready" in said[-1]:
+                    break
+        assert process.returncode is None, "".join(said)
+        family = psutil.Process(process.pid).children(recursive=True)
+        yield Dev(process, f"http://127.0.0.1:{unused_tcp_port}", family)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@pytest.mark.timeout(4 * PATIENCE_S)
+async def test_agenda_goes_through_and_ctrl_c_ends_everything(dev):
+    code, out, err = await pop_stream(
+        "submit", "-", "--wait", "--json", given=json.dumps(AGENDA), url=dev.url
+    )
+    assert code == 0, err
+    agenda_id = json.loads(out.splitlines()[-1])["id"]
+
+    code, out, err = await pop_stream("watch", agenda_id, "--json", url=dev.url)
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["state"] == "succeeded"
+
+    code, out, err = await pop_stream("progress", agenda_id, "--json", url=dev.url)
+    assert code == 0, err
+    assert json.loads(out)["operations"][0]["state"] == "succeeded"
+
+    code, out, err = await pop_stream("submit", "-", given='{"operations": []}', url=dev.url)
+    assert code == 1
+    assert "customer_id" in err
+
+    dev.end(signal.SIGINT)
+    assert await dev.exit_code() == 0
+    assert await dev.survivors() == []
+
+
+@pytest.mark.timeout(4 * PATIENCE_S)
+async def test_killed_supervisor_leaves_nothing_running(dev):
+    assert len(dev.family) >= 6
+    dev.end(signal.SIGKILL)
+    assert await dev.exit_code() == -signal.SIGKILL
+    assert await dev.survivors() == []

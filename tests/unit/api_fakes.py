@@ -1,0 +1,164 @@
+"""The API on in-memory ports, as its tests use it."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from aiohttp.test_utils import TestClient, TestServer
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher
+
+from pop_stream.api.app import ApiPorts, create_app
+from pop_stream.api.streams import Pace
+from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.events import OperationProgress
+from pop_stream.core.ids import CustomerId, InsightId
+from pop_stream.core.lifecycle import State
+from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.settings import Settings
+
+AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+QUICK = Pace(
+    tick=timedelta(milliseconds=5),
+    heartbeat=timedelta(seconds=15),
+    appears_within=timedelta(milliseconds=50),
+    slow_after=timedelta(seconds=10),
+)
+
+AGENDA: Mapping[str, Any] = {
+    "customer_id": "acme",
+    "operations": [{"name": "fetch", "type": "http"}],
+}
+
+
+def agenda(**changes: Any) -> dict[str, Any]:
+    """A sound agenda, with changes; a change to ... leaves the field out."""
+    return {key: value for key, value in (AGENDA | changes).items() if value is not ...}
+
+
+def summary(agenda_id: str = "a1", **changes: Any) -> Summary:
+    """A running agenda of two operations."""
+    body = agenda(
+        id=agenda_id,
+        operations=[{"name": "fetch", "type": "http"}, {"name": "store", "type": "sql"}],
+    )
+    known: dict[str, Any] = {
+        "agenda_id": agenda_id,
+        "state": State.RUNNING,
+        "insight_id": "files",
+        "customer_id": "acme",
+        "body": json.dumps(body).encode(),
+        "operation_names": ("fetch", "store"),
+        "operations": {
+            "fetch": OperationProgress(name="fetch", state="running", percent=50, started_at=AT)
+        },
+        "puller_id": "p1",
+        "accepted_at": AT,
+        "emitted_at": AT,
+        "started_at": AT,
+    }
+    return Summary(**(known | changes))
+
+
+@dataclass
+class MemorySummaries:
+    """The port `SummaryReader` on dicts; `is_away` makes every method fail."""
+
+    agendas: dict[str, Summary] = field(default_factory=dict)
+    links: dict[str, LinkSummary] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    is_away: bool = False
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    fault: Exception | None = None
+
+    def put(self, one: Summary | LinkSummary) -> None:
+        key = one.agenda_id if isinstance(one, Summary) else one.link_id
+        if isinstance(one, Summary):
+            self.agendas[key] = one
+        else:
+            self.links[key] = one
+        self.versions[key] = self.versions.get(key, 0) + 1
+
+    async def agenda(self, agenda_id: str) -> Summary | None:
+        self._ask("agenda", agenda_id)
+        return self.agendas.get(agenda_id)
+
+    async def link(self, link_id: str) -> LinkSummary | None:
+        self._ask("link", link_id)
+        return self.links.get(link_id)
+
+    async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
+        self._ask("agenda_versions", *agenda_ids)
+        return {one: self.versions[one] for one in agenda_ids if one in self.agendas}
+
+    async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
+        self._ask("link_versions", *link_ids)
+        return {one: self.versions[one] for one in link_ids if one in self.links}
+
+    async def ping(self) -> None:
+        self._ask("ping")
+
+    def _ask(self, *question: str) -> None:
+        self.asked.append(question)
+        if self.fault is not None:
+            raise self.fault
+        if self.is_away:
+            msg = "postgresql://pop:secret@db:5432 refused"
+            raise UnavailableError(msg)
+
+
+@dataclass
+class Api:
+    """An API that listens, and what stands behind it."""
+
+    client: TestClient[Any, Any]
+    publisher: MemoryPublisher
+    summaries: MemorySummaries
+    definitions: FixedDefinitions
+
+    async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
+        """Post as JSON, or as it is if it is bytes already."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **headers}
+        async with self.client.post("/v1/agendas", data=data, headers=headers) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def get(self, path: str, **headers: str) -> tuple[int, Any]:
+        async with self.client.get(path, headers=headers) as response:
+            return response.status, await response.json(content_type=None)
+
+    @property
+    def published(self) -> list[dict[str, Any]]:
+        return [json.loads(record.value or b"") for record in self.publisher.records]
+
+
+def definitions() -> Definitions:
+    files = Insight(id="files", mappers=Mappers(operation_types=("http", "sql")))
+    return Definitions(
+        customers={CustomerId("acme"): Customer(id="acme", weight=2)},
+        insights={InsightId("files"): files},
+    )
+
+
+def ports() -> ApiPorts:
+    numbers = count(1)
+    return ApiPorts(
+        publisher=MemoryPublisher(),
+        summaries=MemorySummaries(),
+        definitions=FixedDefinitions(definitions()),
+        clock=ManualClock(),
+        new_id=lambda _: f"made-{next(numbers)}",
+    )
+
+
+@asynccontextmanager
+async def open_api(*, pace: Pace = QUICK, **settings: Any) -> AsyncIterator[Api]:
+    behind = ports()
+    app = create_app(behind, Settings(**settings), pace=pace)
+    async with TestClient(TestServer(app)) as client:
+        yield Api(client, behind.publisher, behind.summaries, behind.definitions)

@@ -1,0 +1,75 @@
+"""Agendas as a puller takes them, and what it takes to run one without Kafka."""
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import msgspec
+from fakes import ManualClock
+
+from pop_stream.core.agenda import parse_agenda
+from pop_stream.core.events import EmittedAgenda
+from pop_stream.pullers.handlers import Handlers
+from pop_stream.pullers.invocation import Equipment
+from pop_stream.pullers.run import AgendaRun
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def emitted(
+    *operations: Mapping[str, object],
+    agenda_id: str = "a1",
+    attempt: int = 1,
+    lease_ms: int = 60_000,
+) -> EmittedAgenda:
+    agenda = {
+        "id": agenda_id,
+        "customer_id": "acme",
+        "operations": operations or [{"name": "only", "type": "noop"}],
+    }
+    return EmittedAgenda(
+        agenda_id=agenda_id,
+        insight_id="media",
+        customer_id="acme",
+        attempt=attempt,
+        accepted_at=AT,
+        emitted_at=AT,
+        lease_ms=lease_ms,
+        agenda=msgspec.Raw(json.dumps(agenda).encode()),
+    )
+
+
+def equipment(handlers: Handlers, threads: Executor) -> Equipment:
+    return Equipment(handlers, threads, ManualClock(AT))
+
+
+def run_of(
+    handlers: Handlers,
+    *operations: Mapping[str, object],
+    threads: Executor | None = None,
+    succeeded: Mapping[str, bytes] | None = None,
+) -> AgendaRun:
+    one = emitted(*operations)
+    tools = equipment(handlers, threads or ThreadPoolExecutor(1))
+    return AgendaRun(one, parse_agenda(bytes(one.agenda)), tools, succeeded)
+
+
+@contextmanager
+def pool(size: int = 4):
+    threads = ThreadPoolExecutor(size)
+    try:
+        yield threads
+    finally:
+        threads.shutdown(wait=True)
+
+
+def states(run: AgendaRun) -> dict[str, str]:
+    return {one.name: one.state for one in run.take_changes()}
+
+
+def node(name: str, *after: str, kind: str = "work", payload: object = None) -> dict[str, object]:
+    """One operation of type `kind`."""
+    depends: Sequence[str] = list(after)
+    return {"name": name, "type": kind, "payload": payload, "depends_on": depends}

@@ -1,0 +1,52 @@
+"""Logs on standard error, of structlog and the standard library alike."""
+
+import json
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import logging
+import structlog
+from pop_stream.cli import logs
+from pop_stream.settings import Settings
+
+logs.configure(Settings())
+structlog.get_logger().debug("too.detailed")
+structlog.get_logger().info("agenda.claimed", agenda_id="a1")
+logging.getLogger("aiokafka").info("chatter of a library")
+logging.getLogger("aiokafka").warning("broker %s is away", 1)
+"""
+
+
+def log(**environment):
+    done = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", PROGRAM],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def test_production_logs_are_one_json_object_per_line():
+    ours, library = (json.loads(line) for line in log(POP_LOG_FORMAT="json"))
+    assert (ours["event"], ours["agenda_id"], ours["level"]) == ("agenda.claimed", "a1", "info")
+    assert (library["event"], library["level"]) == ("broker 1 is away", "warning")
+    assert ours["timestamp"].endswith("Z")
+
+
+def test_console_logs_are_text():
+    ours, library = log(POP_LOG_FORMAT="console")
+    assert "agenda.claimed" in ours
+    assert "broker 1 is away" in library
+
+
+def test_level_silences_what_is_below():
+    assert len(log(POP_LOG_LEVEL="warning")) == 1
+
+
+def test_debug_lets_libraries_speak():
+    assert len(log(POP_LOG_LEVEL="debug")) == 4

@@ -1,0 +1,94 @@
+"""The demo's report, from events to JSON."""
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from pop_stream.cli.demo.report import Ledger, duration, make_report, report_view
+from pop_stream.cli.demo.tally import Tally
+from pop_stream.core.events import AgendaAccepted, AgendaClaimed, AgendaSucceeded
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+CONTRACT = {
+    "submitted", "succeeded", "failed", "lost", "duplicates", "seconds", "jain",
+    "wait_p50_ms", "wait_p99_ms",
+}  # fmt: skip
+
+
+def course(agenda_id, customer_id, *, accepted, started):
+    at = [START + timedelta(seconds=s) for s in (accepted, started, started + 1)]
+    common = {"agenda_id": agenda_id, "insight_id": "files"}
+    yield AgendaAccepted(at=at[0], customer_id=customer_id, **common)
+    yield AgendaClaimed(at=at[1], attempt=1, puller_id="p", lease_ms=1000, **common)
+    yield AgendaSucceeded(at=at[2], attempt=1, spent_s={"file.read": 1.0}, **common)
+
+
+@pytest.fixture
+def tally():
+    """A flood of 6 and a quiet customer of 2 and of weight 2, served as they should be."""
+    owners = {f"f{n}": "flood" for n in range(6)} | {f"d{n}": "dora" for n in range(4)}
+    tally = Tally(owners)
+    for number, started in enumerate([3, 6, 9, 10, 11, 12]):
+        tally.note(course(f"f{number}", "flood", accepted=0, started=started))
+    for number, started in enumerate([2, 4, 5, 7]):
+        tally.note(course(f"d{number}", "dora", accepted=1, started=started))
+    return tally
+
+
+LEDGERS = {"flood": Ledger(6, 6, 6), "dora": Ledger(4, 4, 4)}
+
+
+def test_shares_follow_the_weights(tally):
+    report = make_report(tally, LEDGERS, seconds=13)
+    shares = {one.customer_id: one.share for one in report.customers}
+    assert shares == pytest.approx({"flood": 1 / 3, "dora": 2 / 3})
+    assert report.jain == pytest.approx(1.0)
+    assert report.contended_s == 6.0
+    assert report.is_clean
+
+
+def test_waits_run_from_acceptance_to_start(tally):
+    dora = make_report(tally, LEDGERS, seconds=13).customers[1]
+    assert (dora.wait_p50_ms, dora.wait_p99_ms) == (3000, 6000)
+
+
+def test_json_keeps_the_contract(tally):
+    found = make_report(tally, LEDGERS, seconds=13).as_json()
+    assert set(found) >= CONTRACT
+    assert found["customers"]["dora"]["submitted"] == 4
+    json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "fault"),
+    [(Ledger(4, 4, 4), None), (Ledger(4, 3, 3), "lost"), (Ledger(4, 3, 4), "failed")],
+)
+def test_only_a_run_without_fault_is_clean(tally, ledger, fault):
+    report = make_report(tally, LEDGERS | {"dora": ledger}, seconds=13)
+    assert report.is_clean is (fault is None)
+    if fault:
+        assert report.as_json()[fault] == 1
+
+
+def test_run_that_was_never_heard_of_has_no_figures():
+    tally = Tally({"a": "flood", "b": "dora"})
+    report = make_report(tally, {"flood": Ledger(1, 0, 0), "dora": Ledger(1, 0, 0)}, seconds=0)
+    assert (report.jain, report.wait_p50_ms, report.ledger.lost) == (None, None, 2)
+    json.dumps(report.as_json())
+    Console(quiet=True).print(report_view(report))
+
+
+def test_view_has_a_row_per_customer(tally):
+    console = Console(width=160, file=io.StringIO())
+    console.print(report_view(make_report(tally, LEDGERS, seconds=13)))
+    text = console.file.getvalue()
+    assert "flood" in text
+    assert "dora" in text
+
+
+@pytest.mark.parametrize(("ms", "text"), [(None, "-"), (85.4, "85 ms"), (3249, "3.2 s")])
+def test_durations_are_readable(ms, text):
+    assert duration(ms) == text

@@ -1,0 +1,326 @@
+"""What single events and short stories add up to."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from pop_stream.core.errors import TransitionError
+from pop_stream.core.events import (
+    AgendaAccepted,
+    AgendaClaimed,
+    AgendaEmitted,
+    AgendaFailed,
+    AgendaProgressed,
+    AgendaRefused,
+    AgendaRenewed,
+    AgendaSucceeded,
+    Diagnostic,
+    OperationProgress,
+    RefusedIssue,
+)
+from pop_stream.core.lifecycle import State
+from pop_stream.core.summary import LinkSummary, Summary, encode_operations, fold, fold_all
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+BODY = b'{"id":"a1"}'
+
+
+def at(seconds):
+    return START + timedelta(seconds=seconds)
+
+
+def accepted(seconds=0, **changes):
+    known = {
+        "agenda_id": "a1",
+        "at": at(seconds),
+        "insight_id": "files",
+        "customer_id": "acme",
+        "title": "Nightly",
+        "link_id": "night",
+        "priority": 3,
+        "operations": ("fetch", "store"),
+        "agenda": msgspec.Raw(BODY),
+    }
+    return AgendaAccepted(**(known | changes))
+
+
+def refused(seconds=0, message="no such insight"):
+    issue = RefusedIssue(field="operations[0].type", value="ftp", message=message)
+    return AgendaRefused(agenda_id="a1", at=at(seconds), issues=(issue,), customer_id="acme")
+
+
+def of_attempt(kind, seconds, attempt=1, **changes):
+    return kind(agenda_id="a1", at=at(seconds), insight_id="files", attempt=attempt, **changes)
+
+
+def emitted(seconds, attempt=1):
+    return of_attempt(AgendaEmitted, seconds, attempt)
+
+
+def claimed(seconds, attempt=1, puller="p1", lease_ms=60_000):
+    return of_attempt(AgendaClaimed, seconds, attempt, puller_id=puller, lease_ms=lease_ms)
+
+
+def renewed(seconds, attempt=1):
+    return of_attempt(AgendaRenewed, seconds, attempt, puller_id="p1", lease_ms=60_000)
+
+
+def progressed(seconds, *operations, attempt=1):
+    return of_attempt(AgendaProgressed, seconds, attempt, operations=operations)
+
+
+def succeeded(seconds, *operations, attempt=1):
+    return of_attempt(AgendaSucceeded, seconds, attempt, operations=operations)
+
+
+def failed(seconds, *operations, attempt=1, **changes):
+    return of_attempt(
+        AgendaFailed, seconds, attempt, operations=operations, message="disk full", **changes
+    )
+
+
+def operation(name, state="running", **changes):
+    return OperationProgress(name=name, state=state, **changes)
+
+
+def told(*events):
+    summary, skipped = fold_all(None, events)
+    assert skipped == 0
+    return summary
+
+
+def test_acceptance_tells_who_what_and_where():
+    summary = told(accepted())
+    assert summary == Summary(
+        agenda_id="a1",
+        state=State.READY,
+        insight_id="files",
+        customer_id="acme",
+        title="Nightly",
+        link_id="night",
+        priority=3,
+        body=BODY,
+        operation_names=("fetch", "store"),
+        accepted_at=START,
+    )
+    assert summary.percent == 0
+    assert summary.lease_until is None
+
+
+def test_a_run_from_door_to_door():
+    summary = told(
+        accepted(),
+        emitted(1),
+        claimed(2),
+        progressed(3, operation("fetch", percent=50)),
+        succeeded(9, operation("fetch", "succeeded"), operation("store", "succeeded")),
+    )
+    assert (summary.state, summary.percent) == (State.SUCCEEDED, 100)
+    assert summary.accepted_at == at(0)
+    assert summary.emitted_at == at(1)
+    assert summary.started_at == at(2)
+    assert summary.ended_at == at(9)
+    assert summary.puller_id == "p1"
+
+
+def test_a_second_acceptance_of_an_id_changes_nothing():
+    summary = told(accepted())
+    assert fold(summary, accepted(5, title="Another", customer_id="thief")) == summary
+
+
+def test_what_is_heard_before_the_acceptance_is_kept():
+    summary = told(claimed(2), progressed(3, operation("fetch", percent=50)), accepted())
+    assert summary.state is State.RUNNING
+    assert (summary.title, summary.puller_id, summary.percent) == ("Nightly", "p1", 25)
+
+
+def test_a_failure_keeps_its_message_and_what_it_got_done():
+    diagnostic = Diagnostic(message="4 bytes missing", at=at(8), code="short_read")
+    summary = told(
+        accepted(),
+        claimed(1),
+        failed(9, operation("fetch", "failed", percent=40), diagnostics=(diagnostic,)),
+    )
+    assert (summary.state, summary.message) == (State.FAILED, "disk full")
+    assert summary.diagnostics == (diagnostic,)
+    assert summary.percent == 50
+
+
+@pytest.mark.parametrize("first", [succeeded(5), failed(5)])
+@pytest.mark.parametrize("second", [succeeded(4), failed(4)])
+def test_the_first_outcome_stands(first, second):
+    summary = told(accepted(), first)
+    if type(first) is type(second):
+        assert fold(summary, second).ended_at == at(4)
+    else:
+        with pytest.raises(TransitionError):
+            fold(summary, second)
+
+
+def test_facts_that_arrive_after_the_end_complete_the_summary():
+    early = told(succeeded(9, operation("store", "succeeded")))
+    summary, skipped = fold_all(
+        early,
+        [progressed(5, operation("fetch", "succeeded")), claimed(2), emitted(1), accepted()],
+    )
+    assert skipped == 0
+    assert summary.state is State.SUCCEEDED
+    assert set(summary.operations) == {"fetch", "store"}
+    assert (summary.emitted_at, summary.started_at) == (at(1), at(2))
+
+
+def test_a_new_attempt_keeps_only_operations_that_succeeded():
+    summary = told(
+        accepted(),
+        emitted(1),
+        claimed(2),
+        progressed(3, operation("fetch", "succeeded"), operation("store", percent=70)),
+        emitted(60, attempt=2),
+    )
+    assert (summary.state, summary.attempt) == (State.EMITTED, 2)
+    assert set(summary.operations) == {"fetch"}
+    assert summary.percent == 50
+    assert (summary.started_at, summary.puller_id, summary.heard_at) == (None, "", None)
+    assert summary.emitted_at == at(60)
+
+
+@pytest.mark.parametrize(
+    "late", [emitted(9), claimed(9), renewed(9), progressed(9), succeeded(9), failed(9)]
+)
+def test_an_outdated_attempt_is_not_applied(late):
+    summary = told(accepted(), claimed(2, attempt=2))
+    with pytest.raises(TransitionError, match="outdated"):
+        fold(summary, late)
+
+
+def test_no_attempt_follows_an_end():
+    summary = told(accepted(), succeeded(5))
+    with pytest.raises(TransitionError, match="ended"):
+        fold(summary, emitted(9, attempt=2))
+
+
+def test_a_refusal_says_why():
+    summary = told(refused(3))
+    assert (summary.state, summary.customer_id) == (State.REFUSED, "acme")
+    assert [issue.message for issue in summary.issues] == ["no such insight"]
+    assert summary.ended_at == at(3)
+
+
+def test_of_two_refusals_the_later_counts():
+    later = refused(3, "too large")
+    assert told(refused(1), later) == told(later, refused(1)) == told(later)
+
+
+def test_an_id_that_was_refused_can_be_submitted_again():
+    assert told(refused(1), accepted(5)) == told(accepted(5))
+    assert told(refused(1), emitted(6), accepted(5)) == told(emitted(6), accepted(5))
+
+
+def test_an_accepted_agenda_cannot_be_refused():
+    summary = told(accepted())
+    with pytest.raises(TransitionError):
+        fold(summary, refused(5))
+
+
+def test_the_lease_runs_from_the_last_sign_of_life():
+    assert told(accepted(), claimed(0)).lease_until == at(60)
+    assert told(claimed(0), renewed(20)).lease_until == at(80)
+    assert told(claimed(0), progressed(30), renewed(20)).lease_until == at(90)
+    assert told(claimed(0), succeeded(9)).lease_until is None
+    assert told(progressed(30)).lease_until is None
+
+
+def test_the_first_claim_starts_the_attempt():
+    assert told(claimed(5), claimed(3), claimed(4)).started_at == at(3)
+    assert told(renewed(3), claimed(2)).started_at == at(2)
+
+
+def test_the_furthest_report_of_an_operation_counts():
+    waiting, half = operation("fetch", "waiting"), operation("fetch", percent=50)
+    failing, done = operation("fetch", "failed"), operation("fetch", "succeeded")
+    reports = [waiting, half, failing, done]
+    for further in range(1, len(reports)):
+        for one in range(further):
+            summary = told(progressed(1, reports[further]), progressed(2, reports[one]))
+            assert summary.operations["fetch"].state == reports[further].state
+
+
+def test_of_reports_equally_far_the_later_counts():
+    first = progressed(1, operation("fetch", message="unpacking"))
+    second = progressed(2, operation("fetch", message="archiving"))
+    for story in ([first, second], [second, first]):
+        assert told(*story).operations["fetch"].message == "archiving"
+
+
+def test_a_report_may_carry_its_own_instant():
+    one = operation("fetch", message="unpacking", reported_at=at(5))
+    other = operation("fetch", message="archiving")
+    summary = told(progressed(9, one), progressed(7, other))
+    assert summary.operations["fetch"].message == "archiving"
+    assert summary.operations["fetch"].reported_at == at(7)
+
+
+def test_of_reports_at_one_instant_the_same_counts_in_any_order():
+    reports = [progressed(1, operation("fetch", message=one)) for one in ("one", "other")]
+    assert told(*reports) == told(*reversed(reports))
+
+
+def test_one_event_may_report_an_operation_twice():
+    summary = told(
+        progressed(1, operation("fetch", percent=80), operation("fetch", percent=20))
+    )
+    assert summary.operations["fetch"].percent == 80
+
+
+@pytest.mark.parametrize(
+    ("operations", "percent"),
+    [
+        ([], 0),
+        ([operation("fetch", percent=30)], 15),
+        ([operation("fetch", percent=-5), operation("store", percent=130)], 50),
+        ([operation("fetch", "failed"), operation("store", percent=50)], 75),
+        ([operation("fetch"), operation("made", "succeeded"), operation("up", percent=20)], 40),
+    ],
+)
+def test_percent_is_the_mean_over_all_operations(operations, percent):
+    assert told(accepted(), progressed(1, *operations)).percent == percent
+
+
+def test_percent_is_zero_while_no_operation_is_known():
+    assert told(emitted(1)).percent == 0
+
+
+def test_folding_several_events_counts_those_not_applied():
+    summary, skipped = fold_all(None, [accepted(), succeeded(5), failed(6), refused(7)])
+    assert (summary.state, skipped) == (State.SUCCEEDED, 2)
+
+
+def test_of_one_outcome_told_twice_the_earlier_counts():
+    assert told(succeeded(5), succeeded(7)).ended_at == at(5)
+
+
+def test_operations_are_encoded_as_a_list():
+    summary = told(progressed(1, operation("fetch", percent=30)))
+    (one,) = msgspec.json.decode(encode_operations(summary.operations))
+    assert (one["name"], one["percent"]) == ("fetch", 30)
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        ("ready", "ready"),
+        ("ready emitted", "emitted"),
+        ("ready emitted running", "running"),
+        ("ready succeeded", "running"),
+        ("running failed", "running"),
+        ("succeeded", "succeeded"),
+        ("succeeded failed", "failed"),
+        ("succeeded refused", "failed"),
+    ],
+)
+def test_a_link_is_as_far_as_its_agendas(states, state):
+    counts = {State(one): 2 for one in states.split()}
+    link = LinkSummary(link_id="night", counts=counts, percent=0)
+    assert link.state is State(state)
+    assert link.total == 2 * len(counts)
