@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
+from pop_stream.api.app import ApiPorts, create_app
+from pop_stream.api.server import serve
 from pop_stream.bus import clients, topics
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.lag import KafkaLagProbe
@@ -14,10 +17,17 @@ from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions import Definition, Insight, definitions_from
+from pop_stream.core.errors import MigrationError, UnavailableError
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
+from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
+from pop_stream.store.migrate import ensure_database, pending_migrations
+from pop_stream.store.migrate import migrate as apply_migrations
+from pop_stream.store.pool import open_pool
+from pop_stream.store.reader import PostgresSummaryReader
+from pop_stream.store.summaries import PostgresSummaries
 
 
 @asynccontextmanager
@@ -37,6 +47,29 @@ def publisher(settings: Settings, *, client_id: str) -> KafkaPublisher:
     """A publisher of its own for a part; enter it to start it."""
     producer = clients.producer(settings, client_id=client_id)
     return KafkaPublisher(producer, give_up_after=settings.publish_timeout)
+
+
+async def run_api(
+    settings: Settings,
+    stop: asyncio.Event,
+    on_url: Callable[[str], None] = lambda _: None,
+) -> None:
+    """The HTTP API until `stop`.
+
+    Args:
+        settings: Where to listen, and where all else is.
+        stop: Set by whoever ends the process.
+        on_url: Told the address once it accepts connections.
+    """
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        ports = ApiPorts(
+            publisher=await enter(publisher(settings, client_id="api")),
+            summaries=PostgresSummaryReader(await enter(open_pool(settings))),
+            definitions=await enter(DefinitionFollower(settings, client_id="api")),
+            clock=WallClock(),
+        )
+        await serve(create_app(ports, settings), settings, stop, on_url=on_url)
 
 
 async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
@@ -73,6 +106,39 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             partitions=await publish.partitions(names.ready),
         )
         await scheduler.run(stop)
+
+
+async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
+    """The rollup until `stop`."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        store = PostgresSummaries(await enter(open_pool(settings)))
+        publish = await enter(publisher(settings, client_id="rollup"))
+        await roll_up(settings, store=store, publisher=publish, stop=stop)
+
+
+async def migrate(settings: Settings) -> list[str]:
+    """Bring schema, topics and definitions up to date; says what was done, one line each."""
+    dsn = settings.postgres_dsn.get_secret_value()
+    created = await ensure_database(dsn)
+    applied = await apply_migrations(dsn)
+    topics_created = await ensure_topics(settings)
+    published = await publish_definitions_file(settings)
+    return [
+        *(["created the database"] if created else []),
+        *(f"applied migration {name}" for name in applied),
+        *(f"created topic {name}" for name in topics_created),
+        *(f"published definition {key}" for key in published),
+    ]
+
+
+async def doctor(settings: Settings) -> list[str]:
+    """Everything that is wrong with brokers, topics, schema or definitions, in words.
+
+    One fault does not hide the next; each line says what to do about it.
+    """
+    checks = (_broker_findings, _schema_findings, _definition_findings)
+    return [finding for check in checks for finding in await check(settings)]
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
@@ -112,6 +178,41 @@ def definitions_in_file(settings: Settings) -> tuple[Definition, ...]:
     if settings.definitions_file is None:
         return ()
     return definitions_from(tomllib.loads(settings.definitions_file.read_text()))
+
+
+async def _broker_findings(settings: Settings) -> list[str]:
+    try:
+        faults = await topic_faults(settings)
+    except (KafkaError, OSError) as error:
+        return [
+            f"Kafka at {settings.kafka_bootstrap} does not answer ({error}): start it, or "
+            "set POP_KAFKA_BOOTSTRAP"
+        ]
+    return [f"topic {fault}: run `pop-stream migrate`" for fault in faults]
+
+
+async def _schema_findings(settings: Settings) -> list[str]:
+    try:
+        pending = await pending_migrations(settings.postgres_dsn.get_secret_value())
+    except UnavailableError as error:
+        return [f"Postgres does not answer ({error}): start it, or set POP_POSTGRES_DSN"]
+    except MigrationError as error:
+        return [str(error)]
+    return [f"migration {name} is missing: run `pop-stream migrate`" for name in pending]
+
+
+async def _definition_findings(settings: Settings) -> list[str]:
+    try:
+        definitions_in_file(settings)
+        async with DefinitionFollower(settings, client_id="doctor") as follower:
+            known = follower.current.insights
+    except (ValueError, TypeError, OSError) as error:
+        return [f"POP_DEFINITIONS_FILE is of no use: {error}"]
+    except (KafkaError, UnavailableError) as error:
+        return [f"definitions cannot be read: {error}"]
+    if not known:
+        return ["no insight is defined, so every agenda is refused: set POP_DEFINITIONS_FILE"]
+    return []
 
 
 def _topic_creator(

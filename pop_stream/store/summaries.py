@@ -56,9 +56,9 @@ _NEW: Final = _Known()
 class PostgresSummaries:
     """The port `SummaryStore`.
 
-    A batch reads what it changes with two statements and writes it with at most four. Rows
-    are guarded by their version rather than locked, so that an agenda whose events were
-    written to a wrong partition, and are folded by two processes, loses none of them.
+    A batch reads what it changes with two statements and writes it with three at most. Rows
+    are guarded by their version, and locked only after that has failed: an agenda whose
+    events were written to a wrong partition, and are folded by two processes, loses none.
     """
 
     def __init__(self, pool: "Pool") -> None:
@@ -84,6 +84,8 @@ class PostgresSummaries:
                 try:
                     async with connection.transaction():
                         await advance_offsets(connection, topic, spans)
+                        if tries:
+                            await connection.execute(_SQL["lock_agendas"], list(told))
                         skipped = await _fold(connection, told, presuming_new=not tries)
                 except _OvertakenError:
                     continue

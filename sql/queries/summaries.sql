@@ -1,3 +1,10 @@
+-- name: lock_agendas
+-- Keeps other processes from changing agendas, in an order that cannot deadlock.
+select from agendas
+where agenda_id = any($1::text[])
+order by agenda_id
+for update;
+
 -- name: known_agendas
 -- Summaries to fold on, but for the body, which no event changes.
 select

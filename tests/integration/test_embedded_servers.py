@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import asyncpg
 import psutil
@@ -16,6 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pop_stream.embedded.errors import FolderLockedError
 from pop_stream.embedded.servers import EmbeddedServers
 
+PROJECT = Path(__file__).parents[2]
 TOPIC = TopicPartition("kept", 0)
 READY_S = 40
 GONE_S = 10
@@ -60,6 +62,7 @@ async def owner(folder):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pop_stream.embedded", "--folder", folder),
         stdout=asyncio.subprocess.PIPE,
+        cwd=PROJECT,
     )
     try:
         async with asyncio.timeout(READY_S):

@@ -25,11 +25,11 @@ async def tables(dsn):
     connection = await asyncpg.connect(dsn)
     try:
         rows = await connection.fetch(
-            "select relname from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace"
+            "select tablename from pg_tables where schemaname = 'public'"
         )
     finally:
         await connection.close()
-    return {row["relname"] for row in rows}
+    return {row["tablename"] for row in rows}
 
 
 async def test_what_is_missing_is_applied_in_order_and_once(dsn):
