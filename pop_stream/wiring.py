@@ -80,7 +80,7 @@ async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
         publish = await enter(publisher(settings, client_id="intake"))
         relay_publish = await enter(publisher(settings, client_id="relay"))
         intake = Intake(settings, publish, definitions, WallClock())
-        relay = Relay(settings, relay_publish)
+        relay = Relay(settings, relay_publish, definitions)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(intake.run(stop))
             tasks.create_task(relay.run(stop))

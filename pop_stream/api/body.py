@@ -43,7 +43,7 @@ class Bodies:
         self._held = 0
 
     @asynccontextmanager
-    async def read(self, request: web.Request) -> AsyncIterator[bytes]:
+    async def read(self, request: web.Request) -> AsyncIterator[bytearray]:
         """The whole body, which counts as held until the context is left.
 
         Raises:
@@ -58,7 +58,7 @@ class Bodies:
         body = bytearray()
         try:
             await self._fill(body, request)
-            yield bytes(body)
+            yield body
         finally:
             self._held -= len(body)
 
@@ -86,12 +86,12 @@ class Bodies:
             raise BusyError(msg)
 
 
-def is_list(body: bytes | bytearray) -> bool:
+def is_list(body: bytearray) -> bool:
     """Whether the body can only be a JSON list."""
     return body[:SLICE_BYTES].lstrip()[:1] == b"["
 
 
-def expect_json(body: bytes) -> None:
+def expect_json(body: bytearray) -> None:
     """Check that the body is JSON of any kind.
 
     Raises:
@@ -109,7 +109,7 @@ def expect_json(body: bytes) -> None:
         raise NotJsonError(_not_json(error)) from None
 
 
-async def split(body: bytes, most: int) -> Sequence[bytes | msgspec.Raw]:
+async def split(body: bytearray, most: int) -> Sequence[bytearray | msgspec.Raw]:
     """The items of a JSON list, each as its own text.
 
     An item that is nested too deeply, or whose text no UTF-8 can hold, costs only itself: it
@@ -134,8 +134,8 @@ async def split(body: bytes, most: int) -> Sequence[bytes | msgspec.Raw]:
     return items
 
 
-async def _cut(body: bytes, most: int) -> list[bytes]:
-    items: list[bytes] = []
+async def _cut(body: bytearray, most: int) -> list[bytearray]:
+    items: list[bytearray] = []
     depth, start, end = 0, 0, 0
     for count, match in enumerate(_TOKEN.finditer(body)):
         if count % _TOKENS_A_TURN == 0:
@@ -168,7 +168,7 @@ def _expect_json(request: web.Request) -> None:
         raise MediaTypeError(msg)
 
 
-def _holds_surrogate(body: bytes) -> bool:
+def _holds_surrogate(body: bytearray) -> bool:
     return b"\\ud" in body or b"\\uD" in body
 
 

@@ -40,7 +40,7 @@ class Judge:
         self._insights = definitions.current.insights
         self._placement = Placement(self._insights.values())
 
-    def judge(self, raw: bytes) -> Submission:
+    def judge(self, raw: bytes | bytearray) -> Submission:
         """The submission that an agenda's JSON text makes.
 
         Raises:
@@ -65,7 +65,7 @@ class Judge:
             self._placement = Placement(insights.values())
         return self._placement
 
-    def _check_size(self, value: bytes) -> None:
+    def _check_size(self, value: bytes | bytearray) -> None:
         if len(value) > self._largest:
             msg = f"an agenda may hold {self._largest:,} bytes at most, not {len(value):,}"
             raise TooLargeError(msg, limit=self._largest)

@@ -10,10 +10,13 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import Diagnostic, OperationState
-
-StateName = Literal["accepted", "ready", "emitted", "running", "succeeded", "failed", "refused"]
+from pop_stream.core.lifecycle import State
 
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, in UTC.")]
+
+SubmittedAgenda = Annotated[
+    msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Agenda"})
+]
 
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
@@ -70,7 +73,7 @@ class AgendaSummary(Model, frozen=True):
     """One agenda, as far as its events have been folded."""
 
     id: str
-    state: StateName
+    state: State
     attempt: Annotated[int, Meta(ge=1)]
     insight_id: str | None
     customer_id: str | None
@@ -87,9 +90,7 @@ class AgendaSummary(Model, frozen=True):
     lease_until: Instant | None
     issues: tuple[Issue, ...]
     diagnostics: tuple[Diagnostic, ...]
-    agenda: Annotated[
-        msgspec.Raw | None, Meta(description="As accepted, id included; an Agenda.")
-    ]
+    agenda: Annotated[SubmittedAgenda | None, Meta(description="As accepted, id included.")]
 
 
 class OperationView(Model, frozen=True):
@@ -110,7 +111,7 @@ class AgendaProgress(Model, frozen=True):
     """How far an agenda is, in the order of its operations."""
 
     id: str
-    state: StateName
+    state: State
     attempt: Annotated[int, Meta(ge=1)]
     percent: Percent
     message: str
@@ -122,10 +123,10 @@ class LinkView(Model, frozen=True):
     """What all agendas of one link id add up to; states without any are left out."""
 
     link_id: str
-    state: StateName
+    state: State
     percent: Percent
     total: Annotated[int, Meta(ge=1)]
-    counts: Mapping[StateName, int]
+    counts: Mapping[State, int]
 
 
 class Health(Model, frozen=True):

@@ -17,6 +17,7 @@ from pop_stream.api.problems import (
     NoneAcceptedError,
     NotJsonError,
     NotReadyError,
+    RequestError,
     SlowBodyError,
     TooLargeError,
 )
@@ -126,6 +127,7 @@ def _submit(submissions: Submissions) -> Route:
         (one,),
         errors=(
             NotJsonError,
+            RequestError,
             SlowBodyError,
             TooLargeError,
             MediaTypeError,

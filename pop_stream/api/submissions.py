@@ -51,7 +51,7 @@ class Submissions:
                 return await self._take_list(content)
             return await self._take_one(content)
 
-    async def _take_one(self, content: bytes) -> web.Response:
+    async def _take_one(self, content: bytearray) -> web.Response:
         body.expect_json(content)
         try:
             submission = self._judge.judge(content)
@@ -67,7 +67,7 @@ class Submissions:
         )
         return answer(accepted, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})
 
-    async def _take_list(self, content: bytes) -> web.Response:
+    async def _take_list(self, content: bytearray) -> web.Response:
         batch = _Batch(self._judge)
         worked = 0
         for raw in await body.split(content, self._most):

@@ -39,7 +39,7 @@ def agenda_view(summary: Summary) -> AgendaSummary:
     """The agenda with all that is known of it but its operations' progress."""
     return AgendaSummary(
         id=summary.agenda_id,
-        state=summary.state.value,
+        state=summary.state,
         attempt=summary.attempt,
         insight_id=summary.insight_id or None,
         customer_id=summary.customer_id or None,
@@ -66,7 +66,7 @@ def progress_view(summary: Summary) -> AgendaProgress:
     names = dict.fromkeys((*summary.operation_names, *summary.operations))
     return AgendaProgress(
         id=summary.agenda_id,
-        state=summary.state.value,
+        state=summary.state,
         attempt=summary.attempt,
         percent=_rounded(summary.percent),
         message=summary.message,
@@ -81,10 +81,10 @@ def link_view(link: LinkSummary) -> LinkView:
     """The roll-up of a link's agendas."""
     return LinkView(
         link_id=link.link_id,
-        state=link.state.value,
+        state=link.state,
         percent=_rounded(link.percent),
         total=link.total,
-        counts={state.value: count for state, count in link.counts.items()},
+        counts=link.counts,
     )
 
 

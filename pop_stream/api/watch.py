@@ -50,10 +50,15 @@ class Source(Protocol):
 
 
 class _Subject:
-    """What is watched, by whom, and what was last seen of it."""
+    """What is watched, by whom, and what was last seen of it.
+
+    Attributes:
+        was_sought: Whether a look for it was answered, be it with nothing.
+    """
 
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
+        self.was_sought = False
         self.watches: set[Watch] = set()
 
     def show(self, snapshot: Snapshot) -> None:
@@ -78,6 +83,11 @@ class Watch:
     def snapshot(self) -> Snapshot | None:
         """The newest; None until the subject is heard of."""
         return self._subject.snapshot
+
+    @property
+    def was_sought(self) -> bool:
+        """Whether it is known if the subject exists."""
+        return self._subject.was_sought
 
     def is_over(self) -> bool:
         """Whether the client has left or the hub is closed."""
@@ -152,8 +162,8 @@ class WatchHub:
                     await watch.wait(within_s)
                     if watch.snapshot is None and self._away is not None:
                         raise self._away
-        if watch.snapshot is None and self.is_closed:
-            msg = "the API is stopping"
+        if watch.snapshot is None and (self.is_closed or not watch.was_sought):
+            msg = "the API is stopping" if self.is_closed else "the look takes too long"
             raise UnavailableError(msg)
         return watch.snapshot
 
@@ -195,6 +205,9 @@ class WatchHub:
     async def _refresh_all(self, subject_ids: Sequence[str]) -> None:
         versions = await answer_in_time(self._source.versions(subject_ids))
         self._away = None
+        for subject_id in subject_ids:
+            if subject := self._subjects.get(subject_id):
+                subject.was_sought = True
         changed = [one for one in versions.items() if self._differs(*one)]
         for start in range(0, len(changed), _READS_AT_ONCE):
             some = changed[start : start + _READS_AT_ONCE]

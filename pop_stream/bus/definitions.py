@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Self
 
 import structlog
@@ -12,11 +13,13 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import (
     Definition,
     Definitions,
+    Insight,
     decode_definition,
     definition_key,
     encode_definition,
 )
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
+from pop_stream.core.ids import InsightId
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
 
@@ -88,14 +91,25 @@ class DefinitionFollower:
                 # The old definition stays in force: a bad edit must not stop an insight.
                 _log.error("definition.refused", key=key, reason=str(error))
                 continue
-            self._current = self._current.updated(key, definition)
+            updated = self._current.updated(key, definition)
+            self._current = replace(updated, version=record.offset + 1)
 
 
 async def publish_definitions(
     publisher: Publisher, topics: Topics, wanted: Sequence[Definition], current: Definitions
 ) -> list[str]:
-    """Publish those definitions that differ from what is in force; returns their keys."""
-    in_force: set[Definition] = {*current.customers.values(), *current.insights.values()}
+    """Publish those definitions that differ from what is in force; returns their keys.
+
+    Raises:
+        ValueError: If an insight would change its pool: its backlog could not follow.
+    """
+    in_force: set[Definition] = {
+        *current.customers.values(),
+        *current.insights.values(),
+        *current.pools.values(),
+    }
+    for one in wanted:
+        _refuse_moved_pool(one, current)
     changed = [one for one in wanted if one not in in_force]
     await publisher.publish(
         [
@@ -104,3 +118,13 @@ async def publish_definitions(
         ]
     )
     return [definition_key(one) for one in changed]
+
+
+def _refuse_moved_pool(wanted: Definition, current: Definitions) -> None:
+    known = current.insights.get(InsightId(wanted.id))
+    if isinstance(wanted, Insight) and known is not None and known.pool != wanted.pool:
+        msg = (
+            f"insights.{wanted.id}.pool cannot change from {known.pool!r} to {wanted.pool!r}: "
+            "define a new insight in that pool and move the mappers to it"
+        )
+        raise ValueError(msg)

@@ -49,6 +49,11 @@ class Topics:
         return f"{self.prefix}decisions"
 
     @property
+    def answers(self) -> str:
+        """The scheduler's answers to questions."""
+        return f"{self.prefix}answers"
+
+    @property
     def dead_letters(self) -> str:
         """Records that no part could use."""
         return f"{self.prefix}dead-letters"

@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from pop_stream.core import events
 from pop_stream.core.agenda import Agenda
-from pop_stream.core.definitions import Customer, Insight
+from pop_stream.core.definitions import Definition
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
 
@@ -57,10 +57,11 @@ def schemas() -> dict[str, Schema]:
             carried(events.ReadyEvent | list[events.ReadyEvent]),
         ),
         "definitions.json": _titled(
-            "A customer or an insight; the record's key says which",
-            TypeAdapter(Customer | Insight).json_schema(),
+            "A customer, an insight or a pool; the record's key says which",
+            TypeAdapter(Definition).json_schema(),
         ),
         "decisions.json": _titled("One emission round", _of(events.RoundDecided)),
+        "answers.json": _titled("The scheduler's view", _of(events.InsightAnswered)),
         "dead-letters.json": _titled(
             "A record that no part could use", _of(events.RecordRefused)
         ),

@@ -90,7 +90,7 @@ class Stack:
             overrides = await self._enter_servers(opening)
             self.settings = load_settings(overrides)
             done = await wiring.migrate(self.settings)
-            self._tell(f"migrated: {', '.join(done) or 'nothing to do'}")
+            self._tell(f"schema, topics and definitions are current, {len(done)} are new")
             self.supervisor = await opening.enter_async_context(
                 Supervisor(
                     self._plan.folder.absolute() / "logs",

@@ -6,6 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Annotated, Final
 
+import msgspec
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -86,11 +87,15 @@ class Agenda(BaseModel):
 def dependencies(operation: Operation) -> frozenset[str]:
     """Names of the operations that must succeed before this one may start."""
     referred = (reference.operation for reference in references.find(operation.payload))
-    return frozenset(operation.depends_on).union(name for name in referred if name is not None)
+    return frozenset(operation.depends_on).union(name for name in referred if name)
 
 
 def plan(operations: tuple[Operation, ...]) -> TopologicalSorter[str]:
-    """The DAG, ready to hand out runnable operations; it has no cycle if the agenda is valid."""
+    """The DAG, ready to hand out runnable operations.
+
+    Raises:
+        CycleError: Never for a valid agenda.
+    """
     sorter = TopologicalSorter({one.name: dependencies(one) for one in operations})
     sorter.prepare()
     return sorter
@@ -103,12 +108,13 @@ def parse_agenda(data: object) -> Agenda:
         SubmissionError: With one issue per fault, naming field, value and remedy.
     """
     try:
-        if isinstance(data, bytes | bytearray | str):
-            agenda = _AGENDA.validate_json(_without_nul(data))
-        else:
-            agenda = _AGENDA.validate_python(data)
+        text = _without_nul(_as_text(data))
+        agenda = _AGENDA.validate_json(text)
+        _STRICT.decode(text)
     except ValidationError as error:
         raise SubmissionError(_issues(error)) from None
+    except msgspec.DecodeError as error:
+        raise SubmissionError([Issue("agenda", "a number", str(error))]) from None
     # Cut short while found: thousands of faults in one agenda must not hold up a reader.
     if faults := [*islice(_graph_issues(agenda.operations), SubmissionError.MAX_ISSUES)]:
         raise SubmissionError(faults)
@@ -121,6 +127,8 @@ def encode_agenda(agenda: Agenda) -> bytes:
 
 
 _AGENDA: Final = TypeAdapter(Agenda)
+_STRICT: Final = msgspec.json.Decoder()
+"""Refuses what pydantic lets pass and JSON cannot carry on: NaN, and numbers out of range."""
 
 
 def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
@@ -170,6 +178,17 @@ def _dependency_issues(index: int, operation: Operation, names: set[str]) -> Ite
             )
 
 
+def _as_text(data: object) -> bytes | bytearray | str:
+    """Text as it is; what is decoded already, as text again: one set of rules for both."""
+    if isinstance(data, bytes | bytearray | str):
+        return data
+    try:
+        return json.dumps(data)
+    except (TypeError, ValueError, RecursionError):
+        fault = Issue("agenda", type(data).__name__, "is not a JSON document of sane depth")
+        raise SubmissionError([fault]) from None
+
+
 def _without_nul(data: bytes | bytearray | str) -> bytes | bytearray | str:
     escape = "\\u0000" if isinstance(data, str) else b"\\u0000"
     if escape in data:  # type: ignore[operator]  # the escape has the type of the data
@@ -198,7 +217,7 @@ def _path(location: tuple[int | str, ...]) -> str:
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text or "agenda"
+    return _shorten(text or "agenda")
 
 
 def _shorten(value: object, most: int = 200) -> str:

@@ -16,8 +16,9 @@ from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Delta, SlotNote, Tags
 from pop_stream.core.events import Origin, PlacedAgenda, Settlement
 from pop_stream.core.fairness import FairQueue
-from pop_stream.core.flow import Aging, Share
+from pop_stream.core.flow import Aging, Flow, Share
 from pop_stream.core.ids import CustomerId
+from pop_stream.core.line import ref_in
 from pop_stream.core.page import (
     CLAIMED,
     EMITTED,
@@ -38,6 +39,22 @@ class Chosen:
     agenda_id: str
     customer_id: CustomerId
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an agenda is.
+
+    Attributes:
+        state: Of its slot.
+        own_ahead: Agendas of its customer that go before it.
+        cost: Worker-seconds it is taken to cost.
+    """
+
+    flow: Flow
+    state: int
+    own_ahead: int
+    cost: float
 
 
 class Backlog:
@@ -127,6 +144,9 @@ class Backlog:
             self._out[pick.ref] = note
             self.unclaimed += 1
             page, slot = self._at(pick.ref)
+            wait_s = max(0.0, now - page.arrivals[slot])
+            flow = self.queue.flow(pick.customer_id)
+            flow.note_emission(cost=pick.cost, wait_s=wait_s, now=now)
             chosen.append(Chosen(pick.ref, page.ids[slot], pick.customer_id, attempt))
         self.emitted += len(chosen)
         self.rounds += bool(chosen)
@@ -183,6 +203,24 @@ class Backlog:
         self.queue.withdraw(page.customers[slot], entry, page.keys[slot])
         self._forget(ref)
         return True
+
+    # ---- questions ----
+
+    def whereabouts(self, agenda_id: str) -> Whereabouts | None:
+        """Where an agenda is; None if it is not here, any more or yet."""
+        ref = self._places.get(agenda_id)
+        if ref is None:
+            return None
+        page, slot = self._at(ref)
+        state = page.states[slot]
+        entry = self._entry(page, slot, resumed=ref in self._attempts)
+        flow = self.queue.flow(page.customers[slot])
+        ahead = flow.line.ahead(entry) if state == READY else 0
+        return Whereabouts(flow, state, ahead, self._cost(ref))
+
+    def cost_of(self, entry: int) -> float:
+        """Worker-seconds of a waiting agenda, by its entry in the queue."""
+        return self._cost(ref_in(entry))
 
     # ---- persistence ----
 

@@ -10,8 +10,16 @@ DEFAULT_COST_S: Final = 1.0
 LEAST_COST_S: Final = 1e-4
 """Nothing is free: a charge of zero would let one customer be picked for ever."""
 
+MOST_COST_S: Final = 1e7
+"""Beyond it a report is a fault: one charge must not outlast a customer's work of months."""
+
 _GAIN: Final = 1 / 16
 _OUTLIER: Final = 4.0
+
+
+def bounded(seconds: float) -> float:
+    """Worker-seconds between the least and the most that anything costs."""
+    return min(max(seconds, LEAST_COST_S), MOST_COST_S)
 
 
 class CostBook:
@@ -31,12 +39,11 @@ class CostBook:
         return self._learned
 
     def estimate(self, operation_types: Sequence[str], declared: float | None) -> float:
-        """Worker-seconds of an agenda; at least `LEAST_COST_S`."""
+        """Worker-seconds of an agenda, `bounded`."""
         if declared is not None:
-            return max(declared, LEAST_COST_S)
+            return bounded(declared)
         learned = self._learned
-        total = sum(learned.get(one, DEFAULT_COST_S) for one in operation_types)
-        return max(total, LEAST_COST_S)
+        return bounded(sum(learned.get(one, DEFAULT_COST_S) for one in operation_types))
 
     def learn(self, operation_types: Sequence[str], spent_s: Mapping[str, float]) -> None:
         """Take note of what an agenda's operations took.
@@ -54,7 +61,7 @@ class CostBook:
     def _sample(self, name: str, seconds: float) -> None:
         known = self._learned.get(name)
         if known is None:
-            self._learned[name] = max(seconds, LEAST_COST_S)
+            self._learned[name] = bounded(seconds)
             return
         clipped = min(max(seconds, known / _OUTLIER), known * _OUTLIER)
-        self._learned[name] = max(known + _GAIN * (clipped - known), LEAST_COST_S)
+        self._learned[name] = bounded(known + _GAIN * (clipped - known))

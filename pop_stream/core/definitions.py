@@ -46,6 +46,18 @@ class Customer(BaseModel):
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
 
 
+class ResourcePool(BaseModel):
+    """Capacity that several insights share; what one does not use is lent to the others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Id
+    title: str = ""
+    max_in_flight: Annotated[int, Field(ge=1)] = Field(
+        description="Most agendas emitted and not settled, of all its insights together."
+    )
+
+
 class Mappers(BaseModel):
     """What an insight takes: an agenda fits if any value of any mapper fits, ignoring case."""
 
@@ -90,6 +102,15 @@ class Insight(BaseModel):
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Most agendas emitted and not settled."
     )
+    pool: Id | None = Field(
+        default=None, description="Its resource pool; fixed once work was placed."
+    )
+    pool_weight: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        default=1.0, description="Share of the pool relative to its other insights."
+    )
+    pool_minimum: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="In flight that it is given before any of the pool is shared."
+    )
     lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
         default=60_000, description="A claimed agenda that is silent this long is reclaimed."
     )
@@ -112,24 +133,40 @@ class Insight(BaseModel):
         return self
 
 
-Definition = Customer | Insight
+Definition = Customer | Insight | ResourcePool
 
-_KINDS: Final[Mapping[str, type[Customer] | type[Insight]]] = {
+_KINDS: Final[Mapping[str, type[Definition]]] = {
     "customer": Customer,
     "insight": Insight,
+    "pool": ResourcePool,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """All definitions in force; a change yields a new one."""
+    """All definitions in force; a change yields a new one.
+
+    Attributes:
+        version: Records of `pop.definitions` that were taken up; set by who reads it.
+    """
 
     customers: Mapping[CustomerId, Customer] = field(default_factory=dict)
     insights: Mapping[InsightId, Insight] = field(default_factory=dict)
+    pools: Mapping[str, ResourcePool] = field(default_factory=dict)
+    version: int = 0
 
     def customer(self, customer_id: CustomerId) -> Customer:
         """The customer's definition, or the defaults for one that has none."""
         return self.customers.get(customer_id) or Customer(id=customer_id)
+
+    def home(self, insight_id: str) -> bytes:
+        """What decides the partition of `pop.ready`: the insight, or the pool it shares.
+
+        So one scheduler decides for all insights of a pool, as for all of an insight.
+        """
+        insight = self.insights.get(InsightId(insight_id))
+        pool = insight.pool if insight else None
+        return f"pool/{pool}".encode() if pool else insight_id.encode()
 
     def updated(self, key: str, definition: Definition | None) -> "Definitions":
         """With one definition put in force, or with None removed; an unknown kind is ignored.
@@ -139,18 +176,22 @@ class Definitions:
             definition: The new content.
         """
         kind, _, name = key.partition("/")
-        if kind == "customer" and not isinstance(definition, Insight):
-            customers = _put(self.customers, CustomerId(name), definition)
-            return replace(self, customers=customers)
-        if kind == "insight" and not isinstance(definition, Customer):
-            insights = _put(self.insights, InsightId(name), definition)
-            return replace(self, insights=insights)
-        return self
+        match kind:
+            case "customer" if not isinstance(definition, Insight | ResourcePool):
+                customers = _put(self.customers, CustomerId(name), definition)
+                return replace(self, customers=customers)
+            case "insight" if not isinstance(definition, Customer | ResourcePool):
+                insights = _put(self.insights, InsightId(name), definition)
+                return replace(self, insights=insights)
+            case "pool" if not isinstance(definition, Customer | Insight):
+                return replace(self, pools=_put(self.pools, name, definition))
+            case _:
+                return self
 
 
 def definition_key(definition: Definition) -> str:
     """The record key of a definition: `kind/id`."""
-    kind = "customer" if isinstance(definition, Customer) else "insight"
+    kind = next(kind for kind, model in _KINDS.items() if isinstance(definition, model))
     return f"{kind}/{definition.id}"
 
 
@@ -183,15 +224,12 @@ def encode_definition(definition: Definition) -> bytes:
 
 
 def definitions_from(document: Mapping[str, object]) -> tuple[Definition, ...]:
-    """Definitions from a file's tables `[customers.ID]` and `[insights.ID]`.
+    """Definitions from a file's tables `[customers.ID]`, `[insights.ID]` and `[pools.ID]`.
 
     Raises:
         ValueError: With the table's name and what is wrong in it.
     """
-    sections: dict[str, type[Customer] | type[Insight]] = {
-        "customers": Customer,
-        "insights": Insight,
-    }
+    sections = {f"{kind}s": model for kind, model in _KINDS.items()}
     if unknown := sorted(set(document) - set(sections)):
         msg = f"unknown table {unknown[0]!r}; a definitions file has {', '.join(sections)}"
         raise ValueError(msg)
@@ -211,7 +249,7 @@ def _table(document: Mapping[str, object], section: str) -> Mapping[str, object]
 
 
 def _definition(
-    section: str, model: type[Customer] | type[Insight], name: str, content: object
+    section: str, model: type[Definition], name: str, content: object
 ) -> Definition:
     if not isinstance(content, Mapping):
         msg = f"[{section}.{name}] must be a table"

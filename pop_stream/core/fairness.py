@@ -73,6 +73,7 @@ class FairQueue:
         self._ready = 0
         self._in_flight = 0
         self._moved: set[CustomerId] = set()
+        self._largest_charge = 0.0
 
     @property
     def ready(self) -> int:
@@ -107,6 +108,15 @@ class FairQueue:
         soon = nsmallest(most, self._turns[: 4 * most])
         flows = ((self._flows.get(customer_id), stamp) for *_, customer_id, stamp in soon)
         return [flow for flow, stamp in flows if flow is not None and flow.stamp == stamp]
+
+    def spread(self) -> float:
+        """Widest difference of tags among customers that could be picked; O(customers)."""
+        tags = [flow.tag for flow in self._flows.values() if flow.is_eligible]
+        return max(tags) - min(tags) if tags else 0.0
+
+    def bound(self) -> float:
+        """What `spread` cannot exceed with as many out as now; see the module."""
+        return 2 * (self._in_flight + 1) * self._largest_charge
 
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
@@ -307,6 +317,7 @@ class FairQueue:
 
     def _move(self, flow: Flow, by: float) -> None:
         flow.tag += by
+        self._largest_charge = max(self._largest_charge, abs(by))
         self._moved.add(flow.customer_id)
         self._latest_tag = max(self._latest_tag, flow.tag)
 

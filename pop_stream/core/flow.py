@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import exp2
 from typing import Final
 
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.line import Line
 
+HALF_LIFE_S: Final = 30.0
+"""How long service is remembered in the shares that are shown."""
+
+_WAIT_GAIN: Final = 1 / 16
 _WHOLE_TOKEN: Final = 1.0 - 1e-9
 """A token that float arithmetic left a hair short of one still counts."""
 
@@ -39,6 +44,8 @@ class Flow:
         in_flight: Agendas emitted and not settled.
         tokens: Of its rate limit, as of `refilled_at`.
         is_parked: Whether it waits for a token.
+        wait_s: Recent mean of the wait of its agendas up to emission.
+        served: Worker-seconds it was given, halved every `HALF_LIFE_S`, as of `served_at`.
     """
 
     __slots__ = (
@@ -47,10 +54,13 @@ class Flow:
         "is_parked",
         "line",
         "refilled_at",
+        "served",
+        "served_at",
         "share",
         "stamp",
         "tag",
         "tokens",
+        "wait_s",
     )
 
     def __init__(self, customer_id: CustomerId, share: Share, tag: float) -> None:
@@ -63,6 +73,9 @@ class Flow:
         self.refilled_at = 0.0
         self.is_parked = False
         self.line = Line()
+        self.wait_s = 0.0
+        self.served = 0.0
+        self.served_at = 0.0
 
     @property
     def ready(self) -> int:
@@ -83,6 +96,16 @@ class Flow:
     def is_eligible(self) -> bool:
         """Whether the next pick may be one of its agendas."""
         return self.line.ready > 0 and not self.held_by
+
+    def note_emission(self, *, cost: float, wait_s: float, now: float) -> None:
+        """Take note, for people to see; decides nothing."""
+        self.served = self.served_by(now) + cost
+        self.served_at = now
+        self.wait_s += _WAIT_GAIN * (wait_s - self.wait_s)
+
+    def served_by(self, now: float) -> float:
+        """Recent worker-seconds, those of one half-life ago counting half."""
+        return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
 
     def token_at(self, now: float) -> float:
         """When it has a token: `now` or later, in seconds on the clock of `now`."""

@@ -131,6 +131,18 @@ class Line:
             self._moved.add(key)
         self._tidy(number, key)
 
+    def ahead(self, entry: int) -> int:
+        """How many go before it by priority, rank and age; costs the line's length.
+
+        Where fairness keys take turns it is what would go first without them.
+        """
+        return sum(
+            sum(map(entry.__gt__, lane.entries))
+            for number, queue in self._classes.items()
+            if number <= class_of(entry)
+            for lane in queue.lanes.values()
+        )
+
     def withdraw(self, entry: int, key: str = "") -> None:
         """Take out an agenda that waits, wherever it stands."""
         number = class_of(entry)

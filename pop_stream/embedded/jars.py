@@ -132,6 +132,8 @@ def _fetch(
 ) -> None:
     # Looked at again under the lock: whoever held it before has probably fetched them all.
     missing = _damaged(repository, wanted)
+    if not missing:
+        return
     _log.info("kafka.jars_fetching", jars=len(missing), cache=str(repository))
 
     failed = threading.Event()

@@ -189,6 +189,11 @@ def _log4j(stem: str) -> dict[str, str]:
         "appender.file.policies.size.size": "10MB",
         "appender.file.strategy.type": "DefaultRolloverStrategy",
         "appender.file.strategy.max": "3",
+        # Every setting at every start, and a line for every partition, would bury the rest.
+        "logger.settings.name": "org.apache.kafka.common.config",
+        "logger.settings.level": "warn",
+        "logger.partitions.name": "state.change.logger",
+        "logger.partitions.level": "warn",
         "rootLogger.level": "info",
         "rootLogger.appenderRef.file.ref": "file",
     }

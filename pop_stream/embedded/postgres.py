@@ -6,6 +6,8 @@ import pwd
 import secrets
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -125,16 +127,10 @@ class Postgres:
         if os.geteuid() != 0:
             return None
         identity = _unprivileged()
-        try:
+        with _explained(identity, self._data):
             _let_through(self._data)
             _let_read(wheels.postgres("postgres"))
             _hand_over(self._data, identity)
-        except OSError as error:
-            msg = (
-                f"Run by root, PostgreSQL becomes the user {identity.uid}, who must reach"
-                f" {self._data} and {wheels.postgres('postgres')}: {error}"
-            )
-            raise EmbeddedError(msg) from error
         return identity
 
     def _launch(self, port: int, identity: Identity | None) -> Launch:
@@ -158,8 +154,9 @@ class Postgres:
         self._password.touch(mode=0o600)
         self._password.write_text(secrets.token_urlsafe(24))
         if identity is not None:
-            for path in (aside, self._password):
-                os.chown(path, identity.uid, identity.gid)
+            with _explained(identity, self._data):
+                os.chown(aside, identity.uid, identity.gid)
+                os.chown(self._password, identity.uid, identity.gid)
         command = (
             *(str(wheels.postgres("initdb")), "-D", str(aside), "-U", "postgres", "-E", "UTF8"),
             *("--auth=scram-sha-256", f"--pwfile={self._password}", "--no-instructions"),
@@ -208,6 +205,18 @@ def _unprivileged() -> Identity:
         return Identity(entry.pw_uid, entry.pw_gid)
     msg = "PostgreSQL refuses to run as root, and there is no user 'nobody' to run it as"
     raise EmbeddedError(msg)
+
+
+@contextmanager
+def _explained(identity: Identity, data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        msg = (
+            f"For root, PostgreSQL has to run as another user, {identity.uid}, who must"
+            f" own {data} and read {wheels.postgres('postgres')}: {error}"
+        )
+        raise EmbeddedError(msg) from error
 
 
 def _let_through(path: Path) -> None:

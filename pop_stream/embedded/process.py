@@ -150,9 +150,9 @@ class ServerProcess:
         )
 
     def start_error(self, reason: str, *, log: Path | None = None) -> ServerStartError:
-        """The error that tells why it did not start, with the end of `log` or the console."""
-        source = log if log is not None and log.exists() else self.console
-        return ServerStartError(self.launch.name, reason, _tail(source))
+        """The error that tells why, with the end of its console and, if it has one, its log."""
+        tails = [_tail(path) for path in (log, self.console) if path is not None]
+        return ServerStartError(self.launch.name, reason, "\n".join(filter(None, tails)))
 
     def _watch(self, reaper: subprocess.Popen[str], loop: asyncio.AbstractEventLoop) -> None:
         reaper.wait()
@@ -262,5 +262,5 @@ def _tail(path: Path) -> str:
             log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
             text = log.read().decode(errors="replace")
     except FileNotFoundError:
-        return f"({path} was not written)"
+        return ""
     return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])

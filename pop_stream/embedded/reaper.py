@@ -11,6 +11,7 @@ grace from the command line. A cord works alike on Linux and macOS and, unlike L
 death signal, does not depend on which thread of the owner lives on.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -55,7 +56,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _obey(server: subprocess.Popen[bytes], stop_signal: int, grace: float) -> None:
-    order = sys.stdin.readline().split()
+    # Not sys.stdin: its lock, held by this thread, would abort the interpreter's shutdown.
+    order = os.read(0, 64).split()
     server.send_signal(stop_signal)
     time.sleep(float(order[1]) if order else grace)
     # The main thread ends the process, and this thread with it, as soon as the server ends.

@@ -15,13 +15,14 @@ from pop_stream.bus.publisher import (
     lifecycle_records,
     publish_until_acknowledged,
 )
+from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Definitions
-from pop_stream.core.events import InsightPlaced, encode
+from pop_stream.core.events import InsightPlaced
 from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.core.placement import Placement
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
-from pop_stream.ports import Clock, DefinitionSource, Publisher, Record
+from pop_stream.ports import Clock, DefinitionSource, Publisher
 from pop_stream.settings import Settings
 
 BATCH_RECORDS: Final = 2_000
@@ -73,7 +74,11 @@ class Intake:
         lifecycle = await lifecycle_records(
             self._publisher, self._topics.agenda_events, batch.lifecycle
         )
-        ready = [self._page_record(insight_id, page) for insight_id, page in _pages(batch)]
+        partitions = await self._publisher.partitions(self._topics.ready)
+        ready = [
+            ready_record(self._topics, current, _placed(*page), partitions=partitions)
+            for page in _pages(batch)
+        ]
         await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))
@@ -82,13 +87,13 @@ class Intake:
         placement = Placement(definitions.insights.values())
         return Sorter(self._topics, placement, max_agenda_bytes=self._settings.max_agenda_bytes)
 
-    def _page_record(self, insight_id: str, page: Sequence[Placed]) -> Record:
-        event = InsightPlaced(
-            insight_id=insight_id,
-            agendas=tuple(Raw(placed.body) for placed in page),
-            origins=tuple(placed.origin for placed in page),
-        )
-        return Record(self._topics.ready, insight_id.encode(), encode(event))
+
+def _placed(insight_id: str, page: Sequence[Placed]) -> InsightPlaced:
+    return InsightPlaced(
+        insight_id=insight_id,
+        agendas=tuple(Raw(placed.body) for placed in page),
+        origins=tuple(placed.origin for placed in page),
+    )
 
 
 def _pages(batch: Sorted) -> Iterator[tuple[str, Sequence[Placed]]]:

@@ -10,6 +10,7 @@ from aiokafka import ConsumerRecord
 from pop_stream.bus import clients
 from pop_stream.bus.batches import handle_batches
 from pop_stream.bus.publisher import publish_until_acknowledged
+from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
@@ -21,9 +22,8 @@ from pop_stream.core.events import (
     LifecycleEvent,
     Settlement,
     decode_lifecycle,
-    encode,
 )
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports import DefinitionSource, Publisher
 from pop_stream.settings import Settings
 
 PART: Final = "relay"
@@ -39,10 +39,13 @@ class Relay:
     Stateless: a repeated batch repeats notes that the scheduler has taken already.
     """
 
-    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+    def __init__(
+        self, settings: Settings, publisher: Publisher, definitions: DefinitionSource
+    ) -> None:
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
+        self._definitions = definitions
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop`."""
@@ -58,12 +61,15 @@ class Relay:
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
-        notes = [
-            Record(self._topics.ready, note.insight_id.encode(), encode(note))
-            for note in notes_of(_events(records))
+        notes = notes_of(_events(records))
+        if not notes:
+            return
+        partitions = await self._publisher.partitions(self._topics.ready)
+        current = self._definitions.current
+        ready = [
+            ready_record(self._topics, current, note, partitions=partitions) for note in notes
         ]
-        if notes:
-            await publish_until_acknowledged(self._publisher, notes)
+        await publish_until_acknowledged(self._publisher, ready)
 
 
 def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:

@@ -25,6 +25,9 @@ _FIRST_SERVER_ERROR: Final = 500
 _SHOWN_BYTES: Final = 300
 
 
+HeaderText = Annotated[str, Field(pattern=r"^[^\r\n\x00]*$")]
+
+
 class HttpRequest(BaseModel):
     """Payload of an `http` operation."""
 
@@ -32,7 +35,7 @@ class HttpRequest(BaseModel):
 
     url: str
     method: Annotated[str, Field(pattern=r"^[A-Za-z]+$")] = "GET"
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[HeaderText, HeaderText] = Field(default_factory=dict)
     json_body: JsonValue = Field(default=None, alias="json")
     body: str | None = None
     timeout_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 30.0

@@ -18,9 +18,9 @@ from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
-from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.errors import PopStreamError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.rounds import Rounds, Source
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.scheduler.ticks import Ticker
 from pop_stream.settings import Settings
@@ -63,8 +63,7 @@ class Scheduler:
         self._app = _app(settings)
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
-            self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes),
-            partitions=partitions,
+            self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes)
         )
         self._rounds = Rounds(
             table=self._table,
@@ -110,15 +109,15 @@ class Scheduler:
         async for event in stream.events():
             message = event.message
             try:
-                await self._rounds.handle(message.partition, message.value)
-            except UnreadableRecordError as error:
-                await self._bury(message, (error.code, str(error)))
+                source = Source(message.partition, message.offset)
+                await self._rounds.handle(source, message.value)
             except Exception as error:
                 # The index may be half changed: the table is what counts, so read it anew.
                 _log.exception("round.failed", partition=message.partition)
                 self._rounds.unload(message.partition)
                 self._ticker.gain({message.partition})
-                await self._bury(message, ("internal", repr(error)))
+                code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
+                await self._bury(message, (code, repr(error)))
 
     async def _bury(self, message: Any, error: tuple[str, str]) -> None:  # noqa: ANN401
         record = ConsumerRecord(

@@ -5,40 +5,37 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from pop_stream.core import forecast
 from pop_stream.core.admission import Depth
 from pop_stream.core.backlog import Backlog, Chosen
-from pop_stream.core.events import CustomerShare, RoundDecided
-from pop_stream.core.ids import CustomerId
+from pop_stream.core.events import RoundDecided
+from pop_stream.scheduler.desk import Desk
 
 _CUSTOMERS: Final = 50
 
 
 def decided(
-    insight_id: str,
-    backlog: Backlog,
-    chosen: Sequence[Chosen],
-    *,
-    depth: Depth,
-    slots: int,
-    at: datetime,
+    desk: Desk, chosen: Sequence[Chosen], *, depth: Depth, slots: int, at: datetime
 ) -> RoundDecided:
-    """Describe the round just chosen.
+    """Describe the round just chosen; where it came from is for the caller to add.
 
     Args:
-        insight_id: Whose round it was.
-        backlog: After the choice.
+        desk: After the choice.
         chosen: In order of emission.
         depth: Before the choice.
         slots: How many could be chosen.
         at: The present instant.
     """
-    counts = Counter(one.customer_id for one in chosen)
-    named = dict.fromkeys(customer_id for customer_id, _ in counts.most_common(_CUSTOMERS))
-    room = _CUSTOMERS - len(named)
-    named |= dict.fromkeys(flow.customer_id for flow in backlog.queue.upcoming(room))
-    shares = [_share(backlog, customer_id, counts[customer_id]) for customer_id in named]
+    backlog = desk.backlog
+    counts = Counter[str](one.customer_id for one in chosen)
+    flows = {
+        one: backlog.queue.flow(one) for one in dict.fromkeys(c.customer_id for c in chosen)
+    }
+    for flow in backlog.queue.upcoming(_CUSTOMERS):
+        flows.setdefault(flow.customer_id, flow)
+    shown = [*flows.values()][:_CUSTOMERS]
     return RoundDecided(
-        insight_id=insight_id,
+        insight_id=backlog.insight.id,
         at=at,
         round=backlog.rounds,
         algorithm=backlog.insight.algorithm,
@@ -48,20 +45,12 @@ def decided(
         chosen=tuple(one.agenda_id for one in chosen),
         ready=backlog.ready,
         virtual_time=backlog.queue.virtual_time,
-        customers=tuple(shares[:_CUSTOMERS]),
+        customers=forecast.shares(
+            shown, mean=desk.mean_service(at), now=at.timestamp(), chosen=counts
+        ),
+        gap=desk.gap(at),
+        bound=backlog.queue.bound(),
         waiting=_waiting(backlog, len(chosen), slots),
-    )
-
-
-def _share(backlog: Backlog, customer_id: CustomerId, chosen: int) -> CustomerShare:
-    flow = backlog.queue.flow(customer_id)
-    return CustomerShare(
-        customer_id=customer_id,
-        chosen=chosen,
-        ready=flow.ready,
-        in_flight=flow.in_flight,
-        weight=flow.share.weight,
-        held_by=flow.held_by,
     )
 
 

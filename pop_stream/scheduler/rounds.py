@@ -4,21 +4,23 @@ Emit, then write the table: a crash between the two repeats a round, and the att
 lets pullers and the rollup drop the repeats. The other order could lose one.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 from msgspec import Raw
+from msgspec.structs import replace
 
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
+from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
-from pop_stream.core import admission
-from pop_stream.core.admission import Depth, Pace
+from pop_stream.core import pools
 from pop_stream.core.backlog import Backlog, Chosen
 from pop_stream.core.definitions import Definitions, Insight
 from pop_stream.core.events import (
     AgendaEmitted,
     EmittedAgenda,
+    InsightAsked,
     InsightNoted,
     InsightPlaced,
     InsightTick,
@@ -31,36 +33,20 @@ from pop_stream.core.events import (
 from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId, InsightId
 from pop_stream.core.page import place_of
+from pop_stream.core.partitioning import partition_of
 from pop_stream.ports import Clock, DefinitionSource, Publisher, ReadyTable, Record
 from pop_stream.scheduler.decisions import decided
+from pop_stream.scheduler.desk import Desk
 from pop_stream.scheduler.shelf import Shelf, insights_in
 
 _log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class Desk:
-    """One insight on this worker: its backlog, its rows, its pace, its last known lag.
+class Source(NamedTuple):
+    """Where a record of `pop.ready` was read."""
 
-    Attributes:
-        lag: Consumer lag and the number emitted when it was asked for; None if unknown.
-    """
-
-    insight_id: InsightId
-    backlog: Backlog
-    shelf: Shelf
-    pace: Pace = field(default_factory=Pace)
-    lag: tuple[int, int] | None = None
-    has_topic: bool = False
-
-    @property
-    def depth(self) -> Depth:
-        """What is out. Claims and measured lag both bound it from above; the lesser counts."""
-        unclaimed = self.backlog.unclaimed
-        if self.lag is not None:
-            lag, emitted = self.lag
-            unclaimed = min(unclaimed, lag + self.backlog.emitted - emitted)
-        return Depth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
+    partition: int
+    offset: int
 
 
 class Rounds:
@@ -106,43 +92,49 @@ class Rounds:
         return set(self._desks)
 
     def may_emit(self, desk: Desk) -> bool:
-        """Whether a round would have slots now, or definitions changed since the last."""
-        insight = self._definitions.current.insights.get(desk.insight_id)
-        if insight is None:
-            return False
-        changed = self._definitions.current is not self._in_force
-        return changed or (
-            desk.has_topic and admission.slots(insight, desk.depth, desk.pace) > 0
-        )
+        """Whether a round may have slots now: they are there, or something became due."""
+        if self._definitions.current is not self._in_force:
+            return True
+        due_at = desk.backlog.queue.due_at
+        if due_at is not None and due_at <= self._clock.now().timestamp():
+            return desk.slots() > 0
+        return desk.has_topic and desk.slots() > 0
 
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""
         self._desks.pop(partition, None)
 
-    async def handle(self, partition: int, value: bytes | None) -> None:
+    async def handle(self, source: Source, value: bytes | None) -> None:
         """Handle one record of `pop.ready`.
+
+        Args:
+            source: Where the record was read.
+            value: Its value.
 
         Raises:
             UnreadableRecordError: If it is no event; nothing was done.
         """
         ready_events = decode_ready(value)
-        if partition not in self._desks:
-            self._load(partition)
+        if source.partition not in self._desks:
+            self._load(source.partition)
         self._take_up_definitions()
         touched: dict[str, Desk] = {}
+        away: list[Record] = []
         for event in ready_events:
-            for desk in self._concerned(partition, event):
-                self._take(desk, event)
+            for desk in self._concerned(source.partition, event):
+                away += self._take(desk, event)
                 touched[desk.insight_id] = desk
-        for desk in touched.values():
-            await self._refill(desk)
+            away += self._astray(source.partition, event)
+        if away:
+            await publish_until_acknowledged(self._publisher, away)
+        for desk in self._with_pools(touched):
+            await self._refill(desk, source)
             desk.shelf.save(desk.backlog)
 
     def _load(self, partition: int) -> None:
         desks: dict[str, Desk] = {}
-        rows_by_insight = insights_in(self._table, partition, partitions=self._partitions)
-        for insight_id, rows in rows_by_insight.items():
-            desk = self._new_desk(insight_id)
+        for insight_id, rows in insights_in(self._table, partition).items():
+            desk = self._new_desk(partition, insight_id)
             desk.shelf.load(rows, desk.backlog)
             desks[insight_id] = desk
         self._desks[partition] = desks
@@ -150,18 +142,55 @@ class Rounds:
         _log.info("backlog.loaded", partition=partition, insights=len(desks), ready=ready)
 
     def _concerned(self, partition: int, event: ReadyEvent) -> Sequence[Desk]:
+        """The desks an event is for; none if the insight is at home elsewhere."""
         desks = self._desks[partition]
         if isinstance(event, InsightTick) and not event.insight_id:
             return [*desks.values()]
         desk = desks.get(event.insight_id)
-        if desk is None:
-            desk = desks[event.insight_id] = self._new_desk(event.insight_id)
-        return [desk]
+        if desk is None and self._home(event.insight_id) == partition:
+            desk = desks[event.insight_id] = self._new_desk(partition, event.insight_id)
+        return [desk] if desk else []
 
-    def _new_desk(self, insight_id: str) -> Desk:
+    def _astray(self, partition: int, event: ReadyEvent) -> list[Record]:
+        """An event that was sent here by older definitions, sent on to where it belongs."""
+        if not event.insight_id or event.insight_id in self._desks[partition]:
+            return []
+        current = self._definitions.current
+        return [ready_record(self._topics, current, event, partitions=self._partitions)]
+
+    def _home(self, insight_id: str) -> int:
+        return partition_of(self._definitions.current.home(insight_id), self._partitions)
+
+    def _new_desk(self, partition: int, insight_id: str) -> Desk:
         insight = self._definitions.current.insights.get(InsightId(insight_id))
         backlog = Backlog(insight or Insight(id=insight_id), self._share)
-        return Desk(InsightId(insight_id), backlog, Shelf(self._table, insight_id))
+        shelf = Shelf(self._table, partition, insight_id)
+        desk = Desk(InsightId(insight_id), partition, backlog, shelf)
+        desk.is_defined = insight is not None
+        return desk
+
+    def _with_pools(self, touched: Mapping[str, Desk]) -> list[Desk]:
+        """The desks touched, and those that share a pool with one and have work waiting."""
+        shared = {desk.backlog.insight.pool for desk in touched.values()} - {None}
+        mates = (
+            desk
+            for desk in (self.desks() if shared else ())
+            if desk.backlog.insight.pool in shared
+            and desk.backlog.ready
+            and desk.insight_id not in touched
+        )
+        return [*touched.values(), *mates]
+
+    def _room(self, desk: Desk) -> int:
+        """How many agendas a round may emit, within what the insight's pool has left."""
+        slots = desk.slots()
+        pool = self._definitions.current.pools.get(desk.backlog.insight.pool or "")
+        if pool is None or slots <= 0:
+            return slots
+        mates = [one for one in self.desks() if one.backlog.insight.pool == pool.id]
+        limits = pools.limits(pool.max_in_flight, [mate.claimant() for mate in mates])
+        free = pool.max_in_flight - sum(mate.backlog.in_flight for mate in mates)
+        return min(slots, free, limits[desk.insight_id] - desk.backlog.in_flight)
 
     def _share(self, customer_id: CustomerId) -> Share:
         customer = self._definitions.current.customer(customer_id)
@@ -180,10 +209,12 @@ class Rounds:
         self._in_force = current
         for desk in self.desks():
             insight = current.insights.get(desk.insight_id)
+            desk.is_defined = insight is not None
             if insight is not None:
                 desk.backlog.reconfigure(insight)
 
-    def _take(self, desk: Desk, event: ReadyEvent) -> None:
+    def _take(self, desk: Desk, event: ReadyEvent) -> list[Record]:
+        """Let the desk take note of an event; returns what is to be answered."""
         match event:
             case InsightPlaced():
                 self._place(desk, event)
@@ -195,6 +226,11 @@ class Rounds:
             case InsightTick():
                 if event.lag is not None and event.emitted is not None:
                     desk.lag = (event.lag, event.emitted)
+            case InsightAsked():
+                answer = desk.answer(event, self._clock.now())
+                key = desk.insight_id.encode()
+                return [Record(self._topics.answers, key, encode(answer))]
+        return []
 
     def _place(self, desk: Desk, event: InsightPlaced) -> None:
         agendas = [decode_placed(one) for one in event.agendas]
@@ -203,27 +239,28 @@ class Rounds:
             number = desk.backlog.place([agendas[index] for index in fresh])
             desk.shelf.put_page(number, [bytes(event.agendas[index]) for index in fresh])
 
-    async def _refill(self, desk: Desk) -> None:
-        insight = self._definitions.current.insights.get(desk.insight_id)
-        if insight is None:
-            return
-        backlog, now = desk.backlog, self._clock.now()
-        depth, ready = desk.depth, backlog.ready
-        desk.pace.observe(backlog.claimed, depth, ready=ready, now=now)
-        slots = admission.slots(insight, depth, desk.pace) if ready else 0
-        chosen = backlog.choose(slots, now.timestamp())
+    async def _refill(self, desk: Desk, source: Source) -> None:
+        now = self._clock.now()
+        desk.observe(now)
+        slots, depth = self._room(desk), desk.depth
+        chosen = desk.backlog.choose(slots, now.timestamp())
         if not chosen:
             return
         if not desk.has_topic:
-            await self._create_topic(insight)
+            await self._create_topic(desk.backlog.insight)
             desk.has_topic = True
-        decision = decided(desk.insight_id, backlog, chosen, depth=depth, slots=slots, at=now)
-        await self._publish(desk, insight, chosen, decision)
+        decision = replace(
+            decided(desk, chosen, depth=depth, slots=slots, at=now),
+            partition=source.partition,
+            offset=source.offset,
+            definitions=self._in_force.version if self._in_force else 0,
+        )
+        await self._publish(desk, chosen, decision)
 
     async def _publish(
-        self, desk: Desk, insight: Insight, chosen: Sequence[Chosen], decision: RoundDecided
+        self, desk: Desk, chosen: Sequence[Chosen], decision: RoundDecided
     ) -> None:
-        records = [self._emitted_record(desk, insight, one, decision) for one in chosen]
+        records = [self._emitted_record(desk, one, decision) for one in chosen]
         lifecycle = await lifecycle_records(
             self._publisher,
             self._topics.agenda_events,
@@ -240,9 +277,7 @@ class Rounds:
         why = Record(self._topics.decisions, desk.insight_id.encode(), encode(decision))
         await publish_until_acknowledged(self._publisher, [*records, *lifecycle, why])
 
-    def _emitted_record(
-        self, desk: Desk, insight: Insight, chosen: Chosen, decision: RoundDecided
-    ) -> Record:
+    def _emitted_record(self, desk: Desk, chosen: Chosen, decision: RoundDecided) -> Record:
         placed = desk.shelf.agenda(*place_of(chosen.ref))
         emitted = EmittedAgenda(
             agenda_id=chosen.agenda_id,
@@ -251,7 +286,7 @@ class Rounds:
             attempt=chosen.attempt,
             accepted_at=placed.accepted_at,
             emitted_at=decision.at,
-            lease_ms=insight.lease_ms,
+            lease_ms=desk.backlog.insight.lease_ms,
             agenda=Raw(placed.agenda),
         )
         topic = self._topics.insight(desk.insight_id)

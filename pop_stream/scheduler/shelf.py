@@ -1,9 +1,11 @@
 """Where an insight's backlog is kept: its rows in the ReadyAgenda table.
 
-    <insight>/page/<number>     bodies of up to 512 agendas, a JSON list, one agenda a line
-    <insight>/journal/<slot>    the delta of one handled event, in a ring of `RING` rows
-    <insight>/mark/<side>/<n>   a snapshot that replaces the deltas before it, on two sides
-    <insight>/head              which side is whole, and the sequence it stands for
+    page/<number>     bodies of up to 512 agendas, a JSON list, one agenda a line
+    journal/<slot>    the delta of one handled event, in a ring of `RING` rows
+    mark/<side>/<n>   a snapshot that replaces the deltas before it, on two sides
+    head              which side is whole, and the sequence it stands for
+
+each after `<partition>/<insight>/`.
 
 A handled event costs one journal row whatever it touched, so a round is written whole or not
 at all. The ring is reused, never deleted from: when it is full a snapshot is written to the
@@ -16,12 +18,10 @@ from itertools import accumulate
 from typing import Final
 
 import msgspec
-import structlog
 
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.delta import Delta
 from pop_stream.core.events import PlacedAgenda, Struct, decode_placed
-from pop_stream.core.partitioning import partition_of
 from pop_stream.ports import ReadyTable
 
 RING: Final = 256
@@ -29,8 +29,6 @@ RING: Final = 256
 
 _PART: Final = 4_000
 """Most entries of a kind in one row of a snapshot, well below a record's size limit."""
-
-_log = structlog.get_logger()
 
 
 class _JournalRow(Struct, frozen=True):
@@ -54,9 +52,9 @@ _encode: Final = msgspec.json.encode
 class Shelf:
     """The rows of one insight. Write only while an event of its partition is handled."""
 
-    def __init__(self, table: ReadyTable, insight_id: str) -> None:
+    def __init__(self, table: ReadyTable, partition: int, insight_id: str) -> None:
         self._table = table
-        self._prefix = insight_id
+        self._prefix = f"{partition}/{insight_id}"
         self._offsets: dict[int, array[int]] = {}
         self._sequence = 0
         self._marked = 0
@@ -151,17 +149,11 @@ class Shelf:
         return f"{self._prefix}/mark/{side}/{part}"
 
 
-def insights_in(
-    table: ReadyTable, partition: int, *, partitions: int
-) -> dict[str, dict[str, bytes]]:
+def insights_in(table: ReadyTable, partition: int) -> dict[str, dict[str, bytes]]:
     """The rows of every insight of a partition, by insight and full key."""
     found: dict[str, dict[str, bytes]] = {}
     for key, value in table.rows(partition):
-        insight_id = key.partition("/")[0]
-        if partition_of(insight_id.encode(), partitions) != partition:
-            _log.warning("table.row_misplaced", key=key, partition=partition)
-            continue
-        found.setdefault(insight_id, {})[key] = value
+        found.setdefault(key.split("/")[1], {})[key] = value
     return found
 
 

@@ -3,20 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pop_stream.core.partitioning import partition_of
-
 
 class FaustReadyTable:
-    """Rows keyed by text; a row belongs to the partition of its insight.
+    """Rows keyed by text that starts with the partition the row belongs to, and a slash.
 
     Args:
         table: A Faust table with raw keys and values, kept in memory.
-        partitions: Of `pop.ready` and so of the table's changelog.
     """
 
-    def __init__(self, table: Any, *, partitions: int) -> None:  # noqa: ANN401  # Faust is untyped
+    def __init__(self, table: Any) -> None:  # noqa: ANN401  # Faust is untyped
         self._table = table
-        self._partitions = partitions
 
     def get(self, key: str) -> bytes | None:
         """See the port."""
@@ -35,7 +31,7 @@ class FaustReadyTable:
     def rows(self, partition: int) -> Iterator[tuple[str, bytes]]:
         """See the port."""
         for key, value in self._table.items():
-            if self._owner(key) == partition:
+            if _owner(key) == partition:
                 yield key.decode(), value
 
     def purge(self, partition: int) -> None:
@@ -45,8 +41,9 @@ class FaustReadyTable:
         partition those rows would hide deletions made elsewhere.
         """
         local = self._table.data.data
-        for key in [key for key in local if self._owner(key) == partition]:
+        for key in [key for key in local if _owner(key) == partition]:
             del local[key]
 
-    def _owner(self, key: bytes) -> int:
-        return partition_of(key.partition(b"/")[0], self._partitions)
+
+def _owner(key: bytes) -> int:
+    return int(key.partition(b"/")[0])

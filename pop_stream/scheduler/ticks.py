@@ -13,7 +13,8 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightTick, encode
 from pop_stream.ports import LagProbe, Publisher, Record
-from pop_stream.scheduler.rounds import Desk, Rounds
+from pop_stream.scheduler.desk import Desk
+from pop_stream.scheduler.rounds import Rounds
 
 _log = structlog.get_logger()
 
@@ -73,7 +74,7 @@ class Ticker:
             if fell or self._rounds.may_emit(desk):
                 event = InsightTick(insight_id=desk.insight_id, lag=lag, emitted=asked_at)
                 key = desk.insight_id.encode()
-                ticks.append(Record(self._topics.ready, key, encode(event)))
+                ticks.append(Record(self._topics.ready, key, encode(event), desk.partition))
         return ticks
 
     def _wake(self, partition: int) -> Record:

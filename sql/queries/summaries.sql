@@ -2,7 +2,7 @@
 -- Keeps other processes from changing agendas, in an order that cannot deadlock.
 select from agendas
 where agenda_id = any($1::text[])
-order by agenda_id
+order by agenda_id collate "C"
 for update;
 
 -- name: known_agendas

@@ -3,13 +3,14 @@
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 from fakes import FixedDefinitions, ManualClock, MemoryPublisher
+from memory_summaries import MemorySummaries
 
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.streams import Pace
@@ -65,43 +66,38 @@ def summary(agenda_id: str = "a1", **changes: Any) -> Summary:
     return Summary(**(known | changes))
 
 
-@dataclass
-class MemorySummaries:
-    """The port `SummaryReader` on dicts; `is_away` makes every method fail."""
+class WatchedSummaries(MemorySummaries):
+    """Notes what it is asked; `is_away` and `fault` make every question fail."""
 
-    agendas: dict[str, Summary] = field(default_factory=dict)
-    links: dict[str, LinkSummary] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)
-    is_away: bool = False
-    asked: list[tuple[str, ...]] = field(default_factory=list)
-    fault: Exception | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, ...]] = []
+        self.is_away = False
+        self.fault: Exception | None = None
 
-    def put(self, one: Summary | LinkSummary) -> None:
-        key = one.agenda_id if isinstance(one, Summary) else one.link_id
-        if isinstance(one, Summary):
-            self.agendas[key] = one
-        else:
-            self.links[key] = one
-        self.versions[key] = self.versions.get(key, 0) + 1
+    def put(self, one: Summary) -> None:
+        self.agendas[one.agenda_id] = one
+        self.versions[one.agenda_id] += 1
 
     async def agenda(self, agenda_id: str) -> Summary | None:
         self._ask("agenda", agenda_id)
-        return self.agendas.get(agenda_id)
+        return await super().agenda(agenda_id)
 
     async def link(self, link_id: str) -> LinkSummary | None:
         self._ask("link", link_id)
-        return self.links.get(link_id)
+        return await super().link(link_id)
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         self._ask("agenda_versions", *agenda_ids)
-        return {one: self.versions[one] for one in agenda_ids if one in self.agendas}
+        return await super().agenda_versions(agenda_ids)
 
     async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
         self._ask("link_versions", *link_ids)
-        return {one: self.versions[one] for one in link_ids if one in self.links}
+        return await super().link_versions(link_ids)
 
     async def ping(self) -> None:
         self._ask("ping")
+        await super().ping()
 
     def _ask(self, *question: str) -> None:
         self.asked.append(question)
@@ -118,7 +114,7 @@ class Api:
 
     client: TestClient[Any, Any]
     publisher: MemoryPublisher
-    summaries: MemorySummaries
+    summaries: WatchedSummaries
     definitions: FixedDefinitions
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
@@ -149,7 +145,7 @@ def ports() -> ApiPorts:
     numbers = count(1)
     return ApiPorts(
         publisher=MemoryPublisher(),
-        summaries=MemorySummaries(),
+        summaries=WatchedSummaries(),
         definitions=FixedDefinitions(definitions()),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",

@@ -69,7 +69,9 @@ def states(run: AgendaRun) -> dict[str, str]:
     return {one.name: one.state for one in run.take_changes()}
 
 
-def node(name: str, *after: str, kind: str = "work", payload: object = None) -> dict[str, object]:
+def node(
+    name: str, *after: str, kind: str = "work", payload: object = None
+) -> dict[str, object]:
     """One operation of type `kind`."""
     depends: Sequence[str] = list(after)
     return {"name": name, "type": kind, "payload": payload, "depends_on": depends}

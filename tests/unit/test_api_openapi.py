@@ -11,17 +11,16 @@ from referencing.jsonschema import DRAFT202012
 
 from pop_stream.api.app import create_app
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary
+from pop_stream.core.summary import Summary
 from pop_stream.settings import Settings
 
 
 @pytest_asyncio.fixture
 async def api():
     async with open_api(max_agenda_bytes=2_000) as opened:
-        opened.summaries.put(summary("a1"))
+        opened.summaries.put(summary("a1", link_id="l1"))
         opened.summaries.put(summary("done", state=State.SUCCEEDED))
-        link = LinkSummary(link_id="l1", counts={State.RUNNING: 1}, percent=50)
-        opened.summaries.put(link)
+        opened.summaries.put(Summary(agenda_id="refused", state=State.REFUSED))
         yield opened
 
 
@@ -61,6 +60,7 @@ CALLS = [
     ("POST", "/v1/agendas", "/v1/agendas", agenda(title="x" * 3_000), 413),
     ("POST", "/v1/agendas", "/v1/agendas", None, 415),
     ("GET", "/v1/agendas/{agenda_id}", "/v1/agendas/a1", None, 200),
+    ("GET", "/v1/agendas/{agenda_id}", "/v1/agendas/refused", None, 200),
     ("GET", "/v1/agendas/{agenda_id}", "/v1/agendas/none", None, 404),
     ("GET", "/v1/agendas/{agenda_id}/progress", "/v1/agendas/a1/progress", None, 200),
     ("GET", "/v1/agendas/{agenda_id}/progress", "/v1/agendas/none/progress", None, 404),

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from pop_stream.core.events import Diagnostic, OperationProgress, RefusedIssue
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.core.summary import Summary
 
 
 @pytest_asyncio.fixture
@@ -103,8 +103,9 @@ async def test_a_percent_out_of_bounds_is_brought_back(api):
 
 
 async def test_a_link_is_the_sum_of_its_agendas(api):
-    counts = {State.SUCCEEDED: 2, State.RUNNING: 1}
-    api.summaries.put(LinkSummary(link_id="l1", counts=counts, percent=200 / 3))
+    for agenda_id in ("a1", "a2"):
+        api.summaries.put(summary(agenda_id, link_id="l1", state=State.SUCCEEDED))
+    api.summaries.put(summary("a3", link_id="l1", operations={}))
     assert await api.get("/v1/links/l1/summary") == (
         200,
         {

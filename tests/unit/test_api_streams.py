@@ -14,7 +14,6 @@ from msgspec import Raw
 
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary
 
 
 @pytest_asyncio.fixture
@@ -50,8 +49,8 @@ async def until_nobody_watches(api):
             pass
 
 
-def done(agenda_id="a1"):
-    return summary(agenda_id, state=State.SUCCEEDED)
+def done(agenda_id="a1", **changes):
+    return summary(agenda_id, state=State.SUCCEEDED, **changes)
 
 
 async def test_the_present_state_comes_first_and_equals_the_read(api):
@@ -110,13 +109,13 @@ async def test_a_browser_that_missed_the_end_is_told_of_it(api):
 
 
 async def test_a_link_goes_on_after_all_its_agendas_ended(api):
-    api.summaries.put(LinkSummary(link_id="l1", counts={State.SUCCEEDED: 1}, percent=100))
+    api.summaries.put(done(link_id="l1"))
     _, read = await api.get("/v1/links/l1/summary")
     async with follow(api, "/v1/links/l1/events") as response:
         assert await event(response) == ("1", "summary", read)
-        counts = {State.SUCCEEDED: 1, State.RUNNING: 1}
-        api.summaries.put(LinkSummary(link_id="l1", counts=counts, percent=50))
-        assert (await event(response))[2]["state"] == "running"
+        api.summaries.put(summary("a2", link_id="l1"))
+        number, _, body = await event(response)
+        assert (number, body["state"], body["total"]) == ("2", "running", 2)
 
 
 @pytest.mark.parametrize("path", ["/v1/agendas/none/events", "/v1/links/none/events"])
@@ -138,6 +137,15 @@ async def test_what_appears_in_time_is_followed():
 
 async def test_a_stream_cannot_be_opened_while_the_database_is_away(api):
     api.summaries.is_away = True
+    status, body = await api.get("/v1/agendas/a1/events")
+    assert (status, body["code"]) == (503, "unavailable")
+
+
+async def test_a_database_that_hangs_is_not_taken_for_an_unknown_agenda(api, monkeypatch):
+    async def hang(_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(api.summaries, "agenda_versions", hang)
     status, body = await api.get("/v1/agendas/a1/events")
     assert (status, body["code"]) == (503, "unavailable")
 

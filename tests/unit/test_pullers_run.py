@@ -128,7 +128,9 @@ async def test_results_feed_references(handlers):
         "text": "@<pop.operationName> of @<pop.agendaId>: @<a.out::/size>",
         "else": "@<a.out::/gone?none>",
     }
-    assert await run_of(handlers, node("a", kind="make"), node("b", payload=payload)).run() is None
+    assert (
+        await run_of(handlers, node("a", kind="make"), node("b", payload=payload)).run() is None
+    )
     assert got == [
         {
             "whole": {"size": 12, "pair": [1, 2]},
@@ -168,7 +170,8 @@ async def test_failure_starts_nothing_more_and_lets_running_operations_end(handl
     async def bad(operation):
         await slow_runs.wait()
         asyncio.get_running_loop().call_soon(has_failed.set)
-        raise RetryableError("the disk is full")
+        msg = "the disk is full"
+        raise RetryableError(msg)
 
     @handlers.handler("work")
     async def work(operation):
@@ -195,12 +198,14 @@ async def test_one_final_failure_makes_the_agendas_failure_final(handlers):
     @handlers.handler("work")
     async def work(operation):
         await asyncio.sleep(0)
-        raise RetryableError("later")
+        msg = "later"
+        raise RetryableError(msg)
 
     @handlers.handler("wrong")
     async def wrong(operation):
         await asyncio.sleep(0)
-        raise FinalError("never")
+        msg = "never"
+        raise FinalError(msg)
 
     failure = await run_of(handlers, node("a"), node("b", kind="wrong")).run()
     assert failure is not None
@@ -352,24 +357,18 @@ async def test_sync_handlers_run_in_threads_at_the_same_time_and_may_report(hand
 
 
 async def test_worker_seconds_leave_out_the_wait_for_a_thread(handlers):
-    entered, leave = threading.Event(), threading.Event()
-
     @handlers.handler("first")
     def first(operation):
-        entered.set()
-        leave.wait(10)
+        threading.Event().wait(0.05)  # the work itself
 
     @handlers.handler("second")
     def second(operation):
         return None
 
     with pool(1) as threads:
-        run = run_of(handlers, node("a", kind="first"), node("b", kind="second"), threads=threads)
-        task = asyncio.create_task(run.run())
-        await asyncio.to_thread(entered.wait, 10)
-        await asyncio.sleep(0.05)
-        leave.set()
-        assert await task is None
+        both = node("a", kind="first"), node("b", kind="second")
+        run = run_of(handlers, *both, threads=threads)
+        assert await run.run() is None
     assert run.spent_s["first"] >= 0.05
     assert run.spent_s["second"] < 0.05
 
@@ -391,8 +390,8 @@ async def test_cancelled_run_cancels_its_handlers_and_counts_them_as_failed(hand
 
     @handlers.handler("work")
     async def work(operation):
-        await both_run.wait()
         try:
+            await both_run.wait()
             await asyncio.Event().wait()
         finally:
             cleaned.append(operation.name)

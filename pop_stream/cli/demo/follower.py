@@ -3,8 +3,6 @@
 import asyncio
 from typing import Final, Self
 
-from aiokafka import TopicPartition
-
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.demo.tally import Tally
@@ -23,19 +21,22 @@ class Follower:
     """
 
     def __init__(self, settings: Settings, tally: Tally) -> None:
-        self._topic = Topics(settings.topic_prefix).agenda_events
-        self._consumer = clients.consumer(settings, client_id="demo", group_id=None)
+        topic = Topics(settings.topic_prefix).agenda_events
+        self._consumer = clients.consumer(settings, topic, client_id="demo", group_id=None)
         self._tally = tally
         self._task: asyncio.Task[None] | None = None
         self._more = asyncio.Condition()
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
-        partitions = await self._partitions()
-        self._consumer.assign(partitions)
-        await self._consumer.seek_to_end(*partitions)
-        for partition in partitions:  # seeking is lazy: asking settles where it begins
-            await self._consumer.position(partition)
+        try:
+            await self._consumer.seek_to_end()
+            for partition in self._consumer.assignment():
+                # Seeking is lazy: asking settles where it begins.
+                await self._consumer.position(partition)
+        except BaseException:
+            await self._consumer.stop()
+            raise
         self._task = asyncio.create_task(self._follow())
         return self
 
@@ -69,10 +70,3 @@ class Follower:
     async def _tell(self) -> None:
         async with self._more:
             self._more.notify_all()
-
-    async def _partitions(self) -> list[TopicPartition]:
-        found = self._consumer.partitions_for_topic(self._topic)
-        if found is None:
-            await self._consumer.topics()
-            found = self._consumer.partitions_for_topic(self._topic)
-        return [TopicPartition(self._topic, number) for number in sorted(found or ())]

@@ -48,11 +48,11 @@ def workload(run: str, total: int) -> Workload:
 
     Args:
         run: Begins all ids, so that earlier runs are left out of the count.
-        total: Of all agendas; at least one for each customer.
+        total: Of all agendas, at least 10.
     """
-    few = min(_MOST_QUIET, max(_LEAST_QUIET, int(total * _LARGEST_SHARE_OF_QUIET)))
-    few = max(1, min(few, total // (len(QUIET) + 1)))
-    counts = {FLOOD: max(1, total - few * len(QUIET)), **dict.fromkeys(QUIET, few)}
+    share = max(_LEAST_QUIET, int(total * _LARGEST_SHARE_OF_QUIET))
+    few = max(1, min(share, total // 10, _MOST_QUIET))
+    counts = {FLOOD: total - few * len(QUIET), **dict.fromkeys(QUIET, few)}
     return _workload(run, counts)
 
 

@@ -1,0 +1,99 @@
+"""What the scheduler can say about its backlog: shares, and when an agenda's turn comes."""
+
+from collections.abc import Iterable, Mapping
+from math import ceil
+from typing import Final, Literal
+
+from pop_stream.core.backlog import Backlog, Whereabouts
+from pop_stream.core.events import AgendaPlace, CustomerShare
+from pop_stream.core.flow import Flow
+from pop_stream.core.page import CLAIMED, EMITTED, READY
+
+_NAMES: Final[Mapping[int, Literal["ready", "emitted", "claimed"]]] = {
+    READY: "ready",
+    EMITTED: "emitted",
+    CLAIMED: "claimed",
+}
+
+
+def shares(
+    flows: Iterable[Flow], *, mean: float, now: float, chosen: Mapping[str, int] | None = None
+) -> tuple[CustomerShare, ...]:
+    """Describe some customers of a backlog, in the order given.
+
+    Args:
+        flows: Those to describe.
+        mean: From `mean_service`.
+        now: The present instant, in seconds since the epoch.
+        chosen: By customer, how many a round chose.
+    """
+    counts = chosen or {}
+    return tuple(
+        CustomerShare(
+            customer_id=flow.customer_id,
+            chosen=counts.get(flow.customer_id, 0),
+            ready=flow.ready,
+            in_flight=flow.in_flight,
+            weight=flow.share.weight,
+            share=round(flow.served_by(now) / flow.share.weight / mean, 4) if mean else 1.0,
+            wait_s=round(flow.wait_s, 6),
+            held_by=flow.held_by,
+        )
+        for flow in flows
+    )
+
+
+def mean_service(backlog: Backlog, now: float) -> float:
+    """Recent worker-seconds per weight, over backlogged customers; O(customers)."""
+    waiting = [flow for flow in backlog.queue.flows() if flow.ready]
+    weights = sum(flow.share.weight for flow in waiting)
+    return sum(flow.served_by(now) for flow in waiting) / weights if weights else 0.0
+
+
+def place(
+    backlog: Backlog, agenda_id: str, *, now: float, rate_per_s: float, unclaimed: int
+) -> AgendaPlace:
+    """Where an agenda stands, and about when it is claimed.
+
+    Args:
+        backlog: Of its insight.
+        agenda_id: Any id.
+        now: The present instant, in seconds since the epoch.
+        rate_per_s: Agendas claimed per second.
+        unclaimed: Records on the topic before any that is emitted now.
+    """
+    where = backlog.whereabouts(agenda_id)
+    if where is None:
+        return AgendaPlace(agenda_id=agenda_id, state="unknown")
+    position = _position(backlog, where) if where.state == READY else 0
+    eta_s = None
+    if where.state == CLAIMED:
+        eta_s = 0.0
+    elif rate_per_s > 0 and not where.flow.held_by:
+        eta_s = round((position + unclaimed) / rate_per_s, 3)
+    return AgendaPlace(
+        agenda_id=agenda_id,
+        state=_NAMES[where.state],
+        position=position,
+        own_ahead=where.own_ahead,
+        eta_s=eta_s,
+        customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
+    )
+
+
+def _position(backlog: Backlog, where: Whereabouts) -> int:
+    """How many go up to and with it, taking each customer's agendas for alike in cost.
+
+    Its turn comes when the virtual clock reaches the customer's tag plus the charges of its
+    own agendas ahead; by then every other customer has been given as much per weight.
+    """
+    charge = backlog.queue.algorithm.charge
+    own = charge(cost=where.cost, weight=where.flow.share.weight)
+    turn = where.flow.tag + where.own_ahead * own
+    ahead = where.own_ahead
+    for flow in backlog.queue.flows():
+        if flow is not where.flow and flow.is_eligible:
+            cost = backlog.cost_of(flow.line.head())
+            step = charge(cost=cost, weight=flow.share.weight)
+            ahead += min(flow.ready, max(0, ceil((turn - flow.tag) / step)))
+    return ahead + 1

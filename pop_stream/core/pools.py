@@ -1,0 +1,75 @@
+"""How the insights of one resource pool share what it can have in flight."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """An insight that wants part of its pool.
+
+    Attributes:
+        weight: Relative to the pool's other insights, above 0.
+        minimum: What it is given before any is shared, as far as it wants it.
+        demand: What it could have in flight now: what is out and what waits.
+    """
+
+    insight_id: str
+    weight: float
+    minimum: int
+    demand: int
+
+
+def limits(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
+    """How many agendas each insight may have in flight.
+
+    Minimums come first, in proportion if they exceed the capacity; the rest is shared by
+    weight, and what one does not want is lent to the others. Nothing is held back: the
+    limits add up to the capacity, or to all demands if that is less. It depends on present
+    demand alone, so a loan ends as soon as its owner wants it back.
+
+    Source: weighted max-min fairness by water-filling (Bertsekas and Gallager, Data
+    Networks, 1992, 6.5.2), rounded by largest remainders.
+    """
+    floors = {one.insight_id: min(one.minimum, one.demand) for one in claimants}
+    wanted = sum(floors.values())
+    if wanted > capacity:
+        shares = {name: least * capacity / wanted for name, least in floors.items()}
+        return _whole(capacity, shares)
+    shares = _filled(capacity, claimants, floors)
+    total = min(capacity, sum(one.demand for one in claimants))
+    return _whole(total, shares)
+
+
+def _filled(
+    capacity: int, claimants: Sequence[Claimant], floors: Mapping[str, int]
+) -> dict[str, float]:
+    """Weight times one level for all, but no less than a floor, no more than a demand."""
+
+    def at(level: float) -> dict[str, float]:
+        return {
+            one.insight_id: min(one.demand, max(floors[one.insight_id], one.weight * level))
+            for one in claimants
+        }
+
+    bends = {floors[one.insight_id] / one.weight for one in claimants}
+    bends |= {one.demand / one.weight for one in claimants}
+    low = 0.0
+    for high in sorted(bends):
+        # Between two bends the sum grows in a straight line, so the level is found exactly.
+        below, above = sum(at(low).values()), sum(at(high).values())
+        if above > capacity:
+            return at(low + (high - low) * (capacity - below) / (above - below))
+        low = high
+    return at(low)
+
+
+def _whole(total: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """The shares as whole numbers that add up to the total; remainders by size, then name."""
+    whole = {name: floor(share + 1e-9) for name, share in shares.items()}
+    left = total - sum(whole.values())
+    by_remainder = sorted(shares, key=lambda name: (whole[name] - shares[name], name))
+    for name in by_remainder[: max(0, left)]:
+        whole[name] += 1
+    return whole

@@ -1,0 +1,127 @@
+"""One insight on this worker: what it holds, where it is kept, and how fast it goes."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from pop_stream.core import admission, forecast
+from pop_stream.core.admission import Depth, Pace
+from pop_stream.core.backlog import Backlog
+from pop_stream.core.events import InsightAnswered, InsightAsked
+from pop_stream.core.ids import InsightId
+from pop_stream.core.pools import Claimant
+from pop_stream.scheduler.shelf import Shelf
+
+_CUSTOMERS_SHOWN: Final = 50
+_VIEW_FOR: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Figures that cost a look at every customer, so they are kept for a second."""
+
+    at: datetime
+    mean_service: float
+    gap: float
+
+
+@dataclass(slots=True)
+class Desk:
+    """One insight.
+
+    Attributes:
+        partition: Of `pop.ready`.
+        lag: Consumer lag and the number emitted when it was asked for; None if unknown.
+        has_topic: Whether the insight's topic is known to exist.
+        is_defined: Whether its definition is known; without it nothing is emitted.
+    """
+
+    insight_id: InsightId
+    partition: int
+    backlog: Backlog
+    shelf: Shelf
+    pace: Pace = field(default_factory=Pace)
+    lag: tuple[int, int] | None = None
+    has_topic: bool = False
+    is_defined: bool = False
+    _view: "_View | None" = None
+
+    @property
+    def depth(self) -> Depth:
+        """What is out. Claims and measured lag both bound it from above; the lesser counts."""
+        unclaimed = self.backlog.unclaimed
+        if self.lag is not None:
+            lag, emitted = self.lag
+            unclaimed = min(unclaimed, lag + self.backlog.emitted - emitted)
+        return Depth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
+
+    def observe(self, now: datetime) -> None:
+        """Let the pace take note of the present."""
+        backlog = self.backlog
+        self.pace.observe(backlog.claimed, self.depth, ready=backlog.ready, now=now)
+
+    def slots(self) -> int:
+        """How many agendas a round may emit now, its pool left aside."""
+        if not self.is_defined or not self.backlog.ready:
+            return 0
+        return admission.slots(self.backlog.insight, self.depth, self.pace)
+
+    def claimant(self) -> Claimant:
+        """What the insight wants of its pool: what is out, and what it could emit now."""
+        insight = self.backlog.insight
+        in_flight = self.backlog.in_flight
+        return Claimant(
+            insight_id=self.insight_id,
+            weight=insight.pool_weight,
+            minimum=insight.pool_minimum,
+            demand=in_flight + min(self.backlog.ready, self.slots()),
+        )
+
+    def mean_service(self, now: datetime) -> float:
+        """Recent service per weight of backlogged customers, at most a second old."""
+        return self._viewed(now).mean_service
+
+    def gap(self, now: datetime) -> float:
+        """Widest difference of customers' places on the virtual clock, a second old at most."""
+        return self._viewed(now).gap
+
+    def answer(self, question: InsightAsked, now: datetime) -> InsightAnswered:
+        """What can be said of the insight, and of an agenda in it."""
+        backlog, seconds = self.backlog, now.timestamp()
+        waiting = [flow for flow in backlog.queue.flows() if flow.ready or flow.in_flight]
+        waiting.sort(key=lambda flow: (-flow.ready, flow.customer_id))
+        place = None
+        if question.agenda_id:
+            place = forecast.place(
+                backlog,
+                question.agenda_id,
+                now=seconds,
+                rate_per_s=self.pace.rate_per_s,
+                unclaimed=self.depth.unclaimed,
+            )
+        return InsightAnswered(
+            insight_id=self.insight_id,
+            question_id=question.question_id,
+            at=now,
+            algorithm=backlog.insight.algorithm,
+            ready=backlog.ready,
+            lag=self.depth.unclaimed,
+            in_flight=backlog.in_flight,
+            slots=self.slots(),
+            target=admission.target(backlog.insight, self.pace),
+            rate_per_s=round(self.pace.rate_per_s, 3),
+            customers=forecast.shares(
+                waiting[:_CUSTOMERS_SHOWN], mean=self.mean_service(now), now=seconds
+            ),
+            others=max(0, len(waiting) - _CUSTOMERS_SHOWN),
+            gap=self.gap(now),
+            bound=backlog.queue.bound(),
+            agenda=place,
+        )
+
+    def _viewed(self, now: datetime) -> _View:
+        view = self._view
+        if view is None or now - view.at >= _VIEW_FOR:
+            mean = forecast.mean_service(self.backlog, now.timestamp())
+            view = self._view = _View(now, mean, self.backlog.queue.spread())
+        return view

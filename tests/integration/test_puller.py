@@ -1,0 +1,484 @@
+"""A puller on a real broker: what it claims, commits, runs, tells, and how it stops."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import textwrap
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from pop_stream.bus import clients, topics
+from pop_stream.bus.publisher import KafkaPublisher
+from pop_stream.bus.topics import Topics
+from pop_stream.core.events import (
+    AgendaClaimed,
+    AgendaFailed,
+    AgendaProgressed,
+    AgendaRenewed,
+    AgendaSucceeded,
+    EmittedAgenda,
+    decode_lifecycle,
+    encode,
+)
+from pop_stream.ports import Record
+from pop_stream.pullers import Puller, builtin
+from pop_stream.pullers import feed as feed_module
+
+WITHIN_S = 30
+_MEMBERS = 5  # among the fields of a described group
+
+
+def agenda(agenda_id, *operations, attempt=1, lease_ms=60_000, insight="media"):
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    body = {
+        "id": agenda_id,
+        "customer_id": "acme",
+        "operations": operations or [{"name": "only", "type": "noop"}],
+    }
+    return EmittedAgenda(
+        agenda_id=agenda_id,
+        insight_id=insight,
+        customer_id="acme",
+        attempt=attempt,
+        accepted_at=at,
+        emitted_at=at,
+        lease_ms=lease_ms,
+        agenda=msgspec.Raw(json.dumps(body).encode()),
+    )
+
+
+def work(name="a", kind="work", **more):
+    return {"name": name, "type": kind, **more}
+
+
+class World:
+    """One insight's topic as the scheduler writes it, and the lifecycle as others read it."""
+
+    def __init__(self, settings, admin, publisher, consumer):
+        self.settings = settings
+        self.topics = Topics(settings.topic_prefix)
+        self.events = []
+        self._admin = admin
+        self._publisher = publisher
+        self._consumer = consumer
+
+    async def create(self, insight="media", partitions=1):
+        spec = topics.insight_spec(self.topics, insight, partitions)
+        await topics.ensure(self._admin, [spec], replication_factor=1)
+
+    async def emit(self, *agendas, insight="media"):
+        topic = self.topics.insight(insight)
+        await self._publisher.publish(
+            [
+                Record(topic, None, one)
+                if isinstance(one, bytes)
+                else Record(topic, one.agenda_id.encode(), encode(one))
+                for one in agendas
+            ]
+        )
+
+    async def read(self):
+        """Take in what is on the topic of the lifecycle now or soon."""
+        for records in (await self._consumer.getmany(timeout_ms=200)).values():
+            for record in records:
+                self.events.extend(decode_lifecycle(record.value))
+
+    async def until(self, is_enough):
+        async with asyncio.timeout(WITHIN_S):
+            while not is_enough():
+                await self.read()
+
+    async def until_ended(self, count):
+        await self.until(lambda: len(self.of(AgendaSucceeded, AgendaFailed)) >= count)
+
+    def of(self, *kinds):
+        return [event for event in self.events if isinstance(event, kinds)]
+
+    def ids(self, *kinds):
+        return [event.agenda_id for event in self.of(*kinds)]
+
+    async def committed(self, insight="media"):
+        group = self.topics.puller_group(insight)
+        offsets = await self._admin.list_consumer_group_offsets(group)
+        return sum(one.offset for one in offsets.values())
+
+    async def members(self, insight="media"):
+        (response,) = await self._admin.describe_consumer_groups(
+            [self.topics.puller_group(insight)]
+        )
+        (group,) = response.groups
+        return len(group[_MEMBERS])
+
+    async def dead_letters(self):
+        consumer = clients.consumer(
+            self.settings, self.topics.dead_letters, client_id="letters", group_id=None
+        )
+        async with consumer, asyncio.timeout(WITHIN_S):
+            while not (fetched := await consumer.getmany(timeout_ms=200)):
+                pass
+        return [json.loads(record.value) for records in fetched.values() for record in records]
+
+
+@pytest.fixture
+async def world(settings):
+    names = Topics(settings.topic_prefix)
+    admin = clients.admin(settings, client_id="test")
+    await admin.start()
+    needed = {names.agenda_events, names.dead_letters}
+    specs = [spec for spec in topics.catalog(names) if spec.name in needed]
+    await topics.ensure(admin, specs, replication_factor=1)
+    producer = clients.producer(settings, client_id="test")
+    consumer = clients.consumer(settings, names.agenda_events, client_id="test", group_id=None)
+    publisher = KafkaPublisher(producer, give_up_after=timedelta(seconds=20))
+    async with publisher, consumer:
+        yield World(settings, admin, publisher, consumer)
+    await admin.close()
+
+
+@asynccontextmanager
+async def serving(puller):
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(puller.serve(stop))
+        try:
+            yield stop
+        finally:
+            stop.set()
+
+
+async def test_agenda_is_claimed_run_and_told_with_its_results(world):
+    await world.create()
+    puller = Puller("media", settings=world.settings)
+
+    @puller.handler("measure")
+    async def measure(operation):
+        return {"size": 12}
+
+    @puller.handler("double")
+    def double(operation):
+        return operation.payload * 2
+
+    operations = [work("a", "measure"), work("b", "double", payload="@<a.out::/size>")]
+    await world.emit(agenda("a1", *operations, lease_ms=45_000))
+    async with serving(puller):
+        await world.until_ended(1)
+    claimed, ended = world.events
+    assert isinstance(claimed, AgendaClaimed)
+    assert (claimed.agenda_id, claimed.attempt, claimed.insight_id) == ("a1", 1, "media")
+    assert claimed.lease_ms == 45_000
+    assert isinstance(ended, AgendaSucceeded)
+    assert {one.name: bytes(one.result) for one in ended.operations} == {
+        "a": b'{"size":12}',
+        "b": b"24",
+    }
+    assert set(ended.spent_s) == {"measure", "double"}
+
+
+async def test_puller_that_is_there_before_the_topic_picks_it_up(world):
+    async with serving(
+        Puller("media", handlers=builtin(world.settings), settings=world.settings)
+    ):
+        await world.create()
+        await world.emit(agenda("a1"))
+        await world.until_ended(1)
+    assert world.ids(AgendaSucceeded) == ["a1"]
+
+
+async def test_offsets_are_committed_only_once_the_claims_can_be_read(world, monkeypatch):
+    await world.create()
+    await world.emit(*[agenda(f"a{i}") for i in range(20)])
+    commit = feed_module._commit
+    seen = []
+
+    async def check(consumer, offsets):
+        claimed = sum(offsets.values())
+        await world.until(lambda: len(world.of(AgendaClaimed)) >= claimed)
+        seen.append((await world.committed(), len(world.of(AgendaSucceeded))))
+        return await commit(consumer, offsets)
+
+    monkeypatch.setattr(feed_module, "_commit", check)
+    puller = Puller(
+        "media", handlers=builtin(world.settings), settings=world.settings, concurrency=20
+    )
+    async with serving(puller):
+        await world.until_ended(20)
+    assert seen[0] == (0, 0)
+    assert await world.committed() == 20
+
+
+async def test_only_as_many_are_claimed_as_may_run_and_the_rest_is_lag(world):
+    await world.create()
+    await world.emit(*[agenda(f"a{i}", work()) for i in range(5)])
+    puller = Puller("media", settings=world.settings, concurrency=2)
+    full, go_on = asyncio.Barrier(3), asyncio.Event()
+
+    @puller.handler("work")
+    async def one(operation):
+        if not go_on.is_set():
+            await full.wait()
+        await go_on.wait()
+
+    async with serving(puller):
+        await full.wait()
+        await world.until(lambda: len(world.of(AgendaClaimed)) >= 2)
+        # Longer than a poll: were it to take more, it would have.
+        await world.read()
+        await world.read()
+        assert sorted(world.ids(AgendaClaimed)) == ["a0", "a1"]
+        assert await world.committed() == 2
+        go_on.set()
+        await world.until_ended(5)
+    assert await world.committed() == 5
+
+
+async def test_long_agenda_keeps_its_lease_tells_its_progress_and_blocks_nobody(world):
+    await world.create()
+    puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
+    go_on = asyncio.Event()
+
+    @puller.handler("work")
+    async def long(operation):
+        await operation.report(40, "half way")
+        await go_on.wait()
+
+    await world.emit(agenda("long", work(), lease_ms=1000))
+    async with serving(puller):
+        await world.until(lambda: world.of(AgendaRenewed) and world.of(AgendaProgressed))
+        await world.emit(agenda("short"))
+        await world.until_ended(1)
+        assert world.ids(AgendaSucceeded) == ["short"]
+        go_on.set()
+        await world.until_ended(2)
+    (progressed,) = world.of(AgendaProgressed)
+    (told,) = progressed.operations
+    assert (told.name, told.state, told.percent, told.message) == (
+        "a",
+        "running",
+        40,
+        "half way",
+    )
+    assert {event.lease_ms for event in world.of(AgendaRenewed)} == {1000}
+
+
+async def test_repeats_and_outdated_attempts_are_dropped(world):
+    await world.create()
+    one, two = agenda("a1"), agenda("a1", attempt=2)
+    await world.emit(one, one, two, one, two, agenda("a2"))
+    puller = Puller(
+        "media", handlers=builtin(world.settings), settings=world.settings, concurrency=1
+    )
+    async with serving(puller):
+        await world.until(lambda: "a2" in world.ids(AgendaSucceeded))
+    ended = [(event.agenda_id, event.attempt) for event in world.of(AgendaSucceeded)]
+    assert ended == [("a1", 1), ("a1", 2), ("a2", 1)]
+    assert await world.committed() == 6
+
+
+async def test_foreign_records_go_to_the_dead_letters_and_the_partition_goes_on(world):
+    await world.create()
+    await world.emit(b"garbage", agenda("a1"))
+    async with serving(
+        Puller("media", handlers=builtin(world.settings), settings=world.settings)
+    ):
+        await world.until_ended(1)
+    (letter,) = await world.dead_letters()
+    assert (letter["topic"], letter["offset"]) == (world.topics.insight("media"), 0)
+    assert (letter["part"], letter["code"]) == ("puller", "unreadable_record")
+    assert await world.committed() == 2
+
+
+async def test_one_puller_serves_several_insights_with_one_capacity(world):
+    await world.create("media")
+    await world.create("mail")
+    puller = Puller(
+        insights=("media", "mail"),
+        handlers=builtin(world.settings),
+        settings=world.settings,
+        concurrency=1,
+    )
+    for insight in ("media", "mail"):
+        many = [agenda(f"{insight}{i}", insight=insight) for i in range(10)]
+        await world.emit(*many, insight=insight)
+    async with serving(puller):
+        await world.until_ended(20)
+    assert {event.insight_id for event in world.of(AgendaSucceeded)} == {"media", "mail"}
+    assert len(set(world.ids(AgendaClaimed))) == len(world.ids(AgendaClaimed)) == 20
+
+
+async def test_nothing_is_started_twice_or_left_when_a_second_puller_joins_and_leaves(world):
+    await world.create(partitions=4)
+    started = []
+
+    def puller():
+        one = Puller("media", settings=world.settings, concurrency=4)
+
+        @one.handler("work")
+        async def note(operation):
+            started.append(operation.agenda_id)
+
+        return one
+
+    names = [f"a{i}" for i in range(400)]
+
+    async def emit_slowly():
+        for start in range(0, 400, 20):
+            await world.emit(*[agenda(name, work()) for name in names[start : start + 20]])
+            await world.read()
+
+    async with serving(puller()), asyncio.TaskGroup() as group:
+        emitting = group.create_task(emit_slowly())
+        await world.until(lambda: len(world.of(AgendaSucceeded)) >= 40)
+        async with serving(puller()):
+            await world.until(lambda: len(world.of(AgendaSucceeded)) >= 200)
+        await emitting
+        await world.until_ended(400)
+    assert sorted(started) == sorted(names)
+
+
+async def test_stop_leaves_the_group_at_once_and_lets_running_agendas_end(world):
+    await world.create()
+    puller = Puller("media", settings=world.settings)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @puller.handler("work")
+    async def one(operation):
+        begun.set()
+        await go_on.wait()
+        return "ended in peace"
+
+    await world.emit(agenda("a1", work()))
+    async with serving(puller) as stop:
+        await begun.wait()
+        assert await world.members() == 1
+        stop.set()
+        async with asyncio.timeout(WITHIN_S):
+            while await world.members():
+                pass
+        go_on.set()
+    await world.until_ended(1)
+    (ended,) = world.of(AgendaSucceeded)
+    assert bytes(ended.operations[0].result) == b'"ended in peace"'
+
+
+async def test_what_outlives_the_grace_is_cancelled_and_may_be_retried(world):
+    await world.create()
+    puller = Puller("media", settings=world.settings, grace=timedelta(milliseconds=50))
+    begun = asyncio.Event()
+
+    @puller.handler("work")
+    async def one(operation):
+        begun.set()
+        await asyncio.Event().wait()
+
+    await world.emit(agenda("a1", work()))
+    async with serving(puller):
+        await begun.wait()
+    await world.until_ended(1)
+    (failed,) = world.of(AgendaFailed)
+    assert (failed.message, failed.retryable) == ("puller stopped", True)
+
+
+async def test_cancelled_serve_tells_what_it_stopped(world):
+    await world.create()
+    puller = Puller("media", settings=world.settings)
+    begun = asyncio.Event()
+
+    @puller.handler("work")
+    async def one(operation):
+        begun.set()
+        await asyncio.Event().wait()
+
+    await world.emit(agenda("a1", work()))
+    task = asyncio.create_task(puller.serve(asyncio.Event()))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await world.until_ended(1)
+    assert [event.message for event in world.of(AgendaFailed)] == ["puller stopped"]
+
+
+async def test_large_results_arrive_in_records_of_bounded_size(world):
+    await world.create()
+    puller = Puller("media", settings=world.settings)
+
+    @puller.handler("work")
+    async def large(operation):
+        return "x" * 200_000
+
+    names = [f"o{i}" for i in range(12)]
+    await world.emit(agenda("a1", *[work(name) for name in names]))
+    async with serving(puller):
+        await world.until_ended(1)
+    told = [
+        one.name
+        for event in world.of(AgendaProgressed, AgendaSucceeded)
+        for one in event.operations
+    ]
+    assert sorted(told) == sorted(names)
+
+
+PROGRAM = """
+    import asyncio, sys
+    from pop_stream.pullers import Puller
+
+    puller = Puller(insight="media")
+
+    @puller.handler("work")
+    async def work(operation):
+        await operation.report(40, "half way")
+        await asyncio.sleep(1.5)
+        return {"size": 12}
+
+    puller.run()
+"""
+
+
+async def test_program_of_a_few_lines_ends_in_order_on_sigterm(world, tmp_path):
+    await world.create()
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    await world.emit(agenda("a1", work()))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(program),
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "POP_KAFKA_BOOTSTRAP": world.settings.kafka_bootstrap,
+            "POP_TOPIC_PREFIX": world.settings.topic_prefix,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        await world.until(lambda: world.of(AgendaProgressed))
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(WITHIN_S):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, output.decode()
+    await world.until_ended(1)
+    assert world.ids(AgendaSucceeded) == ["a1"]
+    assert await world.members() == 0
+    assert await world.committed() == 1
+
+
+def test_puller_without_insight_or_with_an_impossible_one_is_refused(settings):
+    with pytest.raises(ValueError, match="insight is missing"):
+        Puller(settings=settings)
+    with pytest.raises(ValueError, match="insight = 'a b'"):
+        Puller("a b", settings=settings)
+
+
+async def test_puller_without_handlers_is_refused(settings):
+    with pytest.raises(ValueError, match="no handler is registered"):
+        await Puller("media", settings=settings).serve(asyncio.Event())

@@ -1,0 +1,249 @@
+"""Attempts from start to end, and the leases meanwhile."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from time import monotonic
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from fakes import ManualClock
+from pullers_fakes import AT, emitted, equipment, node, pool
+
+from pop_stream.core.events import (
+    AgendaFailed,
+    AgendaProgressed,
+    AgendaRenewed,
+    AgendaSucceeded,
+)
+from pop_stream.pullers import Handlers
+from pop_stream.pullers import running as module
+from pop_stream.pullers.capacity import Capacity
+from pop_stream.pullers.lease import PROGRESS_EVERY_S, LeaseKeeper
+from pop_stream.pullers.running import RunningAgendas
+
+
+class Told(list):
+    """Stands in for the reporter."""
+
+    def add(self, lifecycle):
+        self.extend(lifecycle)
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    async with asyncio.timeout(10):
+        yield
+
+
+@pytest.fixture
+def handlers():
+    return Handlers()
+
+
+@asynccontextmanager
+async def puller(handlers, slots=4):
+    told, capacity = Told(), Capacity(slots)
+    with pool() as threads:
+        async with asyncio.TaskGroup() as group:
+            running = RunningAgendas(group, equipment(handlers, threads), told, capacity)
+            yield SimpleNamespace(running=running, told=told, capacity=capacity)
+
+
+def start(one, *agendas):
+    for agenda in agendas:
+        assert one.capacity.take(1) == 1
+        one.running.start(agenda, claimed_s=monotonic())
+
+
+async def test_ended_attempt_is_told_and_frees_its_slot(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        return 1
+
+    async with puller(handlers, slots=1) as one:
+        start(one, emitted(node("a")))
+        assert one.capacity.free == 0
+        await one.running.ended()
+        assert one.capacity.free == 1
+    (end,) = one.told
+    assert isinstance(end, AgendaSucceeded)
+    assert [op.name for op in end.operations] == ["a"]
+
+
+async def test_agenda_that_is_not_sound_fails_finally(handlers):
+    broken = msgspec.structs.replace(emitted(), agenda=msgspec.Raw(b'{"id": 7}'))
+    async with puller(handlers) as one:
+        start(one, broken)
+        await one.running.ended()
+    (end,) = one.told
+    assert isinstance(end, AgendaFailed)
+    assert not end.retryable
+    assert "customer_id" in end.message
+
+
+async def test_fault_of_our_own_fails_one_agenda_only(handlers, monkeypatch):
+    def broken(*_):
+        msg = "bug"
+        raise RuntimeError(msg)
+
+    handlers.handler("work")(broken)
+    monkeypatch.setattr(module, "AgendaRun", broken)
+    async with puller(handlers) as one:
+        start(one, emitted(node("a")))
+        await one.running.ended()
+    (end,) = one.told
+    assert (end.retryable, end.message) == (True, "the puller failed: RuntimeError('bug')")
+
+
+async def test_stop_cancels_what_runs_and_tells_that_it_may_be_retried(handlers):
+    begun = asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with puller(handlers) as one:
+        start(one, emitted(node("a")))
+        await begun.wait()
+        await one.running.stop()
+        assert len(one.running) == 0
+    (end,) = one.told
+    assert (end.message, end.retryable) == ("puller stopped", True)
+    assert [(op.name, op.state) for op in end.operations] == [("a", "failed")]
+
+
+async def test_attempt_stopped_before_its_task_began_is_told_too(handlers):
+    handlers.handler("work")(lambda operation: None)
+    async with puller(handlers) as one:
+        start(one, emitted(node("a")))
+        await one.running.stop()
+        assert one.capacity.free == 4
+    assert [event.message for event in one.told] == ["puller stopped"]
+
+
+async def test_handler_that_ignores_its_cancellation_is_left_behind(handlers, monkeypatch):
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await let_go.wait()
+
+    monkeypatch.setattr(module, "CLEAN_UP_S", 0.01)
+    async with puller(handlers) as one:
+        start(one, emitted(node("a")))
+        await begun.wait()
+        await one.running.stop()
+        assert [event.message for event in one.told] == ["puller stopped"]
+        let_go.set()
+    assert len(one.told) == 1
+
+
+async def test_newer_attempt_cancels_the_older_which_tells_nothing_more(handlers):
+    begun = asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        if operation.attempt == 1:
+            begun.set()
+            await asyncio.Event().wait()
+
+    async with puller(handlers) as one:
+        start(one, emitted(node("a")))
+        await begun.wait()
+        start(one, emitted(node("a"), attempt=2))
+        await one.running.ended()
+    assert [(type(event), event.attempt) for event in one.told] == [(AgendaSucceeded, 2)]
+    assert one.capacity.free == 4
+
+
+def keeper(one, heartbeat_s=5.0):
+    return LeaseKeeper(
+        one.running,
+        one.told,
+        ManualClock(AT),
+        puller_id="p1",
+        heartbeat=timedelta(seconds=heartbeat_s),
+    )
+
+
+@asynccontextmanager
+async def long_agenda(handlers, **facts):
+    """An agenda whose only operation reported 40 % and goes on until the end."""
+    reported, go_on = asyncio.Event(), asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        await operation.report(40, "half way")
+        reported.set()
+        await go_on.wait()
+
+    async with puller(handlers) as one:
+        start(one, emitted(node("a"), **facts))
+        await reported.wait()
+        (held,) = one.running
+        yield one, held.claimed_s
+        go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("lease_ms", "heartbeat_s", "interval_s"), [(60_000, 5, 5), (3_000, 5, 1)]
+)
+async def test_lease_is_renewed_at_the_heartbeat_or_a_third_of_the_lease(
+    handlers, lease_ms, heartbeat_s, interval_s
+):
+    async with long_agenda(handlers, lease_ms=lease_ms) as (one, claimed_s):
+        keep = keeper(one, heartbeat_s)
+
+        def renewals(after_s):
+            due = keep.due(claimed_s + after_s)
+            return [event for event in due if isinstance(event, AgendaRenewed)]
+
+        assert renewals(interval_s - 0.01) == []
+        (renewed,) = renewals(interval_s)
+        assert (renewed.agenda_id, renewed.attempt) == ("a1", 1)
+        assert (renewed.puller_id, renewed.lease_ms) == ("p1", lease_ms)
+        assert renewals(2 * interval_s - 0.01) == []
+        assert len(renewals(2 * interval_s)) == 1
+
+
+async def test_progress_is_told_once_and_not_before_the_agenda_ran_a_while(handlers):
+    async with long_agenda(handlers) as (one, claimed_s):
+        keep = keeper(one)
+        assert keep.due(claimed_s + PROGRESS_EVERY_S - 0.01) == []
+        (told,) = keep.due(claimed_s + PROGRESS_EVERY_S)
+        assert isinstance(told, AgendaProgressed)
+        assert [(op.percent, op.message) for op in told.operations] == [(40, "half way")]
+        assert keep.due(claimed_s + 2 * PROGRESS_EVERY_S) == []
+
+
+async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_more(handlers):
+    added, acknowledge = asyncio.Event(), asyncio.Event()
+
+    async with long_agenda(handlers, lease_ms=1) as (one, _):
+
+        class Away(Told):
+            def add(self, lifecycle):
+                super().add(lifecycle)
+                added.set()
+
+            async def acknowledged(self):
+                await acknowledge.wait()
+
+        away = Away()
+        keep = LeaseKeeper(
+            one.running, away, ManualClock(AT), puller_id="p", heartbeat=timedelta(seconds=5)
+        )
+        task = asyncio.create_task(keep.run())
+        await added.wait()
+        count = len(away)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await task
+    assert len(away) == count
