@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pop_stream.core.definitions import Definitions
-from pop_stream.core.events import LifecycleEvent
+from pop_stream.core.events import InsightAnswered, LifecycleEvent
 from pop_stream.core.ids import InsightId
 from pop_stream.core.summary import LinkSummary, Summary
 
@@ -67,6 +67,18 @@ class DefinitionSource(Protocol):
     @property
     def current(self) -> Definitions:
         """A snapshot; ask again for a newer one."""
+        ...
+
+
+class Questions(Protocol):
+    """Asks the scheduler about what waits with it."""
+
+    async def ask(self, insight_id: str, agenda_id: str = "") -> InsightAnswered:
+        """What the scheduler says of an insight, and of an agenda if one is named.
+
+        Raises:
+            UnavailableError: If no scheduler answers in time.
+        """
         ...
 
 

@@ -91,5 +91,11 @@ class Settings(BaseSettings):
         default=timedelta(seconds=5),
         description="Between a puller's reports on a running agenda.",
     )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="Where the scheduler shows its metrics."
+    )
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        default=None, description="Port of the scheduler's `/metrics`; none if unset."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
     log_format: Literal["json", "console"] = Field(default="json")

@@ -28,6 +28,7 @@ from pop_stream.store.migrate import migrate as apply_migrations
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
 from pop_stream.store.summaries import PostgresSummaries
+from pop_stream.telemetry import exposed
 
 
 @asynccontextmanager
@@ -105,6 +106,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             create_topic=_topic_creator(settings, admin),
             partitions=await publish.partitions(names.ready),
         )
+        await enter(exposed(scheduler.registry, settings.metrics_host, settings.metrics_port))
         await scheduler.run(stop)
 
 

@@ -40,7 +40,8 @@ def dev(
     from pop_stream.cli.output import console
     from pop_stream.cli.stack import Plan
 
-    logs.configure(for_a_person())
+    # What aiokafka tries again it logs as errors, which would only alarm; the rest it raises.
+    logs.configure(for_a_person(), muted=("aiokafka",))
     plan = Plan(
         folder=folder,
         definitions=definitions,

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -9,8 +10,13 @@ import structlog
 from pop_stream.settings import Settings
 
 
-def configure(settings: Settings) -> None:
-    """Send all logs to standard error, as lines of JSON or for a person; call once."""
+def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
+    """Send all logs to standard error, as lines of JSON or for a person; call once.
+
+    Args:
+        settings: Level and format.
+        muted: Loggers of libraries that have nothing to say.
+    """
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     stamp: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -34,6 +40,8 @@ def configure(settings: Settings) -> None:
     # Libraries tell of every connection and rebalance at `info`; ours say what matters of it.
     libraries = level if settings.log_level == "debug" else max(level, logging.WARNING)
     logging.basicConfig(handlers=[handler], level=libraries, force=True)
+    for name in muted:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _renderers(settings: Settings) -> list[Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from pop_stream.core.algorithms import ALGORITHMS
-from pop_stream.core.costs import CostBook
+from pop_stream.core.costs import CostBook, bounded
 from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Delta, SlotNote, Tags
 from pop_stream.core.events import Origin, PlacedAgenda, Settlement
@@ -247,6 +247,7 @@ class Backlog:
     def snapshot(self) -> Delta:
         """The whole state but for the pages; replaces all deltas so far."""
         self.queue.forget_idle()
+        self._types = {}
         partly = (page for page in self._pages.values() if page.left < len(page.states))
         resumed = (
             SlotNote(ref=ref, state=READY, attempt=attempt)
@@ -289,9 +290,10 @@ class Backlog:
         if (before.algorithm, before.aging_s) == (insight.algorithm, insight.aging_s):
             self.queue.reshare()
             return
-        tags, virtual_time = self.queue.all_tags(), self.queue.virtual_time
+        # What one order gave is no debt in another: all start at the present.
+        virtual_time = max([self.queue.virtual_time, *(f.tag for f in self.queue.flows())])
         self.queue = self._new_queue()
-        self._refill_queue(virtual_time, {CustomerId(one): tag for one, tag in tags.items()})
+        self._refill_queue(virtual_time, {})
 
     # ---- inside ----
 
@@ -355,7 +357,7 @@ class Backlog:
         correction = 0.0
         if spent_s:
             correction = self.queue.algorithm.correction(
-                spent=sum(spent_s.values()), cost=note.cost, charge=note.charge
+                spent=bounded(sum(spent_s.values())), cost=note.cost, charge=note.charge
             )
             self.costs.learn(page.types[slot], spent_s)
             self._changed_types.update(self.costs.learned.keys() & spent_s.keys())

@@ -31,7 +31,7 @@ class Customer(BaseModel):
 
     id: Id
     title: str = ""
-    weight: Annotated[float, Field(gt=0, le=1e6)] = Field(
+    weight: Annotated[float, Field(ge=1e-3, le=1e6)] = Field(
         default=1.0, description="Share of an insight relative to other backlogged customers."
     )
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(

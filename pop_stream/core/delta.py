@@ -67,14 +67,16 @@ class Delta(Struct, frozen=True):
 
         Laid one after the other they come to the same.
         """
-        slots, gone, tags = iter(self.slots), iter(self.gone.items()), iter(self.tags.items())
-        count = max(len(self.slots), len(self.gone), len(self.tags), 1)
+        slots, gone = iter(self.slots), iter(self.gone.items())
+        tags, learned = iter(self.tags.items()), iter(self.learned.items())
+        kinds = (self.slots, self.gone, self.tags, self.learned)
         return [
             replace(
                 self,
                 slots=tuple(islice(slots, most)),
                 gone=dict(islice(gone, most)),
                 tags=dict(islice(tags, most)),
+                learned=dict(islice(learned, most)),
             )
-            for _ in range(0, count, most)
+            for _ in range(0, max(1, *map(len, kinds)), most)
         ]

@@ -17,13 +17,19 @@ by completion, with at most D agendas out, by at most D + 1 times that.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import count
+from math import ulp
+from typing import Final
 
 from pop_stream.core.algorithms import Algorithm
 from pop_stream.core.delta import Tags
 from pop_stream.core.flow import Aging, Flow, Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.line import ref_in
+
+_SLACK: Final = 64
+"""Outdated turns that are borne before they are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,8 @@ class FairQueue:
         self._flows: dict[CustomerId, Flow] = {}
         self._turns: list[tuple[int, float, CustomerId, int]] = []
         self._due: list[tuple[float, CustomerId, int]] = []
+        self._stamps = count(1)
         self._now = 0.0
-        self._latest_tag = 0.0
         self._ready = 0
         self._in_flight = 0
         self._moved: set[CustomerId] = set()
@@ -124,6 +130,7 @@ class FairQueue:
         was_eligible = flow.is_eligible
         old_head = flow.line.head() if was_eligible else None
         flow.line.push(entry, key if self.algorithm.by_key else "")
+        self._moved.add(customer_id)
         self._ready += 1
         if not was_eligible:
             self._join(flow)
@@ -149,7 +156,8 @@ class FairQueue:
         cost = cost_of(ref)
         charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
         self.virtual_time = max(self.virtual_time, flow.tag)
-        self._move(flow, charge)
+        # Far out on the clock a small charge would vanish in rounding, and starve the others.
+        self._move(flow, max(charge, ulp(flow.tag)))
         self._ready -= 1
         self._in_flight += 1
         flow.in_flight += 1
@@ -169,7 +177,11 @@ class FairQueue:
         flow.in_flight -= 1
         self._in_flight -= 1
         if correction:
+            is_present = was_eligible and flow.tag >= self.virtual_time
             self._move(flow, correction)
+            if is_present:
+                # Else newcomers join where the estimate led, and wait for others to get there.
+                self.virtual_time = min(self.virtual_time, flow.tag)
         if not was_eligible:
             self._join(flow)
         elif correction:
@@ -214,7 +226,7 @@ class FairQueue:
             entries: What waits, by customer and fairness key.
             in_flight: What is out, by customer.
         """
-        self.virtual_time = self._latest_tag = virtual_time
+        self.virtual_time = virtual_time
         for customer_id in sorted({*tags, *entries, *in_flight}):
             flow = self.flow(customer_id)
             flow.in_flight = in_flight.get(customer_id, 0)
@@ -240,7 +252,10 @@ class FairQueue:
         self._flows = {
             customer_id: flow
             for customer_id, flow in self._flows.items()
-            if flow.ready or flow.in_flight or flow.tag > self.virtual_time or flow.is_parked
+            if flow.ready
+            or flow.in_flight
+            or flow.tag > self.virtual_time
+            or not flow.is_rested(self._now)
         }
         for flow in self._flows.values():
             flow.line.forget_idle_keys()
@@ -280,10 +295,25 @@ class FairQueue:
             self._enqueue(flow)
 
     def _enqueue(self, flow: Flow) -> None:
-        flow.stamp += 1
+        flow.stamp = next(self._stamps)
         urgency, head = self._urgency(flow)
         turn = self.algorithm.turn(tag=flow.tag, head=head)
         heappush(self._turns, (urgency, turn, flow.customer_id, flow.stamp))
+        self._compact()
+
+    def _compact(self) -> None:
+        """Drop outdated turns before they outgrow the customers."""
+        most = 4 * len(self._flows) + _SLACK
+        if len(self._turns) > most:
+            self._turns = [turn for turn in self._turns if self._is_current(*turn[-2:])]
+            heapify(self._turns)
+        if len(self._due) > most:
+            self._due = [due for due in self._due if self._is_current(*due[-2:])]
+            heapify(self._due)
+
+    def _is_current(self, customer_id: CustomerId, stamp: int) -> bool:
+        flow = self._flows.get(customer_id)
+        return flow is not None and flow.stamp == stamp
 
     def _head(self, flow: Flow) -> int:
         return (
@@ -313,18 +343,17 @@ class FairQueue:
         flow.tag = tags.tag
         flow.line.virtual_time = tags.keys_at
         flow.line.tags = dict(tags.keys)
-        self._latest_tag = max(self._latest_tag, tags.tag)
 
     def _move(self, flow: Flow, by: float) -> None:
         flow.tag += by
         self._largest_charge = max(self._largest_charge, abs(by))
         self._moved.add(flow.customer_id)
-        self._latest_tag = max(self._latest_tag, flow.tag)
 
     def _end_busy_period(self) -> None:
         """With nothing waiting and nothing running, all tags are the past (SFQ, rule 2)."""
         if not self._ready and not self._in_flight:
-            self.virtual_time = max(self.virtual_time, self._latest_tag)
+            tags = [flow.tag for flow in self._flows.values()]
+            self.virtual_time = max(self.virtual_time, *tags)
 
 
 def _tags(flow: Flow, keys: Mapping[str, float]) -> Tags:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp2
+from math import exp2, inf, nextafter
 from typing import Final
 
 from pop_stream.core.ids import CustomerId
@@ -107,24 +107,31 @@ class Flow:
         """Recent worker-seconds, those of one half-life ago counting half."""
         return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
 
+    def is_rested(self, now: float) -> bool:
+        """Whether its rate limit would let a whole burst go now."""
+        return self.share.rate_per_s is None or self._tokens(now) >= self.share.burst
+
     def token_at(self, now: float) -> float:
         """When it has a token: `now` or later, in seconds on the clock of `now`."""
         rate = self.share.rate_per_s
         if rate is None:
             return now
-        self._refill(rate, now)
+        self._refill(now)
         return now if self.tokens >= _WHOLE_TOKEN else now + (1.0 - self.tokens) / rate
 
     def take_token(self, now: float) -> None:
         """Use up one token; only when there is one."""
         if self.share.rate_per_s is not None:
-            self._refill(self.share.rate_per_s, now)
+            self._refill(now)
             self.tokens -= 1.0
 
-    def _refill(self, rate: float, now: float) -> None:
-        gained = max(0.0, now - self.refilled_at) * rate
-        self.tokens = min(float(self.share.burst), self.tokens + gained)
+    def _refill(self, now: float) -> None:
+        self.tokens = self._tokens(now)
         self.refilled_at = max(now, self.refilled_at)
+
+    def _tokens(self, now: float) -> float:
+        gained = max(0.0, now - self.refilled_at) * (self.share.rate_per_s or 0.0)
+        return min(float(self.share.burst), self.tokens + gained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,9 @@ class Aging:
         return max(1, priority - int(waited / self.step_s))
 
     def changes_at(self, priority: int, ref: int, now: float) -> float | None:
-        """When the urgency rises next; None once it is highest."""
+        """When the urgency rises next, always after `now`; None once it is highest."""
         urgency = self.urgency(priority, ref, now)
         if urgency == 1:
             return None
-        return self.arrived_at(ref) + (priority - urgency + 1) * self.step_s
+        at = self.arrived_at(ref) + (priority - urgency + 1) * self.step_s
+        return max(at, nextafter(now, inf))

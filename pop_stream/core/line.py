@@ -85,7 +85,8 @@ class Line:
 
     def push(self, entry: int, key: str = "") -> None:
         """Add a waiting agenda under a fairness key."""
-        lane = self._lane(class_of(entry), key)
+        tag = max(self.tags.get(key, 0.0), self.virtual_time)
+        lane = self._lane(class_of(entry), key, tag)
         if entry in lane.withdrawn:
             lane.withdrawn.remove(entry)
         else:
@@ -96,7 +97,8 @@ class Line:
         """Add a whole backlog at once, by key; for a line that is empty."""
         for key, some in entries.items():
             for entry in some:
-                self._lane(class_of(entry), key).entries.append(entry)
+                tag = self.tags.get(key, self.virtual_time)
+                self._lane(class_of(entry), key, tag).entries.append(entry)
             self.ready += len(some)
         for queue in self._classes.values():
             for lane in queue.lanes.values():
@@ -162,14 +164,13 @@ class Line:
             key: tag for key, tag in self.tags.items() if key in busy or tag > self.virtual_time
         }
 
-    def _lane(self, number: int, key: str) -> _Lane:
+    def _lane(self, number: int, key: str, tag: float) -> _Lane:
         queue = self._classes.get(number)
         if queue is None:
             queue = self._classes[number] = _Class()
         lane = queue.lanes.get(key)
         if lane is None:
             lane = queue.lanes[key] = _Lane()
-            tag = max(self.tags.get(key, 0.0), self.virtual_time)
             if tag != self.tags.get(key):
                 self.tags[key] = tag
                 self._moved.add(key)

@@ -175,7 +175,8 @@ async def _commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, i
         async with asyncio.timeout(_ANSWER_S):
             await consumer.commit(dict(offsets))
     except (CommitFailedError, IllegalStateError) as error:
-        _log.info("claim.overtaken", partitions=[str(tp) for tp in offsets], error=repr(error))
+        partitions = sorted(tp.partition for tp in offsets)
+        _log.info("claim.overtaken", partitions=partitions, error=type(error).__name__)
         return False
     except (KafkaError, TimeoutError) as error:
         # Nobody knows whether it is written. The claims are, so the agendas are run here;

@@ -58,8 +58,8 @@ class Puller:
             `settings.puller_grace` if not given.
 
     Raises:
-        ValueError: If there is no insight, one has an impossible name, or two registries
-            have a handler for one operation type.
+        ValueError: If there is no insight, one has an impossible name, `concurrency` is
+            below 1, or two registries have a handler for one operation type.
     """
 
     def __init__(
@@ -75,7 +75,9 @@ class Puller:
         self._insights = _named((insight, *insights) if insight else insights)
         self._settings = settings or Settings()
         self._topics = Topics(self._settings.topic_prefix)
-        self._concurrency = concurrency or self._settings.puller_concurrency
+        self._concurrency = _at_least_one(
+            self._settings.puller_concurrency if concurrency is None else concurrency
+        )
         self._grace = self._settings.puller_grace if grace is None else grace
         self._is_serving = False
         self.handlers = Handlers()
@@ -115,8 +117,7 @@ class Puller:
         finally:
             self._is_serving = False
             threads.shutdown(wait=False, cancel_futures=True)
-            async with asyncio.timeout(_CLOSE_S):
-                await self.handlers.close()
+            await self._close_handlers()
             _log.info("puller.stopped", insights=self._insights)
 
     async def _serve(
@@ -185,6 +186,13 @@ class Puller:
             loop.add_signal_handler(number, first, number)
         await self.serve(stop)
 
+    async def _close_handlers(self) -> None:
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self.handlers.close()
+        except TimeoutError:
+            _log.warning("handlers.not_closed", after_s=_CLOSE_S)
+
     def _publisher(self) -> KafkaPublisher:
         producer = clients.producer(self._settings, client_id="puller")
         return KafkaPublisher(producer, give_up_after=_ACKNOWLEDGED_WITHIN)
@@ -207,6 +215,13 @@ def _named(insights: Sequence[str]) -> tuple[str, ...]:
             msg = f"insight = {insight_id!r}: write letters, digits, dots, dashes and _ only"
             raise ValueError(msg)
     return tuple(dict.fromkeys(insights))
+
+
+def _at_least_one(concurrency: int) -> int:
+    if concurrency < 1:
+        msg = f"concurrency = {concurrency}: at least one agenda must run at a time"
+        raise ValueError(msg)
+    return concurrency
 
 
 async def _flush(reporter: Reporter) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import faust
 import structlog
 from aiokafka import ConsumerRecord
+from prometheus_client import CollectorRegistry
 
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
@@ -20,6 +21,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
 from pop_stream.core.errors import PopStreamError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
+from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import Rounds, Source
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.scheduler.ticks import Ticker
@@ -34,7 +36,7 @@ _log = structlog.get_logger()
 
 
 class Scheduler:
-    """Runs the agent and the ticker until told to stop.
+    """Runs the agent and the ticker until told to stop; `registry` holds its metrics.
 
     Args:
         settings: Where the cluster is, and how patient to be.
@@ -77,6 +79,8 @@ class Scheduler:
         self._ticker = Ticker(
             self._rounds, probe, publisher, self._topics, settings.lag_interval
         )
+        self.registry = CollectorRegistry()
+        self.registry.register(SchedulerCollector(self._rounds.desks, clock))
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
         self._app.on_partitions_assigned.connect(self._on_assigned)

@@ -477,6 +477,8 @@ def test_puller_without_insight_or_with_an_impossible_one_is_refused(settings):
         Puller(settings=settings)
     with pytest.raises(ValueError, match="insight = 'a b'"):
         Puller("a b", settings=settings)
+    with pytest.raises(ValueError, match="concurrency = 0"):
+        Puller("media", settings=settings, concurrency=0)
 
 
 async def test_puller_without_handlers_is_refused(settings):

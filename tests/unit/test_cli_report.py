@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from pop_stream.cli.demo.report import Ledger, duration, make_report, report_view
+from pop_stream.cli.demo.report import Ledger, duration, make_report, show_report
 from pop_stream.cli.demo.tally import Tally
 from pop_stream.core.events import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 
@@ -78,12 +78,12 @@ def test_run_that_was_never_heard_of_has_no_figures():
     report = make_report(tally, {"flood": Ledger(1, 0, 0), "dora": Ledger(1, 0, 0)}, seconds=0)
     assert (report.jain, report.wait_p50_ms, report.ledger.lost) == (None, None, 2)
     json.dumps(report.as_json())
-    Console(quiet=True).print(report_view(report))
+    show_report(Console(quiet=True), report)
 
 
 def test_view_has_a_row_per_customer(tally):
     console = Console(width=160, file=io.StringIO())
-    console.print(report_view(make_report(tally, LEDGERS, seconds=13)))
+    show_report(console, make_report(tally, LEDGERS, seconds=13))
     text = console.file.getvalue()
     assert "flood" in text
     assert "dora" in text

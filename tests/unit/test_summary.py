@@ -1,87 +1,26 @@
 """What single events and short stories add up to."""
 
-from datetime import UTC, datetime, timedelta
-
 import msgspec
 import pytest
+from lifecycle_events import (
+    BODY,
+    START,
+    accepted,
+    at,
+    claimed,
+    emitted,
+    failed,
+    operation,
+    progressed,
+    refused,
+    renewed,
+    succeeded,
+)
 
 from pop_stream.core.errors import TransitionError
-from pop_stream.core.events import (
-    AgendaAccepted,
-    AgendaClaimed,
-    AgendaEmitted,
-    AgendaFailed,
-    AgendaProgressed,
-    AgendaRefused,
-    AgendaRenewed,
-    AgendaSucceeded,
-    Diagnostic,
-    OperationProgress,
-    RefusedIssue,
-)
+from pop_stream.core.events import Diagnostic
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary, encode_operations, fold, fold_all
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-BODY = b'{"id":"a1"}'
-
-
-def at(seconds):
-    return START + timedelta(seconds=seconds)
-
-
-def accepted(seconds=0, **changes):
-    known = {
-        "agenda_id": "a1",
-        "at": at(seconds),
-        "insight_id": "files",
-        "customer_id": "acme",
-        "title": "Nightly",
-        "link_id": "night",
-        "priority": 3,
-        "operations": ("fetch", "store"),
-        "agenda": msgspec.Raw(BODY),
-    }
-    return AgendaAccepted(**(known | changes))
-
-
-def refused(seconds=0, message="no such insight"):
-    issue = RefusedIssue(field="operations[0].type", value="ftp", message=message)
-    return AgendaRefused(agenda_id="a1", at=at(seconds), issues=(issue,), customer_id="acme")
-
-
-def of_attempt(kind, seconds, attempt=1, **changes):
-    return kind(agenda_id="a1", at=at(seconds), insight_id="files", attempt=attempt, **changes)
-
-
-def emitted(seconds, attempt=1):
-    return of_attempt(AgendaEmitted, seconds, attempt)
-
-
-def claimed(seconds, attempt=1, puller="p1", lease_ms=60_000):
-    return of_attempt(AgendaClaimed, seconds, attempt, puller_id=puller, lease_ms=lease_ms)
-
-
-def renewed(seconds, attempt=1):
-    return of_attempt(AgendaRenewed, seconds, attempt, puller_id="p1", lease_ms=60_000)
-
-
-def progressed(seconds, *operations, attempt=1):
-    return of_attempt(AgendaProgressed, seconds, attempt, operations=operations)
-
-
-def succeeded(seconds, *operations, attempt=1):
-    return of_attempt(AgendaSucceeded, seconds, attempt, operations=operations)
-
-
-def failed(seconds, *operations, attempt=1, **changes):
-    return of_attempt(
-        AgendaFailed, seconds, attempt, operations=operations, message="disk full", **changes
-    )
-
-
-def operation(name, state="running", **changes):
-    return OperationProgress(name=name, state=state, **changes)
 
 
 def told(*events):
@@ -97,11 +36,11 @@ def test_acceptance_tells_who_what_and_where():
         state=State.READY,
         insight_id="files",
         customer_id="acme",
-        title="Nightly",
+        title="Nightly ☾",
         link_id="night",
         priority=3,
         body=BODY,
-        operation_names=("fetch", "store"),
+        operation_names=("store", "fetch"),
         accepted_at=START,
     )
     assert summary.percent == 0
@@ -132,7 +71,7 @@ def test_a_second_acceptance_of_an_id_changes_nothing():
 def test_what_is_heard_before_the_acceptance_is_kept():
     summary = told(claimed(2), progressed(3, operation("fetch", percent=50)), accepted())
     assert summary.state is State.RUNNING
-    assert (summary.title, summary.puller_id, summary.percent) == ("Nightly", "p1", 25)
+    assert (summary.title, summary.puller_id, summary.percent) == ("Nightly ☾", "p1", 25)
 
 
 def test_a_failure_keeps_its_message_and_what_it_got_done():
@@ -203,7 +142,7 @@ def test_no_attempt_follows_an_end():
 def test_a_refusal_says_why():
     summary = told(refused(3))
     assert (summary.state, summary.customer_id) == (State.REFUSED, "acme")
-    assert [issue.message for issue in summary.issues] == ["no such insight"]
+    assert [issue.message for issue in summary.issues] == ["fits no insight"]
     assert summary.ended_at == at(3)
 
 

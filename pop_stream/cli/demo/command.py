@@ -1,15 +1,11 @@
 """`pop-stream demo`: a flood of one customer that does not hurt the others."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from pop_stream.cli.output import JsonFlag, console, emit
-
-_AGENDAS_PER_SECOND: Final = 75
-_MOST_AGENDAS: Final = 3_160
-_LEAST_AGENDAS: Final = 50
 
 
 def demo(
@@ -18,7 +14,7 @@ def demo(
     ] = 40,
     agendas: Annotated[
         int | None,
-        typer.Option(min=10, max=100_000, help="How many in all, whatever the time."),
+        typer.Option(min=10, max=100_000, help="How many; else what fits, at most 3240."),
     ] = None,
     pullers: Annotated[int, typer.Option(min=1, max=64, help="Puller processes.")] = 2,
     folder: Annotated[
@@ -32,23 +28,23 @@ def demo(
     an agenda was lost, done twice, or failed.
     """
     from pop_stream.cli import logs
-    from pop_stream.cli.demo.report import report_view
+    from pop_stream.cli.demo.report import show_report
     from pop_stream.cli.demo.run import Demo, run_demo
     from pop_stream.cli.environment import for_a_person
     from pop_stream.cli.errors import CommandError
     from pop_stream.cli.lifetime import run_to_interrupt
 
-    logs.configure(for_a_person())
+    # What aiokafka tries again it logs as errors, which would only alarm; the rest it raises.
+    logs.configure(for_a_person(), muted=("aiokafka",))
     shown = console(as_json=as_json)
-    total = agendas or max(_LEAST_AGENDAS, min(_MOST_AGENDAS, seconds * _AGENDAS_PER_SECOND))
-    wanted = Demo(folder, total, pullers, deadline_s=3 * seconds + total / 10)
+    wanted = Demo(folder, seconds=seconds, agendas=agendas, pullers=pullers)
     clean = False
 
     async def show() -> None:
         nonlocal clean
         report = await run_demo(wanted, shown)
         clean = report.is_clean
-        shown.print(report_view(report))
+        show_report(shown, report)
         if as_json:
             emit(report.as_json())
 

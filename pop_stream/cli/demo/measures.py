@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from pop_stream.cli.demo.tally import Course
+from pop_stream.cli.demo.tally import Course, Tally
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
@@ -65,3 +65,11 @@ def service(courses: Sequence[Course], span: tuple[datetime, datetime]) -> float
         for one in courses
         if one.started_at is not None and begin <= one.started_at <= end
     )
+
+
+def pace(tally: Tally) -> float:
+    """Agendas per second of the second half of a run: the first is spent on gaining speed."""
+    ends = sorted(min(one.successes) for one in tally.courses.values() if one.successes)
+    half = len(ends) // 2
+    seconds = (ends[-1] - ends[half]).total_seconds() if ends else 0.0
+    return max(1.0, (len(ends) - half - 1) / seconds) if seconds else 1.0

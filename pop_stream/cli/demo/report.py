@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import Console
 
 from pop_stream.cli.demo.measures import contended, jain, percentile, service
 from pop_stream.cli.demo.tally import Course, Tally
@@ -139,18 +138,17 @@ def make_report(tally: Tally, ledgers: Mapping[str, Ledger], *, seconds: float) 
     )
 
 
-def report_view(report: Report) -> RenderableType:
-    """The report for a person."""
-    span = f"of first {report.contended_s:.1f} s"
+def show_report(console: Console, report: Report) -> None:
+    """Print the report for a person."""
     columns = (
-        "customer", "#weight", "#submitted", "#succeeded", "#failed", "#lost",
-        "#wait p50", "#p99", f"#share {span}", "#fair",
+        "customer", "#weight", "#sent", "#succeeded", "#failed", "#lost",
+        "#wait p50", "#p99", "#share", "#fair",
     )  # fmt: skip
-    return Group(
-        table(columns, [_row(one) for one in report.customers]),
-        Text(),
-        *(Text.from_markup(line) for line in _conclusions(report)),
-    )
+    console.print()
+    console.print(table(columns, [_row(one) for one in report.customers]))
+    console.print()
+    for line in _conclusions(report):
+        console.print(line, soft_wrap=True)
 
 
 def _customer(
@@ -204,8 +202,9 @@ def _conclusions(report: Report) -> Iterator[str]:
     )
     if report.jain is not None:
         yield (
-            f"[bold]Jain index {report.jain:.3f}[/] of worker-seconds by weight in the "
-            f"{report.contended_s:.1f} s in which all customers had work waiting; 1 is equal"
+            f"[bold]Jain index {report.jain:.3f}[/] (1 is equal) of worker-seconds by weight: "
+            f"these and the shares are of the {report.contended_s:.1f} s in which all "
+            "customers had work waiting"
         )
 
 

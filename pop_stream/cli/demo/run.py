@@ -15,6 +15,7 @@ from pop_stream.cli.agendas import TERMINAL
 from pop_stream.cli.client import ApiClient, ApiError
 from pop_stream.cli.demo.folder import DemoFolder
 from pop_stream.cli.demo.follower import Follower
+from pop_stream.cli.demo.measures import pace
 from pop_stream.cli.demo.report import Ledger, Report, make_report
 from pop_stream.cli.demo.screen import Screen
 from pop_stream.cli.demo.tally import Tally
@@ -37,6 +38,8 @@ _PATIENCE: Final = timedelta(seconds=30)
 _WARM_WITHIN_S: Final = 60.0
 _SUMMARIES_WITHIN_S: Final = 30.0
 _MOST_CRASHES: Final = 5
+_MOST_AGENDAS: Final = 3_240
+_LEAST_AGENDAS: Final = 50
 _NOT_FOUND: Final = 404
 
 
@@ -45,14 +48,23 @@ class Demo:
     """What to show.
 
     Attributes:
-        agendas: Of all customers together.
-        deadline_s: After it the run is given up.
+        seconds: About how long the work may take; it is given up after far more.
+        agendas: Of all customers together; None for as many as fit the time.
     """
 
     folder: Path
-    agendas: int
-    pullers: int
-    deadline_s: float
+    seconds: int
+    agendas: int | None = None
+    pullers: int = 2
+
+    def total(self, rate_per_s: float) -> int:
+        """How many agendas to submit on a machine of such a pace."""
+        fitting = int(self.seconds * rate_per_s)
+        return self.agendas or max(_LEAST_AGENDAS, min(_MOST_AGENDAS, fitting))
+
+    def deadline_s(self, rate_per_s: float) -> float:
+        """When the work is given up."""
+        return 60 + 3 * max(self.seconds, self.total(rate_per_s) / rate_per_s)
 
 
 async def run_demo(demo: Demo, console: Console) -> Report:
@@ -74,33 +86,48 @@ async def run_demo(demo: Demo, console: Console) -> Report:
     async with stack, failing_with(stack), ApiClient(stack.settings.api_url) as client:
         folder.begin()
         run = f"demo-{secrets.token_hex(4)}"
-        await _warm_up(stack, client, warm_up(run))
-        console.print(f"[bold]{run}[/]: {stack.settings.api_url} shows it too")
-        report = await _show(stack, client, console, workload(run, demo.agendas), demo)
+        rate_per_s = await _warm_up(stack, client, warm_up(run))
+        work = workload(run, demo.total(rate_per_s))
+        url = stack.settings.api_url
+        console.print(f"[bold]{run}[/]: {len(work.owners):,} agendas, submitted to {url}")
+        within_s = demo.deadline_s(rate_per_s)
+        report = await _show(stack, client, Stage(console, work, within_s))
         if not report.ledger.lost:
             folder.finish()
         return report
 
 
-async def _warm_up(stack: Stack, client: ApiClient, work: Workload) -> None:
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the work is shown, and how long it may take."""
+
+    console: Console
+    work: Workload
+    within_s: float
+
+
+async def _warm_up(stack: Stack, client: ApiClient, work: Workload) -> float:
+    """Agendas per second, once the pullers have joined."""
     tally = Tally(work.owners)
     async with Follower(stack.settings, tally) as follower:
         await _submit(client, work.agendas[WARM_UP])
         await _until_done(follower, tally, within_s=_WARM_WITHIN_S)
+    return pace(tally)
 
 
-async def _show(
-    stack: Stack, client: ApiClient, console: Console, work: Workload, demo: Demo
-) -> Report:
+async def _show(stack: Stack, client: ApiClient, stage: Stage) -> Report:
+    work = stage.work
     tally = Tally(work.owners)
     clock = asyncio.get_running_loop().time
     async with Follower(stack.settings, tally) as follower:
         began = clock()
-        screen = asyncio.create_task(Screen(console, tally, lambda: clock() - began).run())
+        screen = asyncio.create_task(
+            Screen(stage.console, tally, lambda: clock() - began).run()
+        )
         try:
             await _submit(client, work.agendas[FLOOD])
             await asyncio.gather(*(_submit(client, work.agendas[one]) for one in QUIET))
-            await _until_done(follower, tally, within_s=demo.deadline_s)
+            await _until_done(follower, tally, within_s=stage.within_s)
         finally:
             screen.cancel()
             await asyncio.wait([screen])

@@ -16,9 +16,9 @@ WEIGHTS: Final[Mapping[str, float]] = {"dora": 2.0}
 WARM_UP: Final = "warm-up"
 """A customer whose few agendas come before the rest and are in no figure."""
 
-_WARM_UP_AGENDAS: Final = 24
+_WARM_UP_AGENDAS: Final = 80
 _LARGEST_SHARE_OF_QUIET: Final = 0.05
-_MOST_QUIET: Final = 40
+_MOST_QUIET: Final = 60
 _LEAST_QUIET: Final = 5
 _SIZES: Final = range(4_000, 40_000)
 _NO_PROSE: Final = frozenset({"test", "tests", "site-packages", "dist-packages", "lib2to3"})
@@ -57,7 +57,7 @@ def workload(run: str, total: int) -> Workload:
 
 
 def warm_up(run: str) -> Workload:
-    """A few agendas, so that the pullers have joined and the costs are learned."""
+    """Some agendas, so that the pullers have joined, and costs and pace are known."""
     return _workload(run, {WARM_UP: _WARM_UP_AGENDAS})
 
 

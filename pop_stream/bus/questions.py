@@ -1,0 +1,92 @@
+"""Asks the scheduler that decides for an insight, and waits for its answer."""
+
+import asyncio
+import secrets
+from datetime import timedelta
+from typing import Final, Self
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.bus.ready import ready_record
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import UnavailableError, UnreadableRecordError
+from pop_stream.core.events import InsightAnswered, InsightAsked, decode_answer
+from pop_stream.ports import DefinitionSource, Publisher
+from pop_stream.settings import Settings
+
+ANSWER_WITHIN: Final = timedelta(seconds=3)
+"""A scheduler that is up answers in milliseconds; one that is moving, in seconds."""
+
+_log = structlog.get_logger()
+
+
+class KafkaQuestions:
+    """The port `Questions`: over `pop.ready` and back over `pop.answers`.
+
+    Args:
+        settings: Where the cluster is.
+        publisher: Open for as long as this object is.
+        definitions: Tell which scheduler to ask.
+    """
+
+    def __init__(
+        self, settings: Settings, publisher: Publisher, definitions: DefinitionSource
+    ) -> None:
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+        self._definitions = definitions
+        self._consumer: AIOKafkaConsumer = clients.consumer(
+            settings, client_id="answers", group_id=None, auto_offset_reset="latest"
+        )
+        self._open: dict[str, asyncio.Future[InsightAnswered]] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        partition = TopicPartition(self._topics.answers, 0)
+        self._consumer.assign([partition])
+        await self._consumer.seek_to_end(partition)
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        await self._consumer.stop()
+
+    async def ask(self, insight_id: str, agenda_id: str = "") -> InsightAnswered:
+        """See the port."""
+        question = InsightAsked(
+            insight_id=insight_id, question_id=secrets.token_hex(8), agenda_id=agenda_id
+        )
+        partitions = await self._publisher.partitions(self._topics.ready)
+        record = ready_record(
+            self._topics, self._definitions.current, question, partitions=partitions
+        )
+        answer: asyncio.Future[InsightAnswered] = asyncio.get_running_loop().create_future()
+        self._open[question.question_id] = answer
+        try:
+            await self._publisher.publish([record])
+            async with asyncio.timeout(ANSWER_WITHIN.total_seconds()):
+                return await answer
+        except TimeoutError:
+            msg = "the scheduler does not answer: it is down, or taking over partitions"
+            raise UnavailableError(msg) from None
+        finally:
+            del self._open[question.question_id]
+
+    async def _read(self) -> None:
+        while True:
+            fetched = await self._consumer.getmany(timeout_ms=1000)
+            for record in (one for records in fetched.values() for one in records):
+                try:
+                    answer = decode_answer(record.value)
+                except UnreadableRecordError as error:
+                    _log.warning("answer.unreadable", reason=str(error))
+                    continue
+                waiting = self._open.get(answer.question_id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
