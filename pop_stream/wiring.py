@@ -14,6 +14,7 @@ from pop_stream.bus import clients, topics
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
+from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions import Definition, Insight, definitions_from
@@ -64,10 +65,13 @@ async def run_api(
     """
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
+        publish = await enter(publisher(settings, client_id="api"))
+        definitions = await enter(DefinitionFollower(settings, client_id="api"))
         ports = ApiPorts(
-            publisher=await enter(publisher(settings, client_id="api")),
+            publisher=publish,
             summaries=PostgresSummaryReader(await enter(open_pool(settings))),
-            definitions=await enter(DefinitionFollower(settings, client_id="api")),
+            definitions=definitions,
+            questions=await enter(KafkaQuestions(settings, publish, definitions)),
             clock=WallClock(),
         )
         await serve(create_app(ports, settings), settings, stop, on_url=on_url)
@@ -224,6 +228,9 @@ def _topic_creator(
 
     async def create(insight: Insight) -> None:
         spec = topics.insight_spec(names, insight.id, insight.partitions)
-        await topics.ensure(admin, [spec], replication_factor=settings.replication_factor)
+        try:
+            await topics.ensure(admin, [spec], replication_factor=settings.replication_factor)
+        except KafkaError as error:
+            raise UnavailableError(repr(error)) from error
 
     return create

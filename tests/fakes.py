@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pop_stream.core.definitions import Definitions
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.events import InsightAnswered
 from pop_stream.core.ids import InsightId
 from pop_stream.core.partitioning import partition_of
 from pop_stream.ports import Record
@@ -72,6 +74,20 @@ class FixedDefinitions:
     """Definitions that a test replaces by hand."""
 
     current: Definitions = field(default_factory=Definitions)
+
+
+@dataclass
+class FixedAnswers:
+    """Answers that a test sets by hand, by insight and agenda."""
+
+    by_question: dict[tuple[str, str], InsightAnswered] = field(default_factory=dict)
+
+    async def ask(self, insight_id: str, agenda_id: str = "") -> InsightAnswered:
+        try:
+            return self.by_question[insight_id, agenda_id]
+        except KeyError:
+            msg = "the scheduler does not answer"
+            raise UnavailableError(msg) from None
 
 
 @dataclass

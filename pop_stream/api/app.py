@@ -15,11 +15,12 @@ from pop_stream.api.metrics import Metrics
 from pop_stream.api.middleware import around_requests, sign
 from pop_stream.api.openapi import Document
 from pop_stream.api.progress import Progress
+from pop_stream.api.questions import Explanations
 from pop_stream.api.routes import Handlers, register, routes
 from pop_stream.api.streams import Pace, Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.bus.topics import Topics
-from pop_stream.ports import Clock, DefinitionSource, Publisher, SummaryReader
+from pop_stream.ports import Clock, DefinitionSource, Publisher, Questions, SummaryReader
 from pop_stream.settings import Settings
 
 
@@ -34,6 +35,7 @@ class ApiPorts:
     publisher: Publisher
     summaries: SummaryReader
     definitions: DefinitionSource
+    questions: Questions
     clock: Clock
     new_id: Callable[[datetime], str] = time_ordered_id
 
@@ -60,6 +62,7 @@ def create_app(
         Handlers(
             submissions=_submissions(ports, settings, metrics),
             progress=Progress(ports.summaries),
+            explanations=Explanations(ports.questions, ports.summaries, ports.definitions),
             streams=streams,
             health=_health(ports, settings),
             definitions=DefinitionLists(ports.definitions),

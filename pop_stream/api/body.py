@@ -26,8 +26,9 @@ SLICE_BYTES: Final = 64 * 1024
 _ARRIVES_WITHIN_S: Final = 60.0
 _BODIES_AT_ONCE: Final = 4
 _TOKENS_A_TURN: Final = 10_000
-_MOST_COMMAS: Final = 2_000_000
-"""A list of more items than this would be decoded into more memory than is bearable."""
+_MOST_TOKENS: Final = 2_000_000
+"""More commas could be as many items, each an object of its own; more brackets, a body whose
+cutting takes longer than anyone should be able to ask for."""
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -117,10 +118,10 @@ async def split(body: bytearray, most: int) -> Sequence[bytearray | msgspec.Raw]
 
     Raises:
         NotJsonError: If the body is not a JSON list.
-        TooLargeError: If it has more than `most` items.
+        TooLargeError: If it has more than `most` items, or too many parts in all.
     """
-    if body.count(b",") > _MOST_COMMAS:
-        return await _cut(body, most)
+    if body.count(b",") > _MOST_TOKENS:
+        raise _too_dense()
     try:
         items = _LIST.decode(body)
     except RecursionError:
@@ -137,9 +138,7 @@ async def split(body: bytearray, most: int) -> Sequence[bytearray | msgspec.Raw]
 async def _cut(body: bytearray, most: int) -> list[bytearray]:
     items: list[bytearray] = []
     depth, start, end = 0, 0, 0
-    for count, match in enumerate(_TOKEN.finditer(body)):
-        if count % _TOKENS_A_TURN == 0:
-            await asyncio.sleep(0)
+    async for match in _tokens(body):
         token = match[0]
         opens, closes = token in b"[{", token in b"]}"
         depth += opens - closes
@@ -156,6 +155,15 @@ async def _cut(body: bytearray, most: int) -> list[bytearray]:
         msg = "the body is not JSON: its brackets do not match"
         raise NotJsonError(msg)
     return items
+
+
+async def _tokens(body: bytearray) -> AsyncIterator[re.Match[bytes]]:
+    for count, match in enumerate(_TOKEN.finditer(body)):
+        if count % _TOKENS_A_TURN == 0:
+            await asyncio.sleep(0)
+        if count > _MOST_TOKENS:
+            raise _too_dense()
+        yield match
 
 
 def _expect_json(request: web.Request) -> None:
@@ -178,6 +186,11 @@ def _not_json(error: Exception) -> str:
 
 def _too_large(limit: int, what: str) -> TooLargeError:
     return TooLargeError(f"{what} may hold {limit:,} bytes at most", limit=limit)
+
+
+def _too_dense() -> TooLargeError:
+    msg = f"a list may hold {_MOST_TOKENS:,} commas or brackets at most; send it in parts"
+    return TooLargeError(msg, limit=_MOST_TOKENS)
 
 
 def _too_many(limit: int) -> TooLargeError:

@@ -22,6 +22,7 @@ from pop_stream.api.problems import (
     TooLargeError,
 )
 from pop_stream.api.progress import Progress
+from pop_stream.api.questions import Explanations
 from pop_stream.api.submissions import Submissions
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.definitions import Customer, Insight
@@ -83,6 +84,7 @@ class Handlers:
 
     submissions: Submissions
     progress: Progress
+    explanations: Explanations
     streams: streams.Streams
     health: HealthChecks
     definitions: DefinitionLists
@@ -96,6 +98,7 @@ def routes(handlers: Handlers) -> tuple[Route, ...]:
         _submit(handlers.submissions),
         *_reads(handlers.progress),
         *_streams(handlers.streams),
+        *_questions(handlers.explanations),
         *_lists(handlers.definitions),
         *_operations(handlers),
     )
@@ -199,6 +202,29 @@ def _streams(handlers: streams.Streams) -> tuple[Route, ...]:
             "Follow what all agendas with this link id add up to",
             (Answer(summary, media_type=streams.MEDIA_TYPE),),
             errors,
+        ),
+    )
+
+
+def _questions(explanations: Explanations) -> tuple[Route, ...]:
+    return (
+        Route(
+            "GET",
+            "/v1/agendas/{agenda_id}/why",
+            explanations.get_why,
+            "explainAgenda",
+            "Why an agenda waits: its position, its customer's share, and about how long",
+            (Answer("The explanation.", (models.WhyView,)),),
+            _READ_ERRORS,
+        ),
+        Route(
+            "GET",
+            "/v1/insights/{insight_id}/queue",
+            explanations.get_queue,
+            "getInsightQueue",
+            "What waits in an insight, whose it is, and how fast it goes",
+            (Answer("The queue.", (models.QueueView,)),),
+            _READ_ERRORS,
         ),
     )
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Final
 
 import structlog
 from aiohttp import web
@@ -21,6 +22,9 @@ from pop_stream.api.views import links_of
 from pop_stream.core.errors import Issue, PopStreamError, SubmissionError
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
+
+_ITEM_BYTES: Final = 512
+"""What judging an item costs whatever its size, expressed in bytes."""
 
 _log = structlog.get_logger()
 
@@ -73,7 +77,7 @@ class Submissions:
         for raw in await body.split(content, self._most):
             item = bytes(raw)
             batch.add(item)
-            worked += len(item)
+            worked += len(item) + _ITEM_BYTES
             if worked > body.SLICE_BYTES:
                 worked = 0
                 await asyncio.sleep(0)

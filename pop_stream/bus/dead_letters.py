@@ -13,6 +13,7 @@ from pop_stream.core.events import RecordRefused, RefusedIssue, encode
 from pop_stream.ports import Record
 
 _KEPT_BYTES: Final = 512 * 1024
+_KEPT_KEY_BYTES: Final = 1024
 
 
 def dead_letter(
@@ -28,7 +29,8 @@ def dead_letter(
 
     Args:
         topics: Names of topics.
-        record: What could not be used; its value is kept up to half a mebibyte.
+        record: What could not be used; of its value half a mebibyte is kept, and a
+            kibibyte of its key, so that the letter always fits a record.
         part: Who refused it, such as `intake`.
         at: The present instant.
         error: Stable code and a reason for people.
@@ -48,7 +50,8 @@ def dead_letter(
         truncated=len(value) > _KEPT_BYTES,
         issues=refused_issues(issues),
     )
-    return Record(topics.dead_letters, record.key, encode(refused))
+    key = record.key[:_KEPT_KEY_BYTES] if record.key else record.key
+    return Record(topics.dead_letters, key, encode(refused))
 
 
 def refused_issues(issues: Sequence[Issue]) -> tuple[RefusedIssue, ...]:

@@ -11,9 +11,9 @@ from pop_stream.cli.output import JsonFlag, console, emit
 def migrate(as_json: JsonFlag = False) -> None:
     """Bring Postgres and Kafka up to date: tables, topics, definitions; safe to repeat."""
     from pop_stream import wiring
-    from pop_stream.cli.environment import load_settings
+    from pop_stream.cli import logs
 
-    settings = load_settings()
+    settings = logs.configure_for_a_person()
     done = asyncio.run(wiring.migrate(settings))
     if as_json:
         emit({"done": done})
@@ -32,9 +32,9 @@ def topics(
 ) -> None:
     """Create the topics that are missing, and tell what is wrong with those that exist."""
     from pop_stream import wiring
-    from pop_stream.cli.environment import load_settings
+    from pop_stream.cli import logs
 
-    settings = load_settings()
+    settings = logs.configure_for_a_person()
     created = [] if check else asyncio.run(wiring.ensure_topics(settings))
     faults = asyncio.run(wiring.topic_faults(settings))
     if as_json:
@@ -50,9 +50,9 @@ def topics(
 def doctor(as_json: JsonFlag = False) -> None:
     """Check everything that can be misconfigured: broker, topics, Postgres, definitions."""
     from pop_stream import wiring
-    from pop_stream.cli.environment import load_settings
+    from pop_stream.cli import logs
 
-    settings = load_settings()
+    settings = logs.configure_for_a_person()
     findings = [str(one) for one in asyncio.run(wiring.doctor(settings))]
     if as_json:
         emit({"findings": findings})

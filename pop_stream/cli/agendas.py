@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -95,18 +96,20 @@ async def _watch(path: tuple[str, str], *, as_json: bool) -> None:
 
     shown = console(as_json=as_json)
     last: dict[str, Any] | None = None
-    with Live(console=shown, refresh_per_second=10) as live:
-        async with _client() as client:
-            async for found in client.follow(*path, "events"):
-                last = found
-                live.update(view(found))
-                if found["state"] in TERMINAL:
+    moving = Live(console=shown, refresh_per_second=10)
+    async with _client() as client:
+        with moving if shown.is_terminal else nullcontext():
+            async for last in client.follow(*path, "events"):
+                moving.update(view(last))
+                if last["state"] in TERMINAL:
                     break
     if last is None or last["state"] not in TERMINAL:
         msg = "the API ended the stream early; the work goes on"
         raise CommandError(msg)
     if as_json:
         emit(last)
+    elif not shown.is_terminal:
+        shown.print(view(last))
     if last["state"] != "succeeded":
         raise typer.Exit(1)
 

@@ -35,13 +35,11 @@ def dev(
     ones. A part that crashes is started again.
     """
     from pop_stream.cli import logs
-    from pop_stream.cli.environment import for_a_person
     from pop_stream.cli.lifetime import run_to_interrupt
     from pop_stream.cli.output import console
     from pop_stream.cli.stack import Plan
 
-    # What aiokafka tries again it logs as errors, which would only alarm; the rest it raises.
-    logs.configure(for_a_person(), muted=("aiokafka",))
+    logs.configure_for_a_person()
     plan = Plan(
         folder=folder,
         definitions=definitions,
@@ -50,7 +48,7 @@ def dev(
         handlers=tuple(handlers or ()),
     )
     shown = console()
-    run_to_interrupt(_follow(plan, lambda line: shown.print(f"[dim]dev[/]  {line}")))
+    run_to_interrupt(_follow(plan, lambda line: shown.print(line, soft_wrap=True)))
 
 
 async def _follow(plan: "Plan", tell: Callable[[str], None]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from pop_stream.cli.environment import for_a_person
 from pop_stream.settings import Settings
 
 
@@ -42,6 +43,18 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
     logging.basicConfig(handlers=[handler], level=libraries, force=True)
     for name in muted:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def configure_for_a_person() -> Settings:
+    """The same for a command that someone watches: text, unless POP_LOG_FORMAT is set.
+
+    Returns:
+        The settings of this process.
+    """
+    settings = for_a_person()
+    # What aiokafka tries again it logs as errors, which would only alarm; the rest it raises.
+    configure(settings, muted=("aiokafka",))
+    return settings
 
 
 def _renderers(settings: Settings) -> list[Any]:

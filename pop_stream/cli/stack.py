@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Self
+
+from rich.markup import escape
 
 from pop_stream import wiring
 from pop_stream.cli.client import ApiClient
@@ -211,10 +214,16 @@ def _said(status: PartStatus) -> str:
         case "stopped":
             return f"{status.name} stopped"
         case "crashed":
-            return f"{status.name} ended with {status.exit_code}: {status.last_words}"
+            return f"{status.name} {_ended(status)}"
         case "failed":
-            end = f"last with {status.exit_code}: {status.last_words}"
-            return f"{status.name} ended too often, {end}"
+            return f"{status.name} is given up, it {_ended(status)}"
+
+
+def _ended(status: PartStatus) -> str:
+    code = status.exit_code or 0
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with {code}: {escape(status.last_words)}"
 
 
 def _insights(definitions: Path) -> Sequence[str]:

@@ -15,7 +15,7 @@ from pop_stream.core.costs import CostBook, bounded
 from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Delta, SlotNote, Tags
 from pop_stream.core.events import Origin, PlacedAgenda, Settlement
-from pop_stream.core.fairness import FairQueue
+from pop_stream.core.fairness import FairQueue, Pick
 from pop_stream.core.flow import Aging, Flow, Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.line import ref_in
@@ -132,17 +132,7 @@ class Backlog:
             pick = self.queue.pick(self._cost, now)
             if pick is None:
                 break
-            attempt = self._attempts.get(pick.ref, 1)
-            note = SlotNote(
-                ref=pick.ref,
-                state=EMITTED,
-                attempt=attempt,
-                charge=pick.charge,
-                cost=pick.cost,
-            )
-            self._note(note)
-            self._out[pick.ref] = note
-            self.unclaimed += 1
+            attempt = self._emitted_note(pick).attempt
             page, slot = self._at(pick.ref)
             wait_s = max(0.0, now - page.arrivals[slot])
             flow = self.queue.flow(pick.customer_id)
@@ -342,8 +332,33 @@ class Backlog:
         return page.arrivals[slot]
 
     def _out_note(self, agenda_id: str, attempt: int) -> SlotNote | None:
-        note = self._out.get(self._places.get(agenda_id, -1))
-        return note if note is not None and note.attempt == attempt else None
+        """The note of an attempt that is out; one that a crash made forgotten is out again."""
+        ref = self._places.get(agenda_id)
+        if ref is None or self._attempts.get(ref, 1) != attempt:
+            return None
+        return self._out.get(ref) or self._recalled(ref)
+
+    def _recalled(self, ref: int) -> SlotNote:
+        page, slot = self._at(ref)
+        entry = self._entry(page, slot, resumed=ref in self._attempts)
+        pick = self.queue.take(
+            page.customers[slot], entry, page.keys[slot], cost=self._cost(ref)
+        )
+        self.emitted += 1
+        return self._emitted_note(pick)
+
+    def _emitted_note(self, pick: Pick) -> SlotNote:
+        note = SlotNote(
+            ref=pick.ref,
+            state=EMITTED,
+            attempt=self._attempts.get(pick.ref, 1),
+            charge=pick.charge,
+            cost=pick.cost,
+        )
+        self._note(note)
+        self._out[pick.ref] = note
+        self.unclaimed += 1
+        return note
 
     def _count_claim(self, note: SlotNote) -> None:
         if note.state == EMITTED:

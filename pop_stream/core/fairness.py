@@ -96,6 +96,10 @@ class FairQueue:
         """When a customer that must wait may go on, or one moves up; None for never."""
         return self._due[0][0] if self._due else None
 
+    def may_pick(self, now: float) -> bool:
+        """Whether a pick could choose one: False is certain, True is a hope."""
+        return bool(self._turns) or (self.due_at is not None and self.due_at <= now)
+
     def flows(self) -> Iterator[Flow]:
         """All customers known, backlogged or not."""
         yield from self._flows.values()
@@ -153,9 +157,17 @@ class FairQueue:
         flow.line.pop(entry, cost_of)
         flow.take_token(self._now)
         ref = ref_in(entry)
-        cost = cost_of(ref)
-        charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
         self.virtual_time = max(self.virtual_time, flow.tag)
+        return self._emit(flow, ref, cost_of(ref))
+
+    def take(self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float) -> Pick:
+        """Count a waiting agenda as picked, out of turn: others have seen that it was."""
+        flow = self.flow(customer_id)
+        flow.line.withdraw(entry, key if self.algorithm.by_key else "")
+        return self._emit(flow, ref_in(entry), cost)
+
+    def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
+        charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
         # Far out on the clock a small charge would vanish in rounding, and starve the others.
         self._move(flow, max(charge, ulp(flow.tag)))
         self._ready -= 1
@@ -234,7 +246,10 @@ class FairQueue:
             flow.line.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
-            if flow.is_eligible:
+            if self.aging is None:
+                # Only one that became eligible unheard of is behind the present.
+                self._join(flow)
+            elif flow.is_eligible:
                 self._enqueue(flow)
 
     def take_moved(self) -> dict[str, Tags]:

@@ -14,7 +14,7 @@ _CHARGED: Final = 0
 _SPENT: Final = 1
 
 
-class Event(NamedTuple):
+class Moment(NamedTuple):
     """One thing that happened.
 
     Attributes:
@@ -73,9 +73,9 @@ class ServiceLog:
     def __len__(self) -> int:
         return len(self._kinds)
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Moment]:
         columns = (self._kinds, self._instants, self._who, *self._values)
-        return map(Event._make, zip(*columns, strict=True))
+        return map(Moment._make, zip(*columns, strict=True))
 
     def index(self, customer_id: CustomerId) -> int:
         """The customer's index, given on first use."""

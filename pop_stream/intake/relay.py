@@ -1,15 +1,16 @@
 """Carries to the scheduler what it must hear of the lifecycle, past Postgres."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import structlog
 from aiokafka import ConsumerRecord
+from msgspec.structs import replace
 
 from pop_stream.bus import clients
 from pop_stream.bus.batches import handle_batches
-from pop_stream.bus.publisher import publish_until_acknowledged
+from pop_stream.bus.publisher import FRAME_BYTES, publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
@@ -17,12 +18,15 @@ from pop_stream.core.events import (
     AgendaClaimed,
     AgendaFailed,
     AgendaSucceeded,
+    AttemptEvent,
     Claim,
     InsightNoted,
     LifecycleEvent,
     Settlement,
     decode_lifecycle,
+    encode,
 )
+from pop_stream.core.ids import ID_LENGTH, INSIGHT_ID_LENGTH
 from pop_stream.ports import DefinitionSource, Publisher
 from pop_stream.settings import Settings
 
@@ -61,7 +65,7 @@ class Relay:
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
-        notes = notes_of(_events(records))
+        notes = [part for note in notes_of(_events(records)) for part in _fitting(note)]
         if not notes:
             return
         partitions = await self._publisher.partitions(self._topics.ready)
@@ -95,6 +99,33 @@ def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:
     ]
 
 
+def _fitting(note: InsightNoted) -> Iterator[InsightNoted]:
+    """The note in parts that each fit a frame, claims before settlements."""
+    claims, settlements = note.claims, note.settlements
+    if len(encode(note)) <= FRAME_BYTES:
+        yield note
+    elif claims and settlements:
+        yield from _fitting(replace(note, settlements=()))
+        yield from _fitting(replace(note, claims=()))
+    elif len(claims) + len(settlements) > 1:
+        middle = (len(claims) + len(settlements)) // 2
+        yield from _fitting(
+            replace(note, claims=claims[:middle], settlements=settlements[:middle])
+        )
+        yield from _fitting(
+            replace(note, claims=claims[middle:], settlements=settlements[middle:])
+        )
+    else:
+        # Its costs alone outgrow a frame: the slot must be freed all the same.
+        yield replace(note, settlements=(replace(settlements[0], spent_s={}),))
+
+
+def _is_sane(event: LifecycleEvent) -> bool:
+    """Whether its ids could be ids: anyone may write to the topic."""
+    insight_id = event.insight_id if isinstance(event, AttemptEvent) else ""
+    return len(event.agenda_id) <= ID_LENGTH and len(insight_id) <= INSIGHT_ID_LENGTH
+
+
 def _settlement(event: AgendaSucceeded | AgendaFailed) -> Settlement:
     return Settlement(
         agenda_id=event.agenda_id,
@@ -107,6 +138,6 @@ def _settlement(event: AgendaSucceeded | AgendaFailed) -> Settlement:
 def _events(records: Sequence[ConsumerRecord]) -> Iterable[LifecycleEvent]:
     for record in records:
         try:
-            yield from decode_lifecycle(record.value)
+            yield from filter(_is_sane, decode_lifecycle(record.value))
         except UnreadableRecordError:
             _log.warning("record.skipped", partition=record.partition, offset=record.offset)

@@ -1,9 +1,8 @@
 """What becomes of a batch of submissions: each is accepted and placed, or refused with why."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain
 from typing import Final
 
 import msgspec
@@ -26,6 +25,9 @@ from pop_stream.core.placement import Placement
 from pop_stream.ports import Record
 
 PART: Final = "intake"
+
+MOST_EVENT_BYTES: Final = 900_000
+"""Largest event of one agenda: with all that goes round it, it must fit a record."""
 
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ID: Final = TypeAdapter(Id)
@@ -72,27 +74,29 @@ class Sorter:
                 reason = (error.code, str(error))
                 result.dead.append(self._dead_letter(record, reason, (), now))
                 continue
+            faults = _Faults(of=len(bodies))
             for index, body in enumerate(bodies):
-                self._sort_one(result, record, index, body, now)
+                try:
+                    self._accept(result, record, index, body, now)
+                except SubmissionError as error:
+                    faults.add(index, error)
+                    result.lifecycle.extend(_refused(body, record, index, error, now))
+            if faults.count:
+                letter = self._dead_letter(record, faults.reason, faults.issues, now)
+                result.dead.append(letter)
         return result
 
-    def _sort_one(
+    def _accept(
         self, result: Sorted, record: ConsumerRecord, index: int, body: bytes, now: datetime
     ) -> None:
-        try:
-            self._check_size(body)
-            agenda = _with_id(parse_agenda(body), record, index)
-            insight_id = self._placement.place(agenda)
-        except SubmissionError as error:
-            reason = (error.code, str(error))
-            result.dead.append(self._dead_letter(record, reason, error.issues, now))
-            refused = _refused(body, record, error, now)
-            if refused is not None:
-                result.lifecycle.append(refused)
-            return
+        self._check_size(body)
+        agenda = _with_id(parse_agenda(body), record, index)
+        insight_id = self._placement.place(agenda)
         encoded = msgspec.Raw(encode_agenda(agenda))
-        result.lifecycle.append(_accepted(agenda, encoded, insight_id, now))
+        accepted = _accepted(agenda, encoded, insight_id, now)
         placed = encode(_placed(agenda, encoded, now))
+        _check_events(accepted, placed)
+        result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
         result.placed.setdefault(insight_id, []).append(Placed(placed, origin))
 
@@ -112,6 +116,37 @@ class Sorter:
         return dead_letter(self._topics, record, part=PART, at=now, error=error, issues=issues)
 
 
+class _Faults:
+    """What is wrong with a record's agendas; ten in detail, as a record may hold thousands."""
+
+    def __init__(self, of: int) -> None:
+        self.count = 0
+        self.issues: list[Issue] = []
+        self._of = of
+
+    def add(self, index: int, error: SubmissionError) -> None:
+        self.count += 1
+        item = f"[{index}]." if self._of > 1 else ""
+        room = SubmissionError.MAX_ISSUES - len(self.issues)
+        self.issues += [replace(one, field=item + one.field) for one in error.issues[:room]]
+
+    @property
+    def reason(self) -> tuple[str, str]:
+        found = "; ".join(map(str, self.issues))
+        counts = f"{self.count} of {self._of} agendas refused: " if self._of > 1 else ""
+        return SubmissionError.code, counts + found
+
+
+def _check_events(accepted: AgendaAccepted, placed: bytes) -> None:
+    """Refuse what no record could carry: events list names and types beside the agenda."""
+    size = len(placed)
+    if 2 * size > MOST_EVENT_BYTES:
+        size = max(size, len(encode(accepted)))
+    if size > MOST_EVENT_BYTES:
+        message = f"grows beyond {MOST_EVENT_BYTES} bytes in an event; split it in several"
+        raise SubmissionError([Issue("agenda", f"{size} bytes", message)])
+
+
 def _bodies(value: bytes | None) -> list[bytes]:
     """The agendas of a record, each as JSON; a lone one is not looked into."""
     start = (value or b"").lstrip(b" \t\r\n")[:1]
@@ -122,7 +157,7 @@ def _bodies(value: bytes | None) -> list[bytes]:
         return [value]
     try:
         return [bytes(one) for one in _LIST.decode(value)]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecordError(str(error)) from None
 
 
@@ -177,20 +212,19 @@ def _placed(agenda: Agenda, encoded: msgspec.Raw, now: datetime) -> PlacedAgenda
 
 
 def _refused(
-    body: bytes, record: ConsumerRecord, error: SubmissionError, now: datetime
-) -> AgendaRefused | None:
-    """An event for a refusal whose agenda can be told by an id; None for an anonymous one."""
+    body: bytes, record: ConsumerRecord, index: int, error: SubmissionError, now: datetime
+) -> Iterator[AgendaRefused]:
+    """An event for a refusal whose agenda can be told by an id; none for an anonymous one."""
     fields = _strings(body, "id", "customer_id")
-    candidates = (fields.get("id"), (record.key or b"").decode(errors="replace"))
-    agenda_id = next(filter(_is_id, chain(candidates)), None)
-    if agenda_id is None:
-        return None
-    return AgendaRefused(
-        agenda_id=agenda_id,
-        at=now,
-        issues=refused_issues(error.issues),
-        customer_id=fields.get("customer_id"),
-    )
+    agenda_id = fields.get("id") if _is_id(fields.get("id")) else _key_id(record, index)
+    customer_id = fields.get("customer_id")
+    if agenda_id is not None:
+        yield AgendaRefused(
+            agenda_id=agenda_id,
+            at=now,
+            issues=refused_issues(error.issues),
+            customer_id=customer_id if _is_id(customer_id) else None,
+        )
 
 
 def _strings(body: bytes, *names: str) -> dict[str, str]:

@@ -63,7 +63,7 @@ class CommandHandler:
                 "add it to POP_ALLOWED_COMMANDS"
             )
             raise FinalError(msg)
-        process = await _start(command)
+        process = await _started(command)
         try:
             async with asyncio.timeout(command.timeout_s):
                 stdout, stderr = await _communicate(process, command.stdin)
@@ -74,6 +74,17 @@ class CommandHandler:
                 raise RetryableError(msg) from None
             raise
         return _result(command, process.returncode or 0, stdout, stderr)
+
+
+async def _started(command: Command) -> asyncio.subprocess.Process:
+    starting = asyncio.create_task(_start(command))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cancelled while starting, asyncio ends the program but not the children it has.
+        with suppress(FinalError, OSError):
+            await _kill(await starting)
+        raise
 
 
 async def _start(command: Command) -> asyncio.subprocess.Process:

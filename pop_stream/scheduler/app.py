@@ -19,7 +19,7 @@ from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
-from pop_stream.core.errors import PopStreamError
+from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import Rounds, Source
@@ -114,7 +114,7 @@ class Scheduler:
             message = event.message
             try:
                 source = Source(message.partition, message.offset)
-                await self._rounds.handle(source, message.value)
+                await self._handle(source, message.value)
             except Exception as error:
                 # The index may be half changed: the table is what counts, so read it anew.
                 _log.exception("round.failed", partition=message.partition)
@@ -122,6 +122,18 @@ class Scheduler:
                 self._ticker.gain({message.partition})
                 code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
                 await self._bury(message, (code, repr(error)))
+
+    async def _handle(self, source: Source, value: bytes | None) -> None:
+        """Handle a record, as often as a broker that is away makes it necessary."""
+        pause_s = 0.1
+        while True:
+            try:
+                return await self._rounds.handle(source, value)
+            except UnavailableError as error:
+                _log.warning("round.postponed", partition=source.partition, reason=str(error))
+                self._rounds.unload(source.partition)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 5.0)
 
     async def _bury(self, message: Any, error: tuple[str, str]) -> None:  # noqa: ANN401
         record = ConsumerRecord(

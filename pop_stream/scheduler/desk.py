@@ -52,7 +52,8 @@ class Desk:
         unclaimed = self.backlog.unclaimed
         if self.lag is not None:
             lag, emitted = self.lag
-            unclaimed = min(unclaimed, lag + self.backlog.emitted - emitted)
+            # A tick from before a crash may know of more emissions than the table does.
+            unclaimed = min(unclaimed, lag + max(0, self.backlog.emitted - emitted))
         return Depth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
 
     def observe(self, now: datetime) -> None:

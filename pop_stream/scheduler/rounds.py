@@ -5,7 +5,7 @@ lets pullers and the rollup drop the repeats. The other order could lose one.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from msgspec import Raw
@@ -38,6 +38,9 @@ from pop_stream.ports import Clock, DefinitionSource, Publisher, ReadyTable, Rec
 from pop_stream.scheduler.decisions import decided
 from pop_stream.scheduler.desk import Desk
 from pop_stream.scheduler.shelf import Shelf, insights_in
+
+MOST_CHOSEN: Final = 2_000
+"""Of one round, so that its decision and its journal row fit a record; the next follows."""
 
 _log = structlog.get_logger()
 
@@ -92,13 +95,11 @@ class Rounds:
         return set(self._desks)
 
     def may_emit(self, desk: Desk) -> bool:
-        """Whether a round may have slots now: they are there, or something became due."""
+        """Whether a round may choose one now, or must look because definitions changed."""
         if self._definitions.current is not self._in_force:
             return True
-        due_at = desk.backlog.queue.due_at
-        if due_at is not None and due_at <= self._clock.now().timestamp():
-            return desk.slots() > 0
-        return desk.has_topic and desk.slots() > 0
+        now = self._clock.now().timestamp()
+        return desk.slots() > 0 and desk.backlog.queue.may_pick(now)
 
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""
@@ -127,7 +128,7 @@ class Rounds:
             away += self._astray(source.partition, event)
         if away:
             await publish_until_acknowledged(self._publisher, away)
-        for desk in self._with_pools(touched):
+        for desk in self._with_pools(source.partition, touched):
             await self._refill(desk, source)
             desk.shelf.save(desk.backlog)
 
@@ -147,13 +148,21 @@ class Rounds:
         if isinstance(event, InsightTick) and not event.insight_id:
             return [*desks.values()]
         desk = desks.get(event.insight_id)
-        if desk is None and self._home(event.insight_id) == partition:
+        if desk is None and self._is_due(partition, event):
             desk = desks[event.insight_id] = self._new_desk(partition, event.insight_id)
         return [desk] if desk else []
+
+    def _is_due(self, partition: int, event: ReadyEvent) -> bool:
+        """Whether the event needs a new desk: notes of an insight never placed are nobody's."""
+        is_known = event.insight_id in self._definitions.current.insights
+        is_placed = isinstance(event, InsightPlaced)
+        return (is_known or is_placed) and self._home(event.insight_id) == partition
 
     def _astray(self, partition: int, event: ReadyEvent) -> list[Record]:
         """An event that was sent here by older definitions, sent on to where it belongs."""
         if not event.insight_id or event.insight_id in self._desks[partition]:
+            return []
+        if self._home(event.insight_id) == partition:
             return []
         current = self._definitions.current
         return [ready_record(self._topics, current, event, partitions=self._partitions)]
@@ -169,12 +178,15 @@ class Rounds:
         desk.is_defined = insight is not None
         return desk
 
-    def _with_pools(self, touched: Mapping[str, Desk]) -> list[Desk]:
-        """The desks touched, and those that share a pool with one and have work waiting."""
+    def _with_pools(self, partition: int, touched: Mapping[str, Desk]) -> list[Desk]:
+        """The desks touched, and those that share a pool with one and have work waiting.
+
+        All of one partition: rows of another may not be written while its event is handled.
+        """
         shared = {desk.backlog.insight.pool for desk in touched.values()} - {None}
         mates = (
             desk
-            for desk in (self.desks() if shared else ())
+            for desk in (self._desks[partition].values() if shared else ())
             if desk.backlog.insight.pool in shared
             and desk.backlog.ready
             and desk.insight_id not in touched
@@ -183,7 +195,7 @@ class Rounds:
 
     def _room(self, desk: Desk) -> int:
         """How many agendas a round may emit, within what the insight's pool has left."""
-        slots = desk.slots()
+        slots = min(desk.slots(), MOST_CHOSEN)
         pool = self._definitions.current.pools.get(desk.backlog.insight.pool or "")
         if pool is None or slots <= 0:
             return slots

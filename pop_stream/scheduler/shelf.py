@@ -27,8 +27,8 @@ from pop_stream.ports import ReadyTable
 RING: Final = 256
 """Journal rows of an insight, and so handled events between two snapshots."""
 
-_PART: Final = 4_000
-"""Most entries of a kind in one row of a snapshot, well below a record's size limit."""
+_PART: Final = 1_000
+"""Most entries of a kind in one row of a snapshot: below a record's size with longest ids."""
 
 
 class _JournalRow(Struct, frozen=True):

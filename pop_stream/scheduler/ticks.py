@@ -65,7 +65,7 @@ class Ticker:
     async def _look(self, waiting: Sequence[Desk]) -> list[Record]:
         """Ask for the lag of insights that wait, and tick those that may go on."""
         emitted = {desk.insight_id: desk.backlog.emitted for desk in waiting}
-        blocked = [desk for desk in waiting if desk.has_topic and desk.depth.unclaimed]
+        blocked = [desk for desk in waiting if desk.depth.unclaimed]
         lags = await self._probe.lags([desk.insight_id for desk in blocked]) if blocked else {}
         ticks: list[Record] = []
         for desk in waiting:

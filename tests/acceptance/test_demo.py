@@ -20,7 +20,8 @@ MINUTES_S = 200
 async def run_demo(folder: Path, *arguments: str) -> tuple[int, str, str]:
     own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pop_stream", "demo", "--json", "--folder", str(folder), *arguments,
+        sys.executable, "-m", "pop_stream",
+        "demo", "--json", "--folder", str(folder), *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if name not in own},

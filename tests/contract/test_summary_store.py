@@ -262,20 +262,21 @@ async def test_versions_grow_with_every_change(summaries):
 
 async def test_agendas_that_two_processes_fold_at_once_lose_nothing(summaries):
     agendas = [f"a{number}" for number in range(30)]
+    names = {partition: [f"{partition}-{n}" for n in range(10)] for partition in (0, 1)}
+    every = (*names[0], *names[1])
+    await summaries.fold(*(accepted(0, one, operations=every) for one in agendas))
 
     async def fold(partition):
-        for offset in range(10):
-            name = f"op{partition}-{offset}"
-            batch = [
-                progressed(1, operation(name, "succeeded"), agenda_id=agenda_id)
-                for agenda_id in agendas
-            ]
-            await summaries.store.fold(TOPIC, {partition: (offset, offset + 1)}, batch)
+        for offset, name in enumerate(names[partition]):
+            done = operation(name, "succeeded")
+            batch = [progressed(1, done, agenda_id=agenda_id) for agenda_id in agendas]
+            span = (offset + 1 - partition, offset + 2 - partition)
+            await summaries.store.fold(TOPIC, {partition: span}, batch)
 
     await asyncio.gather(fold(0), fold(1))
     for agenda_id in agendas:
-        summary = await summaries.reader.agenda(agenda_id)
-        assert len(summary.operations) == 20
+        assert set((await summaries.reader.agenda(agenda_id)).operations) == set(every)
+    assert (await summaries.reader.link("night")).percent == 100
 
 
 async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port):

@@ -273,9 +273,10 @@ async def test_repeats_and_outdated_attempts_are_dropped(world):
         "media", handlers=builtin(world.settings), settings=world.settings, concurrency=1
     )
     async with serving(puller):
-        await world.until(lambda: "a2" in world.ids(AgendaSucceeded))
+        await world.until_ended(3)
+    await world.read()
     ended = [(event.agenda_id, event.attempt) for event in world.of(AgendaSucceeded)]
-    assert ended == [("a1", 1), ("a1", 2), ("a2", 1)]
+    assert sorted(ended) == [("a1", 1), ("a1", 2), ("a2", 1)]
     assert await world.committed() == 6
 
 

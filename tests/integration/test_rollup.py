@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import asyncpg
 import msgspec
 import pytest
 import pytest_asyncio
@@ -251,6 +252,22 @@ async def test_an_outage_of_the_database_is_waited_out(world):
     assert noted.count("rollup.waiting") == 1
     assert noted.count("rollup.resumed") == 1
     assert memory.agendas["a1"].state is State.SUCCEEDED
+
+
+async def test_connections_that_the_server_cuts_are_made_anew(world):
+    store = WatchedStore(world.postgres)
+    async with world.rolling(store):
+        await world.tell(*life("a1")[:2])
+        await store.ledger.until_told(2, ["a1"])
+        connection = await asyncpg.connect(world.settings.postgres_dsn.get_secret_value())
+        await connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        await connection.close()
+        await world.tell(*life("a1")[2:])
+        await store.ledger.until_told(4, ["a1"])
+    assert (await world.reader.agenda("a1")).state is State.SUCCEEDED
 
 
 async def test_offsets_moved_by_another_process_are_asked_for_anew(world):

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
-from fakes import FixedDefinitions, ManualClock, MemoryPublisher
+from fakes import FixedAnswers, FixedDefinitions, ManualClock, MemoryPublisher
 from memory_summaries import MemorySummaries
 
 from pop_stream.api.app import ApiPorts, create_app
@@ -116,6 +116,7 @@ class Api:
     publisher: MemoryPublisher
     summaries: WatchedSummaries
     definitions: FixedDefinitions
+    questions: FixedAnswers
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -147,6 +148,7 @@ def ports() -> ApiPorts:
         publisher=MemoryPublisher(),
         summaries=WatchedSummaries(),
         definitions=FixedDefinitions(definitions()),
+        questions=FixedAnswers(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -157,4 +159,6 @@ async def open_api(*, pace: Pace = QUICK, **settings: Any) -> AsyncIterator[Api]
     behind = ports()
     app = create_app(behind, Settings(**settings), pace=pace)
     async with TestClient(TestServer(app)) as client:
-        yield Api(client, behind.publisher, behind.summaries, behind.definitions)
+        yield Api(
+            client, behind.publisher, behind.summaries, behind.definitions, behind.questions
+        )

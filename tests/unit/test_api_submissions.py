@@ -266,6 +266,15 @@ async def test_more_agendas_than_a_request_may_hold_are_413_with_the_limit():
         assert (await api.submit(b"[" + DEEP + b",0" * 4 + b"]"))[0] == 413
 
 
+@pytest.mark.parametrize(
+    "sent", [b"[" + b"0," * 300 + b"0]", b"[" * 20_000 + b"]" * 20_000], ids=["flat", "deep"]
+)
+async def test_a_list_of_more_parts_than_are_taken_apart_is_413(api, monkeypatch, sent):
+    monkeypatch.setattr("pop_stream.api.body._MOST_TOKENS", 200)
+    status, body = await api.submit(sent)
+    assert (status, body["code"], body["limit"]) == (413, "too_large", 200)
+
+
 async def test_an_agenda_over_the_limit_is_413_before_it_is_read_whole():
     async with open_api(max_agenda_bytes=2_000) as api:
         status, body = await api.submit(agenda(title="x", params={"k": "y" * 2_000}))

@@ -32,7 +32,7 @@ def failing(monkeypatch):
         def fail(*_):
             raise error
 
-        monkeypatch.setattr("pop_stream.cli.environment.load_settings", fail)
+        monkeypatch.setattr("pop_stream.cli.logs.configure_for_a_person", fail)
 
     return failing
 

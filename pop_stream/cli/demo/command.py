@@ -30,12 +30,10 @@ def demo(
     from pop_stream.cli import logs
     from pop_stream.cli.demo.report import show_report
     from pop_stream.cli.demo.run import Demo, run_demo
-    from pop_stream.cli.environment import for_a_person
     from pop_stream.cli.errors import CommandError
     from pop_stream.cli.lifetime import run_to_interrupt
 
-    # What aiokafka tries again it logs as errors, which would only alarm; the rest it raises.
-    logs.configure(for_a_person(), muted=("aiokafka",))
+    logs.configure_for_a_person()
     shown = console(as_json=as_json)
     wanted = Demo(folder, seconds=seconds, agendas=agendas, pullers=pullers)
     clean = False

@@ -82,7 +82,7 @@ async def run_demo(demo: Demo, console: Console) -> Report:
         overrides={"puller_concurrency": 4},
         restart=RestartPolicy(most_crashes=_MOST_CRASHES),
     )
-    stack = Stack(plan, lambda line: console.print(f"[dim]{line}[/]"))
+    stack = Stack(plan, lambda line: console.print(f"[dim]{line}[/]", soft_wrap=True))
     async with stack, failing_with(stack), ApiClient(stack.settings.api_url) as client:
         folder.begin()
         run = f"demo-{secrets.token_hex(4)}"

@@ -1,0 +1,90 @@
+"""What the scheduler is asked: why an agenda waits, and what an insight's queue is like."""
+
+from http import HTTPStatus
+
+from aiohttp import web
+
+from pop_stream.api.models import CustomerStanding, QueueView, WhyView, answer
+from pop_stream.api.patience import answer_in_time
+from pop_stream.api.progress import found, id_in_path
+from pop_stream.core.errors import NotFoundError
+from pop_stream.core.events import CustomerShare, InsightAnswered
+from pop_stream.core.explain import explain
+from pop_stream.core.ids import InsightId
+from pop_stream.core.summary import Summary
+from pop_stream.ports import DefinitionSource, Questions, SummaryReader
+
+
+class Explanations:
+    """The handlers that need the scheduler's answer."""
+
+    def __init__(
+        self, questions: Questions, summaries: SummaryReader, definitions: DefinitionSource
+    ) -> None:
+        self._questions = questions
+        self._summaries = summaries
+        self._definitions = definitions
+
+    async def get_why(self, request: web.Request) -> web.Response:
+        """Why the agenda is where it is."""
+        agenda_id = id_in_path(request, "agenda")
+        known = await answer_in_time(self._summaries.agenda(agenda_id))
+        summary = found(known, "agenda", agenda_id)
+        told = None
+        if not summary.state.is_terminal:
+            told = await self._questions.ask(summary.insight_id, agenda_id)
+        return answer(_why(summary, told), status=HTTPStatus.OK)
+
+    async def get_queue(self, request: web.Request) -> web.Response:
+        """What waits in the insight, whose it is, and how fast it goes."""
+        insight_id = request.match_info["insight_id"]
+        if InsightId(insight_id) not in self._definitions.current.insights:
+            kind = "insight"
+            raise NotFoundError(kind, insight_id[:200])
+        told = await self._questions.ask(insight_id)
+        return answer(_queue(told), status=HTTPStatus.OK)
+
+
+def _why(summary: Summary, told: InsightAnswered | None) -> WhyView:
+    place = told.agenda if told else None
+    return WhyView(
+        id=summary.agenda_id,
+        state=summary.state,
+        why=explain(summary, told),
+        insight_id=summary.insight_id or None,
+        position=place.position if place and place.state == "ready" else None,
+        own_ahead=place.own_ahead if place and place.state == "ready" else None,
+        eta_s=place.eta_s if place else None,
+        customer=_standing(place.customer) if place and place.customer else None,
+        queue=_queue(told) if told else None,
+    )
+
+
+def _queue(told: InsightAnswered) -> QueueView:
+    return QueueView(
+        insight_id=told.insight_id,
+        at=told.at,
+        algorithm=told.algorithm,
+        ready=told.ready,
+        lag=told.lag,
+        in_flight=told.in_flight,
+        slots=told.slots,
+        target=told.target,
+        rate_per_s=told.rate_per_s,
+        gap_s=told.gap,
+        bound_s=told.bound,
+        customers=[_standing(one) for one in told.customers],
+        other_customers=told.others,
+    )
+
+
+def _standing(share: CustomerShare) -> CustomerStanding:
+    return CustomerStanding(
+        customer_id=share.customer_id,
+        ready=share.ready,
+        in_flight=share.in_flight,
+        weight=share.weight,
+        share=share.share,
+        wait_s=share.wait_s,
+        held_by=share.held_by or None,
+    )

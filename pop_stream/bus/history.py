@@ -1,0 +1,109 @@
+"""The record of an insight: everything its rounds were decided from, read whole."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Definitions, decode_definition
+from pop_stream.core.errors import NotFoundError, UnreadableRecordError
+from pop_stream.core.events import RoundDecided, decode_ready
+from pop_stream.core.replay import Input, last_words
+from pop_stream.settings import Settings
+
+_DECISION = msgspec.json.Decoder(RoundDecided)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What is on record of one insight.
+
+    Attributes:
+        inputs: Its events on `pop.ready`, by offset.
+        decisions: Its rounds that counted, in order.
+        versions: Definitions by version, as far as compaction left them.
+    """
+
+    inputs: Sequence[Input]
+    decisions: Sequence[RoundDecided]
+    versions: Sequence[Definitions]
+
+    def definitions_at(self, version: int) -> Definitions:
+        """The newest definitions that are not newer than this version."""
+        known = [one for one in self.versions if one.version <= version]
+        return known[-1] if known else Definitions()
+
+
+async def read_history(settings: Settings, insight_id: str) -> History:
+    """Read all that the topics still hold about an insight.
+
+    Raises:
+        NotFoundError: If no round of it is on record.
+    """
+    topics = Topics(settings.topic_prefix)
+    # Named at the start, the topic's partitions are known; read they are one by one.
+    consumer = clients.consumer(settings, topics.decisions, client_id="history", group_id=None)
+    async with consumer:
+        partitions = sorted(consumer.partitions_for_topic(topics.decisions) or ())
+        consumer.unsubscribe()
+        decisions = [
+            decision
+            for partition in partitions
+            async for decision in _decisions(consumer, topics, partition, insight_id)
+        ]
+        if not decisions:
+            kind = "round on record of an insight"
+            raise NotFoundError(kind, insight_id)
+        partition = decisions[-1].partition
+        inputs = [one async for one in _inputs(consumer, topics, insight_id, partition)]
+        versions = [one async for one in _versions(consumer, topics)]
+    return History(inputs, last_words(decisions), versions)
+
+
+async def _decisions(
+    consumer: AIOKafkaConsumer, topics: Topics, partition: int, insight_id: str
+) -> AsyncIterator[RoundDecided]:
+    async for record in _records(consumer, TopicPartition(topics.decisions, partition)):
+        if record.key == insight_id.encode():
+            yield _DECISION.decode(record.value)
+
+
+async def _inputs(
+    consumer: AIOKafkaConsumer, topics: Topics, insight_id: str, partition: int
+) -> AsyncIterator[Input]:
+    async for record in _records(consumer, TopicPartition(topics.ready, partition)):
+        try:
+            ready_events = decode_ready(record.value)
+        except UnreadableRecordError:
+            continue
+        for event in ready_events:
+            if event.insight_id == insight_id:
+                yield Input(record.offset, event)
+
+
+async def _versions(consumer: AIOKafkaConsumer, topics: Topics) -> AsyncIterator[Definitions]:
+    current = Definitions()
+    async for record in _records(consumer, TopicPartition(topics.definitions, 0)):
+        key = (record.key or b"").decode(errors="replace")
+        try:
+            updated = current.updated(key, decode_definition(key, record.value))
+        except UnreadableRecordError:
+            continue
+        current = replace(updated, version=record.offset + 1)
+        yield current
+
+
+async def _records(
+    consumer: AIOKafkaConsumer, partition: TopicPartition
+) -> AsyncIterator[ConsumerRecord]:
+    """All records of a partition up to its present end."""
+    consumer.assign([partition])
+    await consumer.seek_to_beginning(partition)
+    end = (await consumer.end_offsets([partition]))[partition]
+    while await consumer.position(partition) < end:
+        fetched = await consumer.getmany(partition, timeout_ms=500)
+        for record in fetched.get(partition, ()):
+            yield record

@@ -1,0 +1,91 @@
+"""`pop-stream replay`: recorded rounds chosen again, as they were or with other weights."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from pop_stream.cli.output import JsonFlag, console, emit
+
+if TYPE_CHECKING:
+    from pop_stream.bus.history import History
+
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="Other weights to try: `acme=2,globex=0.5`. Without it, check the record."
+    ),
+]
+
+
+def replay(
+    insight: Annotated[str, typer.Option(help="The insight whose rounds to choose again.")],
+    weights: Weights = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Choose an insight's recorded rounds again, exactly, or with other weights."""
+    from pop_stream.bus.history import read_history
+    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.errors import CommandError
+
+    wanted = _weights(weights) if weights else None
+    history = asyncio.run(read_history(for_a_person(), insight))
+    first = history.decisions[0].round
+    if first != 1:
+        msg = (
+            f"the record of {insight} starts at round {first}, but what was waiting then is "
+            "not on it; keep pop.decisions and pop.ready for longer to replay more"
+        )
+        raise CommandError(msg)
+    outcome = _try(history, wanted) if wanted else _check(history)
+    if as_json:
+        emit(outcome)
+    raise typer.Exit(1 if outcome.get("different") else 0)
+
+
+def _check(history: "History") -> Mapping[str, Any]:
+    from pop_stream.core.replay import replay as choose_again
+
+    rounds = [*choose_again(history.inputs, history.decisions, history.definitions_at)]
+    different = [one.recorded.round for one in rounds if not one.is_same]
+    agendas = sum(len(one.recorded.chosen) for one in rounds)
+    verdict = f"{len(different)} differ, first {different[0]}" if different else "all the same"
+    console().print(f"{len(rounds)} rounds with {agendas} agendas: {verdict}")
+    return {"rounds": len(rounds), "agendas": agendas, "different": different}
+
+
+def _try(history: "History", weights: Mapping[str, float]) -> Mapping[str, Any]:
+    from pop_stream.core.replay import Outcome, recorded_outcomes, what_if
+
+    before = recorded_outcomes(history.inputs, history.decisions)
+    after = what_if(history.inputs, history.decisions, history.definitions_at, weights)
+    customers = {
+        customer: {
+            "emitted": len(was.waits_s),
+            "mean_wait_s": round(was.mean_wait_s, 6),
+            "other_mean_wait_s": round(after.get(customer, Outcome()).mean_wait_s, 6),
+        }
+        for customer, was in sorted(before.items())
+    }
+    shown = Table("customer", "emitted", "mean wait", "mean wait with other weights")
+    for customer, row in customers.items():
+        emitted, was_s, other_s = row.values()
+        shown.add_row(customer, str(emitted), f"{was_s:.3f} s", f"{other_s:.3f} s")
+    console().print(shown)
+    return {"weights": dict(weights), "customers": customers}
+
+
+def _weights(text: str) -> Mapping[str, float]:
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            weights[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip() or weights[name.strip()] <= 0:
+            msg = f"{part!r} is no weight; write customer=number, above 0, with commas between"
+            raise typer.BadParameter(msg)
+    return weights

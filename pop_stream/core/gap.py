@@ -1,0 +1,123 @@
+"""How far two customers' service drifted apart, and how far it may.
+
+While two customers stay backlogged, what each was given by completed agendas, in
+worker-seconds per weight, should grow alike. The gap of an interval is the difference of
+the two growths; the worst over all intervals is the largest less the smallest value that
+their difference took, which is kept up to date with every completion.
+
+Bound: (D + 1) (c_f + c_g) + D (u_f + u_g). D is the most agendas that were out at once, c
+the largest charge of an agenda over its customer's weight, u the most by which one cost
+more than it was charged, over the weight. With true charges u is 0, and this is the bound
+of SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004, theorem 1. Wrong charges are put right when
+the agenda settles, so each of the D that were out can be off by u, once at either end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pop_stream.core.ids import CustomerId
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The worst gap of two customers, in worker-seconds per weight.
+
+    Attributes:
+        ahead: Who was given more.
+        bound: What it may be at most.
+    """
+
+    ahead: CustomerId
+    behind: CustomerId
+    seconds: float
+    bound: float
+
+    @property
+    def over_bound(self) -> float:
+        """The gap by its bound; above 1 the promise was broken."""
+        return self.seconds / self.bound
+
+
+class Gaps:
+    """The worst gap of all pairs of some customers; O(those backlogged) per event.
+
+    Args:
+        audited: Indices of the customers to look at; others are ignored.
+    """
+
+    def __init__(self, audited: Iterable[int]) -> None:
+        self._slots = {customer: slot for slot, customer in enumerate(audited)}
+        count = len(self._slots)
+        self._served = [0.0] * count
+        self._charges = [0.0] * count
+        self._shortfalls = [0.0] * count
+        self._least = [[0.0] * count for _ in range(count)]
+        self._worst = [[0.0] * count for _ in range(count)]
+        self._backlogged: set[int] = set()
+
+    def join(self, customer: int) -> None:
+        """The customer is backlogged from now on: intervals with the others begin."""
+        slot = self._slots.get(customer)
+        if slot is None:
+            return
+        served = self._served
+        for other in self._backlogged:
+            self._least[slot][other] = served[slot] - served[other]
+            self._least[other][slot] = served[other] - served[slot]
+        self._backlogged.add(slot)
+
+    def leave(self, customer: int) -> None:
+        """The customer is not backlogged any more: its intervals end."""
+        self._backlogged.discard(self._slots.get(customer, -1))
+
+    def charge(self, customer: int, *, charged: float, spent: float) -> None:
+        """An agenda was emitted; both costs are over the weight."""
+        slot = self._slots.get(customer)
+        if slot is not None:
+            self._charges[slot] = max(self._charges[slot], charged)
+            self._shortfalls[slot] = max(self._shortfalls[slot], spent - charged)
+
+    def serve(self, customer: int, spent: float) -> None:
+        """An agenda ended, having cost so much over its weight."""
+        slot = self._slots.get(customer)
+        if slot is None:
+            return
+        self._served[slot] += spent
+        if slot not in self._backlogged:
+            return
+        served, mine = self._served, self._served[slot]
+        least, worst = self._least[slot], self._worst[slot]
+        for other in self._backlogged:
+            ahead = mine - served[other]
+            if ahead - least[other] > worst[other]:
+                worst[other] = ahead - least[other]
+            if -ahead < self._least[other][slot]:
+                self._least[other][slot] = -ahead
+
+    def worst(self, customers: list[CustomerId], depth: int) -> Gap | None:
+        """The pair whose gap is largest by its bound; None if no two were backlogged.
+
+        Args:
+            customers: By index.
+            depth: Most agendas that were out at once.
+        """
+        return max(
+            (
+                Gap(
+                    ahead=customers[ahead],
+                    behind=customers[behind],
+                    seconds=self._worst[slot][other],
+                    bound=self._bound(slot, other, depth),
+                )
+                for ahead, slot in self._slots.items()
+                for behind, other in self._slots.items()
+                if self._worst[slot][other] > 0
+            ),
+            key=lambda gap: gap.over_bound,
+            default=None,
+        )
+
+    def _bound(self, slot: int, other: int, depth: int) -> float:
+        charges = self._charges[slot] + self._charges[other]
+        shortfalls = self._shortfalls[slot] + self._shortfalls[other]
+        return (depth + 1) * charges + depth * shortfalls

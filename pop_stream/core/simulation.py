@@ -1,0 +1,333 @@
+"""The real policy in virtual time: one insight, its scheduler and its pullers, event by event.
+
+Backlog, gate, costs and definitions are those that the scheduler runs; around them are only
+delays and runners. Nothing is random and no clock is read: the same input gives the same
+log, and an hour passes as fast as its events can be counted off.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import ceil, inf
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from pop_stream.core import admission
+from pop_stream.core.admission import Depth, Pace
+from pop_stream.core.backlog import Backlog, Chosen
+from pop_stream.core.costs import bounded
+from pop_stream.core.definitions import Customer, Definitions, Insight
+from pop_stream.core.delta import Delta
+from pop_stream.core.events import PlacedAgenda, Settlement
+from pop_stream.core.flow import Share
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.page import PAGE_SLOTS
+from pop_stream.core.replay import share_from
+from pop_stream.core.runners import Runners
+from pop_stream.core.service import ServiceLog
+from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload, Setting
+
+_BODY: Final = Raw(b"{}")
+_MOST_DELTAS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a simulated workload.
+
+    Attributes:
+        depth: Most agendas that the scheduler held to be out at once.
+        rounds: Rounds that emitted something.
+        left: Agendas that never ended, because something holds them for ever.
+    """
+
+    log: ServiceLog
+    depth: int
+    rounds: int
+    left: int
+
+
+def simulate(arrivals: Iterable[Arrival], setting: Setting) -> Run:
+    """Run a workload to its end, or until nothing could ever happen again.
+
+    Args:
+        arrivals: By instant; read as time goes by, so that a long trace takes no memory.
+        setting: The insight, its customers and runners, and what changes on the way.
+
+    Raises:
+        ValueError: If an arrival is earlier than the one before.
+    """
+    return _Simulation(arrivals, setting).run()
+
+
+class _Course(NamedTuple):
+    """An agenda under way."""
+
+    arrival: Arrival
+    customer: int
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What would be written: pages and deltas, for a scheduler that goes on from them."""
+
+    pages: dict[int, Sequence[PlacedAgenda]] = field(default_factory=dict)
+    deltas: list[Delta] = field(default_factory=list)
+
+    def save(self, backlog: Backlog) -> None:
+        delta = backlog.take_delta()
+        if delta is not None:
+            self.deltas.append(delta)
+        for number in backlog.take_emptied():
+            self.pages.pop(number, None)
+        if len(self.deltas) > _MOST_DELTAS:
+            self.deltas = [backlog.snapshot()]
+
+
+class _Simulation:
+    def __init__(self, arrivals: Iterable[Arrival], setting: Setting) -> None:
+        self._setting = setting
+        self._plant = setting.plant
+        self._insight = setting.insight
+        self._definitions = Definitions(customers=dict(setting.customers))
+        self._backlog = Backlog(self._insight, self._share)
+        self._pace = Pace()
+        self._shelf: _Shelf | None = None
+        if any(isinstance(one, Reload) for one in setting.changes):
+            self._shelf = _Shelf()
+        self._runners = Runners(self._plant.runners, self._plant.partitions)
+        self._arrivals = _in_order(arrivals)
+        self._next = next(self._arrivals, None)
+        self._changes = deque(sorted(setting.changes, key=lambda one: one.at))
+        self._unplaced: list[PlacedAgenda] = []
+        self._emissions: deque[tuple[float, str]] = deque()
+        self._notices: deque[tuple[float, str, Settlement | None]] = deque()
+        self._courses: dict[str, _Course] = {}
+        self._log = ServiceLog()
+        self._held: dict[CustomerId, bool] = {}
+        self._now = 0.0
+        self._away_until = 0.0
+        self._tick_at = inf
+        self._number = 0
+        self._rounds = 0
+        self._depth = 0
+
+    def run(self) -> Run:
+        while (at := self._next_instant()) < inf:
+            self._now = max(self._now, at)
+            self._step()
+        return Run(
+            log=self._log, depth=self._depth, rounds=self._rounds, left=len(self._courses)
+        )
+
+    def _next_instant(self) -> float:
+        heard = min(
+            self._next.at + self._plant.intake_s if self._next else inf,
+            self._notices[0][0] if self._notices else inf,
+            self._tick_at,
+        )
+        return min(
+            max(heard, self._away_until),
+            self._changes[0].at if self._changes else inf,
+            self._emissions[0][0] if self._emissions else inf,
+            self._runners.next_end,
+            self._runners.opens_at,
+        )
+
+    def _step(self) -> None:
+        """All that happens at the present instant, causes before effects."""
+        now = self._now
+        while self._changes and self._changes[0].at <= now:
+            self._change(self._changes.popleft())
+        for agenda_id in self._runners.end(now):
+            self._end(agenda_id)
+        while self._emissions and self._emissions[0][0] <= now:
+            self._runners.deliver(self._emissions.popleft()[1])
+        for agenda_id, partition in self._runners.take(now):
+            self._start(agenda_id, partition)
+        if now >= self._away_until and self._hear():
+            self._refill()
+            self._note_held()
+            if self._shelf is not None:
+                self._place()
+                self._shelf.save(self._backlog)
+
+    # ---- the pullers ----
+
+    def _start(self, agenda_id: str, partition: int) -> None:
+        course = self._courses[agenda_id]
+        arrival = course.arrival
+        until = self._now + arrival.runtime_s + self._plant.overhead_s
+        self._runners.run(agenda_id, partition, until=until)
+        self._log.started(self._now, course.customer, waited=self._now - arrival.at)
+        self._notices.append((self._now + self._plant.relay_s, agenda_id, None))
+
+    def _end(self, agenda_id: str) -> None:
+        arrival, customer, weight = self._courses.pop(agenda_id)
+        self._log.settled(self._now, customer, spent=bounded(arrival.runtime_s), weight=weight)
+        spent = {arrival.operation_type: arrival.runtime_s}
+        settlement = Settlement(
+            agenda_id=agenda_id, attempt=1, outcome="succeeded", spent_s=spent
+        )
+        self._notices.append((self._now + self._plant.relay_s, agenda_id, settlement))
+
+    # ---- the scheduler ----
+
+    def _hear(self) -> bool:
+        """Take in what has reached the scheduler; whether there was anything."""
+        now, heard = self._now, False
+        while self._notices and self._notices[0][0] <= now:
+            _, agenda_id, settlement = self._notices.popleft()
+            self._note(agenda_id, settlement)
+            heard = True
+        while self._next is not None and self._next.at + self._plant.intake_s <= now:
+            self._receive(self._next)
+            self._next = next(self._arrivals, None)
+            heard = True
+        if self._tick_at <= now:
+            self._tick_at = inf
+            self._take_up()
+            heard = True
+        return heard
+
+    def _note(self, agenda_id: str, settlement: Settlement | None) -> None:
+        if settlement is None:
+            self._backlog.claim(agenda_id, 1)
+            return
+        if not self._backlog.ready:
+            self._place()  # or the end of a busy period would be seen where there is none
+        self._backlog.settle(settlement)
+
+    def _receive(self, arrival: Arrival) -> None:
+        agenda_id = str(self._number)
+        self._number += 1
+        customer = self._log.index(arrival.customer_id)
+        if customer == len(self._held):
+            self._held[arrival.customer_id] = False
+            self._weigh(arrival.customer_id)
+        self._courses[agenda_id] = _Course(arrival, customer)
+        self._log.arrived(self._now, customer)
+        self._unplaced.append(
+            PlacedAgenda(
+                agenda_id=agenda_id,
+                customer_id=arrival.customer_id,
+                accepted_at=datetime.fromtimestamp(arrival.at, UTC),
+                agenda=_BODY,
+                priority=arrival.priority,
+                fairness_key=arrival.fairness_key,
+                operation_types=(arrival.operation_type,),
+                cost_s=arrival.cost_s,
+            )
+        )
+
+    def _place(self) -> None:
+        """Put what was received into pages.
+
+        As late as it makes no difference: pages of one agenda each would be costly.
+        """
+        for begin in range(0, len(self._unplaced), PAGE_SLOTS):
+            page = self._unplaced[begin : begin + PAGE_SLOTS]
+            number = self._backlog.place(page)
+            if self._shelf is not None:
+                self._shelf.pages[number] = page
+        self._unplaced.clear()
+
+    def _refill(self) -> None:
+        backlog, now = self._backlog, self._now
+        depth = Depth(unclaimed=backlog.unclaimed, in_flight=backlog.in_flight)
+        ready = backlog.ready + len(self._unplaced)
+        instant = datetime.fromtimestamp(now, UTC)
+        self._pace.observe(backlog.claimed, depth, ready=ready, now=instant)
+        slots = admission.slots(backlog.insight, depth, self._pace) if ready else 0
+        if slots > 0:
+            self._place()
+            chosen = backlog.choose(slots, now)
+            self._rounds += bool(chosen)
+            for one in chosen:
+                self._emit(one)
+            self._depth = max(self._depth, backlog.in_flight)
+        due_at = backlog.queue.due_at
+        if due_at is not None:
+            self._tick_by(max(due_at, now))
+
+    def _emit(self, chosen: Chosen) -> None:
+        arrival, customer, _ = self._courses[chosen.agenda_id]
+        weight = self._definitions.customer(chosen.customer_id).weight
+        self._courses[chosen.agenda_id] = _Course(arrival, customer, weight)
+        charged = self._backlog.costs.estimate((arrival.operation_type,), arrival.cost_s)
+        self._log.emitted(
+            self._now, customer, charged=charged, spent=bounded(arrival.runtime_s)
+        )
+        self._emissions.append((self._now + self._plant.emission_s, chosen.agenda_id))
+
+    # ---- changes ----
+
+    def _change(self, change: Change) -> None:
+        match change:
+            case Redefine(definition=Customer() as customer):
+                self._definitions = self._definitions.updated(
+                    f"customer/{customer.id}", customer
+                )
+                self._tick_by(self._now)
+            case Redefine(definition=Insight() as insight):
+                self._insight = insight
+                self._tick_by(self._now)
+            case Reload(away_s=away_s):
+                self._reload(away_s)
+            case Regroup(away_s=away_s):
+                self._runners.close(self._now + away_s)
+
+    def _take_up(self) -> None:
+        """Put changed definitions in force."""
+        self._place()
+        self._backlog.reconfigure(self._insight)
+        for customer_id in self._held:
+            self._weigh(customer_id)
+
+    def _reload(self, away_s: float) -> None:
+        self._away_until = self._now + away_s
+        self._tick_at = self._away_until
+        self._place()
+        self._backlog, self._pace = Backlog(self._insight, self._share), Pace()
+        if self._shelf is not None:
+            self._backlog.restore(self._shelf.pages.items(), self._shelf.deltas)
+
+    def _tick_by(self, at: float) -> None:
+        """Have the scheduler look again at the first tick from an instant on."""
+        tick_s = self._plant.tick_s
+        self._tick_at = min(self._tick_at, (ceil(at / tick_s)) * tick_s)
+
+    def _weigh(self, customer_id: CustomerId) -> None:
+        weight = self._definitions.customer(customer_id).weight
+        self._log.weighed(self._now, self._log.index(customer_id), weight)
+
+    def _note_held(self) -> None:
+        """Log whose own limits begin or cease to keep it out; few customers have any."""
+        for customer_id in self._definitions.customers:
+            if customer_id not in self._held or _is_free(self._share(customer_id)):
+                continue
+            is_held = bool(self._backlog.queue.flow(customer_id).held_by)
+            if is_held != self._held[customer_id]:
+                self._held[customer_id] = is_held
+                log = self._log.held if is_held else self._log.released
+                log(self._now, self._log.index(customer_id))
+
+    def _share(self, customer_id: CustomerId) -> Share:
+        return share_from(self._definitions, customer_id)
+
+
+def _is_free(share: Share) -> bool:
+    return share.max_in_flight is None and share.rate_per_s is None and not share.paused
+
+
+def _in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+    latest = -inf
+    for arrival in arrivals:
+        if arrival.at < latest:
+            msg = f"an arrival at {arrival.at:g} s follows one at {latest:g} s; sort them"
+            raise ValueError(msg)
+        latest = arrival.at
+        yield arrival

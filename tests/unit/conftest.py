@@ -1,0 +1,13 @@
+"""Unit tests need no server but those they start themselves."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sockets import sockets_blocked
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    with sockets_blocked(loopback=True):
+        yield

@@ -1,0 +1,183 @@
+"""Why an agenda waits, and what a queue is like, over HTTP."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from api_fakes import AT, open_api, summary
+
+from pop_stream.core.events import AgendaPlace, CustomerShare, InsightAnswered, RefusedIssue
+from pop_stream.core.explain import explain
+from pop_stream.core.lifecycle import State
+
+
+def share(**changes: Any) -> CustomerShare:
+    known: dict[str, Any] = {
+        "customer_id": "acme",
+        "chosen": 0,
+        "ready": 300,
+        "in_flight": 2,
+        "weight": 1.0,
+    }
+    return CustomerShare(**known | changes)
+
+
+def told(place: AgendaPlace | None = None) -> InsightAnswered:
+    return InsightAnswered(
+        insight_id="files",
+        question_id="q",
+        at=AT,
+        algorithm="weighted_fair",
+        ready=8120,
+        lag=12,
+        in_flight=20,
+        slots=0,
+        target=24,
+        rate_per_s=5.35,
+        customers=(share(),),
+        agenda=place,
+    )
+
+
+def ready(**changes: Any) -> AgendaPlace:
+    known: dict[str, Any] = {
+        "agenda_id": "a1",
+        "state": "ready",
+        "position": 214,
+        "own_ahead": 53,
+        "eta_s": 40.0,
+        "customer": share(),
+    }
+    return AgendaPlace(**known | changes)
+
+
+@pytest.mark.parametrize(
+    ("state", "place", "expected"),
+    [
+        (
+            State.READY,
+            ready(),
+            "position 214 of 8,120 in insight files; customer acme at 1.00 of its share; "
+            "about 40 s at the present rate",
+        ),
+        (
+            State.READY,
+            ready(eta_s=None, customer=share(held_by="paused")),
+            "position 214 of 8,120 in insight files; customer acme is paused",
+        ),
+        (
+            State.READY,
+            ready(eta_s=None, customer=share(held_by="max_in_flight")),
+            "position 214 of 8,120 in insight files; "
+            "customer acme has as many in flight as it may (2)",
+        ),
+        (
+            State.READY,
+            ready(eta_s=None),
+            "position 214 of 8,120 in insight files; customer acme at 1.00 of its share; "
+            "nothing is being claimed at present: are pullers running?",
+        ),
+        (
+            State.EMITTED,
+            AgendaPlace(agenda_id="a1", state="emitted", eta_s=2.25),
+            "next in line: one of 12 emitted agendas that pullers take; about 2.2 s",
+        ),
+        (
+            State.EMITTED,
+            AgendaPlace(agenda_id="a1", state="emitted"),
+            "next in line: one of 12 emitted agendas that pullers take",
+        ),
+        (
+            State.EMITTED,
+            AgendaPlace(agenda_id="a1", state="claimed"),
+            "a puller has just claimed it",
+        ),
+        (
+            State.RUNNING,
+            AgendaPlace(agenda_id="a1", state="claimed"),
+            "it runs, attempt 1, on puller p1",
+        ),
+        (
+            State.READY,
+            AgendaPlace(agenda_id="a1", state="unknown"),
+            "accepted for insight files; the scheduler does not hold it at this moment: "
+            "it has just arrived, or has just moved on",
+        ),
+        (State.SUCCEEDED, None, "it has ended: succeeded"),
+    ],
+)
+def test_words_fit_the_state(state: State, place: AgendaPlace | None, expected: str) -> None:
+    assert explain(summary(state=state, puller_id="p1"), told(place)) == expected
+
+
+@pytest.mark.parametrize(("eta_s", "words"), [(0.4, "0.4 s"), (119, "119 s"), (600, "10 min")])
+def test_spans_are_told_as_people_do(eta_s: float, words: str) -> None:
+    text = explain(summary(state=State.READY), told(ready(eta_s=eta_s)))
+    assert text.endswith(f"about {words} at the present rate")
+
+
+def test_a_refusal_says_what_was_wrong() -> None:
+    issue = RefusedIssue(field="operations", value="[]", message="must not be empty")
+    refused = summary(state=State.REFUSED, issues=(issue,))
+    assert explain(refused, None) == "refused: operations: must not be empty"
+
+
+async def test_why_gives_words_and_figures() -> None:
+    async with open_api() as api:
+        api.summaries.put(summary("a1", state=State.READY))
+        api.questions.by_question["files", "a1"] = told(ready())
+        status, body = await api.get("/v1/agendas/a1/why")
+    assert status == 200
+    assert body["position"] == 214
+    assert body["own_ahead"] == 53
+    assert body["eta_s"] == 40.0
+    assert body["customer"]["share"] == 1.0
+    assert body["queue"]["ready"] == 8120
+    assert body["why"].startswith("position 214 of 8,120")
+
+
+async def test_why_of_an_ended_agenda_asks_nobody() -> None:
+    async with open_api() as api:
+        api.summaries.put(summary("a1", state=State.SUCCEEDED))
+        status, body = await api.get("/v1/agendas/a1/why")
+    assert status == 200
+    assert body["why"] == "it has ended: succeeded"
+    assert body["queue"] is None
+
+
+async def test_why_of_an_unknown_agenda_is_404() -> None:
+    async with open_api() as api:
+        status, _ = await api.get("/v1/agendas/nobody/why")
+    assert status == 404
+
+
+async def test_a_silent_scheduler_is_503() -> None:
+    async with open_api() as api:
+        status, body = await api.get("/v1/insights/files/queue")
+    assert status == 503
+    assert "scheduler" in body["detail"]
+
+
+async def test_the_queue_of_an_insight() -> None:
+    async with open_api() as api:
+        api.questions.by_question["files", ""] = told()
+        status, body = await api.get("/v1/insights/files/queue")
+    assert status == 200
+    assert body["lag"] == 12
+    assert body["customers"][0] == {
+        "customer_id": "acme",
+        "ready": 300,
+        "in_flight": 2,
+        "weight": 1.0,
+        "share": 1.0,
+        "wait_s": 0.0,
+        "held_by": None,
+    }
+
+
+async def test_the_queue_of_an_unknown_insight_is_404() -> None:
+    async with open_api() as api:
+        answers = await asyncio.gather(
+            api.get("/v1/insights/none/queue"), api.get(f"/v1/insights/{'x' * 500}/queue")
+        )
+    assert [status for status, _ in answers] == [404, 404]
