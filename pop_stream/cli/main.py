@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import pop_stream
-from pop_stream.cli import admin, agendas, dev, parts
+from pop_stream.cli import admin, agendas, dev, parts, replay
 from pop_stream.cli.demo import command as demo
 from pop_stream.cli.errors import UsageError, message, wants_traces
 
@@ -44,7 +44,7 @@ for panel, commands in (
     ("Try it", (dev.dev, demo.demo)),
     ("Work with agendas", (agendas.submit, agendas.progress, agendas.watch)),
     ("Parts, one long-running process each", parts.COMMANDS),
-    ("Operate", (admin.migrate, admin.topics, admin.doctor)),
+    ("Operate", (admin.migrate, admin.topics, admin.doctor, replay.replay)),
 ):
     for command in commands:
         app.command(rich_help_panel=panel)(command)

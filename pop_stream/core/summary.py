@@ -253,11 +253,6 @@ def _percent(one: OperationProgress) -> float:
     return min(100.0, max(0.0, one.percent))
 
 
-def encode_operations(operations: Mapping[str, OperationProgress]) -> bytes:
-    """Progress of all operations as one JSON list, in the order they were first heard of."""
-    return msgspec.json.encode(list(operations.values()))
-
-
 @dataclass(frozen=True, slots=True)
 class LinkSummary:
     """What all agendas of one link id add up to; exact, never a sample.

@@ -110,7 +110,7 @@ async def world(settings: Settings) -> AsyncIterator[World]:
 
 
 def life(agenda_id: str) -> list[LifecycleEvent]:
-    """Four events, each of which changes the summary."""
+    """Four events, each a change."""
     return [
         accepted(agenda_id=agenda_id, operations=("fetch",)),
         emitted(1, agenda_id=agenda_id),
@@ -154,9 +154,9 @@ async def test_kafka_shows_how_far_the_rollup_is(world):
     finally:
         await admin.close()
     partition = partition_of(b"a1", PARTITIONS)
-    known = committed[TopicPartition(world.names.agenda_events, partition)]
-    stored = await world.postgres.next_offsets(world.names.agenda_events)
-    assert known.offset == stored[partition] > 0
+    topic = world.names.agenda_events
+    stored = await world.postgres.next_offsets(topic)
+    assert committed[TopicPartition(topic, partition)].offset == stored[partition] > 0
 
 
 async def test_a_crash_between_fold_and_commit_folds_nothing_twice(world):

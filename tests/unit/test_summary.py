@@ -1,6 +1,5 @@
 """What single events and short stories add up to."""
 
-import msgspec
 import pytest
 from lifecycle_events import (
     BODY,
@@ -20,7 +19,7 @@ from lifecycle_events import (
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import Diagnostic
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary, Summary, encode_operations, fold, fold_all
+from pop_stream.core.summary import LinkSummary, Summary, fold, fold_all
 
 
 def told(*events):
@@ -237,12 +236,6 @@ def test_folding_several_events_counts_those_not_applied():
 
 def test_of_one_outcome_told_twice_the_earlier_counts():
     assert told(succeeded(5), succeeded(7)).ended_at == at(5)
-
-
-def test_operations_are_encoded_as_a_list():
-    summary = told(progressed(1, operation("fetch", percent=30)))
-    (one,) = msgspec.json.decode(encode_operations(summary.operations))
-    assert (one["name"], one["percent"]) == ("fetch", 30)
 
 
 @pytest.mark.parametrize(
