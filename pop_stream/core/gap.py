@@ -5,11 +5,13 @@ worker-seconds per weight, should grow alike. The gap of an interval is the diff
 the two growths; the worst over all intervals is the largest less the smallest value that
 their difference took, which is kept up to date with every completion.
 
-Bound: (D + 1) (c_f + c_g) + D (u_f + u_g). D is the most agendas that were out at once, c
-the largest charge of an agenda over its customer's weight, u the most by which one cost
-more than it was charged, over the weight. With true charges u is 0, and this is the bound
-of SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004, theorem 1. Wrong charges are put right when
-the agenda settles, so each of the D that were out can be off by u, once at either end.
+Bound: (D + 1) (c_f + c_g) + D (u_f + u_g + o). D is the most agendas that were out at once,
+c the largest charge of an agenda over its customer's weight, u the most by which one cost
+more than it was charged, o the most by which one of any customer cost less. With true
+charges u and o are 0, and this is the bound of SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004,
+theorem 1. Wrong charges are put right when the agenda settles, so each of the D that were
+out can be off by u at the end of an interval, or have led a newcomer astray by o at its
+beginning.
 """
 
 from collections.abc import Iterable
@@ -51,6 +53,7 @@ class Gaps:
         self._served = [0.0] * count
         self._charges = [0.0] * count
         self._shortfalls = [0.0] * count
+        self._excess = 0.0
         self._least = [[0.0] * count for _ in range(count)]
         self._worst = [[0.0] * count for _ in range(count)]
         self._backlogged: set[int] = set()
@@ -72,6 +75,7 @@ class Gaps:
 
     def charge(self, customer: int, *, charged: float, spent: float) -> None:
         """An agenda was emitted; both costs are over the weight."""
+        self._excess = max(self._excess, charged - spent)
         slot = self._slots.get(customer)
         if slot is not None:
             self._charges[slot] = max(self._charges[slot], charged)
@@ -120,4 +124,4 @@ class Gaps:
     def _bound(self, slot: int, other: int, depth: int) -> float:
         charges = self._charges[slot] + self._charges[other]
         shortfalls = self._shortfalls[slot] + self._shortfalls[other]
-        return (depth + 1) * charges + depth * shortfalls
+        return (depth + 1) * charges + depth * (shortfalls + self._excess)

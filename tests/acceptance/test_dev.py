@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,12 +56,22 @@ async def pop_stream(*arguments: str, given: str = "", url: str) -> tuple[int, s
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not below pytest's own, which every run of pytest closes to other users.
+
+    Run as root, PostgreSQL is another user, and must keep the way to its data.
+    """
+    with tempfile.TemporaryDirectory(prefix="pop-stream-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
 @pytest_asyncio.fixture
-async def dev(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Dev]:
+async def dev(folder: Path, unused_tcp_port: int) -> AsyncIterator[Dev]:
     own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "pop_stream", "dev",
-        "--folder", str(tmp_path / "dev"), "--port", str(unused_tcp_port),
+        "--folder", str(folder), "--port", str(unused_tcp_port),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={name: value for name, value in os.environ.items() if name not in own},

@@ -277,6 +277,8 @@ async def test_agendas_that_two_processes_fold_at_once_lose_nothing(summaries):
     for agenda_id in agendas:
         assert set((await summaries.reader.agenda(agenda_id)).operations) == set(every)
     assert (await summaries.reader.link("night")).percent == 100
+    versions = await summaries.reader.agenda_versions(agendas)
+    assert set(versions.values()) == {21}  # each fold was made upon the one before
 
 
 async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port):

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 
 import asyncpg
 import msgspec
@@ -101,8 +100,7 @@ async def world(settings: Settings) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(admin.close)
         producer = clients.producer(settings, client_id="test")
-        give_up_after = timedelta(seconds=10)
-        publisher = KafkaPublisher(producer, give_up_after=give_up_after)
+        publisher = KafkaPublisher(producer, give_up_after=settings.publish_timeout)
         await stack.enter_async_context(publisher)
         pool = await stack.enter_async_context(open_pool(settings))
         postgres, reader = PostgresSummaries(pool), PostgresSummaryReader(pool)
@@ -290,7 +288,6 @@ async def test_offsets_moved_by_another_process_are_asked_for_anew(world):
 
 
 async def test_stop_is_heeded_while_the_database_is_away(world):
-    memory = MemorySummaries()
     waiting, away = asyncio.Event(), UnavailableError("away")
 
     class AwayStore(WatchedStore):
@@ -298,5 +295,5 @@ async def test_stop_is_heeded_while_the_database_is_away(world):
             waiting.set()
             raise away
 
-    async with world.rolling(AwayStore(memory)), asyncio.timeout(PATIENCE_S):
+    async with world.rolling(AwayStore(MemorySummaries())), asyncio.timeout(PATIENCE_S):
         await waiting.wait()

@@ -1,0 +1,639 @@
+"""Turns of customers, by the table; what holds for all workloads is in `properties`."""
+
+import pytest
+
+from pop_stream.core.algorithms import ALGORITHMS
+from pop_stream.core.fairness import FairQueue
+from pop_stream.core.flow import Aging, Share
+from pop_stream.core.line import entry_of
+
+EQUAL: dict[str, Share] = {}
+
+
+def queue_of(shares=EQUAL, algorithm="weighted_fair", aging=None):
+    return FairQueue(
+        ALGORITHMS[algorithm], lambda customer_id: shares.get(customer_id, Share()), aging
+    )
+
+
+def entry(ref, *, priority=5, resumed=False, rank=0):
+    return entry_of(priority=priority, resumed=resumed, rank=rank, ref=ref)
+
+
+def fill(queue, customer_id, refs, key="", **order):
+    for ref in refs:
+        numbers = {"priority": 5, "resumed": False, "rank": 0} | order
+        queue.push(customer_id, queue.algorithm.entry(ref=ref, **numbers), key)
+
+
+def picked(queue, count, cost=1.0, now=0.0):
+    """Customers of the next picks, as one text."""
+    cost_of = cost if callable(cost) else lambda _: cost
+    picks = (queue.pick(cost_of, now) for _ in range(count))
+    return "".join(pick.customer_id if pick else "-" for pick in picks)
+
+
+def refs(queue, count, cost=1.0, now=0.0):
+    cost_of = cost if callable(cost) else lambda _: cost
+    return [queue.pick(cost_of, now).ref for _ in range(count)]
+
+
+# ---- between customers ----
+
+
+def test_equal_customers_take_turns_and_ties_go_by_id():
+    queue = queue_of()
+    fill(queue, "b", range(10, 14))
+    fill(queue, "a", range(4))
+    assert picked(queue, 9) == "abababab-"
+
+
+def test_weights_are_shares_of_cost():
+    queue = queue_of({"a": Share(weight=2.0)})
+    fill(queue, "a", range(20))
+    fill(queue, "b", range(30, 50))
+    assert picked(queue, 9) == "abaabaaba"
+
+
+def test_a_costly_agenda_is_paid_for_in_turns():
+    queue = queue_of()
+    fill(queue, "a", [1, 2])
+    fill(queue, "b", range(10, 20))
+    assert picked(queue, 8, cost=lambda ref: 4.0 if ref < 10 else 1.0) == "abbbbabb"
+
+
+def test_round_robin_counts_agendas_not_cost_or_weight():
+    queue = queue_of({"a": Share(weight=50.0)}, "round_robin")
+    fill(queue, "a", [1, 2, 3])
+    fill(queue, "b", [11, 12, 13])
+    assert picked(queue, 6, cost=lambda ref: float(ref)) == "ababab"
+
+
+def test_fifo_is_by_age_over_customers_priorities_ranks_and_keys():
+    queue = queue_of({"b": Share(weight=9.0)}, "fifo")
+    fill(queue, "b", [2], priority=1)
+    fill(queue, "a", [1], priority=9, rank=7, key="x")
+    fill(queue, "a", [3], priority=1, key="y")
+    assert refs(queue, 3) == [1, 2, 3]
+
+
+def test_nothing_is_picked_from_nothing():
+    queue = queue_of()
+    assert queue.pick(lambda _: 1.0) is None
+    assert queue.due_at is None
+    assert queue.upcoming(5) == []
+    assert queue.spread() == 0.0
+    assert not queue.may_pick(0.0)
+
+
+def test_an_idle_customer_gains_no_credit():
+    queue = queue_of()
+    fill(queue, "a", range(100))
+    fill(queue, "b", [200])
+    assert picked(queue, 50).count("b") == 1
+    fill(queue, "b", range(201, 300))
+    assert picked(queue, 10) in {"ababababab", "bababababa"}
+
+
+def test_an_idle_customer_owes_no_debt_once_the_clock_has_passed_it():
+    queue = queue_of()
+    fill(queue, "a", range(10))
+    assert picked(queue, 10) == "a" * 10
+    fill(queue, "b", range(20, 60))
+    assert picked(queue, 12) == "b" * 12
+    fill(queue, "a", range(100, 110))
+    assert picked(queue, 6) in {"ababab", "bababa"}
+
+
+def test_a_customer_cannot_escape_its_last_charge_by_going_idle_for_a_moment():
+    queue = queue_of()
+    fill(queue, "b", range(10, 30))
+    fill(queue, "a", [1])
+    assert picked(queue, 1, cost=5.0) == "a"
+    fill(queue, "a", [2])
+    assert picked(queue, 6) == "bbbbba"
+
+
+def test_the_end_of_a_busy_period_forgives_all():
+    queue = queue_of()
+    fill(queue, "a", [1])
+    picked(queue, 1, cost=1_000.0)
+    queue.settle("a")
+    assert queue.virtual_time == 1_000.0
+    fill(queue, "a", [2, 3])
+    fill(queue, "b", [4, 5])
+    assert picked(queue, 4) == "abab"
+
+
+def test_withdrawing_the_last_that_waits_ends_the_busy_period_too():
+    queue = queue_of()
+    fill(queue, "a", [1, 2])
+    picked(queue, 1, cost=7.0)
+    queue.settle("a")
+    queue.withdraw("a", entry(2))
+    assert queue.virtual_time == 7.0
+    assert queue.ready == queue.in_flight == 0
+
+
+def test_what_runs_keeps_the_busy_period_going():
+    queue = queue_of()
+    fill(queue, "a", [1, 2])
+    picked(queue, 2, cost=7.0)
+    queue.settle("a")
+    assert queue.virtual_time == 7.0
+    queue.settle("a")
+    assert queue.virtual_time == 14.0
+
+
+# ---- corrections ----
+
+
+def test_a_newcomer_does_not_wait_for_estimates_that_proved_too_high():
+    queue = queue_of()
+    fill(queue, "a", range(1_000))
+    picked(queue, 500, cost=1.0)
+    for _ in range(500):
+        queue.settle("a", correction=-0.99)
+    fill(queue, "b", range(2_000, 2_100))
+    assert picked(queue, 10, cost=0.01).count("b") >= 4
+
+
+def test_an_idle_customers_refund_does_not_turn_the_clock_back():
+    queue = queue_of()
+    fill(queue, "a", [1])
+    fill(queue, "b", range(10, 60))
+    picked(queue, 1, cost=5.0)
+    assert picked(queue, 5) == "bbbbb"
+    before = queue.virtual_time
+    queue.settle("a", correction=-5.0)
+    assert queue.virtual_time == before
+
+
+def test_an_agenda_that_cost_more_is_paid_for_later():
+    queue = queue_of()
+    fill(queue, "a", range(10))
+    fill(queue, "b", range(20, 40))
+    assert picked(queue, 2) == "ab"
+    queue.settle("a", correction=3.0)
+    queue.settle("b")
+    assert picked(queue, 5) == "bbbab"
+
+
+# ---- caps, pauses, weights ----
+
+
+def test_a_cap_holds_back_and_a_freed_slot_lets_go():
+    queue = queue_of({"a": Share(max_in_flight=2)})
+    fill(queue, "a", range(5))
+    assert picked(queue, 3) == "aa-"
+    assert queue.flow("a").held_by == "max_in_flight"
+    queue.settle("a")
+    assert picked(queue, 2) == "a-"
+
+
+def test_a_capped_customer_does_not_hold_up_the_others():
+    queue = queue_of({"a": Share(max_in_flight=1)})
+    fill(queue, "a", range(5))
+    fill(queue, "b", range(10, 13))
+    assert picked(queue, 5) == "abbb-"
+
+
+def test_a_customer_that_was_held_back_returns_at_the_present():
+    queue = queue_of({"a": Share(max_in_flight=1)})
+    fill(queue, "a", range(10))
+    fill(queue, "b", range(20, 80))
+    assert picked(queue, 31) == "a" + "b" * 30
+    queue.settle("a", correction=-1.0)
+    assert picked(queue, 2) in {"ab", "ba"}
+    queue.settle("a", correction=-1.0)
+    assert picked(queue, 2) in {"ab", "ba"}
+
+
+def test_a_pause_acts_on_the_next_pick_and_its_end_too():
+    shares = {}
+    queue = queue_of(shares)
+    fill(queue, "a", range(10))
+    fill(queue, "b", range(20, 40))
+    assert picked(queue, 2) == "ab"
+    shares["a"] = Share(paused=True)
+    queue.reshare()
+    assert queue.flow("a").held_by == "paused"
+    assert picked(queue, 8) == "b" * 8
+    shares["a"] = Share()
+    queue.reshare()
+    assert picked(queue, 4) in {"abab", "baba"}
+
+
+def test_arrivals_of_a_paused_customer_wait():
+    shares = {"a": Share(paused=True)}
+    queue = queue_of(shares)
+    fill(queue, "a", range(3))
+    assert picked(queue, 1) == "-"
+    assert not queue.may_pick(0.0)
+    assert queue.ready == 3
+    shares.clear()
+    queue.reshare()
+    assert picked(queue, 4) == "aaa-"
+
+
+def test_a_cap_that_is_raised_or_lowered_acts_on_the_next_pick():
+    shares = {"a": Share(max_in_flight=1)}
+    queue = queue_of(shares)
+    fill(queue, "a", range(10))
+    assert picked(queue, 2) == "a-"
+    shares["a"] = Share(max_in_flight=3)
+    queue.reshare()
+    assert picked(queue, 3) == "aa-"
+    shares["a"] = Share(max_in_flight=2)
+    queue.reshare()
+    queue.settle("a")
+    assert picked(queue, 1) == "-"
+    queue.settle("a")
+    assert picked(queue, 2) == "a-"
+
+
+def test_a_new_weight_acts_on_the_standing_backlog():
+    shares = {}
+    queue = queue_of(shares)
+    fill(queue, "a", range(100))
+    fill(queue, "b", range(200, 300))
+    assert picked(queue, 10).count("a") == 5
+    shares["a"] = Share(weight=4.0)
+    queue.reshare()
+    assert picked(queue, 50).count("a") == 40
+
+
+def test_an_unchanged_share_moves_nobody():
+    queue = queue_of()
+    fill(queue, "a", range(3))
+    queue.reshare()
+    assert picked(queue, 4) == "aaa-"
+
+
+# ---- rate limits ----
+
+
+def test_a_rate_limit_lets_a_burst_go_and_then_the_rate():
+    queue = queue_of({"a": Share(rate_per_s=2.0, burst=3)})
+    fill(queue, "a", range(20))
+    assert picked(queue, 5, now=100.0) == "aaa--"
+    assert queue.flow("a").held_by == "rate"
+    assert queue.due_at == pytest.approx(100.5)
+    assert not queue.may_pick(100.4)
+    assert queue.may_pick(100.5)
+    assert picked(queue, 2, now=100.4) == "--"
+    assert picked(queue, 2, now=100.5) == "a-"
+    assert picked(queue, 9, now=900.0) == "aaa------"
+
+
+def test_a_rate_limited_customer_does_not_hold_up_the_others():
+    queue = queue_of({"a": Share(rate_per_s=1.0)})
+    fill(queue, "a", range(5))
+    fill(queue, "b", range(10, 13))
+    assert picked(queue, 5, now=7.0) == "abbb-"
+    assert picked(queue, 2, now=8.0) == "a-"
+
+
+def test_going_idle_does_not_refill_the_burst():
+    queue = queue_of({"a": Share(rate_per_s=0.001)})
+    fill(queue, "a", [1])
+    assert picked(queue, 1, now=50.0) == "a"
+    queue.settle("a")
+    queue.forget_idle()
+    fill(queue, "a", [2])
+    assert picked(queue, 1, now=51.0) == "-"
+    assert picked(queue, 1, now=1_050.0) == "a"
+    queue.settle("a")
+    queue.forget_idle()
+    assert [*queue.flows()], "still owes the rest of its wait"
+    fill(queue, "b", [3])
+    picked(queue, 1, now=9_050.0)
+    queue.forget_idle()
+    assert [flow.customer_id for flow in queue.flows()] == ["b"]
+
+
+def test_a_limit_that_is_lifted_acts_at_once():
+    shares = {"a": Share(rate_per_s=0.001)}
+    queue = queue_of(shares)
+    fill(queue, "a", range(5))
+    assert picked(queue, 2, now=50.0) == "a-"
+    shares["a"] = Share(weight=2.0)
+    queue.reshare()
+    assert picked(queue, 5, now=50.0) == "aaaa-"
+
+
+def test_a_customer_paused_while_it_waits_for_a_token_stays_paused():
+    shares = {"a": Share(rate_per_s=1.0)}
+    queue = queue_of(shares)
+    fill(queue, "a", range(5))
+    assert picked(queue, 2, now=50.0) == "a-"
+    shares["a"] = Share(rate_per_s=1.0, paused=True)
+    queue.reshare()
+    assert picked(queue, 1, now=60.0) == "-"
+
+
+def test_what_was_withdrawn_while_it_waited_for_a_token_is_not_picked():
+    queue = queue_of({"a": Share(rate_per_s=1.0)})
+    fill(queue, "a", [1, 2])
+    assert picked(queue, 2, now=50.0) == "a-"
+    queue.withdraw("a", entry(2))
+    assert picked(queue, 1, now=60.0) == "-"
+    fill(queue, "a", [3])
+    assert picked(queue, 2, now=60.0) == "a-"
+
+
+def test_a_clock_that_goes_back_gives_no_tokens_twice():
+    queue = queue_of({"a": Share(rate_per_s=1.0)})
+    fill(queue, "a", range(5))
+    assert picked(queue, 1, now=100.0) == "a"
+    assert picked(queue, 1, now=40.0) == "-"
+    assert picked(queue, 1, now=100.5) == "-"
+    assert picked(queue, 1, now=101.0) == "a"
+
+
+# ---- within a customer ----
+
+
+def test_priority_then_started_then_rank_then_age():
+    queue = queue_of()
+    fill(queue, "a", [1], priority=9)
+    fill(queue, "a", [2], priority=5, rank=3)
+    fill(queue, "a", [4, 3], priority=5)
+    fill(queue, "a", [5], priority=5, rank=60_000, resumed=True)
+    fill(queue, "a", [6], priority=1, rank=9)
+    assert refs(queue, 6) == [6, 5, 3, 4, 2, 1]
+
+
+def test_a_customers_priority_does_not_hurt_the_others():
+    queue = queue_of()
+    fill(queue, "a", range(5), priority=1)
+    fill(queue, "b", range(10, 15), priority=9)
+    assert picked(queue, 6) == "ababab"
+
+
+def test_keys_share_their_customers_turns_by_cost():
+    queue = queue_of()
+    fill(queue, "a", range(20), key="big")
+    fill(queue, "a", range(100, 120), key="small")
+    first = refs(queue, 10, cost=lambda ref: 4.0 if ref < 100 else 1.0)
+    assert sum(ref < 100 for ref in first) == 2
+
+
+def test_splitting_work_into_keys_wins_nothing_from_other_customers():
+    queue = queue_of()
+    for number in range(40):
+        fill(queue, "a", [number], key=f"k{number}")
+    fill(queue, "b", range(100, 140))
+    assert picked(queue, 40).count("a") == 20
+
+
+def test_a_new_key_joins_at_the_present():
+    queue = queue_of()
+    fill(queue, "a", range(50), key="old")
+    fill(queue, "a", range(50, 100), key="older")
+    refs(queue, 60)
+    fill(queue, "a", range(200, 250), key="new")
+    assert 3 <= sum(ref >= 200 for ref in refs(queue, 12)) <= 5
+
+
+def test_a_key_that_comes_back_has_saved_nothing_up():
+    queue = queue_of()
+    fill(queue, "a", [0], key="x")
+    fill(queue, "a", range(1, 60), key="y")
+    fill(queue, "a", range(60, 120), key="z")
+    refs(queue, 50)
+    fill(queue, "a", range(200, 250), key="x")
+    assert 3 <= sum(ref >= 200 for ref in refs(queue, 12)) <= 5
+
+
+def test_a_keys_turn_is_one_for_all_priorities():
+    queue = queue_of()
+    fill(queue, "a", range(10), priority=1, key="x")
+    fill(queue, "a", range(10, 20), priority=1, key="y")
+    fill(queue, "a", range(20, 30), priority=5, key="x")
+    fill(queue, "a", range(30, 40), priority=5, key="y")
+    order = refs(queue, 40, cost=lambda ref: 3.0 if ref // 10 in {0, 2} else 1.0)
+    assert sorted(order[:20]) == [*range(20)]
+    assert sum(ref < 30 for ref in order[20:28]) == 2
+
+
+def test_the_memory_of_idle_keys_is_bounded():
+    queue = queue_of()
+    for number in range(100):
+        fill(queue, "a", [2 * number], key=f"k{number}")
+        fill(queue, "a", [2 * number + 1], key=f"l{number}")
+        refs(queue, 2)
+    queue.forget_idle()
+    assert len(queue.flow("a").line.tags) <= 2
+
+
+def test_withdrawn_agendas_are_passed_over_wherever_they_stand():
+    queue = queue_of()
+    fill(queue, "a", range(6))
+    for ref in (0, 3, 5):
+        queue.withdraw("a", entry(ref))
+    assert queue.ready == 3
+    assert refs(queue, 3) == [1, 2, 4]
+    assert queue.pick(lambda _: 1.0) is None
+
+
+def test_a_withdrawn_agenda_may_come_back():
+    queue = queue_of()
+    fill(queue, "a", range(3))
+    queue.withdraw("a", entry(1))
+    fill(queue, "a", [1])
+    assert refs(queue, 3) == [0, 1, 2]
+
+
+def test_ahead_counts_what_goes_first():
+    queue = queue_of()
+    fill(queue, "a", range(5))
+    fill(queue, "a", [9], priority=1, key="x")
+    line = queue.flow("a").line
+    assert line.ahead(entry(3)) == 4
+    assert line.ahead(entry(9, priority=1)) == 0
+
+
+# ---- strict priorities with aging ----
+
+
+def aging(arrivals, step_s=10.0):
+    return Aging(step_s, lambda ref: arrivals.get(ref, 0.0))
+
+
+def test_with_aging_the_urgent_go_first_whosever_they_are():
+    queue = queue_of(aging=aging({}))
+    fill(queue, "a", [1, 2], priority=5)
+    fill(queue, "b", [3, 4], priority=2)
+    assert picked(queue, 4) == "bbaa"
+
+
+def test_with_aging_turns_are_fair_among_the_equally_urgent():
+    queue = queue_of(aging=aging({}))
+    fill(queue, "a", [1, 2], priority=5)
+    fill(queue, "b", [3, 4], priority=5)
+    assert picked(queue, 4) == "abab"
+
+
+def test_what_waits_moves_up_a_priority_at_every_step():
+    arrivals = {1: 0.0, 2: 39.0}
+    queue = queue_of(aging=aging(arrivals))
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=2)
+    assert picked(queue, 1, now=39.0) == "a" or queue.flow("a").ready
+    queue = queue_of(aging=aging(arrivals))
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=2)
+    assert picked(queue, 2, now=40.0) == "ab"
+
+
+def test_one_step_too_early_it_still_waits():
+    queue = queue_of(aging=aging({1: 0.0, 2: 29.0}))
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=2)
+    assert picked(queue, 2, now=29.0) == "ba"
+
+
+def test_within_a_customer_an_aged_agenda_overtakes_an_urgent_one():
+    queue = queue_of(aging=aging({1: 0.0, 2: 45.0}))
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "a", [2], priority=3)
+    assert refs(queue, 2, now=50.0) == [1, 2]
+
+
+def test_a_move_up_between_picks_is_noticed():
+    queue = queue_of(aging=aging({1: 0.0, **dict.fromkeys(range(10, 20), 100.0)}))
+    fill(queue, "a", [1], priority=9)
+    fill(queue, "b", range(10, 20), priority=4)
+    assert picked(queue, 1, now=1.0) == "b"
+    assert queue.due_at == pytest.approx(10.0)
+    assert picked(queue, 1, now=39.0) == "b"
+    assert picked(queue, 1, now=60.0) == "a"
+
+
+def test_the_instant_of_a_move_up_is_no_trap():
+    """0.7 + 0.1 is a hair less than a whole step after 0.7: looking again must make headway."""
+    one = aging({1: 0.7}, step_s=0.1)
+    due = one.changes_at(5, 1, 0.75)
+    assert one.changes_at(5, 1, due) > due
+    queue = queue_of(aging=one)
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=9)
+    assert picked(queue, 2, now=due) in {"ab", "ba"}
+
+
+def test_at_the_top_nothing_changes_any_more():
+    assert aging({}).changes_at(1, 1, 5.0) is None
+    assert aging({}).changes_at(9, 1, 80.0) is None
+
+
+def test_a_paused_customer_is_not_moved_up():
+    shares = {"a": Share(paused=True)}
+    queue = queue_of(shares, aging=aging({}))
+    shares.clear()
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=5)
+    shares["b"] = Share(paused=True)
+    queue.reshare()
+    shares["a"] = Share(weight=2.0)
+    assert picked(queue, 2, now=15.0) == "--"
+    queue.reshare()
+    assert picked(queue, 2, now=15.0) == "a-"
+
+
+def test_withdrawing_all_ends_the_way_up():
+    queue = queue_of(aging=aging({}))
+    fill(queue, "a", [1], priority=5)
+    queue.withdraw("a", entry(1))
+    assert picked(queue, 1, now=15.0) == "-"
+
+
+# ---- state ----
+
+
+def test_an_agenda_taken_out_of_turn_is_paid_for():
+    queue = queue_of()
+    fill(queue, "a", range(5))
+    fill(queue, "b", range(10, 15))
+    pick = queue.take("a", entry(3), cost=2.0)
+    assert (pick.customer_id, pick.ref, pick.cost, pick.charge) == ("a", 3, 2.0, 2.0)
+    assert (queue.ready, queue.in_flight) == (9, 1)
+    assert picked(queue, 4) == "bbab"
+
+
+def test_taking_the_last_one_leaves_nothing_to_pick():
+    queue = queue_of()
+    fill(queue, "a", [1])
+    queue.take("a", entry(1), cost=2.0)
+    assert queue.pick(lambda _: 1.0) is None
+
+
+def test_forgotten_customers_rejoin_at_the_present():
+    queue = queue_of()
+    fill(queue, "a", range(5))
+    picked(queue, 5)
+    for _ in range(5):
+        queue.settle("a")
+    fill(queue, "b", [10, 11])
+    queue.forget_idle()
+    assert [flow.customer_id for flow in queue.flows()] == ["b"]
+    fill(queue, "a", [20, 21])
+    assert picked(queue, 4) == "abab"
+
+
+def test_a_customer_ahead_of_the_clock_is_not_forgotten():
+    queue = queue_of()
+    fill(queue, "a", [1])
+    fill(queue, "b", range(10, 20))
+    picked(queue, 1, cost=5.0)
+    queue.settle("a")
+    queue.forget_idle()
+    fill(queue, "a", [2])
+    assert picked(queue, 6) == "bbbbba"
+
+
+def test_upcoming_names_the_next_customers():
+    queue = queue_of()
+    for customer_id in "dcba":
+        fill(queue, customer_id, range(3))
+    assert [flow.customer_id for flow in queue.upcoming(2)] == ["a", "b"]
+    picked(queue, 1)
+    assert [flow.customer_id for flow in queue.upcoming(2)] == ["b", "c"]
+
+
+def test_the_gap_stays_below_its_bound():
+    queue = queue_of()
+    fill(queue, "a", range(50))
+    fill(queue, "b", range(100, 150))
+    for _ in range(60):
+        picked(queue, 1, cost=lambda ref: 7.0 if ref < 100 else 1.0)
+        assert queue.spread() <= queue.bound()
+    assert queue.spread() > 0.0
+
+
+def test_refunds_leave_no_litter_of_outdated_turns():
+    queue = queue_of()
+    for number in range(5_000):
+        fill(queue, "a", [2 * number])
+        fill(queue, "b", [2 * number + 1])
+        picked(queue, 2, cost=1e7)
+        queue.settle("a", correction=-1e7 + 1)
+        queue.settle("b", correction=-1e7 + 1)
+        fill(queue, "a", [1_000_000 + number])
+    assert len(queue._turns) < 200
+
+
+def test_aging_leaves_no_litter_of_instants():
+    queue = queue_of(aging=aging({}, step_s=3_600.0))
+    fill(queue, "a", range(3_000))
+    fill(queue, "b", range(3_000, 6_000))
+    picked(queue, 5_000)
+    assert len(queue._due) < 200
+
+
+def test_far_out_on_the_clock_small_charges_still_count():
+    queue = queue_of()
+    queue.virtual_time = 1e15
+    fill(queue, "a", range(10))
+    fill(queue, "b", range(20, 30))
+    assert picked(queue, 6, cost=1e-4) == "ababab"
