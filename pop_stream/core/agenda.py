@@ -75,7 +75,9 @@ class Agenda(BaseModel):
     rank: Annotated[int, Field(ge=0, le=65_535)] = Field(
         default=0, description="Among a customer's agendas of one priority, least first."
     )
-    fairness_key: Annotated[str, StringConstraints(max_length=ID_LENGTH)] = Field(
+    fairness_key: Annotated[
+        str, StringConstraints(max_length=ID_LENGTH, pattern=f"^$|{ID_PATTERN}")
+    ] = Field(
         default="", description="A customer's agendas share its turns equally between keys."
     )
     cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(

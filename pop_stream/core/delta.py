@@ -1,12 +1,15 @@
 """What changed in a backlog, as absolute values that replace what was known before."""
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import TypeVar
 
 from msgspec import field
 from msgspec.structs import replace
 
 from pop_stream.core.events import Struct
+
+T = TypeVar("T")
 
 
 class SlotNote(Struct, frozen=True, array_like=True):
@@ -67,16 +70,42 @@ class Delta(Struct, frozen=True):
 
         Laid one after the other they come to the same.
         """
-        slots, gone = iter(self.slots), iter(self.gone.items())
-        tags, learned = iter(self.tags.items()), iter(self.learned.items())
-        kinds = (self.slots, self.gone, self.tags, self.learned)
-        return [
+        rows = zip_longest(
+            _cut(self.slots, most),
+            _cut(self.gone.items(), most),
+            _cut_tags(self.tags, most),
+            _cut(self.learned.items(), most),
+            fillvalue=(),
+        )
+        parts = [
             replace(
                 self,
-                slots=tuple(islice(slots, most)),
-                gone=dict(islice(gone, most)),
-                tags=dict(islice(tags, most)),
-                learned=dict(islice(learned, most)),
+                slots=tuple(slots),
+                gone=dict(gone),
+                tags=dict(tags),
+                learned=dict(learned),
             )
-            for _ in range(0, max(1, *map(len, kinds)), most)
+            for slots, gone, tags, learned in rows
         ]
+        return parts or [self]
+
+
+def _cut(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while piece := [*islice(rest, most)]:
+        yield piece
+
+
+def _cut_tags(tags: Mapping[str, Tags], most: int) -> Iterator[list[tuple[str, Tags]]]:
+    """Customers with their keys, a key counting as much as a customer."""
+    piece: list[tuple[str, Tags]] = []
+    room = most
+    for name, one in tags.items():
+        for keys in _cut(one.keys.items(), most) if one.keys else ([],):
+            if piece and len(keys) >= room:
+                yield piece
+                piece, room = [], most
+            piece.append((name, replace(one, keys=dict(keys))))
+            room -= 1 + len(keys)
+    if piece:
+        yield piece

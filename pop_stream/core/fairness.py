@@ -204,6 +204,7 @@ class FairQueue:
         """Take a waiting agenda out of the backlog."""
         flow = self.flow(customer_id)
         flow.line.withdraw(entry, key if self.algorithm.by_key else "")
+        self._moved.add(customer_id)
         self._ready -= 1
         if flow.is_eligible:
             self._enqueue(flow)

@@ -198,3 +198,7 @@ class Line:
             del queue.lanes[key]
         if not queue.lanes:
             del self._classes[number]
+        if not self._classes:
+            # Nothing waits: all tags are the past, and need not be kept.
+            self.virtual_time = max([self.virtual_time, *self.tags.values()])
+            self.tags = {}

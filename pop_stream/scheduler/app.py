@@ -77,7 +77,7 @@ class Scheduler:
             partitions=partitions,
         )
         self._ticker = Ticker(
-            self._rounds, probe, publisher, self._topics, settings.lag_interval
+            self._rounds, probe, publisher, self._topics, settings.lag_interval, clock
         )
         self.registry = CollectorRegistry()
         self.registry.register(SchedulerCollector(self._rounds.desks, clock))

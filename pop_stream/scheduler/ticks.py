@@ -6,15 +6,19 @@ Only the agent may write the table, so everything here just publishes to `pop.re
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Final
 
 import structlog
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightTick, encode
-from pop_stream.ports import LagProbe, Publisher, Record
+from pop_stream.ports import Clock, LagProbe, Publisher, Record
 from pop_stream.scheduler.desk import Desk
 from pop_stream.scheduler.rounds import Rounds
+
+LEAST_PAUSE_S: Final = 0.01
+"""So that many small dues do not become a busy loop."""
 
 _log = structlog.get_logger()
 
@@ -29,11 +33,13 @@ class Ticker:
         publisher: Publisher,
         topics: Topics,
         interval: timedelta,
+        clock: Clock,
     ) -> None:
         self._rounds = rounds
         self._probe = probe
         self._publisher = publisher
         self._topics = topics
+        self._clock = clock
         self._interval_s = interval.total_seconds()
         self._gained: set[int] = set()
 
@@ -52,7 +58,14 @@ class Ticker:
                 await self._tick()
             except UnavailableError as error:
                 _log.info("tick.failed", error=str(error))
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self._pause_s())
+
+    def _pause_s(self) -> float:
+        """Up to the interval, but not past the moment when someone's token or step is due."""
+        now = self._clock.now().timestamp()
+        dues = (desk.backlog.queue.due_at for desk in self._rounds.desks())
+        soonest = min((due for due in dues if due is not None), default=now + self._interval_s)
+        return min(self._interval_s, max(LEAST_PAUSE_S, soonest - now))
 
     async def _tick(self) -> None:
         ticks = [self._wake(partition) for partition in self._gained - self._rounds.loaded()]

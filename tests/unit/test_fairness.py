@@ -101,8 +101,8 @@ def test_an_idle_customer_owes_no_debt_once_the_clock_has_passed_it():
     assert picked(queue, 10) == "a" * 10
     fill(queue, "b", range(20, 60))
     assert picked(queue, 12) == "b" * 12
-    fill(queue, "a", range(100, 110))
-    assert picked(queue, 6) in {"ababab", "bababa"}
+    fill(queue, "a", range(100, 120))
+    assert 5 <= picked(queue, 12).count("a") <= 7
 
 
 def test_a_customer_cannot_escape_its_last_charge_by_going_idle_for_a_moment():
@@ -221,7 +221,7 @@ def test_a_pause_acts_on_the_next_pick_and_its_end_too():
     assert picked(queue, 8) == "b" * 8
     shares["a"] = Share()
     queue.reshare()
-    assert picked(queue, 4) in {"abab", "baba"}
+    assert 4 <= picked(queue, 10).count("a") <= 6
 
 
 def test_arrivals_of_a_paused_customer_wait():
@@ -419,12 +419,21 @@ def test_a_keys_turn_is_one_for_all_priorities():
 
 def test_the_memory_of_idle_keys_is_bounded():
     queue = queue_of()
+    fill(queue, "a", range(1_000, 1_200), key="busy")
+    for number in range(100):
+        fill(queue, "a", [2 * number], key=f"k{number}")
+        refs(queue, 2)
+    queue.forget_idle()
+    assert len(queue.flow("a").line.tags) <= 3
+
+
+def test_a_line_that_runs_empty_keeps_no_keys():
+    queue = queue_of()
     for number in range(100):
         fill(queue, "a", [2 * number], key=f"k{number}")
         fill(queue, "a", [2 * number + 1], key=f"l{number}")
         refs(queue, 2)
-    queue.forget_idle()
-    assert len(queue.flow("a").line.tags) <= 2
+    assert queue.flow("a").line.tags == {}
 
 
 def test_withdrawn_agendas_are_passed_over_wherever_they_stand():
@@ -480,10 +489,6 @@ def test_what_waits_moves_up_a_priority_at_every_step():
     queue = queue_of(aging=aging(arrivals))
     fill(queue, "a", [1], priority=5)
     fill(queue, "b", [2], priority=2)
-    assert picked(queue, 1, now=39.0) == "a" or queue.flow("a").ready
-    queue = queue_of(aging=aging(arrivals))
-    fill(queue, "a", [1], priority=5)
-    fill(queue, "b", [2], priority=2)
     assert picked(queue, 2, now=40.0) == "ab"
 
 
@@ -528,17 +533,16 @@ def test_at_the_top_nothing_changes_any_more():
 
 
 def test_a_paused_customer_is_not_moved_up():
-    shares = {"a": Share(paused=True)}
+    shares = {}
     queue = queue_of(shares, aging=aging({}))
-    shares.clear()
     fill(queue, "a", [1], priority=5)
     fill(queue, "b", [2], priority=5)
     shares["b"] = Share(paused=True)
     queue.reshare()
-    shares["a"] = Share(weight=2.0)
-    assert picked(queue, 2, now=15.0) == "--"
-    queue.reshare()
     assert picked(queue, 2, now=15.0) == "a-"
+    shares.clear()
+    queue.reshare()
+    assert picked(queue, 2, now=16.0) == "b-"
 
 
 def test_withdrawing_all_ends_the_way_up():
@@ -605,10 +609,12 @@ def test_the_gap_stays_below_its_bound():
     queue = queue_of()
     fill(queue, "a", range(50))
     fill(queue, "b", range(100, 150))
-    for _ in range(60):
+    gaps = []
+    for _ in range(50):
         picked(queue, 1, cost=lambda ref: 7.0 if ref < 100 else 1.0)
-        assert queue.spread() <= queue.bound()
-    assert queue.spread() > 0.0
+        gaps.append(queue.spread())
+        assert gaps[-1] <= queue.bound()
+    assert max(gaps) == 7.0
 
 
 def test_refunds_leave_no_litter_of_outdated_turns():
