@@ -11,7 +11,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev test check format verify coverage ci clean
+.PHONY: help setup demo dev test check format generate verify lock coverage ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,24 +27,33 @@ dev: $(READY) ## Run everything on this machine, until Ctrl-C (ARGS="--port 8081
 test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
 	$(PY) -m pytest $(ARGS)
 
-check: $(READY) ## Format, lint, types, and which way imports point
+check: $(READY) ## Format, lint, types, imports, and whether generated files are current
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PY) -m pop_stream.cli.generate --check
 
 format: $(READY) ## Format the code and repair what can be repaired
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-verify: $(READY) ## Check that generated schemas and reference pages are current
+generate: $(READY) ## Write the schemas and reference pages that are made from the code
+	$(PY) -m pop_stream.cli.generate
+
+verify: $(READY) ## Check that they are current
 	$(PY) -m pop_stream.cli.generate --check
+
+lock: $(READY) ## Write requirements.lock anew from pyproject.toml
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --all-extras --group dev \
+	  pyproject.toml -o requirements.lock
 
 coverage: $(READY) ## Check that the tests of the core reach every branch of it
 	$(VENV)/bin/coverage run -m pytest tests/unit tests/properties
 	$(VENV)/bin/coverage report
 
-ci: verify coverage test ## All of the above that can fail
+ci: coverage test ## All of the above that can fail
 
 clean: ## Remove .venv and caches; the data of dev and demo stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage*

@@ -15,6 +15,7 @@ from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions import Definition, Insight, definitions_from
@@ -45,10 +46,14 @@ async def admin_client(
         await admin.close()
 
 
-def publisher(settings: Settings, *, client_id: str) -> KafkaPublisher:
-    """A publisher of its own for a part; enter it to start it."""
-    producer = clients.producer(settings, client_id=client_id)
-    return KafkaPublisher(producer, give_up_after=settings.publish_timeout)
+def publisher(settings: Settings, *, client_id: str) -> SteadyPublisher:
+    """A publisher of its own for a part; leave it to stop it."""
+
+    def make() -> KafkaPublisher:
+        producer = clients.producer(settings, client_id=client_id)
+        return KafkaPublisher(producer, give_up_after=settings.publish_timeout)
+
+    return SteadyPublisher(make)
 
 
 async def run_api(

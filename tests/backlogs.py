@@ -13,7 +13,7 @@ from pop_stream.core.flow import Share
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def placed(agenda_id: str, customer_id: str = "acme", after: float = 0.0, **fields) -> PlacedAgenda:
+def placed(agenda_id, customer_id="acme", after=0.0, **fields) -> PlacedAgenda:
     """An agenda accepted `after` seconds, with a cost of 1 s unless told otherwise."""
     known = {"operation_types": ("noop",), "cost_s": 1.0}
     return PlacedAgenda(

@@ -6,6 +6,7 @@ started once, on first use.
 
 import os
 import secrets
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 import pytest_asyncio
+from pydantic import SecretStr
+
 from pop_stream.embedded.servers import EmbeddedServers
 from pop_stream.settings import Settings
-from pydantic import SecretStr
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,16 @@ class Servers:
 
 
 @pytest_asyncio.fixture(scope="session")
-async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Servers]:
+async def servers() -> AsyncIterator[Servers]:
     bootstrap, dsn = os.environ.get("POP_TEST_BOOTSTRAP"), os.environ.get("POP_TEST_DSN")
     if bootstrap and dsn:
         yield Servers(bootstrap, dsn)
         return
-    folder = tmp_path_factory.mktemp("servers")
-    async with EmbeddedServers(folder=Path(folder), cache=None) as embedded:
-        yield Servers(embedded.bootstrap, embedded.dsn)
+    # Not below pytest's own folder: another run closes that to all other users, and run by
+    # root, Postgres is one of them.
+    with tempfile.TemporaryDirectory(prefix="pop-stream-tests-") as folder:
+        async with EmbeddedServers(folder=Path(folder), cache=None) as embedded:
+            yield Servers(embedded.bootstrap, embedded.dsn)
 
 
 @pytest.fixture

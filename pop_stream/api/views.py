@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from pop_stream.api.models import (
     AgendaProgress,
@@ -90,7 +91,7 @@ def link_view(link: LinkSummary) -> LinkView:
 
 def _operation(name: str, kind: str | None, known: OperationProgress | None) -> OperationView:
     one = known or OperationProgress(name=name, state="waiting")
-    result = bytes(one.result)
+    result = b"" if one.result is UNSET else bytes(one.result)
     return OperationView(
         name=name,
         type=kind,

@@ -45,9 +45,9 @@ class DefinitionFollower:
         return self._current
 
     async def __aenter__(self) -> Self:
-        await self._consumer.start()
         try:
             async with asyncio.timeout(_READ_WITHIN_S):
+                await self._consumer.start()
                 await self._read_all()
         except TimeoutError:
             await self._consumer.stop()

@@ -55,7 +55,7 @@ class OperationProgress(Struct, frozen=True):
     message: str = ""
     started_at: Instant | None = None
     ended_at: Instant | None = None
-    result: msgspec.Raw = msgspec.Raw(b"")
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     diagnostics: tuple[Diagnostic, ...] = ()
     reported_at: Instant | None = None
 
@@ -88,11 +88,11 @@ class AgendaAccepted(AgendaEvent, frozen=True):
 
     insight_id: str
     customer_id: str
+    agenda: msgspec.Raw
     title: str = ""
     link_id: str | None = None
     priority: int = 5
     operations: tuple[str, ...] = ()
-    agenda: msgspec.Raw = msgspec.Raw(b"")
 
 
 class AgendaRefused(AgendaEvent, frozen=True):

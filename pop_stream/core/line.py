@@ -127,8 +127,8 @@ class Line:
         lane = queue.lanes[key]
         heappop(lane.entries)
         self.ready -= 1
+        self.virtual_time = max(self.virtual_time, self.tags[key])
         if len(queue.lanes) > 1:
-            self.virtual_time = max(self.virtual_time, self.tags[key])
             self.tags[key] += cost_of(ref_in(head))
             self._moved.add(key)
         self._tidy(number, key)

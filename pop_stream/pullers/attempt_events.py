@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from msgspec import UNSET
+
 from pop_stream.core.events import (
     AgendaFailed,
     AgendaProgressed,
@@ -84,7 +86,9 @@ def progress(
 def bytes_of(operations: Iterable[OperationProgress]) -> int:
     """At least as many bytes as the operations take in JSON."""
     return sum(
-        _FIXED_BYTES + len(one.result) + _WORST_ESCAPE * (len(one.name) + len(one.message))
+        _FIXED_BYTES
+        + (0 if one.result is UNSET else len(one.result))
+        + _WORST_ESCAPE * (len(one.name) + len(one.message))
         for one in operations
     )
 

@@ -6,13 +6,11 @@ from time import monotonic
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pop_stream.core.agenda import Operation
 from pop_stream.core.events import OperationProgress, OperationState
 from pop_stream.pullers.messages import message
-
-# msgspec leaves out a field only if it is the very object of the default.
-_NO_RESULT: Final = OperationProgress(name="", state="waiting").result
 
 
 class OperationRun:
@@ -34,7 +32,7 @@ class OperationRun:
         self._told = True
         self._state: OperationState = "waiting"
         self._percent_message = (0.0, "")
-        self._result = _NO_RESULT
+        self._result: msgspec.Raw | UnsetType = UNSET
         self._started_at: datetime | None = None
         self._ended_at: datetime | None = None
         self._began = 0.0
@@ -69,7 +67,7 @@ class OperationRun:
             at: When.
         """
         self._state = "succeeded"
-        self._result = msgspec.Raw(result) if result else _NO_RESULT
+        self._result = msgspec.Raw(result) if result else UNSET
         self._end(at)
 
     def fail(self, reason: str, at: datetime) -> None:
@@ -83,7 +81,7 @@ class OperationRun:
         # Before reading: a report that comes in between is told twice rather than never.
         self._told = True
         percent, text = self._percent_message
-        result, self._result = self._result, _NO_RESULT
+        result, self._result = self._result, UNSET
         return OperationProgress(
             name=self.operation.name,
             state=self._state,

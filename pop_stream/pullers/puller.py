@@ -17,6 +17,7 @@ import uvloop
 
 from pop_stream.bus import clients
 from pop_stream.bus.publisher import KafkaPublisher
+from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.ids import TOPIC_SAFE_PATTERN
@@ -28,7 +29,6 @@ from pop_stream.pullers.invocation import Equipment
 from pop_stream.pullers.lease import LeaseKeeper
 from pop_stream.pullers.reporter import Reporter
 from pop_stream.pullers.running import RunningAgendas
-from pop_stream.pullers.steady_publisher import SteadyPublisher
 from pop_stream.pullers.window import AttemptWindow
 from pop_stream.settings import Settings
 

@@ -5,6 +5,7 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 import msgspec
+from msgspec import UNSET
 
 from pop_stream.core.events import Diagnostic, OperationProgress, RefusedIssue
 from pop_stream.core.lifecycle import State
@@ -57,7 +58,7 @@ def operation_row(agenda_id: str, operation: OperationProgress) -> Row:
         _text(operation.message),
         operation.started_at,
         operation.ended_at,
-        _json(bytes(operation.result)),
+        None if operation.result is UNSET else _json(bytes(operation.result)),
         _list(operation.diagnostics),
         operation.reported_at,
     )
@@ -102,7 +103,7 @@ def operation_of(row: asyncpg.Record) -> OperationProgress:
         message=row["message"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
-        result=msgspec.Raw(row["result"] or b""),
+        result=UNSET if row["result"] is None else msgspec.Raw(row["result"]),
         diagnostics=_DIAGNOSTICS.decode(diagnostics) if diagnostics else (),
         reported_at=row["reported_at"],
     )
@@ -115,13 +116,13 @@ def _text(text: str) -> str:
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
-def _json(encoded: bytes) -> bytes | None:
-    """JSON as the database can hold it, or None where there is none."""
+def _json(encoded: bytes) -> bytes:
+    """JSON as the database can hold it."""
     try:
         encoded.decode()
     except UnicodeDecodeError:
         return encoded.decode(errors="replace").encode()
-    return encoded or None
+    return encoded
 
 
 def _list(values: tuple[Any, ...]) -> bytes | None:

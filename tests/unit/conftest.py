@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-
 from sockets import sockets_blocked
 
 

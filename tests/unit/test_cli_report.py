@@ -4,6 +4,7 @@ import io
 import json
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -21,7 +22,7 @@ CONTRACT = {
 def course(agenda_id, customer_id, *, accepted, started):
     at = [START + timedelta(seconds=s) for s in (accepted, started, started + 1)]
     common = {"agenda_id": agenda_id, "insight_id": "files"}
-    yield AgendaAccepted(at=at[0], customer_id=customer_id, **common)
+    yield AgendaAccepted(at=at[0], customer_id=customer_id, agenda=msgspec.Raw(b"{}"), **common)
     yield AgendaClaimed(at=at[1], attempt=1, puller_id="p", lease_ms=1000, **common)
     yield AgendaSucceeded(at=at[2], attempt=1, spent_s={"file.read": 1.0}, **common)
 

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from pop_stream.cli.demo.tally import Tally
@@ -17,7 +18,11 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 def accepted(agenda_id="a1", seconds=0.0):
     return AgendaAccepted(
-        agenda_id=agenda_id, at=_at(seconds), insight_id="files", customer_id="small"
+        agenda_id=agenda_id,
+        at=_at(seconds),
+        insight_id="files",
+        customer_id="small",
+        agenda=msgspec.Raw(b"{}"),
     )
 
 

@@ -66,7 +66,7 @@ def test_round_robin_counts_agendas_not_cost_or_weight():
     queue = queue_of({"a": Share(weight=50.0)}, "round_robin")
     fill(queue, "a", [1, 2, 3])
     fill(queue, "b", [11, 12, 13])
-    assert picked(queue, 6, cost=lambda ref: float(ref)) == "ababab"
+    assert picked(queue, 6, cost=float) == "ababab"
 
 
 def test_fifo_is_by_age_over_customers_priorities_ranks_and_keys():

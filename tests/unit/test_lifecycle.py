@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from pop_stream.core.errors import TransitionError
@@ -22,7 +23,9 @@ ATTEMPT = {**AGENDA, "insight_id": "files", "attempt": 1}
 LEASE = {**ATTEMPT, "puller_id": "p1", "lease_ms": 60_000}
 
 EVENTS = {
-    "accepted": AgendaAccepted(**AGENDA, insight_id="files", customer_id="acme"),
+    "accepted": AgendaAccepted(
+        **AGENDA, insight_id="files", customer_id="acme", agenda=msgspec.Raw(b"{}")
+    ),
     "emitted": AgendaEmitted(**ATTEMPT),
     "claimed": AgendaClaimed(**LEASE),
     "renewed": AgendaRenewed(**LEASE),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Self
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -32,6 +32,12 @@ class SteadyPublisher:
         self._make = make
         self._current: KafkaPublisher | None = None
         self._starting = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def publish(self, records: Sequence[Record]) -> None:
         """Write all records and wait for every acknowledgement; see the port."""

@@ -8,9 +8,9 @@ from aiokafka.errors import (
 )
 from fakes import MemoryPublisher
 
+from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports import Record
-from pop_stream.pullers.steady_publisher import SteadyPublisher
 
 RECORD = Record("topic", b"key", b"value")
 

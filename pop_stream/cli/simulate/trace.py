@@ -1,0 +1,128 @@
+"""The agendas of a real trace, in columns so that a million of them fit in memory."""
+
+import math
+from array import array
+from collections.abc import Iterator, MutableSequence, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.workload import Arrival
+
+_NOT_DECLARED: Final = math.nan
+
+
+class Row(NamedTuple):
+    """One agenda of a trace.
+
+    Attributes:
+        submit_s: On any clock.
+        cost: Declared worker-seconds; None to have them learned.
+        weight: Of its customer from this instant on; None leaves it as it is.
+    """
+
+    submit_s: float
+    customer: str
+    insight: str
+    runtime_s: float
+    cost: float | None
+    priority: int
+    weight: float | None
+    fairness_key: str
+    operation_type: str
+
+
+class Trace:
+    """The agendas of one insight; iterate as often as you like, once they are sorted.
+
+    Attributes:
+        weighings: When a customer's weight became what: `(at, customer, weight)`.
+    """
+
+    def __init__(self) -> None:
+        self.weighings: list[tuple[float, CustomerId, float]] = []
+        self._names: dict[str, str] = {}
+        self._ats = array("d")
+        self._runtimes = array("d")
+        self._costs = array("d")
+        self._priorities = bytearray()
+        self._customers: list[str] = []
+        self._keys: list[str] = []
+        self._types: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._ats)
+
+    def __iter__(self) -> Iterator[Arrival]:
+        for at, customer, runtime, cost, kind, priority, key in zip(
+            self._ats,
+            self._customers,
+            self._runtimes,
+            self._costs,
+            self._types,
+            self._priorities,
+            self._keys,
+            strict=True,
+        ):
+            declared = None if math.isnan(cost) else cost
+            yield Arrival(at, CustomerId(customer), runtime, declared, kind, priority, key)
+
+    @property
+    def begins_at(self) -> float:
+        """The first instant; infinite if there is none."""
+        return min(self._ats, default=math.inf)
+
+    def add(self, row: Row) -> None:
+        """Add an agenda, in any order."""
+        self._ats.append(row.submit_s)
+        self._runtimes.append(row.runtime_s)
+        self._costs.append(_NOT_DECLARED if row.cost is None else row.cost)
+        self._priorities.append(row.priority)
+        # Names recur: one object for each keeps a row at a few dozen bytes.
+        name = self._names.setdefault
+        self._customers.append(name(row.customer, row.customer))
+        self._keys.append(name(row.fairness_key, row.fairness_key))
+        kind = row.operation_type or row.insight
+        self._types.append(name(kind, kind))
+        if row.weight is not None:
+            self.weighings.append((row.submit_s, CustomerId(row.customer), row.weight))
+
+    def sort(self, *, begin: float) -> None:
+        """Order by instant, counted from `begin` on; call it once, when all are added."""
+        for index, at in enumerate(self._ats):
+            self._ats[index] = at - begin
+        self.weighings = _changes(self.weighings, begin)
+        if any(one > other for one, other in pairwise(self._ats)):
+            order = sorted(range(len(self)), key=self._ats.__getitem__)
+            for column in self._columns():
+                column[:] = _ordered(column, order)
+
+    def _columns(self) -> Sequence[MutableSequence[Any]]:
+        return (
+            self._ats,
+            self._runtimes,
+            self._costs,
+            self._priorities,
+            self._customers,
+            self._keys,
+            self._types,
+        )
+
+
+def _ordered(column: MutableSequence[Any], order: Sequence[int]) -> MutableSequence[Any]:
+    found = map(column.__getitem__, order)
+    return array("d", found) if isinstance(column, array) else type(column)(found)
+
+
+def _changes(
+    weighings: Sequence[tuple[float, CustomerId, float]], begin: float
+) -> list[tuple[float, CustomerId, float]]:
+    """Those that differ from what the customer's weight was before."""
+    known: dict[CustomerId, float] = {}
+    changes: list[tuple[float, CustomerId, float]] = []
+    for at, customer_id, weight in sorted(weighings, key=itemgetter(0)):
+        if known.get(customer_id) != weight:
+            known[customer_id] = weight
+            changes.append((at - begin, customer_id, weight))
+    return changes

@@ -1,0 +1,191 @@
+"""Reads a trace from a CSV file, and says of a bad one where it is wrong and what to do."""
+
+import csv
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pop_stream.cli.errors import UsageError
+from pop_stream.cli.simulate.trace import Row, Trace
+from pop_stream.core.agenda import DEFAULT_PRIORITY
+
+DEFAULT_INSIGHT: Final = "work"
+"""The insight of rows that name none."""
+
+_PRIORITIES: Final = range(1, 10)
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-3, 1e6
+_ABSENT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """What a file holds.
+
+    Attributes:
+        traces: By insight.
+        ignored: Columns that mean nothing here.
+    """
+
+    traces: Mapping[str, Trace]
+    ignored: Sequence[str]
+
+
+def read_trace(path: Path) -> TraceFile:
+    """Read a CSV file with a header; rows in any order, time counted from the first.
+
+    Raises:
+        UsageError: With line, column, value and what to do about it.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return _read(path, csv.reader(file, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        msg = f"{path}: {error}; a trace is a CSV file in UTF-8 with the header {_HEADER}"
+        raise UsageError(msg) from None
+
+
+def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv module names no type
+    header = [name.strip().lower() for name in next(lines, ())]
+    columns = _columns(path, header)
+    traces: dict[str, Trace] = {}
+    for fields in lines:
+        if not any(fields):
+            continue
+        fields.append("")  # what a column that is absent reads
+        try:
+            row = Row._make([parse(fields[index]) for _, index, parse in columns])
+        except (ValueError, IndexError):
+            raise _fault(f"{path}, line {lines.line_num}", columns, fields) from None
+        trace = traces.get(row.insight)
+        if trace is None:
+            trace = traces[row.insight] = Trace()
+        trace.add(row)
+    if not traces:
+        msg = f"{path}: no agendas; a trace has one a line after the header {_HEADER}"
+        raise UsageError(msg)
+    begin = min(trace.begins_at for trace in traces.values())
+    for trace in traces.values():
+        trace.sort(begin=begin)
+    return TraceFile(traces, [name for name in header if name not in _PARSERS])
+
+
+_Column = tuple[str, int, Callable[[str], Any]]
+
+
+def _columns(path: Path, header: Sequence[str]) -> Sequence[_Column]:
+    missing = [name for name in _REQUIRED if name not in header]
+    if missing:
+        found = ", ".join(header) or "nothing"
+        msg = (
+            f"{path}, line 1: no column {missing[0]!r}, found {found}; the first line must name "
+            f"{', '.join(_REQUIRED)}"
+        )
+        raise UsageError(msg)
+    twice = [name for name in _PARSERS if header.count(name) > 1]
+    if twice:
+        msg = f"{path}, line 1: two columns are named {twice[0]!r}; remove or rename one"
+        raise UsageError(msg)
+    return [
+        (name, header.index(name) if name in header else _ABSENT, parse)
+        for name, parse in _PARSERS.items()
+    ]
+
+
+def _fault(where: str, columns: Sequence[_Column], fields: Sequence[str]) -> UsageError:
+    """The first column of a row that cannot be read."""
+    width = max(index for _, index, _ in columns) + 1
+    if len(fields) <= width:
+        short = f"{where}: {len(fields) - 1} fields where the header has {width} or more"
+        return UsageError(f"{short}; add what is missing, and quote values with commas")
+    for name, index, parse in columns:
+        try:
+            parse(fields[index])
+        except ValueError as error:
+            return UsageError(f"{where}, column {name}: {fields[index]!r} {error}")
+    return UsageError(f"{where}: cannot be read")
+
+
+def _text(text: str) -> str:
+    return text.strip()
+
+
+def _customer(text: str) -> str:
+    if not text.strip():
+        msg = "is no customer; name whose agenda it is"
+        raise ValueError(msg)
+    return text.strip()
+
+
+def _insight(text: str) -> str:
+    return text.strip() or DEFAULT_INSIGHT
+
+
+def _number(text: str, remedy: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        msg = f"is no number; {remedy}"
+        raise ValueError(msg)
+    return number
+
+
+def _submit(text: str) -> float:
+    return _number(text, "write seconds, as 12.5, counted from whenever you like")
+
+
+def _runtime(text: str) -> float:
+    seconds = _number(text, "write the seconds it kept a worker, as 0.25")
+    if seconds < 0:
+        msg = "is negative; write the seconds it kept a worker, 0 or more"
+        raise ValueError(msg)
+    return seconds
+
+
+def _cost(text: str) -> float | None:
+    if not text.strip():
+        return None
+    remedy = "write worker-seconds above 0, or nothing to have them learned"
+    seconds = _number(text, remedy)
+    if seconds <= 0:
+        msg = f"is not above 0; {remedy}"
+        raise ValueError(msg)
+    return seconds
+
+
+def _priority(text: str) -> int:
+    if not text.strip():
+        return DEFAULT_PRIORITY
+    if not text.strip().isdecimal() or int(text) not in _PRIORITIES:
+        msg = f"is no priority; write 1, most urgent, to 9, or nothing for {DEFAULT_PRIORITY}"
+        raise ValueError(msg)
+    return int(text)
+
+
+def _weight(text: str) -> float | None:
+    if not text.strip():
+        return None
+    remedy = f"write a weight from {_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}, or nothing"
+    weight = _number(text, remedy)
+    if not _LEAST_WEIGHT <= weight <= _MOST_WEIGHT:
+        msg = f"is out of range; {remedy}"
+        raise ValueError(msg)
+    return weight
+
+
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "submit_s": _submit,
+    "customer": _customer,
+    "insight": _insight,
+    "runtime_s": _runtime,
+    "cost": _cost,
+    "priority": _priority,
+    "weight": _weight,
+    "fairness_key": _text,
+    "operation_type": _text,
+}
+_REQUIRED: Final = ("submit_s", "customer", "runtime_s")
+_HEADER: Final = "submit_s,customer,insight,runtime_s,cost"

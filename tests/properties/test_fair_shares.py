@@ -1,0 +1,481 @@
+"""What turns promise for every workload; bounds are those of `core.fairness`.
+
+Service is what a customer was given in worker-seconds over its weight. Sums of floats get a
+millionth of slack.
+"""
+
+from collections import Counter
+from itertools import accumulate
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pop_stream.core.algorithms import ALGORITHMS
+from pop_stream.core.fairness import FairQueue
+from pop_stream.core.flow import Aging, Share
+from pop_stream.core.line import entry_of
+
+WEIGHTS = st.sampled_from([0.01, 0.5, 1.0, 1.0, 2.0, 3.7, 100.0])
+COSTS = st.floats(min_value=1e-4, max_value=50.0)
+CUSTOMERS = ["a", "b", "c", "d"]
+ROUNDING = 1 + 1e-6
+
+
+class World:
+    """A queue, the true cost of every agenda, and a record of who was given what."""
+
+    def __init__(self, shares=None, *, algorithm="weighted_fair", step_s=None):
+        self.shares = shares or {}
+        self.costs = []
+        self.arrivals = []
+        self.out = []
+        self.given = Counter()
+        aging = Aging(step_s, self.arrivals.__getitem__) if step_s else None
+        self.queue = FairQueue(
+            ALGORITHMS[algorithm], lambda one: self.shares.get(one, Share()), aging
+        )
+
+    def push(self, customer, cost=1.0, priority=5, key="", now=0.0):
+        ref = len(self.costs)
+        self.costs.append(cost)
+        self.arrivals.append(now)
+        entry = self.queue.algorithm.entry(priority=priority, resumed=False, rank=0, ref=ref)
+        self.queue.push(customer, entry, key)
+        return ref
+
+    def pick(self, now=0.0):
+        pick = self.queue.pick(self.costs.__getitem__, now)
+        if pick:
+            self.out.append(pick)
+            self.given[pick.customer_id] += pick.cost
+        return pick
+
+    def settle(self, index, spent=None):
+        pick = self.out.pop(index)
+        algorithm = self.queue.algorithm
+        correction = 0.0
+        if spent is not None:
+            correction = algorithm.correction(spent=spent, cost=pick.cost, charge=pick.charge)
+        self.queue.settle(pick.customer_id, correction=correction)
+        return pick
+
+    def weight(self, customer):
+        return self.shares.get(customer, Share()).weight
+
+    def service(self, customer):
+        return self.given[customer] / self.weight(customer)
+
+
+def widest(gaps):
+    """The most that a series changes over any interval."""
+    return max(gaps) - min(gaps)
+
+
+def bound(world, costs):
+    """c_f / w_f + c_g / w_g for the customers a and b."""
+    return sum(max(costs[one]) / world.weight(one) for one in ("a", "b"))
+
+
+@given(
+    shares=st.fixed_dictionaries({one: st.builds(Share, weight=WEIGHTS) for one in CUSTOMERS}),
+    costs=st.fixed_dictionaries(
+        {one: st.lists(COSTS, min_size=1, max_size=8) for one in CUSTOMERS}
+    ),
+    visits=st.lists(st.sampled_from("cd-"), max_size=20),
+)
+def test_the_gap_by_emission_is_at_most_one_charge_of_each(shares, costs, visits):
+    world = World(shares)
+    for number in range(200):
+        for one in ("a", "b"):
+            world.push(one, costs[one][number % len(costs[one])])
+    gaps = [0.0]
+    for number in range(150):
+        visitor = visits[number % len(visits)] if visits else "-"
+        if visitor != "-":
+            world.push(visitor, costs[visitor][number % len(costs[visitor])])
+        world.pick()
+        if number % 3 == 0:
+            world.settle(number % len(world.out))
+        gaps.append(world.service("a") - world.service("b"))
+    assert world.queue.flow("a").ready > 0
+    assert world.queue.flow("b").ready > 0
+    assert widest(gaps) <= bound(world, costs) * ROUNDING
+
+
+@given(
+    shares=st.fixed_dictionaries({one: st.builds(Share, weight=WEIGHTS) for one in "ab"}),
+    costs=st.fixed_dictionaries({one: st.lists(COSTS, min_size=1, max_size=8) for one in "ab"}),
+    depth=st.integers(1, 12),
+    ends=st.lists(st.integers(0, 11), min_size=1, max_size=40),
+)
+def test_the_gap_by_completion_is_at_most_that_times_depth_and_one(shares, costs, depth, ends):
+    world = World(shares)
+    for number in range(250):
+        for one in "ab":
+            world.push(one, costs[one][number % len(costs[one])])
+    done = Counter()
+    gaps = [0.0]
+    for number in range(200):
+        while len(world.out) < depth:
+            world.pick()
+        ended = world.settle(ends[number % len(ends)] % depth)
+        done[ended.customer_id] += ended.cost / world.weight(ended.customer_id)
+        gaps.append(done["a"] - done["b"])
+    assert widest(gaps) <= (depth + 1) * bound(world, costs) * ROUNDING
+
+
+@given(
+    shares=st.fixed_dictionaries({one: st.builds(Share, weight=WEIGHTS) for one in "ab"}),
+    estimates=st.fixed_dictionaries({one: COSTS for one in "ab"}),
+    factors=st.fixed_dictionaries(
+        {one: st.sampled_from([0.01, 0.1, 0.5, 1.0, 3.0, 100.0]) for one in "ab"}
+    ),
+    depth=st.integers(1, 8),
+    ends=st.lists(st.integers(0, 7), min_size=1, max_size=40),
+)
+def test_shares_of_true_cost_are_fair_however_wrong_the_estimates(
+    shares, estimates, factors, depth, ends
+):
+    world = World(shares)
+    truth = {one: estimates[one] * factors[one] for one in "ab"}
+    done = Counter()
+    gaps = []
+    for number in range(600):
+        for one in "ab":
+            if world.queue.flow(one).ready < 2:
+                world.push(one, estimates[one])
+                world.push(one, estimates[one])
+        while len(world.out) < depth:
+            world.pick()
+        ended = world.settle(
+            ends[number % len(ends)] % depth,
+            truth[world.out[ends[number % len(ends)] % depth].customer_id],
+        ).customer_id
+        done[ended] += truth[ended] / world.weight(ended)
+        gaps.append(abs(done["a"] - done["b"]))
+    most = {one: [max(truth[one], estimates[one])] for one in "ab"}
+    assert max(gaps) <= 2 * (depth + 1) * bound(world, most) * ROUNDING
+
+
+@given(
+    shares=st.fixed_dictionaries(
+        {
+            one: st.builds(
+                Share,
+                weight=WEIGHTS,
+                max_in_flight=st.none() | st.integers(1, 3),
+                paused=st.booleans(),
+            )
+            for one in CUSTOMERS
+        }
+    ),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["push", "pick", "pick", "settle", "reshare"]),
+            st.sampled_from(CUSTOMERS),
+            st.integers(0, 9),
+        ),
+        max_size=120,
+    ),
+    algorithm=st.sampled_from(sorted(ALGORITHMS)),
+    step_s=st.none() | st.just(5.0),
+)
+def test_a_pick_fails_only_if_nobody_may_go(shares, steps, algorithm, step_s):
+    world = World(shares, algorithm=algorithm, step_s=step_s)
+    ready, out = Counter(), Counter()
+
+    def may_go(one):
+        share = world.shares[one]
+        below = share.max_in_flight is None or out[one] < share.max_in_flight
+        return ready[one] > 0 and below and not share.paused
+
+    for number, (step, one, choice) in enumerate(steps):
+        now = float(number)
+        if step == "push":
+            world.push(one, cost=1.0 + choice, priority=1 + choice % 9, now=now)
+            ready[one] += 1
+        elif step == "settle" and world.out:
+            out[world.settle(choice % len(world.out), spent=choice / 3).customer_id] -= 1
+        elif step == "reshare":
+            old = world.shares[one]
+            world.shares[one] = Share(old.weight, old.max_in_flight, paused=not old.paused)
+            world.queue.reshare()
+        elif step == "pick":
+            able = {other for other in CUSTOMERS if may_go(other)}
+            pick = world.pick(now)
+            assert bool(pick) == bool(able)
+            if pick:
+                assert pick.customer_id in able
+                ready[pick.customer_id] -= 1
+                out[pick.customer_id] += 1
+        assert world.queue.ready == sum(ready.values())
+        assert world.queue.in_flight == sum(out.values())
+        assert world.queue.may_pick(now) or not any(map(may_go, CUSTOMERS))
+
+
+@given(
+    shares=st.fixed_dictionaries({one: st.builds(Share, weight=WEIGHTS) for one in CUSTOMERS}),
+    costs=st.fixed_dictionaries(
+        {one: st.floats(min_value=0.1, max_value=20.0) for one in CUSTOMERS}
+    ),
+    own=st.integers(1, 5),
+    before=st.integers(0, 60),
+)
+def test_nobody_waits_longer_than_can_be_computed(shares, costs, own, before):
+    """By the gap: until a's last is out, b got at most a's service and a charge of each."""
+    world = World(shares)
+
+    def flood():
+        for one in "bcd":
+            while world.queue.flow(one).ready < 2:
+                world.push(one, costs[one])
+
+    for _ in range(before):
+        flood()
+        world.pick()
+    for _ in range(own):
+        world.push("a", costs["a"])
+    charge = {one: costs[one] / world.weight(one) for one in CUSTOMERS}
+    most = own + sum(
+        2 + (own * charge["a"] + charge["a"] + charge[one]) / charge[one] for one in "bcd"
+    )
+    assume(most < 3_000)
+    picks = 0
+    while world.queue.flow("a").ready:
+        flood()
+        world.pick()
+        picks += 1
+        assert picks <= most * ROUNDING
+
+
+@given(
+    history=st.lists(
+        st.tuples(st.sampled_from(["x", "b", "z"]), COSTS), min_size=1, max_size=40
+    ),
+    later=st.lists(st.tuples(st.sampled_from(["x", "b", "z"]), COSTS), max_size=40),
+    weight=WEIGHTS,
+)
+def test_who_returns_from_idleness_is_treated_as_a_newcomer(history, later, weight):
+    """Neither credit nor debt: the same picks as if another had done what came before."""
+    worlds = []
+    for past_name in ("m", "m0"):  # no other name stands between, so ties go alike
+        shares = {one: Share(weight=weight) for one in ("m", "m0")}
+        world = World(shares)
+        for one, cost in history:
+            world.push(past_name if one == "x" else one, cost)
+        for _ in history:
+            world.pick()
+        for _ in history:
+            world.settle(0)
+        world.push("b", 1.0)
+        world.push("z", 1.0)
+        for one, cost in later:
+            world.push("m" if one == "x" else one, cost)
+        worlds.append(world)
+    picks = [[(p.customer_id, p.ref) for p in iter(one.pick, None)] for one in worlds]
+    assert picks[0] == picks[1]
+
+
+@given(
+    spell=st.integers(1, 60),
+    costs=st.lists(COSTS, min_size=1, max_size=5),
+    weights=st.tuples(WEIGHTS, WEIGHTS),
+    why=st.sampled_from(["idle", "paused", "capped"]),
+)
+def test_an_absence_is_neither_made_up_for_nor_held_against_one(spell, costs, weights, why):
+    """The gap counts anew from the return, whatever the absence was."""
+    world = World({"a": Share(weight=weights[0]), "b": Share(weight=weights[1])})
+    for number in range(400):
+        world.push("b", costs[number % len(costs)])
+    world.push("a", costs[0])
+    while not any(pick.customer_id == "a" for pick in world.out):
+        world.pick()
+    if why != "idle":
+        hold = {"paused": {"paused": True}, "capped": {"max_in_flight": 1}}[why]
+        for number in range(200):
+            world.push("a", costs[number % len(costs)])
+        world.shares["a"] = Share(weight=weights[0], **hold)
+        world.queue.reshare()
+    for _ in range(spell):
+        assert world.pick().customer_id == "b"
+    # Past the absence: the clock stands where b is, and a where its last charge put it.
+    ahead = max(0.0, world.queue.flow("a").tag - world.queue.virtual_time)
+    if why == "idle":
+        for number in range(200):
+            world.push("a", costs[number % len(costs)])
+    else:
+        world.shares["a"] = Share(weight=weights[0])
+        world.queue.reshare()
+    world.given.clear()
+    gaps = [0.0]
+    for _ in range(100):
+        world.pick()
+        gaps.append(world.service("a") - world.service("b"))
+    most = sum(max(costs) / world.weight(one) for one in "ab")
+    assert max(gaps) <= most * ROUNDING
+    assert min(gaps) >= -(most + ahead) * ROUNDING
+
+
+@given(
+    before=st.tuples(WEIGHTS, WEIGHTS),
+    after=st.tuples(WEIGHTS, WEIGHTS),
+    costs=st.lists(COSTS, min_size=1, max_size=5),
+    picks=st.integers(0, 50),
+)
+def test_new_weights_rule_from_the_next_pick(before, after, costs, picks):
+    world = World(dict(zip("ab", map(Share, before), strict=True)))
+    for number in range(400):
+        for one in "ab":
+            world.push(one, costs[number % len(costs)])
+    for _ in range(picks):
+        world.pick()
+    world.shares |= dict(zip("ab", map(Share, after), strict=True))
+    world.queue.reshare()
+    left = abs(world.queue.flow("a").tag - world.queue.flow("b").tag)
+    assert left <= sum(max(costs) / weight for weight in before) * ROUNDING
+    world.given.clear()
+    gaps = [0.0]
+    for _ in range(150):
+        world.pick()
+        gaps.append(world.service("a") - world.service("b"))
+    most = left + sum(max(costs) / weight for weight in after)
+    assert widest(gaps) <= most * ROUNDING
+
+
+@given(
+    pushes=st.lists(
+        st.tuples(st.sampled_from(CUSTOMERS), COSTS, st.integers(1, 9), st.sampled_from("xyz")),
+        min_size=1,
+        max_size=40,
+    ),
+    cuts=st.lists(st.integers(0, 12), min_size=1, max_size=10),
+    algorithm=st.sampled_from(sorted(ALGORITHMS)),
+    step_s=st.none() | st.just(3.0),
+)
+def test_split_rounds_equal_one_round(pushes, cuts, algorithm, step_s):
+    worlds = [World(algorithm=algorithm, step_s=step_s) for _ in range(2)]
+    for number, (one, cost, priority, key) in enumerate(pushes):
+        for world in worlds:
+            world.push(one, cost, priority, key, now=float(number))
+    now = 100.0
+    whole = [worlds[0].pick(now) for _ in range(sum(cuts))]
+    parts = [worlds[1].pick(now) for count in cuts for _ in range(count)]
+    assert whole == parts
+    assert worlds[0].queue.all_tags() == worlds[1].queue.all_tags()
+
+
+@given(
+    keys=st.lists(st.sampled_from(["", "x", "y", "z"]), min_size=1, max_size=60),
+    costs=st.lists(COSTS, min_size=1, max_size=5),
+    weight=WEIGHTS,
+)
+def test_keys_never_change_what_their_customer_gets(keys, costs, weight):
+    worlds = [World({"a": Share(weight=weight)}) for _ in range(2)]
+    for number, key in enumerate(keys):
+        for world, name in zip(worlds, (key, ""), strict=True):
+            world.push("a", costs[0], key=name)
+            world.push("b", costs[number % len(costs)])
+    orders = [[pick.customer_id for pick in iter(one.pick, None)] for one in worlds]
+    assert orders[0] == orders[1]
+
+
+@given(
+    costs=st.fixed_dictionaries({key: st.lists(COSTS, min_size=1, max_size=5) for key in "xy"})
+)
+def test_keys_of_one_customer_keep_the_bound_among_themselves(costs):
+    world = World()
+    owner = []
+    for number in range(200):
+        for key in "xy":
+            owner.append(key)
+            world.push("a", costs[key][number % len(costs[key])], key=key)
+    given_to = Counter()
+    gaps = [0.0]
+    for _ in range(150):
+        pick = world.pick()
+        given_to[owner[pick.ref]] += pick.cost
+        gaps.append(given_to["x"] - given_to["y"])
+    assert widest(gaps) <= (max(costs["x"]) + max(costs["y"])) * ROUNDING
+
+
+@given(
+    pushes=st.lists(
+        st.tuples(st.sampled_from(CUSTOMERS), st.integers(1, 9), st.integers(0, 40)),
+        min_size=1,
+        max_size=60,
+    ),
+    step_s=st.sampled_from([0.1, 1.0, 7.3]),
+)
+def test_with_aging_nothing_is_passed_over_for_good(pushes, step_s):
+    """After eight steps the oldest is among the most urgent; a pick never goes below them."""
+    world = World(step_s=step_s)
+    waiting = {}
+    arrivals = sorted(pushes, key=lambda push: push[2])
+    for one, priority, at in arrivals:
+        waiting[world.push(one, priority=priority, now=float(at))] = (priority, float(at))
+    now = 41.0
+    while waiting:
+        now += step_s / 3
+        urgency = {
+            ref: world.queue.aging.urgency(priority, ref, now)
+            for ref, (priority, _) in waiting.items()
+        }
+        pick = world.pick(now)
+        assert urgency[pick.ref] == min(urgency.values())
+        del waiting[pick.ref]
+
+
+@given(
+    rate=st.floats(min_value=0.01, max_value=1e3),
+    burst=st.integers(1, 20),
+    waits=st.lists(st.floats(min_value=0.0, max_value=30.0), min_size=1, max_size=80),
+)
+def test_a_rate_limit_holds_over_every_interval(rate, burst, waits):
+    """In any t seconds at most burst + rate x t, and no token is lost while work waits."""
+    start = 1_700_000_000.0
+    world = World({"a": Share(rate_per_s=rate, burst=burst)})
+    for _ in range(burst + 40 * len(waits)):
+        world.push("a")
+    emitted_at = []
+    for now in accumulate(waits, initial=start):
+        for _ in range(40):
+            if world.pick(now) is None:
+                due_at = world.queue.due_at
+                assert due_at > now
+                assert due_at - now <= 1.0 / rate + 1e-6
+                break
+            emitted_at.append(now)
+    for number, first in enumerate(emitted_at):
+        for later, last in enumerate(emitted_at[number:], start=1):
+            assert later <= burst + rate * (last - first) + 1e-3 + rate * 1e-6
+
+
+@given(
+    shares=st.fixed_dictionaries(
+        {one: st.builds(Share, weight=WEIGHTS, paused=st.booleans()) for one in CUSTOMERS}
+    ),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["push", "pick", "settle", "withdraw"]), st.integers(0, 99)),
+        max_size=150,
+    ),
+)
+def test_nobody_eligible_is_behind_the_clock(shares, steps):
+    """What the restoring of a queue and the joining of newcomers lean on."""
+    world = World(shares)
+    waiting = {}
+    for step, choice in steps:
+        one = CUSTOMERS[choice % len(CUSTOMERS)]
+        if step == "push":
+            ref = world.push(one, cost=0.1 + choice)
+            waiting[ref] = one
+        elif step == "pick":
+            if pick := world.pick():
+                del waiting[pick.ref]
+        elif step == "settle" and world.out:
+            world.settle(choice % len(world.out), spent=choice / 7 + 1e-4)
+        elif step == "withdraw" and waiting:
+            ref = sorted(waiting)[choice % len(waiting)]
+            entry = entry_of(priority=5, resumed=False, rank=0, ref=ref)
+            world.queue.withdraw(waiting.pop(ref), entry)
+        clock = world.queue.virtual_time
+        assert all(flow.tag >= clock for flow in world.queue.flows() if flow.is_eligible)
