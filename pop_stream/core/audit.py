@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, fsum
 from typing import Final
 
@@ -41,10 +41,10 @@ class Audit:
         gap: The worst, by its bound; None if no two were backlogged together.
         paired: How many customers were compared for it.
         depth: Most agendas that were out at once: the D of the bound.
-        waits: By customer, of those started.
-        everyone: Waits of all customers together.
+        waits: From submission to start in seconds, by customer, in order of start.
         served: Worker-seconds by customer.
-        seconds: From the first arrival to the last end.
+        begins_at: The first arrival.
+        ends_at: The last end.
         utilisation: Worker-seconds by runners and seconds; 0 if runners are unknown.
     """
 
@@ -53,10 +53,10 @@ class Audit:
     gap: Gap | None
     paired: int
     depth: int
-    waits: Mapping[CustomerId, Waits]
-    everyone: Waits
+    waits: Mapping[CustomerId, Sequence[float]]
     served: Mapping[CustomerId, float]
-    seconds: float
+    begins_at: float
+    ends_at: float
     utilisation: float
 
     @property
@@ -65,14 +65,19 @@ class Audit:
         return self.gap.over_bound if self.gap else 0.0
 
     @property
-    def ended(self) -> int:
+    def started(self) -> int:
         """Agendas that were started; all of them, once a run is over."""
-        return self.everyone.count
+        return sum(map(len, self.waits.values()))
+
+    @property
+    def seconds(self) -> float:
+        """From the first arrival to the last end: the makespan."""
+        return self.ends_at - self.begins_at
 
     @property
     def per_second(self) -> float:
-        """Agendas per second over the whole log."""
-        return self.ended / self.seconds if self.seconds else 0.0
+        """Agendas per second of that."""
+        return self.started / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(slots=True)
@@ -86,7 +91,6 @@ class _Facts:
     depth: int = 0
     begin: float = 0.0
     end: float = 0.0
-    paired: int = field(default=0)
 
 
 def audit(log: ServiceLog, *, runners: int = 0, depth: int = 0) -> Audit:
@@ -98,7 +102,8 @@ def audit(log: ServiceLog, *, runners: int = 0, depth: int = 0) -> Audit:
         depth: Most agendas that the scheduler held to be out at once, if it is known: it
             hears of an end later than an observer.
     """
-    facts = _gather(log)
+    paired = _paired(log)
+    facts = _gather(log, paired)
     names = log.customers
     rivals = competitors(log)
     seconds = facts.end - facts.begin
@@ -108,13 +113,13 @@ def audit(log: ServiceLog, *, runners: int = 0, depth: int = 0) -> Audit:
         jain=jain([one.given / one.due for one in rivals.values()]),
         competitors=len(rivals),
         gap=facts.gaps.worst(names, most_out),
-        paired=facts.paired,
+        paired=len(paired),
         depth=most_out,
-        waits={names[i]: waits_of(own) for i, own in enumerate(facts.waits) if own},
-        everyone=waits_of([one for own in facts.waits for one in own]),
+        waits={names[i]: own for i, own in enumerate(facts.waits)},
         served={names[i]: served for i, served in enumerate(facts.served)},
-        seconds=seconds,
-        utilisation=total / (runners * seconds) if runners and seconds else 0.0,
+        begins_at=facts.begin,
+        ends_at=facts.end,
+        utilisation=total / (runners * seconds) if runners and seconds > 0 else 0.0,
     )
 
 
@@ -137,14 +142,12 @@ def waits_of(seconds: Sequence[float]) -> Waits:
     )
 
 
-def _gather(log: ServiceLog) -> _Facts:
+def _gather(log: ServiceLog, paired: Sequence[int]) -> _Facts:
     count = len(log.customers)
-    paired = _paired(log)
     facts = _Facts(
         gaps=Gaps(paired),
         waits=[array("d") for _ in range(count)],
         served=[0.0] * count,
-        paired=len(paired),
     )
     presence = Presence(count)
     for number, moment in enumerate(log):

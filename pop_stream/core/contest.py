@@ -159,27 +159,30 @@ def _turns(log: ServiceLog) -> Mapping[int, Sequence[int]]:
     """Who begins or ceases to compete, by number of the event: stretches that count."""
     presence = Presence(len(log.customers))
     rivals = _Rivals()
-    largest = _largest(log)
-    turns: dict[int, list[int]] = {}
-
-    def keep(ended: Iterator[tuple[int, _Stretch]], number: int) -> None:
-        for customer, stretch in ended:
-            if stretch.due >= LEAST_TURNS * (stretch.largest or largest[customer]):
-                turns.setdefault(stretch.began, []).append(customer)
-                turns.setdefault(number, []).append(customer)
-
+    ended: list[tuple[int, int, _Stretch]] = []
     for number, moment in enumerate(log):
         customer = moment.customer
         if moment.kind == EMITTED:
             rivals.give(customer, moment.second)
-        change = presence.note(moment)
-        if moment.kind == WEIGHED:
+        elif moment.kind == WEIGHED:
             rivals.reweigh(customer, moment.first)
-        elif change > 0:
+        change = presence.note(moment)
+        if change > 0:
             rivals.join(customer, presence.weights[customer], number)
         elif change < 0:
-            keep(rivals.leave(customer), number)
-    keep(rivals.close(), len(log))
+            ended += [(number, *one) for one in rivals.leave(customer)]
+    ended += [(len(log), *one) for one in rivals.close()]
+    return _counting(ended, _largest(log))
+
+
+def _counting(
+    ended: Sequence[tuple[int, int, _Stretch]], largest: Sequence[float]
+) -> Mapping[int, Sequence[int]]:
+    turns: dict[int, list[int]] = {}
+    for number, customer, stretch in ended:
+        if stretch.due >= LEAST_TURNS * (stretch.largest or largest[customer]):
+            turns.setdefault(stretch.began, []).append(customer)
+            turns.setdefault(number, []).append(customer)
     return turns
 
 

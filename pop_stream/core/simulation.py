@@ -6,31 +6,27 @@ log, and an hour passes as fast as its events can be counted off.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import ceil, inf
+from math import floor, inf
 from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from pop_stream.core import admission
-from pop_stream.core.admission import Depth, Pace
-from pop_stream.core.backlog import Backlog, Chosen
+from pop_stream.core.backlog import Chosen
 from pop_stream.core.costs import bounded
 from pop_stream.core.definitions import Customer, Definitions, Insight
-from pop_stream.core.delta import Delta
 from pop_stream.core.events import PlacedAgenda, Settlement
 from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId
-from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.core.replay import share_from
 from pop_stream.core.runners import Runners
 from pop_stream.core.service import ServiceLog
+from pop_stream.core.virtual_desk import VirtualDesk
 from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload, Setting
 
 _BODY: Final = Raw(b"{}")
-_MOST_DELTAS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,44 +66,24 @@ class _Course(NamedTuple):
     weight: float = 1.0
 
 
-@dataclass(slots=True)
-class _Shelf:
-    """What would be written: pages and deltas, for a scheduler that goes on from them."""
-
-    pages: dict[int, Sequence[PlacedAgenda]] = field(default_factory=dict)
-    deltas: list[Delta] = field(default_factory=list)
-
-    def save(self, backlog: Backlog) -> None:
-        delta = backlog.take_delta()
-        if delta is not None:
-            self.deltas.append(delta)
-        for number in backlog.take_emptied():
-            self.pages.pop(number, None)
-        if len(self.deltas) > _MOST_DELTAS:
-            self.deltas = [backlog.snapshot()]
-
-
 class _Simulation:
     def __init__(self, arrivals: Iterable[Arrival], setting: Setting) -> None:
         self._setting = setting
         self._plant = setting.plant
         self._insight = setting.insight
         self._definitions = Definitions(customers=dict(setting.customers))
-        self._backlog = Backlog(self._insight, self._share)
-        self._pace = Pace()
-        self._shelf: _Shelf | None = None
-        if any(isinstance(one, Reload) for one in setting.changes):
-            self._shelf = _Shelf()
+        is_kept = any(isinstance(one, Reload) for one in setting.changes)
+        self._desk = VirtualDesk(setting.insight, self._share, is_kept=is_kept)
         self._runners = Runners(self._plant.runners, self._plant.partitions)
         self._arrivals = _in_order(arrivals)
         self._next = next(self._arrivals, None)
         self._changes = deque(sorted(setting.changes, key=lambda one: one.at))
-        self._unplaced: list[PlacedAgenda] = []
         self._emissions: deque[tuple[float, str]] = deque()
         self._notices: deque[tuple[float, str, Settlement | None]] = deque()
         self._courses: dict[str, _Course] = {}
         self._log = ServiceLog()
         self._held: dict[CustomerId, bool] = {}
+        self._weights: list[float] = []
         self._now = 0.0
         self._away_until = 0.0
         self._tick_at = inf
@@ -151,9 +127,6 @@ class _Simulation:
         if now >= self._away_until and self._hear():
             self._refill()
             self._note_held()
-            if self._shelf is not None:
-                self._place()
-                self._shelf.save(self._backlog)
 
     # ---- the pullers ----
 
@@ -181,7 +154,10 @@ class _Simulation:
         now, heard = self._now, False
         while self._notices and self._notices[0][0] <= now:
             _, agenda_id, settlement = self._notices.popleft()
-            self._note(agenda_id, settlement)
+            if settlement is None:
+                self._desk.claim(agenda_id)
+            else:
+                self._desk.settle(settlement)
             heard = True
         while self._next is not None and self._next.at + self._plant.intake_s <= now:
             self._receive(self._next)
@@ -193,24 +169,17 @@ class _Simulation:
             heard = True
         return heard
 
-    def _note(self, agenda_id: str, settlement: Settlement | None) -> None:
-        if settlement is None:
-            self._backlog.claim(agenda_id, 1)
-            return
-        if not self._backlog.ready:
-            self._place()  # or the end of a busy period would be seen where there is none
-        self._backlog.settle(settlement)
-
     def _receive(self, arrival: Arrival) -> None:
         agenda_id = str(self._number)
         self._number += 1
         customer = self._log.index(arrival.customer_id)
         if customer == len(self._held):
             self._held[arrival.customer_id] = False
+            self._weights.append(1.0)
             self._weigh(arrival.customer_id)
         self._courses[agenda_id] = _Course(arrival, customer)
         self._log.arrived(self._now, customer)
-        self._unplaced.append(
+        self._desk.receive(
             PlacedAgenda(
                 agenda_id=agenda_id,
                 customer_id=arrival.customer_id,
@@ -223,41 +192,20 @@ class _Simulation:
             )
         )
 
-    def _place(self) -> None:
-        """Put what was received into pages.
-
-        As late as it makes no difference: pages of one agenda each would be costly.
-        """
-        for begin in range(0, len(self._unplaced), PAGE_SLOTS):
-            page = self._unplaced[begin : begin + PAGE_SLOTS]
-            number = self._backlog.place(page)
-            if self._shelf is not None:
-                self._shelf.pages[number] = page
-        self._unplaced.clear()
-
     def _refill(self) -> None:
-        backlog, now = self._backlog, self._now
-        depth = Depth(unclaimed=backlog.unclaimed, in_flight=backlog.in_flight)
-        ready = backlog.ready + len(self._unplaced)
-        instant = datetime.fromtimestamp(now, UTC)
-        self._pace.observe(backlog.claimed, depth, ready=ready, now=instant)
-        slots = admission.slots(backlog.insight, depth, self._pace) if ready else 0
-        if slots > 0:
-            self._place()
-            chosen = backlog.choose(slots, now)
-            self._rounds += bool(chosen)
-            for one in chosen:
-                self._emit(one)
-            self._depth = max(self._depth, backlog.in_flight)
-        due_at = backlog.queue.due_at
-        if due_at is not None:
-            self._tick_by(max(due_at, now))
+        chosen = self._desk.refill(self._now)
+        for one in chosen:
+            self._emit(one)
+        self._rounds += bool(chosen)
+        self._depth = max(self._depth, self._desk.backlog.in_flight)
+        due_at = self._desk.backlog.queue.due_at
+        if due_at is not None and due_at > self._now:
+            self._tick_at = min(self._tick_at, due_at)
 
     def _emit(self, chosen: Chosen) -> None:
         arrival, customer, _ = self._courses[chosen.agenda_id]
-        weight = self._definitions.customer(chosen.customer_id).weight
-        self._courses[chosen.agenda_id] = _Course(arrival, customer, weight)
-        charged = self._backlog.costs.estimate((arrival.operation_type,), arrival.cost_s)
+        self._courses[chosen.agenda_id] = _Course(arrival, customer, self._weights[customer])
+        charged = self._desk.backlog.costs.estimate((arrival.operation_type,), arrival.cost_s)
         self._log.emitted(
             self._now, customer, charged=charged, spent=bounded(arrival.runtime_s)
         )
@@ -267,49 +215,41 @@ class _Simulation:
 
     def _change(self, change: Change) -> None:
         match change:
-            case Redefine(definition=Customer() as customer):
-                self._definitions = self._definitions.updated(
-                    f"customer/{customer.id}", customer
-                )
-                self._tick_by(self._now)
-            case Redefine(definition=Insight() as insight):
-                self._insight = insight
-                self._tick_by(self._now)
+            case Redefine(definition=definition):
+                self._redefine(definition)
             case Reload(away_s=away_s):
-                self._reload(away_s)
+                self._desk.reload()
+                self._away_until = self._tick_at = self._now + away_s
             case Regroup(away_s=away_s):
                 self._runners.close(self._now + away_s)
 
+    def _redefine(self, definition: Customer | Insight) -> None:
+        if isinstance(definition, Insight):
+            self._insight = definition
+        else:
+            key = f"customer/{definition.id}"
+            self._definitions = self._definitions.updated(key, definition)
+        tick_s = self._plant.tick_s
+        self._tick_at = min(self._tick_at, (floor(self._now / tick_s) + 1) * tick_s)
+
     def _take_up(self) -> None:
         """Put changed definitions in force."""
-        self._place()
-        self._backlog.reconfigure(self._insight)
+        self._desk.reconfigure(self._insight)
         for customer_id in self._held:
             self._weigh(customer_id)
 
-    def _reload(self, away_s: float) -> None:
-        self._away_until = self._now + away_s
-        self._tick_at = self._away_until
-        self._place()
-        self._backlog, self._pace = Backlog(self._insight, self._share), Pace()
-        if self._shelf is not None:
-            self._backlog.restore(self._shelf.pages.items(), self._shelf.deltas)
-
-    def _tick_by(self, at: float) -> None:
-        """Have the scheduler look again at the first tick from an instant on."""
-        tick_s = self._plant.tick_s
-        self._tick_at = min(self._tick_at, (ceil(at / tick_s)) * tick_s)
-
     def _weigh(self, customer_id: CustomerId) -> None:
-        weight = self._definitions.customer(customer_id).weight
-        self._log.weighed(self._now, self._log.index(customer_id), weight)
+        customer, weight = self._log.index(customer_id), self._share(customer_id).weight
+        if weight != self._weights[customer]:
+            self._weights[customer] = weight
+            self._log.weighed(self._now, customer, weight)
 
     def _note_held(self) -> None:
         """Log whose own limits begin or cease to keep it out; few customers have any."""
         for customer_id in self._definitions.customers:
             if customer_id not in self._held or _is_free(self._share(customer_id)):
                 continue
-            is_held = bool(self._backlog.queue.flow(customer_id).held_by)
+            is_held = bool(self._desk.held_by(customer_id))
             if is_held != self._held[customer_id]:
                 self._held[customer_id] = is_held
                 log = self._log.held if is_held else self._log.released

@@ -38,7 +38,7 @@ class Plant:
         intake_s: From submission to the backlog.
         emission_s: From a round to the runners.
         relay_s: From a claim or an end to the scheduler.
-        tick_s: Between two looks at what no event tells: rate limits, new definitions.
+        tick_s: Between two looks for new definitions.
         overhead_s: A runner's own time for an agenda beside running it.
     """
 

@@ -116,13 +116,13 @@ def _text(text: str) -> str:
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
-def _json(encoded: bytes) -> bytes:
-    """JSON as the database can hold it."""
+def _json(encoded: bytes) -> bytes | None:
+    """JSON as the database can hold it, or None where there is none."""
     try:
         encoded.decode()
     except UnicodeDecodeError:
         return encoded.decode(errors="replace").encode()
-    return encoded
+    return encoded or None
 
 
 def _list(values: tuple[Any, ...]) -> bytes | None:

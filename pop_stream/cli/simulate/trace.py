@@ -96,7 +96,8 @@ class Trace:
         if any(one > other for one, other in pairwise(self._ats)):
             order = sorted(range(len(self)), key=self._ats.__getitem__)
             for column in self._columns():
-                column[:] = _ordered(column, order)
+                for place, value in enumerate([column[index] for index in order]):
+                    column[place] = value
 
     def _columns(self) -> Sequence[MutableSequence[Any]]:
         return (
@@ -108,11 +109,6 @@ class Trace:
             self._keys,
             self._types,
         )
-
-
-def _ordered(column: MutableSequence[Any], order: Sequence[int]) -> MutableSequence[Any]:
-    found = map(column.__getitem__, order)
-    return array("d", found) if isinstance(column, array) else type(column)(found)
 
 
 def _changes(

@@ -57,7 +57,8 @@ def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv modul
         try:
             row = Row._make([parse(fields[index]) for _, index, parse in columns])
         except (ValueError, IndexError):
-            raise _fault(f"{path}, line {lines.line_num}", columns, fields) from None
+            where = f"{path}, line {lines.line_num}"
+            raise _fault(where, columns, fields) from None
         trace = traces.get(row.insight)
         if trace is None:
             trace = traces[row.insight] = Trace()
@@ -79,8 +80,8 @@ def _columns(path: Path, header: Sequence[str]) -> Sequence[_Column]:
     if missing:
         found = ", ".join(header) or "nothing"
         msg = (
-            f"{path}, line 1: no column {missing[0]!r}, found {found}; the first line must name "
-            f"{', '.join(_REQUIRED)}"
+            f"{path}, line 1: no column {missing[0]!r}, found {found}; the first line must "
+            f"name {', '.join(_REQUIRED)}"
         )
         raise UsageError(msg)
     twice = [name for name in _PARSERS if header.count(name) > 1]

@@ -1,0 +1,117 @@
+"""One insight's scheduler in virtual time: the real policy, without wire or disk."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from pop_stream.core import admission
+from pop_stream.core.admission import Depth, Pace
+from pop_stream.core.backlog import Backlog, Chosen
+from pop_stream.core.definitions import Insight
+from pop_stream.core.delta import Delta
+from pop_stream.core.events import PlacedAgenda, Settlement
+from pop_stream.core.flow import Share
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.page import PAGE_SLOTS
+
+_MOST_DELTAS: Final = 200
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What would be written: pages, and deltas since the last snapshot."""
+
+    pages: dict[int, Sequence[PlacedAgenda]] = field(default_factory=dict)
+    deltas: list[Delta] = field(default_factory=list)
+
+    def save(self, backlog: Backlog) -> None:
+        delta = backlog.take_delta()
+        if delta is not None:
+            self.deltas.append(delta)
+        for number in backlog.take_emptied():
+            self.pages.pop(number, None)
+        if len(self.deltas) > _MOST_DELTAS:
+            self.deltas = [backlog.snapshot()]
+
+
+class VirtualDesk:
+    """Does with a backlog and its gate what the scheduler does; instants are in seconds.
+
+    Args:
+        insight: Its definition.
+        share_of: A customer's present share.
+        is_kept: Whether `reload` may be called: then all changes are kept, at a price.
+    """
+
+    def __init__(
+        self, insight: Insight, share_of: Callable[[CustomerId], Share], *, is_kept: bool
+    ) -> None:
+        self.backlog = Backlog(insight, share_of)
+        self._insight = insight
+        self._share_of = share_of
+        self._pace = Pace()
+        self._unplaced: list[PlacedAgenda] = []
+        self._shelf = _Shelf() if is_kept else None
+
+    def receive(self, placed: PlacedAgenda) -> None:
+        """Another agenda waits.
+
+        It goes into a page as late as makes no difference: pages of one would be costly.
+        """
+        self._unplaced.append(placed)
+
+    def claim(self, agenda_id: str) -> None:
+        """A runner has it."""
+        self.backlog.claim(agenda_id, 1)
+
+    def settle(self, settlement: Settlement) -> None:
+        """It has ended."""
+        if not self.backlog.ready:
+            self._place()  # or a busy period would seem to end that goes on
+        self.backlog.settle(settlement)
+
+    def refill(self, now: float) -> Sequence[Chosen]:
+        """Choose what may be emitted now."""
+        backlog = self.backlog
+        depth = Depth(unclaimed=backlog.unclaimed, in_flight=backlog.in_flight)
+        ready = backlog.ready + len(self._unplaced)
+        instant = datetime.fromtimestamp(now, UTC)
+        self._pace.observe(backlog.claimed, depth, ready=ready, now=instant)
+        slots = admission.slots(backlog.insight, depth, self._pace) if ready else 0
+        chosen: Sequence[Chosen] = ()
+        if slots > 0:
+            self._place()
+            chosen = backlog.choose(slots, now)
+        if self._shelf is not None:
+            self._place()
+            self._shelf.save(backlog)
+        return chosen
+
+    def reconfigure(self, insight: Insight) -> None:
+        """Take up a changed insight and changed shares."""
+        self._insight = insight
+        self._place()
+        self.backlog.reconfigure(insight)
+
+    def reload(self) -> None:
+        """Go on as another scheduler would, from what was written."""
+        if self._shelf is None:
+            msg = "nothing was kept; make the desk with is_kept"
+            raise ValueError(msg)
+        self._place()
+        self._shelf.save(self.backlog)
+        self.backlog, self._pace = Backlog(self._insight, self._share_of), Pace()
+        self.backlog.restore(self._shelf.pages.items(), self._shelf.deltas)
+
+    def held_by(self, customer_id: CustomerId) -> str:
+        """Which limit of its own keeps a customer out; empty for none."""
+        return self.backlog.queue.flow(customer_id).held_by
+
+    def _place(self) -> None:
+        for begin in range(0, len(self._unplaced), PAGE_SLOTS):
+            page = self._unplaced[begin : begin + PAGE_SLOTS]
+            number = self.backlog.place(page)
+            if self._shelf is not None:
+                self._shelf.pages[number] = page
+        self._unplaced.clear()
