@@ -13,7 +13,7 @@ from pop_stream.core.presence import Presence
 from pop_stream.core.service import EMITTED, SETTLED, STARTED, ServiceLog
 
 MOST_PAIRED: Final = 64
-"""Customers whose gaps are compared pair by pair: those with the most agendas."""
+"""Customers whose gaps are compared pair by pair, if nothing else is said."""
 
 _LEAST_PAIRED: Final = 8
 _COMPARISONS: Final = 20_000_000
@@ -93,7 +93,9 @@ class _Facts:
     end: float = 0.0
 
 
-def audit(log: ServiceLog, *, runners: int = 0, depth: int = 0) -> Audit:
+def audit(
+    log: ServiceLog, *, runners: int = 0, depth: int = 0, most_paired: int = MOST_PAIRED
+) -> Audit:
     """Judge a log; O(customers that are compared) per event.
 
     Args:
@@ -101,8 +103,9 @@ def audit(log: ServiceLog, *, runners: int = 0, depth: int = 0) -> Audit:
         runners: Agendas that can run at a time, for the utilisation; 0 if unknown.
         depth: Most agendas that the scheduler held to be out at once, if it is known: it
             hears of an end later than an observer.
+        most_paired: Most customers to compare pair by pair; those with the most agendas.
     """
-    paired = _paired(log)
+    paired = _paired(log, most_paired)
     facts = _gather(log, paired)
     names = log.customers
     rivals = competitors(log)
@@ -174,12 +177,12 @@ def _gather(log: ServiceLog, paired: Sequence[int]) -> _Facts:
     return facts
 
 
-def _paired(log: ServiceLog) -> Sequence[int]:
+def _paired(log: ServiceLog, most: int) -> Sequence[int]:
     """The customers to compare pair by pair: fewer in a long log, so that it takes seconds."""
     counts = [0] * len(log.customers)
     for moment in log:
         if moment.kind == SETTLED:
             counts[moment.customer] += 1
     room = _COMPARISONS // max(1, sum(counts))
-    most = max(_LEAST_PAIRED, min(MOST_PAIRED, room))
-    return sorted(range(len(counts)), key=lambda one: -counts[one])[:most]
+    ordered = sorted(range(len(counts)), key=lambda one: -counts[one])
+    return ordered[: min(most, max(_LEAST_PAIRED, room))]

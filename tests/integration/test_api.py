@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from aiokafka import TopicPartition
-from fakes import FixedDefinitions
+from fakes import FixedAnswers, FixedDefinitions
 from msgspec import Raw
 from pydantic import SecretStr
 
@@ -100,6 +100,7 @@ async def served(settings: Settings, *, give_up_after: timedelta) -> AsyncIterat
             publisher=await enter(KafkaPublisher(producer, give_up_after=give_up_after)),
             summaries=PostgresSummaryReader(pool),
             definitions=FixedDefinitions(Definitions(insights={InsightId("files"): FILES})),
+            questions=FixedAnswers(),
             clock=WallClock(),
         )
         url = asyncio.get_running_loop().create_future()

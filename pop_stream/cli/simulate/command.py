@@ -1,0 +1,96 @@
+"""`pop-stream simulate`: a named scenario or a real trace, in virtual time."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pop_stream.cli.output import JsonFlag, console, emit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pop_stream.cli.simulate.trial import Case
+
+_RUNNERS: Final = 8
+_DELAY_MS: Final = 5.0
+_MILLISECONDS: Final = 1000
+
+
+class Algorithm(StrEnum):
+    """How customers take turns."""
+
+    WEIGHTED_FAIR = "weighted_fair"
+    ROUND_ROBIN = "round_robin"
+    FIFO = "fifo"
+
+
+def simulate(  # noqa: PLR0913  # one parameter an option
+    scenario: Annotated[
+        str | None, typer.Option(help="A named scenario; without --trace, skew.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV with submit_s, customer, runtime_s; and if you like insight, cost, "
+            "priority, weight, fairness_key, operation_type."
+        ),
+    ] = None,
+    algorithm: Annotated[
+        Algorithm, typer.Option(help="How customers take turns.")
+    ] = Algorithm.WEIGHTED_FAIR,
+    runners: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Agendas at a time, for each insight.")
+    ] = _RUNNERS,
+    seed: Annotated[int, typer.Option(help="Of all chance in a scenario.")] = 1,
+    weights: Annotated[
+        str | None, typer.Option(metavar="A=2,B=1", help="Customers' weights; else 1.")
+    ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
+    ] = "auto",
+    delay_ms: Annotated[
+        float,
+        typer.Option(min=0, help="Of each way: intake, emission, and news of claims and ends."),
+    ] = _DELAY_MS,
+    scale: Annotated[
+        float, typer.Option(min=0.01, max=1000, help="Of a scenario's counts.")
+    ] = 1.0,
+    svg: Annotated[
+        Path | None, typer.Option(help="Write a picture of everybody's service over time.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run the real policy on simulated runners: a named scenario, or a trace of real work.
+
+    Reports waits, fairness by Jain's index, the worst gap between two customers by its
+    bound, and the makespan by that of first come, first served.
+    """
+    from pop_stream.cli.simulate import cases, report
+    from pop_stream.cli.simulate.picture import write_picture
+    from pop_stream.cli.simulate.trial import run_trial
+
+    shown = console(as_json=as_json)
+    terms = cases.Terms(
+        algorithm=algorithm.value,
+        runners=runners,
+        weights=cases.parse_weights(weights),
+        target=cases.parse_target(target),
+        delay_s=delay_ms / _MILLISECONDS,
+    )
+    title, found = _cases(scenario, trace, terms, seed=seed, scale=scale)
+    shown.print(f"[bold]{title}[/]")
+    trials = {insight: run_trial(case) for insight, case in found.items()}
+    shown.print(report.view(trials))
+    if svg is not None:
+        write_picture(svg, title, trials)
+        shown.print(f"picture written to {svg}")
+    if as_json:
+        conditions = {
+            "name": scenario or (trace.name if trace else None),
+            "algorithm": algorithm.value,
+            "runners": runners,
+            "seed": seed,
+        }
+        emit({**report.as_json(trials), **conditions})

@@ -1,0 +1,198 @@
+"""What trials came to: tables for a person, one JSON object for a program."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from pop_stream.cli.demo.report import duration
+from pop_stream.cli.output import table
+from pop_stream.cli.simulate.trial import Trial
+from pop_stream.core.audit import Waits, waits_of
+from pop_stream.core.ids import CustomerId
+
+SHOWN: Final = 15
+"""Customers of a table; the rest is one line."""
+
+LISTED: Final = 1_000
+"""Customers of the JSON object; the rest is one entry."""
+
+OTHERS: Final = "(others)"
+
+_MILLISECONDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One customer over all insights, or several together.
+
+    Attributes:
+        fifo: What the waits would have been first come, first served.
+    """
+
+    name: str
+    waits: Waits
+    fifo: Waits
+    served_s: float
+
+
+def rows(trials: Sequence[Trial], most: int) -> Sequence[Row]:
+    """Customers with the most agendas first, and all beyond `most` as one row."""
+    customers = sorted(
+        {customer for trial in trials for customer in trial.audit.waits},
+        key=lambda one: (-_started(trials, one), one),
+    )
+    found = [_row(one, trials, [one]) for one in customers[:most]]
+    rest = customers[most:]
+    return [*found, *([_row(OTHERS, trials, rest)] if rest else [])]
+
+
+def view(trials: Mapping[str, Trial]) -> RenderableType:
+    """Waits and conclusions for a person."""
+    found = [*trials.values()]
+    columns = ("customer", "#agendas", "#work", "#wait mean", "#p50", "#p95", "#p99", "#p99 fifo")
+    lines = [_cells(one) for one in rows(found, SHOWN)]
+    insights = [Text(), _insights(trials)] if len(trials) > 1 else []
+    conclusions = (Text.from_markup(line) for line in _conclusions(trials))
+    return Group(table(columns, lines), *insights, Text(), *conclusions)
+
+
+def as_json(trials: Mapping[str, Trial]) -> Mapping[str, Any]:
+    """The figures; of several insights the worst, each by itself under `insights`."""
+    found = [*trials.values()]
+    worst = max(found, key=lambda one: one.audit.gap_over_bound)
+    return {
+        **_headline(found),
+        "worst_gap": asdict(worst.audit.gap) if worst.audit.gap else None,
+        "waits": {one.name: _waits_json(one) for one in rows(found, LISTED)},
+        "insights": {
+            insight: {
+                **_headline([trial]),
+                "depth": trial.audit.depth,
+                "gap_customers": trial.audit.paired,
+                "utilisation": round(trial.audit.utilisation, 4),
+            }
+            for insight, trial in trials.items()
+        },
+    }
+
+
+def _headline(trials: Sequence[Trial]) -> dict[str, Any]:
+    seconds, fifo_seconds = _span(trials), _span(trials, fifo=True)
+    ended = sum(one.audit.started for one in trials)
+    quiet = [one.quiet_p99_over_alone for one in trials]
+    return {
+        "jain": round(min(one.audit.jain for one in trials), 6),
+        "jain_customers": sum(one.audit.competitors for one in trials),
+        "worst_gap_over_bound": round(max(one.audit.gap_over_bound for one in trials), 6),
+        "quiet_p99_over_alone": _rounded(max((one for one in quiet if one), default=None)),
+        "makespan_over_fifo": _rounded(seconds / fifo_seconds if fifo_seconds > 0 else None),
+        "throughput_over_fifo": _rounded(fifo_seconds / seconds if seconds > 0 else None),
+        "agendas": ended,
+        "unfinished": sum(one.left for one in trials),
+        "makespan_s": round(seconds, 6),
+        "agendas_per_s": round(ended / seconds, 3) if seconds > 0 else None,
+        "quiet": sorted({customer for one in trials for customer in one.alone}),
+    }
+
+
+def _span(trials: Sequence[Trial], *, fifo: bool = False) -> float:
+    """From the first arrival of all insights to the last end of all."""
+    audits = [one.fifo if fifo else one.audit for one in trials]
+    return max(one.ends_at for one in audits) - min(one.begins_at for one in audits)
+
+
+def _started(trials: Sequence[Trial], customer: CustomerId) -> int:
+    return sum(len(one.audit.waits.get(customer, ())) for one in trials)
+
+
+def _row(name: str, trials: Sequence[Trial], customers: Sequence[CustomerId]) -> Row:
+    def all_waits(*, fifo: bool) -> list[float]:
+        audits = [one.fifo if fifo else one.audit for one in trials]
+        found = (one.waits.get(customer, ()) for one in audits for customer in customers)
+        return [*chain.from_iterable(found)]
+
+    return Row(
+        name=name if name != OTHERS else f"({len(customers):,} others)",
+        waits=waits_of(all_waits(fifo=False)),
+        fifo=waits_of(all_waits(fifo=True)),
+        served_s=sum(one.audit.served.get(c, 0.0) for one in trials for c in customers),
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    waits = row.waits
+    spans = (waits.mean, waits.p50, waits.p95, waits.p99, row.fifo.p99)
+    return [
+        row.name,
+        f"{waits.count:,}",
+        f"{row.served_s:,.1f} s",
+        *(duration(span * _MILLISECONDS) for span in spans),
+    ]
+
+
+def _insights(trials: Mapping[str, Trial]) -> RenderableType:
+    columns = ("insight", "#agendas", "#busy", "#depth", "#Jain", "#gap/bound")
+    cells = [
+        [
+            insight,
+            f"{one.audit.started:,}",
+            f"{one.audit.utilisation:.0%}",
+            f"{one.audit.depth}",
+            f"{one.audit.jain:.4f}",
+            f"{one.audit.gap_over_bound:.2f}",
+        ]
+        for insight, one in trials.items()
+    ]
+    return table(columns, cells)
+
+
+def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
+    found = [*trials.values()]
+    figures = _headline(found)
+    yield (
+        f"[bold]Jain index {figures['jain']:.4f}[/] of worker-seconds by weight, over "
+        f"{figures['jain_customers']} customers while they competed; 1 is equal"
+    )
+    worst = max(found, key=lambda one: one.audit.gap_over_bound)
+    if worst.audit.gap:
+        gap = worst.audit.gap
+        yield (
+            f"[bold]Worst gap {gap.seconds:.3g} s[/], {gap.over_bound:.2f} of its bound "
+            f"{gap.bound:.3g} s with {worst.audit.depth} out at once: {gap.ahead} ahead of "
+            f"{gap.behind}; the {worst.audit.paired} largest customers compared in pairs"
+        )
+    if figures["quiet_p99_over_alone"]:
+        yield (
+            f"[bold]Quiet p99 {figures['quiet_p99_over_alone']:.2f} times[/] what it is alone"
+            f" ({', '.join(figures['quiet'])})"
+        )
+    if figures["makespan_over_fifo"]:
+        yield (
+            f"[bold]Makespan {figures['makespan_over_fifo']:.4f} of FIFO's[/]: "
+            f"{figures['agendas']:,} agendas in {figures['makespan_s']:,.2f} s, "
+            f"{figures['agendas_per_s']:,.0f}/s"
+        )
+    if figures["unfinished"]:
+        yield f"[bold red]{figures['unfinished']:,} agendas never ended[/]: something holds them"
+
+
+def _waits_json(row: Row) -> Mapping[str, Any]:
+    waits = row.waits
+    return {
+        "count": waits.count,
+        "mean_s": round(waits.mean, 6),
+        "p50_s": round(waits.p50, 6),
+        "p95_s": round(waits.p95, 6),
+        "p99_s": round(waits.p99, 6),
+        "max_s": round(waits.longest, 6),
+        "fifo_p99_s": round(row.fifo.p99, 6),
+        "served_s": round(row.served_s, 6),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

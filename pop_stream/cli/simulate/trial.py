@@ -1,0 +1,111 @@
+"""One insight's run, judged beside the same work first come first served, and alone."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pop_stream.core.audit import Audit, audit, waits_of
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.service import ServiceLog
+from pop_stream.core.simulation import simulate
+from pop_stream.core.workload import Arrival, Setting
+
+_ENOUGH_TO_RANK: Final = 20
+_LEAST_WAIT_S: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Work of one insight, to be run.
+
+    Attributes:
+        arrivals: By instant; gone through several times.
+        setting: Under what.
+        quiet: Customers that are also run alone.
+    """
+
+    arrivals: Iterable[Arrival]
+    setting: Setting
+    quiet: Sequence[CustomerId]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of a case.
+
+    Attributes:
+        audit: Of the run.
+        fifo: Of the same work, first come first served.
+        alone: Waits of each quiet customer without the others.
+        left: Agendas that never ended.
+        log: Of the run, for a picture.
+    """
+
+    audit: Audit
+    fifo: Audit
+    alone: Mapping[CustomerId, Sequence[float]] = field(default_factory=dict)
+    left: int = 0
+    log: ServiceLog = field(default_factory=ServiceLog)
+
+    @property
+    def makespan_over_fifo(self) -> float | None:
+        """How much longer all of it took; None if nothing ended."""
+        return self.audit.seconds / self.fifo.seconds if self.fifo.seconds > 0 else None
+
+    @property
+    def throughput_over_fifo(self) -> float | None:
+        """Agendas per second by those of first come, first served."""
+        fifo = self.fifo.per_second
+        return self.audit.per_second / fifo if fifo else None
+
+    @property
+    def quiet_p99_over_alone(self) -> float | None:
+        """The 99th percentile of a quiet customer's waits by what it is alone; the worst one.
+
+        A wait alone counts as a millisecond at least.
+        """
+        ratios = (
+            waits_of(self.audit.waits[one]).p99 / max(waits_of(waits).p99, _LEAST_WAIT_S)
+            for one, waits in self.alone.items()
+            if self.audit.waits.get(one) and waits
+        )
+        return max(ratios, default=None)
+
+
+def run_trial(case: Case) -> Trial:
+    """Simulate a case three times: as it is, with `fifo`, and each quiet customer alone."""
+    setting = case.setting
+    run = simulate(case.arrivals, setting)
+    runners = setting.plant.runners
+    judged = audit(run.log, runners=runners, depth=run.depth)
+    alone = {one: _alone(case, one) for one in case.quiet}
+    return Trial(judged, _fifo(case, judged), alone, run.left, run.log)
+
+
+def quietest(arrivals: Iterable[Arrival]) -> Sequence[CustomerId]:
+    """The customer with the least work of those with agendas enough for a percentile."""
+    counts: dict[CustomerId, int] = {}
+    work: dict[CustomerId, float] = {}
+    for one in arrivals:
+        counts[one.customer_id] = counts.get(one.customer_id, 0) + 1
+        work[one.customer_id] = work.get(one.customer_id, 0.0) + one.runtime_s
+    able = [one for one, count in counts.items() if count >= _ENOUGH_TO_RANK]
+    found = min(able or counts, key=lambda one: (work[one], one), default=None)
+    return [] if found is None or len(counts) == 1 else [found]
+
+
+def _fifo(case: Case, judged: Audit) -> Audit:
+    setting = case.setting
+    if setting.insight.algorithm == "fifo":
+        return judged
+    insight = setting.insight.model_copy(update={"algorithm": "fifo"})
+    run = simulate(case.arrivals, replace(setting, insight=insight))
+    return audit(run.log, most_paired=0)
+
+
+def _alone(case: Case, customer_id: CustomerId) -> Sequence[float]:
+    def own() -> Iterator[Arrival]:
+        return (one for one in case.arrivals if one.customer_id == customer_id)
+
+    run = simulate(own(), case.setting)
+    return audit(run.log, most_paired=0).waits.get(customer_id, ())
