@@ -10,6 +10,7 @@ import pop_stream
 from pop_stream.cli import admin, agendas, dev, parts, replay
 from pop_stream.cli.demo import command as demo
 from pop_stream.cli.errors import UsageError, message, wants_traces
+from pop_stream.cli.simulate import command as simulate
 
 app = typer.Typer(
     name="pop-stream",
@@ -45,6 +46,7 @@ for panel, commands in (
     ("Work with agendas", (agendas.submit, agendas.progress, agendas.watch)),
     ("Parts, one long-running process each", parts.COMMANDS),
     ("Operate", (admin.migrate, admin.topics, admin.doctor, replay.replay)),
+    ("Measure", (simulate.simulate,)),
 ):
     for command in commands:
         app.command(rich_help_panel=panel)(command)

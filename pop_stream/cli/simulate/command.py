@@ -2,16 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from pop_stream.cli.errors import UsageError
 from pop_stream.cli.output import JsonFlag, console, emit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pop_stream.cli.simulate.trial import Case
 
 _RUNNERS: Final = 8
 _DELAY_MS: Final = 5.0
@@ -27,6 +23,7 @@ class Algorithm(StrEnum):
 
 
 def simulate(  # noqa: PLR0913  # one parameter an option
+    *,
     scenario: Annotated[
         str | None, typer.Option(help="A named scenario; without --trace, skew.")
     ] = None,
@@ -79,16 +76,22 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         target=cases.parse_target(target),
         delay_s=delay_ms / _MILLISECONDS,
     )
-    title, found = _cases(scenario, trace, terms, seed=seed, scale=scale)
-    shown.print(f"[bold]{title}[/]")
+    if trace is None:
+        title, found = cases.of_scenario(scenario or "skew", terms, seed=seed, scale=scale)
+    elif scenario is None:
+        title, found = cases.of_trace(trace, terms)
+    else:
+        msg = "--scenario and --trace exclude each other; give one of them"
+        raise UsageError(msg)
+    shown.print(title)
     trials = {insight: run_trial(case) for insight, case in found.items()}
     shown.print(report.view(trials))
     if svg is not None:
-        write_picture(svg, title, trials)
+        write_picture(svg, scenario or (trace.name if trace else "skew"), trials)
         shown.print(f"picture written to {svg}")
     if as_json:
         conditions = {
-            "name": scenario or (trace.name if trace else None),
+            "name": trace.name if trace else scenario or "skew",
             "algorithm": algorithm.value,
             "runners": runners,
             "seed": seed,

@@ -20,8 +20,6 @@ SHOWN: Final = 15
 LISTED: Final = 1_000
 """Customers of the JSON object; the rest is one entry."""
 
-OTHERS: Final = "(others)"
-
 _MILLISECONDS: Final = 1000
 
 
@@ -47,13 +45,15 @@ def rows(trials: Sequence[Trial], most: int) -> Sequence[Row]:
     )
     found = [_row(one, trials, [one]) for one in customers[:most]]
     rest = customers[most:]
-    return [*found, *([_row(OTHERS, trials, rest)] if rest else [])]
+    return [*found, *([_row(f"({len(rest):,} others)", trials, rest)] if rest else [])]
 
 
 def view(trials: Mapping[str, Trial]) -> RenderableType:
     """Waits and conclusions for a person."""
     found = [*trials.values()]
-    columns = ("customer", "#agendas", "#work", "#wait mean", "#p50", "#p95", "#p99", "#p99 fifo")
+    columns = (
+        "customer", "#agendas", "#work", "#wait mean", "#p50", "#p95", "#p99", "#p99 fifo",
+    )  # fmt: skip
     lines = [_cells(one) for one in rows(found, SHOWN)]
     insights = [Text(), _insights(trials)] if len(trials) > 1 else []
     conclusions = (Text.from_markup(line) for line in _conclusions(trials))
@@ -116,7 +116,7 @@ def _row(name: str, trials: Sequence[Trial], customers: Sequence[CustomerId]) ->
         return [*chain.from_iterable(found)]
 
     return Row(
-        name=name if name != OTHERS else f"({len(customers):,} others)",
+        name=name,
         waits=waits_of(all_waits(fifo=False)),
         fifo=waits_of(all_waits(fifo=True)),
         served_s=sum(one.audit.served.get(c, 0.0) for one in trials for c in customers),
@@ -177,7 +177,8 @@ def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
             f"{figures['agendas_per_s']:,.0f}/s"
         )
     if figures["unfinished"]:
-        yield f"[bold red]{figures['unfinished']:,} agendas never ended[/]: something holds them"
+        unfinished = figures["unfinished"]
+        yield f"[bold red]{unfinished:,} agendas never ended[/]: something holds them"
 
 
 def _waits_json(row: Row) -> Mapping[str, Any]:

@@ -208,9 +208,10 @@ def _noisy_neighbour(size: Size) -> _Made:
 
     The quiet one, well below its share, should wait at most twice as long as alone.
     """
-    noisy = [*size.at_once("noisy", 900), *size.spread("noisy", 2700, begin=0, end=size.span(2000))]
+    noise = size.spread("noisy", 2700, begin=0.0, end=size.span(2000))
     quiet = size.spread("quiet", 400, begin=size.span(200), end=size.span(3600))
-    return _Made([*noisy, *quiet], quiet=[CustomerId("quiet")])
+    arrivals = [*size.at_once("noisy", 900), *noise, *quiet]
+    return _Made(arrivals, quiet=[CustomerId("quiet")])
 
 
 def _reweight(size: Size) -> _Made:
@@ -229,7 +230,7 @@ def _rebalance(size: Size) -> _Made:
     Fairness goes on where it stood.
     """
     arrivals = [one for name in "abc" for one in size.at_once(name, 1800)]
-    changes = [Reload(size.span(1500), 0.5), Regroup(size.span(3500), 0.5)]
+    changes: list[Change] = [Reload(size.span(1500), 0.5), Regroup(size.span(3500), 0.5)]
     return _Made(arrivals, quiet=[CustomerId("a")], changes=changes)
 
 

@@ -1,0 +1,144 @@
+"""From what was asked for to what is run: scenarios and traces as cases, one an insight."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from rich.markup import escape
+
+from pop_stream.cli.errors import UsageError
+from pop_stream.cli.simulate.scenarios import RUNTIME_S, SCENARIOS, scenario
+from pop_stream.cli.simulate.trace import Trace
+from pop_stream.cli.simulate.trace_file import DEFAULT_INSIGHT, read_trace
+from pop_stream.cli.simulate.trial import Case, quietest
+from pop_stream.core.definitions import AlgorithmName, Customer, Insight
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.workload import Plant, Redefine, Setting
+
+_MOST_TARGET: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for every insight of a run.
+
+    Attributes:
+        weights: Override those of a scenario or a trace.
+        delay_s: Of each way: intake, emission, and news of claims and ends.
+    """
+
+    algorithm: AlgorithmName
+    runners: int
+    weights: Mapping[CustomerId, float]
+    target: int | Literal["auto"]
+    delay_s: float
+
+    @property
+    def plant(self) -> Plant:
+        """Runners and delays."""
+        delay_s = self.delay_s
+        return Plant(
+            runners=self.runners, intake_s=delay_s, emission_s=delay_s, relay_s=delay_s
+        )
+
+
+def of_scenario(
+    name: str, terms: Terms, *, seed: int, scale: float
+) -> tuple[str, Mapping[str, Case]]:
+    """A title and the cases of a named scenario.
+
+    Raises:
+        UsageError: If there is none of that name.
+    """
+    if name not in SCENARIOS:
+        msg = f"--scenario {name!r} is unknown; use one of {', '.join(SCENARIOS)}"
+        raise UsageError(msg)
+    made = scenario(name, seed=seed, rate=terms.runners / RUNTIME_S, scale=scale)
+    weighted = {one: _customer(one, weight) for one, weight in terms.weights.items()}
+    setting = Setting(
+        insight=_insight(DEFAULT_INSIGHT, terms),
+        customers={**made.customers, **weighted},
+        plant=terms.plant,
+        changes=made.changes,
+    )
+    title = f"[bold]{name}[/]: {made.about}"
+    return title, {DEFAULT_INSIGHT: Case(made.arrivals, setting, made.quiet)}
+
+
+def of_trace(path: Path, terms: Terms) -> tuple[str, Mapping[str, Case]]:
+    """A title and the cases of a trace, by insight.
+
+    Raises:
+        UsageError: If the file cannot be read.
+    """
+    file = read_trace(path)
+    agendas = sum(map(len, file.traces.values()))
+    title = f"[bold]{escape(path.name)}[/]: {agendas:,} agendas"
+    if file.ignored:
+        title += escape(f"; ignored columns: {', '.join(file.ignored)}")
+    return title, {name: _traced(name, trace, terms) for name, trace in file.traces.items()}
+
+
+def parse_weights(text: str | None) -> Mapping[CustomerId, float]:
+    """Weights as `a=2,b=0.5`.
+
+    Raises:
+        UsageError: With what is wrong in which part.
+    """
+    return dict(_weight(part) for part in (text or "").split(",") if part.strip())
+
+
+def parse_target(text: str) -> int | Literal["auto"]:
+    """A number of agendas, or `auto`.
+
+    Raises:
+        UsageError: If it is neither.
+    """
+    if text == "auto":
+        return "auto"
+    if text.isdecimal() and 1 <= int(text) <= _MOST_TARGET:
+        return int(text)
+    msg = f"--target {text!r} is no target; write auto, or a number from 1 to {_MOST_TARGET}"
+    raise UsageError(msg)
+
+
+def _weight(part: str) -> tuple[CustomerId, float]:
+    name, _, number = part.strip().rpartition("=")
+    try:
+        weight = float(number)
+        Customer(id="checked", weight=weight)
+    except ValueError:
+        msg = f"--weights {part!r}: write customer=weight with a weight from 0.001 to 1000000"
+        raise UsageError(msg) from None
+    if not name:
+        msg = f"--weights {part!r}: name the customer, as acme=2"
+        raise UsageError(msg)
+    return CustomerId(name.strip()), weight
+
+
+def _traced(name: str, trace: Trace, terms: Terms) -> Case:
+    weights = dict(terms.weights)
+    changes: list[Redefine] = []
+    for at, customer, weight in trace.weighings:
+        if customer not in weights:
+            weights[customer] = weight
+        elif customer not in terms.weights:
+            changes.append(Redefine(at, _customer(customer, weight)))
+    customers = {
+        customer: _customer(customer, weights.get(customer, 1.0))
+        for customer in {one.customer_id for one in trace}
+    }
+    setting = Setting(
+        insight=_insight(name, terms), customers=customers, plant=terms.plant, changes=changes
+    )
+    return Case(trace, setting, quietest(trace))
+
+
+def _customer(customer_id: CustomerId, weight: float) -> Customer:
+    """A definition, also for names that only a trace may have: hashes with odd characters."""
+    return Customer.model_construct(id=customer_id, weight=weight)
+
+
+def _insight(name: str, terms: Terms) -> Insight:
+    return Insight.model_construct(id=name, algorithm=terms.algorithm, target=terms.target)

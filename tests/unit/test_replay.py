@@ -1,0 +1,147 @@
+"""Recorded rounds, chosen again."""
+
+from datetime import timedelta
+
+import pytest
+from backlogs import START, backlog, settled, several
+from msgspec import Raw
+
+from pop_stream.core.definitions import Customer, Definitions, Insight
+from pop_stream.core.events import (
+    Claim,
+    InsightNoted,
+    InsightPlaced,
+    InsightTick,
+    Origin,
+    RoundDecided,
+    encode,
+)
+from pop_stream.core.flow import Share
+from pop_stream.core.ids import CustomerId, InsightId
+from pop_stream.core.replay import Input, last_words, recorded_outcomes, replay, what_if
+
+
+def definitions(version: int, **weights: float) -> Definitions:
+    customers = {
+        CustomerId(name): Customer(id=name, weight=weight) for name, weight in weights.items()
+    }
+    insights = {InsightId("media"): Insight(id="media")}
+    return Definitions(customers=customers, insights=insights, version=version)
+
+
+class Recorder:
+    """A scheduler's day, recorded as the topics would."""
+
+    def __init__(self) -> None:
+        self.versions = [definitions(1)]
+        self.inputs: list[Input] = []
+        self.decisions: list[RoundDecided] = []
+        self._offset = 0
+        self._now = START
+        self._backlog = backlog({})
+        self._backlog._share_of = self._backlog.queue._share_of = self._share
+
+    def _share(self, customer_id: CustomerId) -> Share:
+        return Share(weight=self.versions[-1].customer(customer_id).weight)
+
+    def reweigh(self, **weights: float) -> None:
+        self.versions.append(definitions(len(self.versions) + 1, **weights))
+        self._backlog.reconfigure(Insight(id="media"))
+
+    def place(self, customer_id: str, count: int) -> None:
+        agendas = several(customer_id, count, first=self._offset * 1000)
+        origins = [Origin(partition=0, offset=self._offset, index=i) for i in range(count)]
+        bodies = tuple(Raw(encode(one)) for one in agendas)
+        event = InsightPlaced(insight_id="media", agendas=bodies, origins=tuple(origins))
+        self._record(event)
+        self._backlog.place([agendas[i] for i in self._backlog.news(agendas, origins)])
+
+    def settle(self, agenda_ids: list[str], seconds: float) -> None:
+        claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
+        ends = tuple(settled(one, noop=seconds) for one in agenda_ids)
+        self._record(InsightNoted(insight_id="media", claims=claims, settlements=ends))
+        for claim in claims:
+            self._backlog.claim(claim.agenda_id, claim.attempt)
+        for end in ends:
+            self._backlog.settle(end)
+
+    def round(self, slots: int) -> list[str]:
+        self._record(InsightTick(insight_id="media"))
+        chosen = self._backlog.choose(slots, self._now.timestamp())
+        self.decisions.append(
+            RoundDecided(
+                insight_id="media",
+                at=self._now,
+                round=self._backlog.rounds,
+                algorithm="weighted_fair",
+                lag=0,
+                in_flight=0,
+                slots=slots,
+                chosen=tuple(one.agenda_id for one in chosen),
+                ready=self._backlog.ready,
+                virtual_time=0.0,
+                customers=(),
+                offset=self._offset,
+                definitions=self.versions[-1].version,
+            )
+        )
+        return [one.agenda_id for one in chosen]
+
+    def definitions_at(self, version: int) -> Definitions:
+        return self.versions[version - 1]
+
+    def _record(self, event) -> None:
+        self._offset += 1
+        self._now += timedelta(seconds=1)
+        self.inputs.append(Input(self._offset, event))
+
+
+@pytest.fixture
+def day() -> Recorder:
+    recorder = Recorder()
+    recorder.place("a", 30)
+    recorder.settle(recorder.round(6), seconds=0.5)
+    recorder.place("b", 30)
+    recorder.settle(recorder.round(8), seconds=2.0)
+    recorder.reweigh(b=4.0)
+    recorder.settle(recorder.round(10), seconds=0.7)
+    recorder.place("c", 5)
+    recorder.round(20)
+    return recorder
+
+
+def test_the_same_choices_come_out(day):
+    rounds = [*replay(day.inputs, day.decisions, day.definitions_at)]
+    assert len(rounds) == 4
+    assert all(one.is_same for one in rounds)
+
+
+def test_a_change_nobody_recorded_shows(day):
+    rounds = [*replay(day.inputs, day.decisions, lambda _: definitions(9, a=9.0))]
+    assert not all(one.is_same for one in rounds)
+
+
+def test_a_round_that_was_not_kept_gives_way_to_its_repeat(day):
+    lost = day.decisions[-1]
+    repeated = RoundDecided(**{
+        name: getattr(lost, name) for name in lost.__struct_fields__
+    } | {"lag": 7})  # fmt: skip
+    assert last_words([*day.decisions, repeated])[-1].lag == 7
+    assert [one.round for one in last_words(day.decisions)] == [1, 2, 3, 4]
+
+
+def test_other_weights_move_waits_from_one_to_the_other(day):
+    before = recorded_outcomes(day.inputs, day.decisions)
+    after = what_if(day.inputs, day.decisions, day.definitions_at, {"b": 0.1})
+    assert len(after["b"].waits_s) < len(before["b"].waits_s)
+    assert len(after["a"].waits_s) > len(before["a"].waits_s)
+    emitted = [sum(len(one.waits_s) for one in some.values()) for some in (before, after)]
+    assert emitted[0] == emitted[1]
+
+
+def test_the_same_weights_change_nothing(day):
+    before = recorded_outcomes(day.inputs, day.decisions)
+    after = what_if(day.inputs, day.decisions, day.definitions_at, {})
+    assert {name: one.mean_wait_s for name, one in after.items()} == pytest.approx(
+        {name: one.mean_wait_s for name, one in before.items()}
+    )
