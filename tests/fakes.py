@@ -8,7 +8,6 @@ from pop_stream.core.definitions import Definitions
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightAnswered
 from pop_stream.core.ids import InsightId
-from pop_stream.core.partitioning import partition_of
 from pop_stream.ports import Record
 
 
@@ -28,10 +27,9 @@ class ManualClock:
 class MemoryTable:
     """Rows in a dict."""
 
-    def __init__(self, partitions: int = 1) -> None:
+    def __init__(self) -> None:
         self.data: dict[str, bytes] = {}
         self.writes = 0
-        self._partitions = partitions
 
     def get(self, key: str) -> bytes | None:
         return self.data.get(key)
@@ -45,7 +43,7 @@ class MemoryTable:
 
     def rows(self, partition: int) -> Iterator[tuple[str, bytes]]:
         for key, value in self.data.items():
-            if partition_of(key.split("/")[0].encode(), self._partitions) == partition:
+            if int(key.split("/")[0]) == partition:
                 yield key, value
 
 

@@ -77,6 +77,11 @@ class ServiceLog:
         columns = (self._kinds, self._instants, self._who, *self._values)
         return map(Moment._make, zip(*columns, strict=True))
 
+    @property
+    def span(self) -> tuple[float, float]:
+        """The first and the last instant; zeros for an empty log."""
+        return (self._instants[0], self._instants[-1]) if self._instants else (0.0, 0.0)
+
     def index(self, customer_id: CustomerId) -> int:
         """The customer's index, given on first use."""
         found = self._indices.get(customer_id)

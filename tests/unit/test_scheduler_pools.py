@@ -1,0 +1,195 @@
+"""Insights of one pool on one scheduler: lending, taking back, and being asked."""
+
+from dataclasses import replace
+
+import pytest
+from backlogs import START, placed, settled
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryTable
+from msgspec import Raw
+from prometheus_client import CollectorRegistry, generate_latest
+
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Definitions, Insight, ResourcePool
+from pop_stream.core.events import (
+    Claim,
+    InsightAsked,
+    InsightNoted,
+    InsightPlaced,
+    InsightTick,
+    Origin,
+    decode_answer,
+    decode_emitted,
+    encode,
+)
+from pop_stream.core.ids import InsightId
+from pop_stream.core.partitioning import partition_of
+from pop_stream.scheduler.metrics import SchedulerCollector
+from pop_stream.scheduler.rounds import Rounds, Source
+
+TOPICS = Topics("t.")
+PARTITIONS = 4
+
+
+class Stage:
+    """A scheduler on in-memory ports, and what it emitted."""
+
+    def __init__(self, *insights: Insight, capacity: int = 10) -> None:
+        known = {InsightId(one.id): one for one in insights}
+        pools = {"gpu": ResourcePool(id="gpu", max_in_flight=capacity)}
+        self.definitions = FixedDefinitions(Definitions(insights=known, pools=pools, version=1))
+        self.publisher = MemoryPublisher(partition_count=PARTITIONS)
+        self.clock = ManualClock(START)
+        self.offset = 0
+        self.out: dict[str, list[str]] = {one.id: [] for one in insights}
+        self.rounds = Rounds(
+            table=MemoryTable(),
+            publisher=self.publisher,
+            definitions=self.definitions,
+            clock=self.clock,
+            topics=TOPICS,
+            create_topic=self._create,
+            partitions=PARTITIONS,
+        )
+
+    async def _create(self, insight: Insight) -> None:
+        pass
+
+    def home(self, insight_id: str) -> int:
+        return partition_of(self.definitions.current.home(insight_id), PARTITIONS)
+
+    async def tell(self, event, partition: int | None = None) -> None:
+        self.offset += 1
+        at = self.home(event.insight_id) if partition is None else partition
+        await self.rounds.handle(Source(at, self.offset), encode(event))
+        for insight_id, emitted in self.out.items():
+            for record in self.publisher.on(TOPICS.insight(insight_id))[len(emitted) :]:
+                emitted.append(decode_emitted(record.value).agenda_id)
+
+    async def place(self, insight_id: str, count: int) -> None:
+        self.offset += 1
+        bodies = [
+            Raw(encode(placed(f"{insight_id}-{number}", "acme"))) for number in range(count)
+        ]
+        origins = [Origin(partition=0, offset=self.offset, index=one) for one in range(count)]
+        await self.tell(
+            InsightPlaced(insight_id=insight_id, agendas=tuple(bodies), origins=tuple(origins))
+        )
+
+    async def end(self, insight_id: str, *agenda_ids: str) -> None:
+        claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
+        ends = tuple(settled(one) for one in agenda_ids)
+        await self.tell(InsightNoted(insight_id=insight_id, claims=claims, settlements=ends))
+
+
+def pooled(insight_id: str, **changes) -> Insight:
+    return Insight(id=insight_id, pool="gpu", target=100, low_water=100, **changes)
+
+
+async def test_an_insight_alone_borrows_the_whole_pool():
+    stage = Stage(pooled("a"), pooled("b"))
+    await stage.place("a", 30)
+    assert len(stage.out["a"]) == 10
+
+
+async def test_freed_capacity_goes_back_to_its_owner_at_once():
+    stage = Stage(pooled("a"), pooled("b"))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    assert stage.out["b"] == []
+    await stage.end("a", *stage.out["a"][:5])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (10, 5)
+    await stage.end("b", *stage.out["b"][:1])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (10, 6)
+
+
+async def test_what_one_does_not_want_goes_on_to_the_other():
+    stage = Stage(pooled("a"), pooled("b"))
+    await stage.place("b", 2)
+    await stage.place("a", 30)
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (8, 2)
+
+
+async def test_weights_divide_what_both_want():
+    stage = Stage(pooled("a", pool_weight=4), pooled("b"))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    await stage.end("a", *stage.out["a"][:10])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (18, 2)
+
+
+async def test_a_minimum_is_kept_against_any_weight():
+    stage = Stage(pooled("a", pool_weight=1000), pooled("b", pool_minimum=3))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    await stage.end("a", *stage.out["a"][:10])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (17, 3)
+
+
+async def test_insights_of_a_pool_share_a_partition():
+    stage = Stage(pooled("a"), pooled("b"), Insight(id="c"))
+    assert stage.home("a") == stage.home("b")
+    assert stage.definitions.current.home("c") == b"c"
+
+
+async def test_an_event_sent_astray_is_sent_on():
+    stage = Stage(pooled("a"))
+    elsewhere = (stage.home("a") + 1) % PARTITIONS
+    await stage.tell(InsightTick(insight_id="a"), partition=elsewhere)
+    [sent_on] = stage.publisher.on(TOPICS.ready)
+    assert sent_on.partition == stage.home("a")
+
+
+async def test_nothing_is_emitted_for_an_insight_that_is_not_defined():
+    stage = Stage(pooled("a"))
+    await stage.place("ghost", 3)
+    assert not stage.publisher.on(TOPICS.insight("ghost"))
+    known = stage.definitions.current.insights | {InsightId("ghost"): Insight(id="ghost")}
+    stage.definitions.current = replace(stage.definitions.current, insights=known, version=2)
+    await stage.tell(InsightTick(insight_id=""), partition=stage.home("ghost"))
+    assert len(stage.publisher.on(TOPICS.insight("ghost"))) == 3
+
+
+@pytest.fixture
+async def busy() -> Stage:
+    stage = Stage(pooled("a"))
+    await stage.place("a", 30)
+    return stage
+
+
+async def test_a_question_about_an_agenda_is_answered(busy):
+    await busy.tell(InsightAsked(insight_id="a", question_id="q", agenda_id="a-29"))
+    [record] = busy.publisher.on(TOPICS.answers)
+    answer = decode_answer(record.value)
+    assert (answer.question_id, answer.ready, answer.in_flight) == ("q", 20, 10)
+    assert (answer.agenda.state, answer.agenda.position) == ("ready", 20)
+    assert answer.customers[0].customer_id == "acme"
+
+
+async def test_a_question_about_the_insight_alone_is_answered(busy):
+    await busy.tell(InsightAsked(insight_id="a", question_id="q"))
+    assert decode_answer(busy.publisher.on(TOPICS.answers)[0].value).agenda is None
+
+
+async def test_gauges_show_what_waits_and_what_is_out(busy):
+    registry = CollectorRegistry()
+    registry.register(SchedulerCollector(busy.rounds.desks, busy.clock))
+    shown = generate_latest(registry).decode()
+    assert 'pop_insight_ready{insight="a"} 20.0' in shown
+    assert 'pop_insight_in_flight{insight="a"} 10.0' in shown
+    assert 'pop_agendas_emitted_total{insight="a"} 10.0' in shown
+    assert 'pop_customer_ready{customer="acme",insight="a"} 20.0' in shown
+
+
+async def test_gauges_name_few_customers_and_sum_the_rest():
+    stage = Stage(Insight(id="a", target=1, low_water=1))
+    bodies = [Raw(encode(placed(f"x{number}", f"c{number:03}"))) for number in range(60)]
+    origins = [Origin(partition=0, offset=1, index=number) for number in range(60)]
+    await stage.tell(
+        InsightPlaced(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
+    )
+    registry = CollectorRegistry()
+    registry.register(SchedulerCollector(stage.rounds.desks, stage.clock))
+    lines = generate_latest(registry).decode().splitlines()
+    ready = [line for line in lines if line.startswith("pop_customer_ready{")]
+    assert len(ready) == 21
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in ready) == 59
