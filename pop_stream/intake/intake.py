@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from typing import Final
 
 import structlog
@@ -70,7 +71,7 @@ class Intake:
         current = self._definitions.current
         if current is not self._seen:
             self._seen, self._sorter = current, self._new_sorter(current)
-        batch = self._sorter.sort(records, now=self._clock.now())
+        batch = self._sorter.sort(by_age(records), now=self._clock.now())
         lifecycle = await lifecycle_records(
             self._publisher, self._topics.agenda_events, batch.lifecycle
         )
@@ -86,6 +87,20 @@ class Intake:
     def _new_sorter(self, definitions: Definitions) -> Sorter:
         placement = Placement(definitions.insights.values())
         return Sorter(self._topics, placement, max_agenda_bytes=self._settings.max_agenda_bytes)
+
+
+def by_age(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+    """The records of all partitions by timestamp, those of one partition in their order.
+
+    A timestamp is whatever its producer says; one that goes back does not move its record
+    before its neighbour, for the scheduler tells repeats by that order.
+    """
+    by_partition: dict[int, list[tuple[int, ConsumerRecord]]] = {}
+    for record in records:
+        lane = by_partition.setdefault(record.partition, [])
+        lane.append((max(record.timestamp, lane[-1][0] if lane else 0), record))
+    for _, record in merge(*by_partition.values(), key=lambda pair: pair[0]):
+        yield record
 
 
 def _placed(insight_id: str, page: Sequence[Placed]) -> InsightPlaced:

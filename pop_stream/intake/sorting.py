@@ -1,6 +1,6 @@
 """What becomes of a batch of submissions: each is accepted and placed, or refused with why."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -64,7 +64,7 @@ class Sorter:
         self._placement = placement
         self._max_agenda_bytes = max_agenda_bytes
 
-    def sort(self, records: Sequence[ConsumerRecord], *, now: datetime) -> Sorted:
+    def sort(self, records: Iterable[ConsumerRecord], *, now: datetime) -> Sorted:
         """Decide for every agenda of the batch; no record is passed over in silence."""
         result = Sorted()
         for record in records:

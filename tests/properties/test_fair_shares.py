@@ -5,6 +5,7 @@ millionth of slack.
 """
 
 from collections import Counter
+from dataclasses import replace
 from itertools import accumulate
 
 from hypothesis import assume, given
@@ -58,6 +59,23 @@ class World:
             correction = algorithm.correction(spent=spent, cost=pick.cost, charge=pick.charge)
         self.queue.settle(pick.customer_id, correction=correction)
         return pick
+
+    def push_many(self, customer, costs, count):
+        for number in range(count):
+            self.push(customer, costs[number % len(costs)])
+
+    def reshare(self, customer, share):
+        self.shares[customer] = share
+        self.queue.reshare()
+
+    def gaps(self, picks):
+        """How far a is ahead of b, pick by pick from now."""
+        self.given.clear()
+        gaps = [0.0]
+        for _ in range(picks):
+            self.pick()
+            gaps.append(self.service("a") - self.service("b"))
+        return gaps
 
     def weight(self, customer):
         return self.shares.get(customer, Share()).weight
@@ -126,7 +144,7 @@ def test_the_gap_by_completion_is_at_most_that_times_depth_and_one(shares, costs
 
 @given(
     shares=st.fixed_dictionaries({one: st.builds(Share, weight=WEIGHTS) for one in "ab"}),
-    estimates=st.fixed_dictionaries({one: COSTS for one in "ab"}),
+    estimates=st.fixed_dictionaries(dict.fromkeys("ab", COSTS)),
     factors=st.fixed_dictionaries(
         {one: st.sampled_from([0.01, 0.1, 0.5, 1.0, 3.0, 100.0]) for one in "ab"}
     ),
@@ -140,18 +158,16 @@ def test_shares_of_true_cost_are_fair_however_wrong_the_estimates(
     truth = {one: estimates[one] * factors[one] for one in "ab"}
     done = Counter()
     gaps = []
-    for number in range(600):
+    for number in range(400):
         for one in "ab":
-            if world.queue.flow(one).ready < 2:
-                world.push(one, estimates[one])
+            while world.queue.flow(one).ready < depth:
                 world.push(one, estimates[one])
         while len(world.out) < depth:
             world.pick()
-        ended = world.settle(
-            ends[number % len(ends)] % depth,
-            truth[world.out[ends[number % len(ends)] % depth].customer_id],
-        ).customer_id
-        done[ended] += truth[ended] / world.weight(ended)
+        index = ends[number % len(ends)] % depth
+        customer = world.out[index].customer_id
+        world.settle(index, truth[customer])
+        done[customer] += truth[customer] / world.weight(customer)
         gaps.append(abs(done["a"] - done["b"]))
     most = {one: [max(truth[one], estimates[one])] for one in "ab"}
     assert max(gaps) <= 2 * (depth + 1) * bound(world, most) * ROUNDING
@@ -198,8 +214,7 @@ def test_a_pick_fails_only_if_nobody_may_go(shares, steps, algorithm, step_s):
             out[world.settle(choice % len(world.out), spent=choice / 3).customer_id] -= 1
         elif step == "reshare":
             old = world.shares[one]
-            world.shares[one] = Share(old.weight, old.max_in_flight, paused=not old.paused)
-            world.queue.reshare()
+            world.reshare(one, replace(old, paused=not old.paused))
         elif step == "pick":
             able = {other for other in CUSTOMERS if may_go(other)}
             pick = world.pick(now)
@@ -276,41 +291,31 @@ def test_who_returns_from_idleness_is_treated_as_a_newcomer(history, later, weig
     assert picks[0] == picks[1]
 
 
+HOLDS = {"paused": {"paused": True}, "capped": {"max_in_flight": 1}, "idle": None}
+
+
 @given(
     spell=st.integers(1, 60),
     costs=st.lists(COSTS, min_size=1, max_size=5),
     weights=st.tuples(WEIGHTS, WEIGHTS),
-    why=st.sampled_from(["idle", "paused", "capped"]),
+    hold=st.sampled_from([*HOLDS.values()]),
 )
-def test_an_absence_is_neither_made_up_for_nor_held_against_one(spell, costs, weights, why):
+def test_an_absence_is_neither_made_up_for_nor_held_against_one(spell, costs, weights, hold):
     """The gap counts anew from the return, whatever the absence was."""
-    world = World({"a": Share(weight=weights[0]), "b": Share(weight=weights[1])})
-    for number in range(400):
-        world.push("b", costs[number % len(costs)])
+    world = World(dict(zip("ab", map(Share, weights), strict=True)))
+    world.push_many("b", costs, 400)
     world.push("a", costs[0])
-    while not any(pick.customer_id == "a" for pick in world.out):
-        world.pick()
-    if why != "idle":
-        hold = {"paused": {"paused": True}, "capped": {"max_in_flight": 1}}[why]
-        for number in range(200):
-            world.push("a", costs[number % len(costs)])
-        world.shares["a"] = Share(weight=weights[0], **hold)
-        world.queue.reshare()
-    for _ in range(spell):
-        assert world.pick().customer_id == "b"
-    # Past the absence: the clock stands where b is, and a where its last charge put it.
+    while world.pick().customer_id == "b":
+        pass
+    if hold is not None:
+        world.push_many("a", costs, 200)
+        world.reshare("a", Share(weight=weights[0], **hold))
+    assert {world.pick().customer_id for _ in range(spell)} == {"b"}
     ahead = max(0.0, world.queue.flow("a").tag - world.queue.virtual_time)
-    if why == "idle":
-        for number in range(200):
-            world.push("a", costs[number % len(costs)])
-    else:
-        world.shares["a"] = Share(weight=weights[0])
-        world.queue.reshare()
-    world.given.clear()
-    gaps = [0.0]
-    for _ in range(100):
-        world.pick()
-        gaps.append(world.service("a") - world.service("b"))
+    if hold is None:
+        world.push_many("a", costs, 200)
+    world.reshare("a", Share(weight=weights[0]))
+    gaps = world.gaps(picks=100)
     most = sum(max(costs) / world.weight(one) for one in "ab")
     assert max(gaps) <= most * ROUNDING
     assert min(gaps) >= -(most + ahead) * ROUNDING
@@ -324,20 +329,15 @@ def test_an_absence_is_neither_made_up_for_nor_held_against_one(spell, costs, we
 )
 def test_new_weights_rule_from_the_next_pick(before, after, costs, picks):
     world = World(dict(zip("ab", map(Share, before), strict=True)))
-    for number in range(400):
-        for one in "ab":
-            world.push(one, costs[number % len(costs)])
+    for one in "ab":
+        world.push_many(one, costs, 400)
     for _ in range(picks):
         world.pick()
-    world.shares |= dict(zip("ab", map(Share, after), strict=True))
-    world.queue.reshare()
+    for one, weight in zip("ab", after, strict=True):
+        world.reshare(one, Share(weight=weight))
     left = abs(world.queue.flow("a").tag - world.queue.flow("b").tag)
     assert left <= sum(max(costs) / weight for weight in before) * ROUNDING
-    world.given.clear()
-    gaps = [0.0]
-    for _ in range(150):
-        world.pick()
-        gaps.append(world.service("a") - world.service("b"))
+    gaps = world.gaps(picks=150)
     most = left + sum(max(costs) / weight for weight in after)
     assert widest(gaps) <= most * ROUNDING
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from pop_stream.core.service import SETTLED, WEIGHED, ServiceLog
@@ -116,7 +117,7 @@ def _parts(work: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
     last = len(work) - 1
     bounds = [work[round(last * number / _BINS)] for number in range(_BINS + 1)]
     parts: list[list[float]] = []
-    for before, after in zip(bounds, bounds[1:], strict=False):
+    for before, after in pairwise(bounds):
         gained = [late - early for early, late in zip(before, after, strict=True)]
         total = sum(gained)
         parts.append([one / total if total > 0 else 0.0 for one in gained])

@@ -91,7 +91,8 @@ class _Plot:
 
 def _text(x: float, y: float, text: str, kind: str = "soft", anchor: str = "start") -> str:
     kinds = kind if "title" in kind else f"text {kind}"
-    return f'<text class="{kinds}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
+    place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
+    return f'<text class="{kinds}" {place}>{escape(text)}</text>'
 
 
 def _line(
@@ -130,16 +131,16 @@ def _marks(plot: _Plot, chart: Chart) -> Iterator[str]:
 def _lines(plot: _Plot, chart: Chart) -> Iterator[str]:
     for course in chart.faint:
         yield f'<path class="rest" d="{_path(plot, chart.instants, course)}"/>'
+    paths = [_path(plot, chart.instants, course) for course in chart.named]
+    for path, colour in reversed([*zip(paths, _COLOURS, strict=False)]):
+        yield f'<path class="line" stroke="{colour}" d="{path}"/>'
     together = _together(plot, chart.named)
-    for number, course in reversed([*enumerate(chart.named)]):
+    for number, path in enumerate(paths):
         mates = together[number]
-        dash = ""
         if len(mates) > 1:  # lines that run over each other take turns to be seen
-            gap = _DASH * (len(mates) - 1)
-            offset = -_DASH * mates.index(number)
-            dash = f' stroke-dasharray="{_DASH} {gap}" stroke-dashoffset="{offset}"'
-        colour, path = _COLOURS[number], _path(plot, chart.instants, course)
-        yield f'<path class="line" stroke="{colour}"{dash} d="{path}"/>'
+            gap, offset = _DASH * (len(mates) - 1), -_DASH * mates.index(number)
+            dash = f'stroke-dasharray="{_DASH} {gap}" stroke-dashoffset="{offset}"'
+            yield f'<path class="line" stroke="{_COLOURS[number]}" {dash} d="{path}"/>'
 
 
 def _together(plot: _Plot, named: Sequence[Course]) -> Mapping[int, Sequence[int]]:

@@ -1,0 +1,126 @@
+"""The whole system in one process: why agendas wait, and that rounds can be chosen again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest_asyncio
+
+from pop_stream import wiring
+from pop_stream.bus.definitions import publish_definitions
+from pop_stream.bus.history import read_history
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.replay import replay
+from pop_stream.pullers import Puller, builtin
+from pop_stream.settings import Settings
+
+PATIENCE_S = 60
+INSIGHT = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=8, low_water=8)
+HELD = Customer(id="held", paused=True)
+
+
+class System:
+    """All parts but pullers, and their API."""
+
+    def __init__(self, settings: Settings, url: str, session: aiohttp.ClientSession) -> None:
+        self.settings = settings
+        self._url = url
+        self._session = session
+
+    async def submit(self, customer_id: str, count: int, **fields: Any) -> None:
+        agendas = [
+            {
+                "id": f"{customer_id}-{number}",
+                "customer_id": customer_id,
+                "link_id": "all",
+                "operations": [{"name": "only", "type": "noop"}],
+                **fields,
+            }
+            for number in range(count)
+        ]
+        async with self._session.post(f"{self._url}/v1/agendas", json=agendas) as response:
+            assert response.status == 202, await response.text()
+
+    async def get(self, path: str) -> Any:
+        async with self._session.get(f"{self._url}{path}") as response:
+            return await response.json() if response.status == 200 else None
+
+    async def until(self, path: str, told: Callable[[Any], bool]) -> Any:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                answer = await self.get(path)
+                if answer is not None and told(answer):
+                    return answer
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[str]:
+    stop = asyncio.Event()
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as parts:
+        parts.create_task(wiring.run_intake(settings, stop))
+        parts.create_task(wiring.run_scheduler(settings, stop))
+        parts.create_task(wiring.run_rollup(settings, stop))
+        parts.create_task(wiring.run_api(settings, stop, url.set_result))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                yield await url
+        finally:
+            stop.set()
+
+
+@pytest_asyncio.fixture
+async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
+    known = settings.model_copy(update={"scheduler_data": tmp_path / "scheduler"})
+    await wiring.migrate(known)
+    async with wiring.publisher(known, client_id="test") as publisher:
+        topics = Topics(known.topic_prefix)
+        await publish_definitions(publisher, topics, [INSIGHT, HELD], Definitions())
+    async with running(known) as url, aiohttp.ClientSession() as session:
+        yield System(known, url, session)
+
+
+async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(system):
+    await system.submit("acme", 30)
+    await system.submit("held", 2)
+
+    queue = await system.until(
+        "/v1/insights/media/queue", lambda one: (one["ready"], one["lag"]) == (24, 8)
+    )
+    assert {one["customer_id"]: one["held_by"] for one in queue["customers"]} == {
+        "acme": None,
+        "held": "paused",
+    }
+
+    told = [await system.get(f"/v1/agendas/acme-{number}/why") for number in range(30)]
+    waiting = [one for one in told if one["position"]]
+    assert sorted(one["position"] for one in waiting) == [*range(1, 23)]
+    assert all(one["own_ahead"] == one["position"] - 1 for one in waiting)
+    assert all("are pullers running?" in one["why"] for one in waiting)
+    emitted = [one["why"] for one in told if not one["position"]]
+    assert emitted == ["next in line: one of 8 emitted agendas that pullers take"] * 8
+    held = await system.get("/v1/agendas/held-0/why")
+    assert "customer held is paused" in held["why"]
+
+    stop = asyncio.Event()
+    puller = Puller(
+        insight="media", handlers=builtin(system.settings), settings=system.settings
+    )
+    pulling = asyncio.create_task(puller.serve(stop))
+    done = await system.until(
+        "/v1/links/all/summary", lambda one: one["counts"].get("succeeded") == 30
+    )
+    stop.set()
+    await pulling
+    assert done["total"] == 32
+    ended = await system.get("/v1/agendas/acme-0/why")
+    assert ended["why"] == "it has ended: succeeded"
+
+    history = await read_history(system.settings, "media")
+    rounds = [*replay(history.inputs, history.decisions, history.definitions_at)]
+    assert sum(len(one.recorded.chosen) for one in rounds) == 30
+    assert all(one.is_same for one in rounds)
