@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +26,7 @@ from pop_stream.cli.supervisor import (
 )
 from pop_stream.core.definitions import Insight, definitions_from
 from pop_stream.embedded.errors import EmbeddedError
+from pop_stream.embedded.folder import is_free_port
 from pop_stream.embedded.servers import EmbeddedServers
 from pop_stream.settings import Settings
 
@@ -247,22 +247,12 @@ def _free_port(wanted: int | None) -> int:
         CommandError: If it is taken.
     """
     if wanted is not None:
-        if not _is_free(wanted):
+        if not is_free_port(wanted):
             msg = f"port {wanted} is taken; choose another with --port"
             raise CommandError(msg)
         return wanted
     for port in range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED):
-        if _is_free(port):
+        if is_free_port(port):
             return port
     msg = f"no port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED} is free; use --port"
     raise CommandError(msg)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -112,9 +112,7 @@ class Backlog:
     def place(self, agendas: Sequence[PlacedAgenda]) -> int:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
         page = self._add_page(self.next_page, agendas)
-        for slot in range(len(agendas)):
-            entry = self._entry(page, slot, resumed=False)
-            self.queue.push(page.customers[slot], entry, page.keys[slot])
+        self._push(page)
         self._changed = True
         return page.number
 
@@ -261,17 +259,20 @@ class Backlog:
         """
         for number, agendas in sorted(pages):
             self._add_page(number, agendas)
-        virtual_time = 0.0
+        virtual_time, noted = 0.0, 0
         tags: dict[CustomerId, Tags] = {}
         for delta in deltas:
-            virtual_time = delta.virtual_time
+            virtual_time, noted = delta.virtual_time, delta.next_page
             for name, moved in delta.tags.items():
                 known = tags.get(CustomerId(name), Tags(tag=0.0))
                 tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
             self._lay(delta)
         for page in [*self._pages.values()]:
             self._sweep(page)
-        self._refill_queue(virtual_time, tags)
+        self._refill_queue(virtual_time, tags, before=noted)
+        for number in sorted(self._pages):
+            if number >= noted:  # its row is all that a crash left of its placing
+                self._push(self._pages[number])
         self._changed = False
 
     def reconfigure(self, insight: Insight) -> None:
@@ -283,7 +284,7 @@ class Backlog:
         # What one order gave is no debt in another: all start at the present.
         virtual_time = max([self.queue.virtual_time, *(f.tag for f in self.queue.flows())])
         self.queue = self._new_queue()
-        self._refill_queue(virtual_time, {})
+        self._refill_queue(virtual_time, {}, before=self.next_page)
 
     # ---- inside ----
 
@@ -451,10 +452,18 @@ class Backlog:
                 page.forget(slot)
         self._drop_if_empty(page)
 
-    def _refill_queue(self, virtual_time: float, tags: Mapping[CustomerId, Tags]) -> None:
+    def _push(self, page: Page) -> None:
+        for slot, customer_id in enumerate(page.customers):
+            entry = self._entry(page, slot, resumed=False)
+            self.queue.push(customer_id, entry, page.keys[slot])
+
+    def _refill_queue(
+        self, virtual_time: float, tags: Mapping[CustomerId, Tags], *, before: int
+    ) -> None:
+        """Fill a new queue from the pages with numbers below `before`."""
         entries: dict[CustomerId, dict[str, list[int]]] = {}
         in_flight: dict[CustomerId, int] = {}
-        for page in self._pages.values():
+        for page in (page for page in self._pages.values() if page.number < before):
             for slot, state in enumerate(page.states):
                 customer_id = page.customers[slot]
                 if state == READY:

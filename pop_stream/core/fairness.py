@@ -18,7 +18,6 @@ by completion, with at most D agendas out, by at most D + 1 times that.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, nsmallest
-from itertools import count
 from math import ulp
 from typing import Final
 
@@ -74,7 +73,7 @@ class FairQueue:
         self._flows: dict[CustomerId, Flow] = {}
         self._turns: list[tuple[int, float, CustomerId, int]] = []
         self._due: list[tuple[float, CustomerId, int]] = []
-        self._stamps = count(1)
+        self._stamp = 0
         self._now = 0.0
         self._ready = 0
         self._in_flight = 0
@@ -311,7 +310,8 @@ class FairQueue:
             self._enqueue(flow)
 
     def _enqueue(self, flow: Flow) -> None:
-        flow.stamp = next(self._stamps)
+        self._stamp += 1
+        flow.stamp = self._stamp
         urgency, head = self._urgency(flow)
         turn = self.algorithm.turn(tag=flow.tag, head=head)
         heappush(self._turns, (urgency, turn, flow.customer_id, flow.stamp))

@@ -82,8 +82,9 @@ class _Simulation:
         self._notices: deque[tuple[float, str, Settlement | None]] = deque()
         self._courses: dict[str, _Course] = {}
         self._log = ServiceLog()
-        self._held: dict[CustomerId, bool] = {}
         self._weights: list[float] = []
+        self._limited: dict[CustomerId, bool] = {}
+        self._is_stale = False
         self._now = 0.0
         self._away_until = 0.0
         self._tick_at = inf
@@ -165,18 +166,18 @@ class _Simulation:
             heard = True
         if self._tick_at <= now:
             self._tick_at = inf
-            self._take_up()
             heard = True
+        if heard and self._is_stale:
+            self._take_up()
         return heard
 
     def _receive(self, arrival: Arrival) -> None:
         agenda_id = str(self._number)
         self._number += 1
         customer = self._log.index(arrival.customer_id)
-        if customer == len(self._held):
-            self._held[arrival.customer_id] = False
+        if customer == len(self._weights):
             self._weights.append(1.0)
-            self._weigh(arrival.customer_id)
+            self._meet(arrival.customer_id)
         self._courses[agenda_id] = _Course(arrival, customer)
         self._log.arrived(self._now, customer)
         self._desk.receive(
@@ -229,38 +230,43 @@ class _Simulation:
         else:
             key = f"customer/{definition.id}"
             self._definitions = self._definitions.updated(key, definition)
+        self._is_stale = True
         tick_s = self._plant.tick_s
         self._tick_at = min(self._tick_at, (floor(self._now / tick_s) + 1) * tick_s)
 
     def _take_up(self) -> None:
         """Put changed definitions in force."""
+        self._is_stale = False
         self._desk.reconfigure(self._insight)
-        for customer_id in self._held:
-            self._weigh(customer_id)
+        for customer_id in self._log.customers:
+            self._meet(customer_id)
 
-    def _weigh(self, customer_id: CustomerId) -> None:
-        customer, weight = self._log.index(customer_id), self._share(customer_id).weight
-        if weight != self._weights[customer]:
-            self._weights[customer] = weight
-            self._log.weighed(self._now, customer, weight)
+    def _meet(self, customer_id: CustomerId) -> None:
+        """Note what a customer weighs, and whether it has limits."""
+        share, customer = self._share(customer_id), self._log.index(customer_id)
+        if share.weight != self._weights[customer]:
+            self._weights[customer] = share.weight
+            self._log.weighed(self._now, customer, share.weight)
+        if _has_limits(share):
+            self._limited.setdefault(customer_id, False)
+        elif self._limited.pop(customer_id, False):
+            self._log.released(self._now, customer)
 
     def _note_held(self) -> None:
-        """Log whose own limits begin or cease to keep it out; few customers have any."""
-        for customer_id in self._definitions.customers:
-            if customer_id not in self._held or _is_free(self._share(customer_id)):
-                continue
+        """Log whose own limits begin or cease to keep it out."""
+        for customer_id, was_held in self._limited.items():
             is_held = bool(self._desk.held_by(customer_id))
-            if is_held != self._held[customer_id]:
-                self._held[customer_id] = is_held
-                log = self._log.held if is_held else self._log.released
-                log(self._now, self._log.index(customer_id))
+            if is_held != was_held:
+                self._limited[customer_id] = is_held
+                note = self._log.held if is_held else self._log.released
+                note(self._now, self._log.index(customer_id))
 
     def _share(self, customer_id: CustomerId) -> Share:
         return share_from(self._definitions, customer_id)
 
 
-def _is_free(share: Share) -> bool:
-    return share.max_in_flight is None and share.rate_per_s is None and not share.paused
+def _has_limits(share: Share) -> bool:
+    return share.paused or not (share.max_in_flight is None and share.rate_per_s is None)
 
 
 def _in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:

@@ -30,7 +30,7 @@ class DataFolder:
         self.kafka = self.path / "kafka"
         self.postgres = self.path / "postgres"
         self._ports = self.path / "ports.json"
-        self._is_free = is_free or _bindable
+        self._is_free = is_free or is_free_port
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -92,7 +92,8 @@ class DataFolder:
         raise EmbeddedError(msg)
 
 
-def _bindable(port: int) -> bool:
+def is_free_port(port: int) -> bool:
+    """Whether a server could listen there on loopback now."""
     with socket.socket() as probe:
         # Servers set it too: a port in TIME_WAIT after a stop still counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

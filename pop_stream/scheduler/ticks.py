@@ -63,7 +63,9 @@ class Ticker:
     def _pause_s(self) -> float:
         """Up to the interval, but not past the moment when someone's token or step is due."""
         now = self._clock.now().timestamp()
-        dues = (desk.backlog.queue.due_at for desk in self._rounds.desks())
+        # One without slots is woken by what frees them, not by its dues.
+        able = (desk for desk in self._rounds.desks() if desk.slots() > 0)
+        dues = (desk.backlog.queue.due_at for desk in able)
         soonest = min((due for due in dues if due is not None), default=now + self._interval_s)
         return min(self._interval_s, max(LEAST_PAUSE_S, soonest - now))
 
