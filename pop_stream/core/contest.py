@@ -61,13 +61,12 @@ def competitors(log: ServiceLog) -> Mapping[int, Competitor]:
     turns = _turns(log)
     found: dict[int, Competitor] = {}
     weights = [1.0] * len(log.customers)
-    for number, moment in enumerate(log):
-        customer = moment.customer
-        if moment.kind == EMITTED:
-            rivals.give(customer, moment.second)
-        elif moment.kind == WEIGHED:
-            weights[customer] = moment.first
-            rivals.reweigh(customer, moment.first)
+    for number, (kind, _, customer, first, second) in enumerate(log):
+        if kind == EMITTED:
+            rivals.give(customer, second)
+        elif kind == WEIGHED:
+            weights[customer] = first
+            rivals.reweigh(customer, first)
         for one in turns.get(number, ()):
             if one in rivals.weights:
                 _add(found, rivals.leave(one))
@@ -160,13 +159,12 @@ def _turns(log: ServiceLog) -> Mapping[int, Sequence[int]]:
     presence = Presence(len(log.customers))
     rivals = _Rivals()
     ended: list[tuple[int, int, _Stretch]] = []
-    for number, moment in enumerate(log):
-        customer = moment.customer
-        if moment.kind == EMITTED:
-            rivals.give(customer, moment.second)
-        elif moment.kind == WEIGHED:
-            rivals.reweigh(customer, moment.first)
-        change = presence.note(moment)
+    for number, (kind, _, customer, first, second) in enumerate(log):
+        if kind == EMITTED:
+            rivals.give(customer, second)
+        elif kind == WEIGHED:
+            rivals.reweigh(customer, first)
+        change = presence.note(kind, customer, first)
         if change > 0:
             rivals.join(customer, presence.weights[customer], number)
         elif change < 0:

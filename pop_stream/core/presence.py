@@ -1,6 +1,6 @@
 """Which customers have a claim on the next pick, followed through a log of service."""
 
-from pop_stream.core.service import ARRIVED, EMITTED, HELD, RELEASED, WEIGHED, Moment
+from pop_stream.core.service import ARRIVED, EMITTED, HELD, RELEASED, WEIGHED
 
 
 class Presence:
@@ -17,19 +17,23 @@ class Presence:
         self._waiting = [0] * customers
         self._held = bytearray(customers)
 
-    def note(self, moment: Moment) -> int:
+    def note(self, kind: int, customer: int, value: float) -> int:
         """Take in what happened.
+
+        Args:
+            kind: Of the event.
+            customer: Index of its customer.
+            value: The first of its values.
 
         Returns:
             1 if its customer is backlogged from now on, -1 if it is no longer, else 0.
         """
-        kind, _, customer, first, _ = moment
         if kind == ARRIVED:
             self._waiting[customer] += 1
         elif kind == EMITTED:
             self._waiting[customer] -= 1
         elif kind == WEIGHED:
-            self.weights[customer] = first
+            self.weights[customer] = value
             return 0
         elif kind in {HELD, RELEASED}:
             self._held[customer] = kind == HELD

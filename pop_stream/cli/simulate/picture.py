@@ -43,7 +43,7 @@ _STYLE: Final = """
 
 def write_picture(path: Path, title: str, trials: Mapping[str, Trial]) -> None:
     """Draw the insight with the most agendas."""
-    insight = max(trials, key=lambda name: trials[name].audit.started)
+    insight = max(trials, key=lambda name: trials[name].audit.times.started)
     heading = title if len(trials) == 1 else f"{title}: {insight}"
     path.write_text(draw(chart_of(heading, trials[insight].log)), encoding="utf-8")
 

@@ -11,8 +11,8 @@ from rich.text import Text
 from pop_stream.cli.demo.report import duration
 from pop_stream.cli.output import table
 from pop_stream.cli.simulate.trial import Trial
-from pop_stream.core.audit import Waits, waits_of
 from pop_stream.core.ids import CustomerId
+from pop_stream.core.times import Waits, waits_of
 
 SHOWN: Final = 15
 """Customers of a table; the rest is one line."""
@@ -40,7 +40,7 @@ class Row:
 def rows(trials: Sequence[Trial], most: int) -> Sequence[Row]:
     """Customers with the most agendas first, and all beyond `most` as one row."""
     customers = sorted(
-        {customer for trial in trials for customer in trial.audit.waits},
+        {customer for trial in trials for customer in trial.audit.times.waits},
         key=lambda one: (-_started(trials, one), one),
     )
     found = [_row(one, trials, [one]) for one in customers[:most]]
@@ -73,7 +73,7 @@ def as_json(trials: Mapping[str, Trial]) -> Mapping[str, Any]:
                 **_headline([trial]),
                 "depth": trial.audit.depth,
                 "gap_customers": trial.audit.paired,
-                "utilisation": round(trial.audit.utilisation, 4),
+                "utilisation": round(trial.audit.utilisation(trial.runners), 4),
             }
             for insight, trial in trials.items()
         },
@@ -82,7 +82,7 @@ def as_json(trials: Mapping[str, Trial]) -> Mapping[str, Any]:
 
 def _headline(trials: Sequence[Trial]) -> dict[str, Any]:
     seconds, fifo_seconds = _span(trials), _span(trials, fifo=True)
-    ended = sum(one.audit.started for one in trials)
+    ended = sum(one.audit.times.started for one in trials)
     quiet = [one.quiet_p99_over_alone for one in trials]
     return {
         "jain": round(min(one.audit.jain for one in trials), 6),
@@ -101,18 +101,18 @@ def _headline(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def _span(trials: Sequence[Trial], *, fifo: bool = False) -> float:
     """From the first arrival of all insights to the last end of all."""
-    audits = [one.fifo if fifo else one.audit for one in trials]
+    audits = [one.fifo if fifo else one.audit.times for one in trials]
     return max(one.ends_at for one in audits) - min(one.begins_at for one in audits)
 
 
 def _started(trials: Sequence[Trial], customer: CustomerId) -> int:
-    return sum(len(one.audit.waits.get(customer, ())) for one in trials)
+    return sum(len(one.audit.times.waits.get(customer, ())) for one in trials)
 
 
 def _row(name: str, trials: Sequence[Trial], customers: Sequence[CustomerId]) -> Row:
     def all_waits(*, fifo: bool) -> list[float]:
-        audits = [one.fifo if fifo else one.audit for one in trials]
-        found = (one.waits.get(customer, ()) for one in audits for customer in customers)
+        times = [one.fifo if fifo else one.audit.times for one in trials]
+        found = (one.waits.get(customer, ()) for one in times for customer in customers)
         return [*chain.from_iterable(found)]
 
     return Row(
@@ -139,8 +139,8 @@ def _insights(trials: Mapping[str, Trial]) -> RenderableType:
     cells = [
         [
             insight,
-            f"{one.audit.started:,}",
-            f"{one.audit.utilisation:.0%}",
+            f"{one.audit.times.started:,}",
+            f"{one.audit.utilisation(one.runners):.0%}",
             f"{one.audit.depth}",
             f"{one.audit.jain:.4f}",
             f"{one.audit.gap_over_bound:.2f}",

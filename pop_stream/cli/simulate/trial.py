@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pop_stream.core.audit import Audit, audit, waits_of
+from pop_stream.core.audit import Audit, audit
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.service import ServiceLog
 from pop_stream.core.simulation import simulate
+from pop_stream.core.times import Times, times_of, waits_of
 from pop_stream.core.workload import Arrival, Setting
 
 _ENOUGH_TO_RANK: Final = 20
@@ -35,28 +36,30 @@ class Trial:
 
     Attributes:
         audit: Of the run.
-        fifo: Of the same work, first come first served.
+        fifo: Times of the same work, first come first served.
         alone: Waits of each quiet customer without the others.
+        runners: Agendas at a time.
         left: Agendas that never ended.
         log: Of the run, for a picture.
     """
 
     audit: Audit
-    fifo: Audit
+    fifo: Times
     alone: Mapping[CustomerId, Sequence[float]] = field(default_factory=dict)
+    runners: int = 1
     left: int = 0
     log: ServiceLog = field(default_factory=ServiceLog)
 
     @property
     def makespan_over_fifo(self) -> float | None:
         """How much longer all of it took; None if nothing ended."""
-        return self.audit.seconds / self.fifo.seconds if self.fifo.seconds > 0 else None
+        return self.audit.times.seconds / self.fifo.seconds if self.fifo.seconds > 0 else None
 
     @property
     def throughput_over_fifo(self) -> float | None:
         """Agendas per second by those of first come, first served."""
         fifo = self.fifo.per_second
-        return self.audit.per_second / fifo if fifo else None
+        return self.audit.times.per_second / fifo if fifo else None
 
     @property
     def quiet_p99_over_alone(self) -> float | None:
@@ -65,9 +68,9 @@ class Trial:
         A wait alone counts as a millisecond at least.
         """
         ratios = (
-            waits_of(self.audit.waits[one]).p99 / max(waits_of(waits).p99, _LEAST_WAIT_S)
+            waits_of(self.audit.times.waits[one]).p99 / max(waits_of(waits).p99, _LEAST_WAIT_S)
             for one, waits in self.alone.items()
-            if self.audit.waits.get(one) and waits
+            if self.audit.times.waits.get(one) and waits
         )
         return max(ratios, default=None)
 
@@ -76,10 +79,15 @@ def run_trial(case: Case) -> Trial:
     """Simulate a case three times: as it is, with `fifo`, and each quiet customer alone."""
     setting = case.setting
     run = simulate(case.arrivals, setting)
-    runners = setting.plant.runners
-    judged = audit(run.log, runners=runners, depth=run.depth)
-    alone = {one: _alone(case, one) for one in case.quiet}
-    return Trial(judged, _fifo(case, judged), alone, run.left, run.log)
+    judged = audit(run.log, depth=run.depth)
+    return Trial(
+        audit=judged,
+        fifo=_fifo(case, judged),
+        alone={one: _alone(case, one) for one in case.quiet},
+        runners=setting.plant.runners,
+        left=run.left,
+        log=run.log,
+    )
 
 
 def quietest(arrivals: Iterable[Arrival]) -> Sequence[CustomerId]:
@@ -94,13 +102,13 @@ def quietest(arrivals: Iterable[Arrival]) -> Sequence[CustomerId]:
     return [] if found is None or len(counts) == 1 else [found]
 
 
-def _fifo(case: Case, judged: Audit) -> Audit:
+def _fifo(case: Case, judged: Audit) -> Times:
     setting = case.setting
     if setting.insight.algorithm == "fifo":
-        return judged
+        return judged.times
     insight = setting.insight.model_copy(update={"algorithm": "fifo"})
     run = simulate(case.arrivals, replace(setting, insight=insight))
-    return audit(run.log, most_paired=0)
+    return times_of(run.log)
 
 
 def _alone(case: Case, customer_id: CustomerId) -> Sequence[float]:
@@ -108,4 +116,4 @@ def _alone(case: Case, customer_id: CustomerId) -> Sequence[float]:
         return (one for one in case.arrivals if one.customer_id == customer_id)
 
     run = simulate(own(), case.setting)
-    return audit(run.log, most_paired=0).waits.get(customer_id, ())
+    return times_of(run.log).waits.get(customer_id, ())

@@ -1,0 +1,212 @@
+"""What is an agenda, and what is said of one that is not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pop_stream.core.agenda import (
+    MAX_OPERATIONS,
+    Agenda,
+    dependencies,
+    encode_agenda,
+    parse_agenda,
+    plan,
+)
+from pop_stream.core.errors import SubmissionError
+
+
+def document(*operations: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    known = {"customer_id": "acme", "operations": [*operations] or [operation("only")]}
+    return known | changes
+
+
+def operation(name: str, **changes: Any) -> dict[str, Any]:
+    return {"name": name, "type": "noop", **changes}
+
+
+def faults(data: Any) -> dict[str, str]:
+    with pytest.raises(SubmissionError) as refused:
+        parse_agenda(data if isinstance(data, bytes | str) else json.dumps(data))
+    return {issue.field: issue.message for issue in refused.value.issues}
+
+
+def test_a_least_agenda_takes_defaults():
+    agenda = parse_agenda(b'{"customer_id":"acme","operations":[{"name":"a","type":"noop"}]}')
+    assert (agenda.id, agenda.priority, agenda.rank, agenda.fairness_key) == (None, 5, 0, "")
+    assert agenda.operations[0].payload is None
+
+
+def test_encoding_leaves_out_defaults_and_comes_back_the_same():
+    whole = document(
+        operation("a", payload={"x": [1, True, None, "ü"]}, params={"k": 1}),
+        operation("b", depends_on=["a"], payload="@<a.out>"),
+        id="x-1",
+        title="t",
+        link_id="l",
+        params={"p": {}},
+        priority=1,
+        rank=7,
+        fairness_key="k",
+        cost_s=0.5,
+    )
+    agenda = parse_agenda(whole)
+    assert json.loads(encode_agenda(agenda)) == whole
+    assert parse_agenda(encode_agenda(agenda)) == agenda
+    least = parse_agenda(document())
+    assert encode_agenda(least) == (
+        b'{"customer_id":"acme","operations":[{"name":"only","type":"noop"}]}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "words"),
+    [
+        (b"{", "agenda", "Invalid JSON"),
+        (b"\xff\xfe", "agenda", "Invalid JSON"),
+        (b"", "agenda", "Invalid JSON"),
+        (b"[]", "agenda", "an object"),
+        (b"3", "agenda", "an object"),
+        (document(customer_id="a b"), "customer_id", "pattern"),
+        (document(customer_id="x" * 129), "customer_id", "128"),
+        ({"operations": [operation("a")]}, "customer_id", "required"),
+        ({"customer_id": "acme"}, "operations", "required"),
+        (document(operations=[]), "operations", "at least 1"),
+        (document(operations="x"), "operations", "array"),
+        (document(operation("a", typo=1)), "operations[0].typo", "not permitted"),
+        (document(typo=1), "typo", "not permitted"),
+        (document(operation("")), "operations[0].name", "at least 1"),
+        (document(operation("<a>")), "operations[0].name", "pattern"),
+        (document({"name": "a"}), "operations[0].type", "required"),
+        (document(priority=0), "priority", "greater than or equal to 1"),
+        (document(priority=10), "priority", "less than or equal to 9"),
+        (document(priority="high"), "priority", "integer"),
+        (document(rank=-1), "rank", "greater than or equal to 0"),
+        (document(cost_s=0), "cost_s", "greater than 0"),
+        (document(title="x" * 501), "title", "500"),
+        (document(fairness_key="x" * 129), "fairness_key", "128"),
+        (
+            document(operation("a"), operation("A")),
+            "operations[1].name",
+            "taken by operations[0]; names are unique, ignoring case",
+        ),
+        (
+            document(operation("a", depends_on=["b"])),
+            "operations[0].depends_on[0]",
+            "no operation of this agenda; name one of: a",
+        ),
+        (
+            document(operation("a", payload={"x": ["@<b.out::/y>"]})),
+            "operations[0].payload",
+            "refers neither",
+        ),
+        (
+            document(operation("a", payload="@<pop.payload>")),
+            "operations[0].payload",
+            "neither",
+        ),
+        (document(operation("a", depends_on=["a"])), "operations", "wait for each other"),
+        (
+            document(operation("a", payload="@<b.out>"), operation("b", depends_on=["a"])),
+            "operations",
+            "wait for each other",
+        ),
+    ],
+)
+def test_a_malformed_agenda_is_refused_with_field_and_remedy(data, field, words):
+    found = faults(data)
+    assert field in found
+    assert words in found[field]
+
+
+def test_every_fault_is_told_at_once():
+    found = faults(document(operation("a", depends_on=["x", "y"]), operation("a"), priority=5))
+    assert {*found} == {
+        "operations[0].depends_on[0]",
+        "operations[0].depends_on[1]",
+        "operations[1].name",
+    }
+
+
+def test_at_most_ten_faults_are_told():
+    with pytest.raises(SubmissionError) as refused:
+        parse_agenda(document(operation("a", depends_on=[f"n{n}" for n in range(500)])))
+    assert len(refused.value.issues) == SubmissionError.MAX_ISSUES
+
+
+def test_a_cycle_is_told_as_a_path():
+    wheel = [operation(name, depends_on=[other]) for name, other in ("ab", "bc", "ca")]
+    with pytest.raises(SubmissionError) as refused:
+        parse_agenda(document(*wheel))
+    [issue] = refused.value.issues
+    assert sorted(issue.value.split(" -> ")[1:]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [(r'"a\u0000b"', True), (r'"a\\u0000b"', False), (r'"\\\u0000"', True)],
+)
+@pytest.mark.parametrize("encode", [str, str.encode])
+def test_a_nul_is_refused_but_not_the_text_that_looks_like_one(text, is_refused, encode):
+    data = encode(json.dumps(document()).replace('"acme"', f'"acme","title":{text}'))
+    if is_refused:
+        assert "NUL" in faults(data)["agenda"]
+    else:
+        assert parse_agenda(data).title == "a\\u0000b"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_json_cannot_carry_are_refused(number):
+    text = json.dumps(document(operation("a", payload="N"))).replace('"N"', number)
+    assert faults(text)
+
+
+def test_too_many_operations_are_refused_before_each_is_looked_at():
+    least = b'{"customer_id":"a","operations":[' + b",".join([b"{}"] * 170_000) + b"]}"
+    assert faults(least) == {"operations": f"at most {MAX_OPERATIONS} fit"}
+
+
+def test_a_large_agenda_that_is_no_list_of_operations_is_told_so():
+    assert "array" in faults(document(operations="x" * 70_000))["operations"]
+
+
+def test_decoded_documents_are_held_to_the_same_rules():
+    assert parse_agenda(document()) == parse_agenda(json.dumps(document()))
+    with pytest.raises(SubmissionError):
+        parse_agenda({"customer_id": object()})
+
+
+def test_long_values_are_shortened():
+    with pytest.raises(SubmissionError) as refused:
+        parse_agenda(document(title="x" * 10_000))
+    assert len(refused.value.issues[0].value) == 200
+
+
+def test_dependencies_are_named_or_referred_to():
+    agenda = parse_agenda(
+        document(
+            operation("a"),
+            operation("b"),
+            operation("c", depends_on=["a"], payload={"x": "n: @<b.out::/n?0>"}),
+        )
+    )
+    assert dependencies(agenda.operations[2]) == {"a", "b"}
+
+
+def test_a_plan_hands_out_what_can_run():
+    agenda = parse_agenda(
+        document(operation("c", depends_on=["a", "b"]), operation("a"), operation("b"))
+    )
+    todo = plan(agenda.operations)
+    assert {*todo.get_ready()} == {"a", "b"}
+    todo.done("a")
+    assert todo.get_ready() == ()
+    todo.done("b")
+    assert todo.get_ready() == ("c",)
+
+
+def test_agendas_do_not_change():
+    agenda = parse_agenda(document())
+    assert isinstance(agenda, Agenda)
+    with pytest.raises(ValueError, match="frozen"):
+        agenda.title = "other"
