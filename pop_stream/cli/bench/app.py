@@ -1,0 +1,15 @@
+"""`pop-stream bench`: measurements on the real stack; each prints its conditions too."""
+
+import typer
+
+from pop_stream.cli.bench import fairness
+
+app = typer.Typer(
+    name="bench",
+    help="Measure the real stack: real Kafka, real PostgreSQL, every part a process.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+for command in (fairness.fairness,):
+    app.command()(command)

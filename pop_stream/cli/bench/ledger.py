@@ -1,0 +1,95 @@
+"""Puts together what Kafka recorded of an insight and what a witness saw of its agendas."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pop_stream.bus.history import History
+from pop_stream.cli.bench.witness import Course
+from pop_stream.core.costs import CostBook, bounded
+from pop_stream.core.events import (
+    InsightNoted,
+    InsightPlaced,
+    PlacedAgenda,
+    RoundDecided,
+    decode_placed,
+)
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.replay import Input
+from pop_stream.core.service import Served
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What the scheduler knew at each of its rounds, gathered again from its inputs.
+
+    Attributes:
+        placed: Agendas that wait, with the round from which on they could be chosen.
+    """
+
+    costs: CostBook
+    placed: dict[str, tuple[PlacedAgenda, float]]
+    out: dict[str, PlacedAgenda]
+
+    def feed(self, one: Input, at: float) -> None:
+        match one.event:
+            case InsightPlaced(agendas=agendas):
+                for agenda in map(decode_placed, agendas):
+                    self.placed.setdefault(agenda.agenda_id, (agenda, at))
+            case InsightNoted(settlements=settlements):
+                for settlement in settlements:
+                    agenda = self.out.pop(settlement.agenda_id, None)
+                    if agenda is not None:
+                        self.costs.learn(agenda.operation_types, settlement.spent_s)
+            case _:
+                pass
+
+
+def depth_of(history: History) -> int:
+    """Most agendas that the scheduler held to be out at once."""
+    return max((one.in_flight + len(one.chosen) for one in history.decisions), default=0)
+
+
+def served(
+    history: History, courses: Mapping[str, Course], submitted_at: Mapping[str, float]
+) -> Iterator[Served]:
+    """Every agenda that was submitted and ended, with what the scheduler took it to cost.
+
+    Whoever was placed before a round, by the order of `pop.ready`, waits from that round on:
+    when exactly it came before cannot be told and makes no difference.
+    """
+    desk = _Desk(CostBook(), {}, {})
+    inputs = iter(history.inputs)
+    ahead = next(inputs, None)
+    for decision in history.decisions:
+        at = decision.at.timestamp()
+        while ahead is not None and ahead.offset <= decision.offset:
+            desk.feed(ahead, at)
+            ahead = next(inputs, None)
+        yield from _emitted(desk, decision, courses, submitted_at)
+
+
+def _emitted(
+    desk: _Desk,
+    decision: RoundDecided,
+    courses: Mapping[str, Course],
+    submitted_at: Mapping[str, float],
+) -> Iterator[Served]:
+    weights = {one.customer_id: one.weight for one in decision.customers}
+    at = decision.at.timestamp()
+    for agenda_id in decision.chosen:
+        agenda, arrived_at = desk.placed[agenda_id]
+        desk.out[agenda_id] = agenda
+        course = courses.get(agenda_id)
+        if agenda_id not in submitted_at or course is None or not course.ended_at:
+            continue
+        yield Served(
+            customer_id=CustomerId(agenda.customer_id),
+            submitted_at=submitted_at[agenda_id],
+            arrived_at=arrived_at,
+            emitted_at=at,
+            started_at=max(course.claimed_at, at),
+            ended_at=max(course.ended_at, at),
+            charged=desk.costs.estimate(agenda.operation_types, agenda.cost_s),
+            spent=bounded(course.spent_s),
+            weight=weights.get(agenda.customer_id, 1.0),
+        )
