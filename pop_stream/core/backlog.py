@@ -470,7 +470,8 @@ class Backlog:
                     resumed = ref_of(page.number, slot) in self._attempts
                     entry = self._entry(page, slot, resumed=resumed)
                     by_key = entries.setdefault(customer_id, {})
-                    by_key.setdefault(page.keys[slot], []).append(entry)
+                    key = page.keys[slot] if self.queue.algorithm.by_key else ""
+                    by_key.setdefault(key, []).append(entry)
                 elif state != GONE:
                     in_flight[customer_id] = in_flight.get(customer_id, 0) + 1
         self.unclaimed = sum(note.state == EMITTED for note in self._out.values())
