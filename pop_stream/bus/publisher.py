@@ -17,6 +17,10 @@ FRAME_BYTES: Final = 256 * 1024
 """Largest frame of several events; a single event may be larger."""
 
 
+PORTION_BYTES: Final = 4 * 1024 * 1024
+"""About as much is sent before its acknowledgements are waited for."""
+
+
 class KafkaPublisher:
     """The port `Publisher` on an idempotent aiokafka producer.
 
@@ -75,17 +79,19 @@ async def publish_until_acknowledged(publisher: Publisher, records: Sequence[Rec
     """Publish, and try again for as long as the broker is away.
 
     For parts that may neither drop the records nor go on without them; records may be
-    written twice, so they must carry an identity.
+    written twice, so they must carry an identity. Sent in portions that a slow broker too
+    acknowledges in time: what is given up as a whole would be sent again for ever.
     """
-    pause_s = 0.1
-    while True:
-        try:
-            await publisher.publish(records)
-        except UnavailableError:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 5.0)
-        else:
-            return
+    for portion in _portions(records):
+        pause_s = 0.1
+        while True:
+            try:
+                await publisher.publish(portion)
+            except UnavailableError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 5.0)
+            else:
+                break
 
 
 async def lifecycle_records(
@@ -106,6 +112,19 @@ async def lifecycle_records(
         for partition, encoded in by_partition.items()
         for key, value in _frames(encoded)
     ]
+
+
+def _portions(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
+    held: list[Record] = []
+    size = 0
+    for record in records:
+        if held and size > PORTION_BYTES:
+            yield held
+            held, size = [], 0
+        held.append(record)
+        size += len(record.value or b"") + len(record.key or b"")
+    if held:
+        yield held
 
 
 def _frames(encoded: Sequence[tuple[str, bytes]]) -> Iterable[tuple[str, bytes]]:

@@ -1,22 +1,18 @@
 """How many agendas may be emitted now: the gate that keeps an insight's topic short."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from pop_stream.core.definitions import Insight
+from pop_stream.core.pace import Pace
 
-LEAST_TARGET: Final = 8
-"""An automatic target never falls below it, so that a first rate can be measured."""
+FIRST_TARGET: Final = 8
+"""The automatic target until a pace is known."""
 
 MOST_TARGET: Final = 5_000
 """An automatic target never grows above it."""
 
-_SMOOTHING_S: Final = 0.5
-_LEAST_SPAN_S: Final = 0.02
-_STARVED_GAIN: Final = 1.5
-_FED_DECAY: Final = 0.98
-_MOST_STRETCH: Final = 64.0
+_SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,57 +28,19 @@ class Depth:
     in_flight: int
 
 
-class Pace:
-    """How fast pullers claim, and how far ahead of them the topic must be filled.
-
-    The rate is smoothed over half a second and holds while nothing waits to be claimed: an
-    empty topic says nothing about speed. `stretch` grows while pullers find the topic empty
-    although agendas wait, because then the way round (claim, relay, emission) takes longer
-    than the wait that was wanted; it falls back slowly to 1 once they do not.
-    """
-
-    def __init__(self) -> None:
-        self.rate_per_s = 0.0
-        self.stretch = 1.0
-        self._claimed = 0
-        self._since: datetime | None = None
-
-    def observe(self, claimed: int, depth: Depth, *, ready: int, now: datetime) -> None:
-        """Take note of the present; call it before every round.
-
-        Args:
-            claimed: Agendas ever claimed, so that it never falls.
-            depth: What is out before the round.
-            ready: Agendas that wait for emission.
-            now: The present instant.
-        """
-        if self._since is None or (claimed == self._claimed and not depth.unclaimed):
-            self._claimed, self._since = claimed, now
-            return
-        seconds = (now - self._since).total_seconds()
-        if seconds < _LEAST_SPAN_S:
-            return
-        sample = (claimed - self._claimed) / seconds
-        self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (sample - self.rate_per_s)
-        self._claimed, self._since = claimed, now
-        starved = ready > 0 and not depth.unclaimed
-        factor = _STARVED_GAIN if starved else _FED_DECAY
-        self.stretch = min(_MOST_STRETCH, max(1.0, self.stretch * factor))
-
-
 def target(insight: Insight, pace: Pace) -> int:
-    """Unclaimed agendas to aim at.
-
-    Source: Little's law: what waits is the rate times the wait that is wanted.
-    """
+    """Unclaimed agendas to aim at."""
     if insight.target != "auto":
         return insight.target
-    wanted = pace.rate_per_s * pace.stretch * insight.wanted_wait_ms / 1000
-    return min(MOST_TARGET, max(LEAST_TARGET, round(wanted)))
+    wanted = pace.target(insight.wanted_wait_ms / _SECOND_MS)
+    return FIRST_TARGET if wanted is None else min(MOST_TARGET, wanted)
 
 
 def slots(insight: Insight, depth: Depth, pace: Pace) -> int:
     """How many agendas a round may emit; 0 while the topic is not yet low.
+
+    Low is three quarters of the target, if nothing else is set: what waits for the topic to
+    run lower waits for nothing but fewer rounds.
 
     Args:
         insight: Its target, low water and cap.
@@ -90,7 +48,7 @@ def slots(insight: Insight, depth: Depth, pace: Pace) -> int:
         pace: For an automatic target.
     """
     aim = target(insight, pace)
-    low_water = min(insight.low_water or max(1, aim // 2), aim)
+    low_water = min(insight.low_water or aim - aim // 4, aim)
     if depth.unclaimed >= low_water:
         return 0
     room = aim - depth.unclaimed

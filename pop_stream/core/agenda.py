@@ -196,7 +196,7 @@ def _check_outline(text: bytes | bytearray | str) -> None:
         return
     try:
         count = len(_OUTLINE.decode(text).operations)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return  # pydantic says it better
     if count > MAX_OPERATIONS:
         fault = Issue("operations", f"{count} operations", f"at most {MAX_OPERATIONS} fit")
@@ -215,7 +215,11 @@ def _as_text(data: object) -> bytes | bytearray | str:
 
 
 def _without_nul(data: bytes | bytearray | str) -> bytes | bytearray | str:
-    found = _NUL_TEXT.search(data) if isinstance(data, str) else _NUL_BYTES.search(data)
+    # Looking for the plain text first is twenty times as fast, and mostly enough.
+    if isinstance(data, str):
+        found = "\\u0000" in data and bool(_NUL_TEXT.search(data))
+    else:
+        found = b"\\u0000" in data and bool(_NUL_BYTES.search(data))
     if found:
         fault = Issue("agenda", "\\u0000", "holds a NUL character, which no database text can")
         raise SubmissionError([fault])

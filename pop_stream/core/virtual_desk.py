@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pop_stream.core import admission
-from pop_stream.core.admission import Depth, Pace
+from pop_stream.core.admission import Depth
 from pop_stream.core.backlog import Backlog, Chosen
 from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Delta
 from pop_stream.core.events import PlacedAgenda, Settlement
 from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId
+from pop_stream.core.pace import Counts, Pace
 from pop_stream.core.page import PAGE_SLOTS
 
 _MOST_DELTAS: Final = 200
@@ -77,7 +78,13 @@ class VirtualDesk:
         depth = Depth(unclaimed=backlog.unclaimed, in_flight=backlog.in_flight)
         ready = backlog.ready + len(self._unplaced)
         instant = datetime.fromtimestamp(now, UTC)
-        self._pace.observe(backlog.claimed, depth, ready=ready, now=instant)
+        counts = Counts(
+            emitted=backlog.claimed + backlog.unclaimed,
+            claimed=backlog.claimed,
+            in_flight=backlog.in_flight,
+            ready=ready,
+        )
+        self._pace.observe(counts, instant)
         slots = admission.slots(backlog.insight, depth, self._pace) if ready else 0
         chosen: Sequence[Chosen] = ()
         if slots > 0:

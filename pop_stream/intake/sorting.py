@@ -29,6 +29,9 @@ PART: Final = "intake"
 MOST_EVENT_BYTES: Final = 900_000
 """Largest event of one agenda: with all that goes round it, it must fit a record."""
 
+MOST_LISTED: Final = 10_000
+"""Agendas of one record: each costs time, and all are decided in one go."""
+
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ID: Final = TypeAdapter(Id)
 
@@ -68,23 +71,27 @@ class Sorter:
         """Decide for every agenda of the batch; no record is passed over in silence."""
         result = Sorted()
         for record in records:
-            try:
-                bodies = _bodies(record.value)
-            except UnreadableRecordError as error:
-                reason = (error.code, str(error))
-                result.dead.append(self._dead_letter(record, reason, (), now))
-                continue
-            faults = _Faults(of=len(bodies))
-            for index, body in enumerate(bodies):
-                try:
-                    self._accept(result, record, index, body, now)
-                except SubmissionError as error:
-                    faults.add(index, error)
-                    result.lifecycle.extend(_refused(body, record, index, error, now))
-            if faults.count:
-                letter = self._dead_letter(record, faults.reason, faults.issues, now)
-                result.dead.append(letter)
+            self.add(result, record, now=now)
         return result
+
+    def add(self, result: Sorted, record: ConsumerRecord, *, now: datetime) -> None:
+        """Decide for every agenda of one record."""
+        try:
+            bodies = _bodies(record.value)
+        except UnreadableRecordError as error:
+            reason = (error.code, str(error))
+            result.dead.append(self._dead_letter(record, reason, (), now))
+            return
+        faults = _Faults(of=len(bodies))
+        for index, body in enumerate(bodies):
+            try:
+                self._accept(result, record, index, body, now)
+            except SubmissionError as error:
+                faults.add(index, error)
+                result.lifecycle.extend(_refused(body, record, index, error, now))
+        if faults.count:
+            letter = self._dead_letter(record, faults.reason, faults.issues, now)
+            result.dead.append(letter)
 
     def _accept(
         self, result: Sorted, record: ConsumerRecord, index: int, body: bytes, now: datetime
@@ -156,9 +163,13 @@ def _bodies(value: bytes | None) -> list[bytes]:
     if start == b"{":
         return [value]
     try:
-        return [bytes(one) for one in _LIST.decode(value)]
+        bodies = _LIST.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecordError(str(error)) from None
+    if len(bodies) > MOST_LISTED:
+        msg = f"a list of {len(bodies)}; at most {MOST_LISTED} agendas fit one record"
+        raise UnreadableRecordError(msg)
+    return [bytes(body) for body in bodies]
 
 
 def _with_id(agenda: Agenda, record: ConsumerRecord, index: int) -> Agenda:

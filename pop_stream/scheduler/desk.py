@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pop_stream.core import admission, forecast
-from pop_stream.core.admission import Depth, Pace
+from pop_stream.core.admission import Depth
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.events import InsightAnswered, InsightAsked
 from pop_stream.core.ids import InsightId
+from pop_stream.core.pace import Counts, Pace
 from pop_stream.core.pools import Claimant
 from pop_stream.scheduler.shelf import Shelf
 
@@ -59,7 +60,13 @@ class Desk:
     def observe(self, now: datetime) -> None:
         """Let the pace take note of the present."""
         backlog = self.backlog
-        self.pace.observe(backlog.claimed, self.depth, ready=backlog.ready, now=now)
+        counts = Counts(
+            emitted=backlog.claimed + backlog.unclaimed,
+            claimed=backlog.claimed,
+            in_flight=backlog.in_flight,
+            ready=backlog.ready,
+        )
+        self.pace.observe(counts, now)
 
     def slots(self) -> int:
         """How many agendas a round may emit now, its pool left aside."""

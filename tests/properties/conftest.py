@@ -12,7 +12,7 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 settings.register_profile("local", max_examples=60, stateful_step_count=40, **_COMMON)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
-settings.register_profile("long", max_examples=2_000, stateful_step_count=100, **_COMMON)
+settings.register_profile("long", max_examples=1_000, stateful_step_count=80, **_COMMON)
 settings.load_profile(
     os.environ.get("POP_TEST_PROFILE", "ci" if "CI" in os.environ else "local")
 )

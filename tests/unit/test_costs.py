@@ -1,62 +1,92 @@
-"""What agendas are taken to cost, and how that is learned."""
+"""What an agenda is taken to cost, and how that follows what it did cost."""
 
 import pytest
 
-from pop_stream.core.costs import DEFAULT_COST_S, LEAST_COST_S, CostBook
+from pop_stream.core.costs import (
+    DEFAULT_COST_S,
+    LEAST_COST_S,
+    MOST_COST_S,
+    CostBook,
+    bounded,
+)
 
 
-def test_a_declared_cost_counts():
-    assert CostBook({"t": 9.0}).estimate(("t",), 0.5) == 0.5
+@pytest.mark.parametrize(
+    ("types", "declared", "expected"),
+    [
+        (("cut",), 7.5, 7.5),
+        (("cut",), 1e-9, LEAST_COST_S),
+        (("cut",), 1e9, MOST_COST_S),
+        (("cut",), None, 0.2),
+        (("cut", "cut", "mix"), None, 0.7),
+        (("new",), None, DEFAULT_COST_S),
+        (("cut", "new"), None, 0.2 + DEFAULT_COST_S),
+        ((), None, LEAST_COST_S),
+    ],
+)
+def test_an_estimate_is_what_was_declared_else_learned_else_the_default(
+    types, declared, expected
+):
+    book = CostBook({"cut": 0.2, "mix": 0.3})
+    assert book.estimate(types, declared) == pytest.approx(expected)
 
 
-def test_nothing_is_free():
-    assert CostBook().estimate((), None) == LEAST_COST_S
-    assert CostBook().estimate(("t",), 1e-9) == LEAST_COST_S
+def test_sums_of_estimates_are_bounded_too():
+    assert CostBook({"long": 9e6}).estimate(("long", "long"), None) == MOST_COST_S
 
 
-def test_unknown_types_cost_the_default():
-    assert CostBook({"t": 2.0}).estimate(("t", "new", "t"), None) == 4.0 + DEFAULT_COST_S
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(-1.0, LEAST_COST_S), (0.0, LEAST_COST_S), (3.0, 3.0), (1e99, 1e7)],
+)
+def test_bounded(seconds, expected):
+    assert bounded(seconds) == expected
 
 
-def test_the_first_sample_is_believed():
+def test_the_first_sample_is_taken_as_it_is():
     book = CostBook()
-    book.learn(("t", "t"), {"t": 3.0})
-    assert book.estimate(("t",), None) == 1.5
+    book.learn(("cut",), {"cut": 0.25})
+    assert book.learned == {"cut": 0.25}
 
 
-def test_a_lasting_change_is_followed():
-    book = CostBook({"t": 1.0})
-    for _ in range(100):
-        book.learn(("t",), {"t": 8.0})
-    assert book.learned["t"] == pytest.approx(8.0, rel=0.05)
-    for _ in range(100):
-        book.learn(("t",), {"t": 0.5})
-    assert book.learned["t"] == pytest.approx(0.5, rel=0.05)
-
-
-def test_an_outlier_moves_it_little():
-    book = CostBook({"t": 1.0})
-    book.learn(("t",), {"t": 1e6})
-    assert book.learned["t"] <= 1.2
-    book.learn(("t",), {"t": 0.0})
-    assert book.learned["t"] >= 0.9
-
-
-def test_the_mean_is_unbiased_for_mild_noise():
-    book = CostBook({"t": 1.0})
-    for number in range(400):
-        book.learn(("t",), {"t": 0.5 if number % 2 else 1.5})
-    assert book.learned["t"] == pytest.approx(1.0, abs=0.05)
-
-
-@pytest.mark.parametrize("spent", [{"other": 5.0}, {"t": -1.0}, {}])
-def test_what_did_not_run_teaches_nothing(spent):
-    book = CostBook({"t": 1.0})
-    book.learn(("t",), spent)
-    assert book.learned == {"t": 1.0}
-
-
-def test_instant_work_never_costs_nothing():
+def test_operations_of_a_type_share_what_they_took_together():
     book = CostBook()
-    book.learn(("t",), {"t": 0.0})
-    assert book.learned["t"] == LEAST_COST_S
+    book.learn(("cut", "cut", "mix"), {"cut": 1.0, "mix": 3.0})
+    assert book.learned == {"cut": 0.5, "mix": 3.0}
+
+
+@pytest.mark.parametrize("spent", [{"other": 4.0}, {"cut": -1.0}, {}])
+def test_what_cannot_be_is_not_learned(spent):
+    book = CostBook({"cut": 0.5})
+    book.learn(("cut",), spent)
+    assert book.learned == {"cut": 0.5}
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, LEAST_COST_S), (1e300, MOST_COST_S)])
+def test_what_is_learned_is_bounded(seconds, expected):
+    book = CostBook()
+    book.learn(("cut",), {"cut": seconds})
+    assert book.learned == {"cut": expected}
+    for _ in range(3):
+        book.learn(("cut",), {"cut": seconds})
+    assert book.learned == {"cut": expected}
+
+
+def test_a_stray_outlier_moves_it_little():
+    book = CostBook({"cut": 1.0})
+    book.learn(("cut",), {"cut": 1_000.0})
+    assert book.learned["cut"] == pytest.approx(1.0 + 3.0 / 16)
+
+
+@pytest.mark.parametrize("factor", [4.0, 0.25, 10.0, 0.1])
+def test_a_lasting_change_is_followed_within_dozens(factor):
+    book = CostBook({"cut": 1.0})
+    for _ in range(80):
+        book.learn(("cut",), {"cut": factor})
+    assert book.learned["cut"] == pytest.approx(factor, rel=0.1)
+
+
+def test_a_book_does_not_write_in_what_it_was_given():
+    given = {"cut": 1.0}
+    CostBook(given).learn(("cut",), {"cut": 2.0})
+    assert given == {"cut": 1.0}

@@ -2,7 +2,7 @@
 
 import typer
 
-from pop_stream.cli.bench import fairness
+from pop_stream.cli.bench.fairness import fairness
 
 app = typer.Typer(
     name="bench",
@@ -11,5 +11,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (fairness.fairness,):
+for command in (fairness,):
     app.command()(command)

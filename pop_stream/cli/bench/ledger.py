@@ -18,6 +18,18 @@ from pop_stream.core.replay import Input
 from pop_stream.core.service import Served
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One agenda's way.
+
+    Attributes:
+        accepted_at: When intake had it, in seconds since the epoch.
+    """
+
+    served: Served
+    accepted_at: float
+
+
 @dataclass(slots=True)
 class _Desk:
     """What the scheduler knew at each of its rounds, gathered again from its inputs.
@@ -37,9 +49,9 @@ class _Desk:
                     self.placed.setdefault(agenda.agenda_id, (agenda, at))
             case InsightNoted(settlements=settlements):
                 for settlement in settlements:
-                    agenda = self.out.pop(settlement.agenda_id, None)
-                    if agenda is not None:
-                        self.costs.learn(agenda.operation_types, settlement.spent_s)
+                    ended = self.out.pop(settlement.agenda_id, None)
+                    if ended is not None:
+                        self.costs.learn(ended.operation_types, settlement.spent_s)
             case _:
                 pass
 
@@ -49,9 +61,9 @@ def depth_of(history: History) -> int:
     return max((one.in_flight + len(one.chosen) for one in history.decisions), default=0)
 
 
-def served(
+def attempts(
     history: History, courses: Mapping[str, Course], submitted_at: Mapping[str, float]
-) -> Iterator[Served]:
+) -> Iterator[Attempt]:
     """Every agenda that was submitted and ended, with what the scheduler took it to cost.
 
     Whoever was placed before a round, by the order of `pop.ready`, waits from that round on:
@@ -73,7 +85,7 @@ def _emitted(
     decision: RoundDecided,
     courses: Mapping[str, Course],
     submitted_at: Mapping[str, float],
-) -> Iterator[Served]:
+) -> Iterator[Attempt]:
     weights = {one.customer_id: one.weight for one in decision.customers}
     at = decision.at.timestamp()
     for agenda_id in decision.chosen:
@@ -82,7 +94,7 @@ def _emitted(
         course = courses.get(agenda_id)
         if agenda_id not in submitted_at or course is None or not course.ended_at:
             continue
-        yield Served(
+        one = Served(
             customer_id=CustomerId(agenda.customer_id),
             submitted_at=submitted_at[agenda_id],
             arrived_at=arrived_at,
@@ -93,3 +105,4 @@ def _emitted(
             spent=bounded(course.spent_s),
             weight=weights.get(agenda.customer_id, 1.0),
         )
+        yield Attempt(one, agenda.accepted_at.timestamp())

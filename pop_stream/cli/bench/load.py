@@ -69,7 +69,8 @@ async def submit(load: Load, publisher: Publisher, topic: str, clock: Clock) -> 
                 for first in range(number, due, _AGENDAS_A_RECORD)
             ]
             sent_at = clock.now().timestamp()
-            load.submitted_at |= {load.agenda_id(one): sent_at for one in range(number, due)}
+            ids = (load.agenda_id(one) for one in range(number, due))
+            load.submitted_at.update(dict.fromkeys(ids, sent_at))
             sending.create_task(publisher.publish(records))
             number = due
 

@@ -1,0 +1,207 @@
+"""A stack of its own for one benchmark: insights by phase, and phases run one by one."""
+
+import asyncio
+import json
+import secrets
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pop_stream import wiring
+from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
+from pop_stream.bus.history import read_history
+from pop_stream.bus.topics import Topics
+from pop_stream.cli.bench.ledger import Attempt, attempts, depth_of
+from pop_stream.cli.bench.load import PARAM, Load, submit
+from pop_stream.cli.bench.witness import Witness
+from pop_stream.cli.errors import CommandError
+from pop_stream.cli.simulate.scenarios import RUNTIME_S
+from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.clock import WallClock
+from pop_stream.core.definitions import AlgorithmName, Customer
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.service import ServiceLog, log_of
+from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload
+
+_WARM_UP: Final = CustomerId("warm-up")
+_WARM_UP_AGENDAS: Final = 60
+_RATE_AGENDAS: Final = 600
+_GIVEN_UP_AFTER_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What is started.
+
+    Attributes:
+        folder: For data and logs; nothing in it is used again.
+        insights: Algorithm by insight id.
+        customers: Those whose definition is not the default.
+        runners: Agendas at a time, of all pullers together.
+        target: Of the insights: unclaimed agendas that a refill aims at, or `auto`.
+    """
+
+    folder: Path
+    insights: Mapping[str, AlgorithmName]
+    customers: Mapping[CustomerId, Customer]
+    runners: int
+    pullers: int
+    target: int | str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One workload, run on one insight.
+
+    Attributes:
+        attempts: Of all agendas that ended.
+        depth: Most agendas that the scheduler held to be out at once.
+        lost: Agendas that never ended.
+        failed: Agendas that ended, but not well.
+        duplicates: Successes beyond an agenda's first.
+    """
+
+    attempts: Sequence[Attempt]
+    depth: int
+    lost: int = 0
+    failed: int = 0
+    duplicates: int = 0
+
+    @property
+    def log(self) -> ServiceLog:
+        """What an audit reads."""
+        return log_of(one.served for one in self.attempts)
+
+
+@asynccontextmanager
+async def open_session(bench: Bench, tell: Tell) -> AsyncIterator["Session"]:
+    """Start everything, let every insight's pullers join, and stop it all at the end.
+
+    Raises:
+        CommandError: If something does not start, or fails on the way.
+    """
+    bench.folder.mkdir(parents=True, exist_ok=True)
+    definitions = bench.folder / "definitions.toml"
+    definitions.write_text(_toml(bench), encoding="utf-8")
+    plan = Plan(
+        folder=bench.folder,
+        definitions=definitions,
+        pullers=bench.pullers,
+        overrides={
+            "puller_concurrency": bench.runners // bench.pullers,
+            "topic_prefix": f"bench-{secrets.token_hex(3)}.",
+        },
+    )
+    stack = Stack(plan, tell)
+    async with stack, failing_with(stack):
+        session = Session(stack, bench)
+        for insight_id in bench.insights:
+            await session.warm_up(insight_id)
+        yield session
+
+
+class Session:
+    """Runs phases on a stack that is up."""
+
+    def __init__(self, stack: Stack, bench: Bench) -> None:
+        self._stack = stack
+        self._bench = bench
+        self._settings = stack.settings
+        self._topics = Topics(stack.settings.topic_prefix)
+
+    async def warm_up(self, insight_id: str) -> None:
+        """Have the insight's topic made, its pullers join, and costs learned."""
+        await self._run(insight_id, [_agenda(_WARM_UP)] * _WARM_UP_AGENDAS)
+
+    async def rate(self, insight_id: str) -> float:
+        """Agendas of 5 ms that are ended in a second, with nothing but a flood of them."""
+        load, witness = await self._run(insight_id, [_agenda(_WARM_UP)] * _RATE_AGENDAS)
+        courses = [witness.courses[one] for one in load.submitted_at]
+        begin = min(one.claimed_at for one in courses)
+        return len(courses) / (max(one.ended_at for one in courses) - begin)
+
+    async def phase(
+        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Change] = ()
+    ) -> Phase:
+        """Run a workload and wait until all of it has ended."""
+        load, witness = await self._run(insight_id, arrivals, changes)
+        history = await read_history(self._settings, insight_id)
+        courses = [witness.courses[one] for one in load.submitted_at if one in witness.courses]
+        return Phase(
+            attempts=[*attempts(history, witness.courses, load.submitted_at)],
+            depth=depth_of(history),
+            lost=len(arrivals) - sum(one.ended_at > 0 for one in courses),
+            failed=sum(one.has_failed for one in courses),
+            duplicates=sum(max(0, one.successes - 1) for one in courses),
+        )
+
+    async def _run(
+        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Change] = ()
+    ) -> tuple[Load, Witness]:
+        load = Load(insight_id, secrets.token_hex(4), arrivals)
+        work_s = sum(one.runtime_s for one in arrivals) / self._bench.runners
+        within_s = _GIVEN_UP_AFTER_S + arrivals[-1].at + 20 * work_s + len(arrivals) / 50
+        async with (
+            wiring.publisher(self._settings, client_id="bench") as publisher,
+            Witness(self._settings) as witness,
+        ):
+            changing = asyncio.create_task(self._change(changes))
+            try:
+                async with asyncio.timeout(within_s):
+                    topic = self._topics.submissions
+                    await submit(load, publisher, topic, WallClock())
+                    await witness.until_ended(load.submitted_at)
+                    await changing
+            except TimeoutError:
+                msg = f"{insight_id}: not all agendas had ended after {within_s:.0f} s"
+                raise CommandError(msg) from None
+            finally:
+                changing.cancel()
+        return load, witness
+
+    async def _change(self, changes: Sequence[Change]) -> None:
+        now = asyncio.get_running_loop().time
+        begin = now()
+        for change in sorted(changes, key=lambda one: one.at):
+            await asyncio.sleep(max(0.0, begin + change.at - now()))
+            match change:
+                case Redefine():
+                    await self._redefine(change)
+                case Reload():  # it ends in order and is started again, as on another worker
+                    self._stack.supervisor.kill("scheduler", signal.SIGTERM)
+                case Regroup():
+                    self._stack.supervisor.kill("puller-1", signal.SIGTERM)
+
+    async def _redefine(self, change: Redefine) -> None:
+        async with (
+            DefinitionFollower(self._settings, client_id="bench") as follower,
+            wiring.publisher(self._settings, client_id="bench-definitions") as publisher,
+        ):
+            await publish_definitions(
+                publisher, self._topics, [change.definition], follower.current
+            )
+
+
+def _agenda(customer_id: CustomerId) -> Arrival:
+    return Arrival(0.0, customer_id, RUNTIME_S, RUNTIME_S)
+
+
+def _toml(bench: Bench) -> str:
+    """The definitions as a file: JSON strings and numbers are TOML's, too."""
+    lines: list[str] = []
+    for insight_id, algorithm in bench.insights.items():
+        lines += [
+            f"[insights.{json.dumps(insight_id)}]",
+            f"algorithm = {json.dumps(algorithm)}",
+            f"target = {json.dumps(bench.target)}",
+            f"mappers = {{ params = [{json.dumps(f'{PARAM}={insight_id}')}] }}",
+        ]
+    for customer in bench.customers.values():
+        lines += [
+            f"[customers.{json.dumps(customer.id)}]",
+            f"weight = {customer.weight}",
+        ]
+    return "\n".join(lines) + "\n"

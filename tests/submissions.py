@@ -1,0 +1,30 @@
+"""Records as intake reads them."""
+
+from typing import Any
+
+from aiokafka import ConsumerRecord
+
+
+def record(
+    value: bytes | None,
+    *,
+    key: bytes | None = None,
+    offset: int = 0,
+    partition: int = 0,
+    timestamp: int = 0,
+    topic: str = "t.submissions",
+) -> ConsumerRecord[Any, Any]:
+    """A record with the fields that our parts look at."""
+    return ConsumerRecord(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        timestamp=timestamp,
+        timestamp_type=0,
+        key=key,
+        value=value,
+        checksum=None,
+        serialized_key_size=len(key or b""),
+        serialized_value_size=len(value or b""),
+        headers=(),
+    )

@@ -1,0 +1,535 @@
+"""Pages, notes and rounds of one insight, by the table; crashes are in `properties`."""
+
+import pytest
+from backlogs import START, backlog, ids, nowhere, placed, settled, several
+
+from pop_stream.core.backlog import Backlog
+from pop_stream.core.definitions import Insight
+from pop_stream.core.delta import Delta, SlotNote, Tags
+from pop_stream.core.events import Origin
+from pop_stream.core.flow import Share
+from pop_stream.core.page import (
+    CLAIMED,
+    EMITTED,
+    GONE,
+    PAGE_SLOTS,
+    READY,
+    Page,
+    place_of,
+    ref_of,
+    slots_in,
+)
+
+NOW = START.timestamp()
+
+
+def origins(*offsets, partition=0):
+    return [Origin(partition=partition, offset=offset) for offset in offsets]
+
+
+def reloaded(pages, *deltas, shares=None, **insight):
+    fresh = backlog(shares, **insight)
+    fresh.restore(pages, deltas)
+    return fresh
+
+
+# ---- arrivals ----
+
+
+def test_new_agendas_are_news_once():
+    one = backlog()
+    agendas = several("ann", 3)
+    assert one.news(agendas, origins(1, 2, 3)) == [0, 1, 2]
+    assert one.news(agendas, origins(1, 2, 3)) == []
+
+
+def test_a_repeat_is_known_by_its_origin_even_after_the_agenda_is_gone():
+    one = backlog()
+    agendas = several("ann", 2)
+    one.news(agendas, origins(5, 6))
+    one.place(agendas)
+    one.choose(2)
+    for agenda in agendas:
+        one.settle(settled(agenda.agenda_id))
+    assert one.news(agendas, origins(5, 6)) == []
+
+
+def test_places_within_a_record_are_told_apart():
+    one = backlog()
+    agendas = several("ann", 3)
+    lists = [Origin(partition=0, offset=7, index=index) for index in range(3)]
+    assert one.news(agendas[:2], lists[:2]) == [0, 1]
+    assert one.news(agendas, lists) == [2]
+
+
+def test_partitions_have_origins_of_their_own():
+    one = backlog()
+    assert one.news(several("ann", 1), origins(9, partition=0)) == [0]
+    assert one.news(several("bob", 1), origins(3, partition=1)) == [0]
+    assert one.news(several("cid", 1), origins(8, partition=0)) == []
+
+
+def test_an_id_that_waits_is_not_placed_twice_whatever_its_origin():
+    one = backlog()
+    agendas = several("ann", 1)
+    one.place([agendas[index] for index in one.news(agendas, nowhere(1))])
+    assert one.news(agendas, nowhere(1)) == []
+    assert one.news(agendas, origins(1)) == []
+
+
+def test_of_two_with_one_id_in_a_page_the_first_counts():
+    agendas = [placed("same", "ann"), placed("same", "bob")]
+    assert backlog().news(agendas, nowhere(2)) == [0]
+
+
+def test_pages_are_numbered_in_order_and_never_again():
+    one = backlog()
+    assert one.place(several("ann", 1)) == 0
+    one.withdraw("ann-0")
+    assert one.take_emptied() == [0]
+    assert one.take_emptied() == []
+    assert one.place(several("bob", 1)) == 1
+
+
+# ---- rounds, claims, ends ----
+
+
+def test_a_round_counts_what_is_out():
+    one = backlog()
+    one.place(several("ann", 5))
+    chosen = one.choose(3)
+    assert ids(chosen) == ["ann-0", "ann-1", "ann-2"]
+    assert {one.attempt for one in chosen} == {1}
+    assert (one.ready, one.in_flight, one.unclaimed) == (2, 3, 3)
+    assert (one.emitted, one.rounds) == (3, 1)
+
+
+@pytest.mark.parametrize("slots", [0, -5])
+def test_no_slots_choose_none(slots):
+    one = backlog()
+    one.place(several("ann", 5))
+    assert one.choose(slots) == []
+    assert one.rounds == 0
+
+
+def test_a_claim_counts_once():
+    one = backlog()
+    one.place(several("ann", 2))
+    one.choose(2)
+    assert one.claim("ann-0", 1)
+    assert not one.claim("ann-0", 1)
+    assert not one.claim("ann-0", 2)
+    assert not one.claim("nobody", 1)
+    assert (one.in_flight, one.unclaimed, one.claimed) == (2, 1, 1)
+
+
+def test_an_end_frees_the_slot_once():
+    one = backlog()
+    one.place(several("ann", 2))
+    one.choose(2)
+    one.claim("ann-0", 1)
+    assert not one.settle(settled("ann-0", attempt=2))
+    assert one.settle(settled("ann-0"))
+    assert not one.settle(settled("ann-0"))
+    assert (one.in_flight, one.unclaimed, one.claimed) == (1, 1, 1)
+    assert one.settle(settled("ann-1"))
+    assert (one.in_flight, one.unclaimed, one.claimed) == (0, 0, 2)
+
+
+def test_what_is_given_back_goes_first_of_its_priority_with_the_next_attempt():
+    one = backlog()
+    one.place([placed("a"), placed("b"), placed("urgent", priority=1), placed("c", rank=0)])
+    assert ids(one.choose(2)) == ["urgent", "a"]
+    assert one.give_back("a", 1)
+    assert not one.give_back("a", 1)
+    assert (one.ready, one.in_flight, one.unclaimed) == (3, 1, 1)
+    again = one.choose(2)
+    assert [(each.agenda_id, each.attempt) for each in again] == [("a", 2), ("b", 1)]
+    assert not one.settle(settled("a", attempt=1))
+    assert one.settle(settled("a", attempt=2))
+
+
+def test_only_what_waits_is_withdrawn():
+    one = backlog()
+    one.place(several("ann", 3))
+    one.choose(1)
+    assert not one.withdraw("ann-0")
+    assert not one.withdraw("nobody")
+    assert one.withdraw("ann-1")
+    assert not one.withdraw("ann-1")
+    assert ids(one.choose(5)) == ["ann-2"]
+
+
+def test_a_resumed_agenda_may_be_withdrawn():
+    one = backlog()
+    one.place(several("ann", 2))
+    one.choose(1)
+    one.give_back("ann-0", 1)
+    assert one.withdraw("ann-0")
+    assert ids(one.choose(5)) == ["ann-1"]
+
+
+def test_a_claim_of_what_a_crash_made_forgotten_takes_it_out():
+    """Else the agenda would be emitted again, and its slot never be freed."""
+    one = backlog()
+    one.place(several("ann", 3))
+    assert one.claim("ann-1", 1)
+    assert (one.ready, one.in_flight, one.unclaimed) == (2, 1, 0)
+    assert one.settle(settled("ann-2"))
+    assert (one.ready, one.in_flight, one.unclaimed) == (1, 1, 0)
+    assert ids(one.choose(5)) == ["ann-0"]
+    assert one.whereabouts("ann-1").state == CLAIMED
+    assert one.queue.flow("ann").tag == 3.0
+
+
+def test_an_outdated_claim_takes_nothing_out():
+    one = backlog()
+    one.place(several("ann", 1))
+    one.choose(1)
+    one.give_back("ann-0", 1)
+    assert not one.claim("ann-0", 1)
+    assert not one.settle(settled("ann-0", attempt=1))
+    assert (one.ready, one.in_flight) == (1, 0)
+
+
+# ---- costs ----
+
+
+def test_costs_are_learned_from_what_ended():
+    one = backlog()
+    one.place(
+        [placed("a", cost_s=None), placed("b", cost_s=None, operation_types=("noop", "x"))]
+    )
+    one.choose(1)
+    one.settle(settled("a", noop=0.25, other=3.0))
+    assert one.costs.learned == {"noop": 0.25}
+    assert one.take_delta().learned == {"noop": 0.25}
+    assert one.whereabouts("b").cost == 1.25
+
+
+def test_an_end_corrects_the_tag():
+    one = backlog({"ann": Share(weight=2.0)})
+    one.place([*several("ann", 3), *several("bob", 1)])
+    one.choose(1)
+    assert one.queue.flow("ann").tag == 0.5
+    one.settle(settled("ann-0", noop=7.0))
+    assert one.queue.flow("ann").tag == 3.5
+
+
+def test_an_end_without_costs_corrects_nothing():
+    one = backlog()
+    one.place(several("ann", 2))
+    one.choose(1)
+    one.settle(settled("ann-0"))
+    assert one.queue.flow("ann").tag == 1.0
+    assert one.costs.learned == {}
+
+
+@pytest.mark.parametrize(("spent", "tag"), [(0.0, 1e-4), (-1e300, 1e-4), (1e300, 1e7)])
+def test_impossible_costs_are_bounded(spent, tag):
+    """A report of nothing would let a customer go for ever, one of ages would lock it out."""
+    one = backlog()
+    one.place([*several("ann", 2), *several("bob", 1)])
+    one.choose(1)
+    one.settle(settled("ann-0", noop=spent))
+    assert one.queue.flow("ann").tag == pytest.approx(tag)
+
+
+def test_free_work_does_not_keep_others_waiting():
+    one = backlog()
+    one.place([*several("ann", 300), *several("bob", 50)])
+    first = []
+    for _ in range(100):
+        (chosen,) = one.choose(1)
+        one.settle(settled(chosen.agenda_id, noop=0.0))
+        first.append(chosen.customer_id)
+    assert first.count("bob") == 50
+
+
+def test_round_robin_takes_no_notice_of_costs():
+    one = backlog(algorithm="round_robin")
+    one.place([*several("ann", 3), *several("bob", 3)])
+    one.choose(1)
+    one.settle(settled("ann-0", noop=50.0))
+    assert ids(one.choose(4)) == ["bob-0", "ann-1", "bob-1", "ann-2"]
+
+
+# ---- definitions ----
+
+
+def test_a_change_of_shares_acts_on_the_standing_backlog():
+    shares = {}
+    one = backlog(shares)
+    one.place([*several("ann", 5), *several("bob", 5)])
+    shares["ann"] = Share(paused=True)
+    one.reconfigure(one.insight)
+    assert ids(one.choose(3)) == ["bob-0", "bob-1", "bob-2"]
+
+
+def test_another_algorithm_takes_the_backlog_over():
+    one = backlog(algorithm="fifo")
+    one.place(several("bob", 3))
+    one.place(several("ann", 3))
+    one.choose(1)
+    one.reconfigure(Insight(id="media", algorithm="round_robin"))
+    assert (one.ready, one.in_flight, one.unclaimed) == (5, 1, 1)
+    assert ids(one.choose(4)) == ["ann-0", "bob-1", "ann-1", "bob-2"]
+
+
+def test_a_change_of_algorithm_leaves_no_debts():
+    """Under fifo one customer was served a thousand times: under fair shares all start even."""
+    one = backlog(algorithm="fifo")
+    one.place(several("ann", 500))
+    one.place(several("bob", 50))
+    one.place(several("ann", 50, first=500))
+    one.choose(510)
+    one.reconfigure(Insight(id="media"))
+    assert [each.customer_id for each in one.choose(20)].count("ann") == 10
+
+
+def test_strict_priorities_may_be_switched_on_and_off():
+    one = backlog()
+    one.place([*several("ann", 3, priority=5), *several("bob", 3, priority=2)])
+    one.reconfigure(Insight(id="media", aging_s=60.0))
+    assert ids(one.choose(2, NOW)) == ["bob-0", "bob-1"]
+    one.reconfigure(Insight(id="media"))
+    assert ids(one.choose(3, NOW)) == ["ann-0", "bob-2", "ann-1"]
+
+
+# ---- questions ----
+
+
+def test_whereabouts_of_an_agenda():
+    one = backlog()
+    one.place(several("ann", 4))
+    one.choose(1)
+    assert one.whereabouts("nobody") is None
+    assert one.whereabouts("ann-0").state == EMITTED
+    where = one.whereabouts("ann-3")
+    assert (where.state, where.own_ahead, where.cost) == (READY, 2, 1.0)
+    assert where.flow is one.queue.flow("ann")
+    assert one.cost_of(where.flow.line.head()) == 1.0
+
+
+# ---- state ----
+
+
+def test_nothing_changed_is_no_delta():
+    one = backlog()
+    assert one.take_delta() is None
+    one.place(several("ann", 1))
+    assert one.take_delta() is not None
+    assert one.take_delta() is None
+    assert one.choose(0) == []
+    assert one.take_delta() is None
+
+
+def test_a_delta_holds_what_an_event_changed():
+    one = backlog()
+    one.news(several("ann", 2), origins(4, 5))
+    one.place(several("ann", 2))
+    one.choose(1)
+    delta = one.take_delta()
+    note = SlotNote(ref=0, state=EMITTED, attempt=1, charge=1.0, cost=1.0)
+    assert delta.slots == (note,)
+    assert delta.tags["ann"].tag == 1.0
+    assert delta.origins == {"0": (5, 0)}
+    assert (delta.emitted, delta.claimed, delta.rounds, delta.next_page) == (1, 0, 1, 1)
+
+
+def test_a_reload_restores_pages_with_all_deltas_laid_over_them():
+    shares = {"bob": Share(weight=3.0)}
+    one = backlog(shares)
+    agendas = [*several("ann", 4), *several("bob", 4)]
+    one.place(agendas)
+    deltas = [one.take_delta()]
+    one.choose(5)
+    deltas.append(one.take_delta())
+    one.claim("ann-0", 1)
+    one.settle(settled("bob-0", noop=0.5))
+    one.give_back("ann-1", 1)
+    deltas.append(one.take_delta())
+    other = reloaded([(0, agendas)], *deltas, shares=shares)
+    for name in ("ready", "in_flight", "unclaimed", "emitted", "claimed", "rounds"):
+        assert getattr(other, name) == getattr(one, name), name
+    assert other.queue.virtual_time == one.queue.virtual_time
+    assert other.costs.learned == one.costs.learned
+    assert other.choose(9) == one.choose(9)
+
+
+def test_a_snapshot_replaces_all_deltas():
+    one = backlog()
+    agendas = [*several("ann", 4), *several("bob", 4)]
+    one.news(agendas, origins(*range(8)))
+    one.place(agendas)
+    one.choose(4)
+    one.give_back("ann-0", 1)
+    one.settle(settled("bob-0", noop=0.5))
+    snapshot = one.snapshot()
+    assert snapshot.gone == {"0": "10"}
+    other = reloaded([(0, agendas)], snapshot)
+    assert other.choose(9) == one.choose(9)
+    assert other.news(agendas, origins(*range(8))) == []
+
+
+def test_a_page_that_was_to_be_deleted_is_listed_again():
+    one = backlog()
+    agendas = several("ann", 2)
+    one.place(agendas)
+    one.withdraw("ann-0")
+    one.withdraw("ann-1")
+    other = reloaded([(0, agendas)], one.take_delta())
+    assert other.take_emptied() == [0]
+    assert other.ready == 0
+    assert other.place(several("bob", 1)) == 1
+
+
+def test_a_page_whose_event_was_not_noted_joins_at_the_present():
+    """Its row was written and then came a crash: its customer gets no credit for that."""
+    one = backlog()
+    one.place([*several("ann", 30), *several("bob", 1)])
+    one.choose(2)
+    one.settle(settled("bob-0"))
+    one.choose(25)
+    first = [*several("ann", 30), *several("bob", 1)]
+    more = several("bob", 20, first=1)
+    other = reloaded([(0, first), (1, more)], one.take_delta())
+    one.place(more)
+    assert other.choose(8) == one.choose(8)
+    assert other.news(more, origins(*range(20))) == []
+
+
+def test_a_customer_unpaused_while_nobody_looked_gets_no_credit():
+    shares = {"bob": Share(paused=True)}
+    agendas = [*several("ann", 60), *several("bob", 60)]
+    one = backlog(shares)
+    one.place(agendas)
+    one.choose(50)
+    shares.clear()
+    other = reloaded([(0, agendas)], one.take_delta())
+    assert [each.customer_id for each in other.choose(10)].count("bob") == 5
+
+
+def test_notes_of_pages_that_are_gone_are_passed_over():
+    delta = Delta(
+        virtual_time=1.0,
+        emitted=1,
+        claimed=0,
+        rounds=1,
+        next_page=5,
+        slots=(SlotNote(ref=ref_of(3, 1), state=EMITTED),),
+        gone={"4": "3"},
+        tags={"ann": Tags(tag=2.0)},
+    )
+    one = reloaded([], delta)
+    assert (one.ready, one.in_flight, one.next_page) == (0, 0, 5)
+
+
+def test_a_restored_fifo_is_by_age_whatever_the_keys():
+    agendas = [placed("a", fairness_key="x"), placed("b"), placed("c", fairness_key="x")]
+    one = backlog(algorithm="fifo")
+    one.place(agendas)
+    other = reloaded([(0, agendas)], one.take_delta(), algorithm="fifo")
+    assert other.withdraw("b")
+    assert ids(other.choose(3)) == ["a", "c"]
+
+
+def test_keys_survive_a_reload():
+    agendas = [placed(f"a{n}", fairness_key="xy"[n % 2], cost_s=1.0 + n % 2) for n in range(40)]
+    one = backlog()
+    one.place(agendas)
+    one.choose(7)
+    other = reloaded([(0, agendas)], one.take_delta())
+    assert ids(other.choose(20)) == ids(one.choose(20))
+
+
+def test_operation_types_that_are_used_no_more_are_let_go():
+    one = backlog()
+    one.place([placed("a", operation_types=("one", "off"))])
+    one.snapshot()
+    assert one._types == {}
+
+
+# ---- parts ----
+
+
+def delta_of(**fields):
+    return Delta(virtual_time=1.0, emitted=2, claimed=3, rounds=4, next_page=5, **fields)
+
+
+def test_an_empty_delta_is_one_part():
+    assert delta_of().parts(10) == [delta_of()]
+
+
+def test_parts_come_to_the_whole():
+    whole = delta_of(
+        slots=tuple(SlotNote(ref=number, state=EMITTED) for number in range(25)),
+        gone={str(number): "f" for number in range(3)},
+        tags={f"c{number}": Tags(tag=float(number)) for number in range(40)},
+        learned={f"t{number}": 1.0 for number in range(11)},
+        origins={"0": (1, 2)},
+    )
+    parts = whole.parts(10)
+    assert len(parts) == 4
+    assert tuple(note for part in parts for note in part.slots) == whole.slots
+    for kind in ("gone", "tags", "learned"):
+        merged = {}
+        for part in parts:
+            assert len(getattr(part, kind)) <= 10
+            merged |= getattr(part, kind)
+        assert merged == getattr(whole, kind)
+    assert {part.next_page for part in parts} == {5}
+    assert all(part.origins == whole.origins for part in parts)
+
+
+def test_a_customer_with_many_keys_is_cut_too():
+    keys = {f"k{number}": float(number) for number in range(95)}
+    tags = {
+        "few": Tags(tag=1.0, keys={"a": 1.0}),
+        "many": Tags(tag=3.0, keys_at=2.0, keys=keys),
+    }
+    parts = delta_of(tags=tags).parts(30)
+    found = {}
+    for part in parts:
+        assert sum(1 + len(one.keys) for one in part.tags.values()) <= 31
+        for name, one in part.tags.items():
+            assert (one.tag, one.keys_at) == (tags[name].tag, tags[name].keys_at)
+            found.setdefault(name, {}).update(one.keys)
+    assert found == {"few": {"a": 1.0}, "many": keys}
+
+
+# ---- pages ----
+
+
+@pytest.mark.parametrize(
+    ("page", "slot", "ref"),
+    [(0, 0, 0), (0, 511, 511), (1, 0, 512), (2**39 - 1, 511, 2**48 - 1)],
+)
+def test_a_place_is_one_number(page, slot, ref):
+    assert ref_of(page, slot) == ref
+    assert place_of(ref) == (page, slot)
+
+
+def test_a_page_knows_which_slots_are_gone():
+    page = Page(3, several("ann", PAGE_SLOTS))
+    assert page.gone() == "0"
+    for slot in (0, 5, 511):
+        page.forget(slot)
+    assert [*slots_in(page.gone())] == [0, 5, 511]
+    assert page.left == PAGE_SLOTS - 3
+    assert page.states.count(GONE) == 3
+
+
+def test_a_page_holds_costs_as_declared():
+    page = Page(0, [placed("a", cost_s=None), placed("b", cost_s=2.5)])
+    assert page.declared_cost(0) is None
+    assert page.declared_cost(1) == 2.5
+
+
+def test_an_insight_may_be_asked_anew_for_every_share():
+    asked = []
+    one = Backlog(Insight(id="media"), lambda name: asked.append(name) or Share())
+    one.place(several("ann", 2))
+    assert asked == ["ann"]
+    one.reconfigure(one.insight)
+    assert asked == ["ann", "ann"]
