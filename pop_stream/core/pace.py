@@ -97,7 +97,8 @@ class Pace:
         if not peak or self._trips.least_s == inf:
             return None
         needed = peak * self._trips.least_s * _HEADROOM
-        allowed = max(peak * max(wanted_wait_s, 2 * self._trips.least_s), self._runners.most)
+        longest_s = max(wanted_wait_s, 2 * self._trips.least_s)
+        allowed = max(self.rate_per_s * longest_s, self._runners.most)
         return 1 + int(min(needed * self._runners.stretch, allowed * self._runners.excess))
 
     def _end_span(self, counts: Counts, at: float) -> None:

@@ -78,6 +78,11 @@ def ready(**changes: Any) -> AgendaPlace:
             "nothing is being claimed at present: are pullers running?",
         ),
         (
+            State.READY,
+            ready(customer=None),
+            "position 214 of 8,120 in insight files; about 40 s at the present rate",
+        ),
+        (
             State.EMITTED,
             AgendaPlace(agenda_id="a1", state="emitted", eta_s=2.25),
             "next in line: one of 12 emitted agendas that pullers take; about 2.2 s",

@@ -145,3 +145,13 @@ def test_the_same_weights_change_nothing(day):
     assert {name: one.mean_wait_s for name, one in after.items()} == pytest.approx(
         {name: one.mean_wait_s for name, one in before.items()}
     )
+
+
+def test_what_was_placed_twice_or_settled_by_nobody_changes_nothing(day):
+    before = recorded_outcomes(day.inputs, day.decisions)
+    stray = InsightNoted(insight_id="media", settlements=(settled("stranger", noop=9.0),))
+    doubled = [Input(0, stray), day.inputs[0], *day.inputs]
+    rounds = [*replay(doubled, day.decisions, day.definitions_at)]
+    assert all(one.is_same for one in rounds)
+    after = what_if(doubled, day.decisions, day.definitions_at, {})
+    assert {*after} == {*before}

@@ -1,0 +1,648 @@
+"""One event at a time: kept, decided, emitted, kept again; and what failures leave behind."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+from backlogs import START, placed, settled
+from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, MemoryTable
+from msgspec import Raw
+
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Customer, Definitions, Insight
+from pop_stream.core.errors import UnavailableError, UnreadableRecordError
+from pop_stream.core.events import (
+    AgendaEmitted,
+    Claim,
+    InsightAsked,
+    InsightNoted,
+    InsightPlaced,
+    InsightTick,
+    Origin,
+    RoundDecided,
+    decode_answer,
+    decode_emitted,
+    decode_lifecycle,
+    decode_ready,
+    encode,
+)
+from pop_stream.core.partitioning import partition_of
+from pop_stream.scheduler import rounds as rounds_module
+from pop_stream.scheduler.app import Scheduler
+from pop_stream.scheduler.rounds import Rounds, Source
+from pop_stream.scheduler.ticks import Ticker
+from pop_stream.settings import Settings
+
+TOPICS = Topics("t.")
+PARTITIONS = 4
+MEDIA = Insight(id="media", target=10, low_water=10)
+
+
+class FailingTable(MemoryTable):
+    """Rows that can be lost before the last event's journal, as in a crash."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    def keep(self):
+        self.kept = dict(self.data)
+
+    def crash(self):
+        self.data = dict(self.kept)
+
+
+class Stage:
+    """A scheduler's rounds on in-memory ports."""
+
+    def __init__(self, *insights):
+        known = {one.id: one for one in insights}
+        self.definitions = FixedDefinitions(Definitions(insights=known, version=1))
+        self.publisher = MemoryPublisher(partition_count=PARTITIONS)
+        self.table = FailingTable()
+        self.clock = ManualClock(START)
+        self.topics_made = []
+        self.topic_failures = []
+        self.offset = 0
+        self.rounds = self.new_rounds()
+
+    def new_rounds(self):
+        return Rounds(
+            table=self.table,
+            publisher=self.publisher,
+            definitions=self.definitions,
+            clock=self.clock,
+            topics=TOPICS,
+            create_topic=self.create_topic,
+            partitions=PARTITIONS,
+        )
+
+    async def create_topic(self, insight):
+        if self.topic_failures:
+            raise self.topic_failures.pop(0)
+        self.topics_made.append(insight.id)
+
+    def home(self, insight_id):
+        return partition_of(self.definitions.current.home(insight_id), PARTITIONS)
+
+    def define(self, *insights, customers=()):
+        current = self.definitions.current
+        self.definitions.current = replace(
+            current,
+            insights={**current.insights, **{one.id: one for one in insights}},
+            customers={**current.customers, **{one.id: one for one in customers}},
+            version=current.version + 1,
+        )
+
+    async def tell(self, *ready_events, partition=None):
+        self.offset += 1
+        at = self.home(ready_events[0].insight_id) if partition is None else partition
+        value = encode(ready_events[0] if len(ready_events) == 1 else list(ready_events))
+        await self.rounds.handle(Source(at, self.offset), value)
+
+    def page(self, names, insight_id="media", offset=None):
+        self.offset += offset is None
+        agendas = [placed(name, name.split("-")[0]) for name in names]
+        base = self.offset if offset is None else offset
+        return InsightPlaced(
+            insight_id=insight_id,
+            agendas=tuple(Raw(encode(agenda)) for agenda in agendas),
+            origins=tuple(
+                Origin(partition=0, offset=base, index=n) for n in range(len(agendas))
+            ),
+        )
+
+    async def place(self, customer, count, first=0, insight_id="media"):
+        names = [f"{customer}-{n}" for n in range(first, first + count)]
+        await self.tell(self.page(names, insight_id))
+
+    async def end(self, *names, insight_id="media"):
+        await self.tell(
+            InsightNoted(
+                insight_id=insight_id,
+                claims=tuple(Claim(agenda_id=one, attempt=1) for one in names),
+                settlements=tuple(settled(one, cut=1.0) for one in names),
+            )
+        )
+
+    def emitted(self, insight_id="media"):
+        return [
+            decode_emitted(one.value) for one in self.publisher.on(TOPICS.insight(insight_id))
+        ]
+
+    def emitted_ids(self, insight_id="media"):
+        return [one.agenda_id for one in self.emitted(insight_id)]
+
+    def decisions(self):
+        return [
+            msgspec.json.decode(one.value, type=RoundDecided)
+            for one in self.publisher.on(TOPICS.decisions)
+        ]
+
+    def desk(self, insight_id="media"):
+        return next(one for one in self.rounds.desks() if one.insight_id == insight_id)
+
+
+@pytest.fixture
+def stage():
+    return Stage(MEDIA)
+
+
+# ---- emission ----
+
+
+async def test_a_page_is_kept_and_the_topic_filled_to_its_target(stage):
+    await stage.place("ann", 25)
+    assert stage.emitted_ids() == [f"ann-{n}" for n in range(10)]
+    assert stage.topics_made == ["media"]
+    desk = stage.desk()
+    assert (desk.backlog.ready, desk.backlog.in_flight) == (15, 10)
+
+
+async def test_an_emitted_agenda_carries_all_a_puller_needs(stage):
+    await stage.place("ann", 1)
+    [one] = stage.emitted()
+    assert (one.insight_id, one.customer_id, one.attempt) == ("media", "ann", 1)
+    assert (one.accepted_at, one.emitted_at) == (START, START)
+    assert (one.lease_ms, bytes(one.agenda)) == (60_000, b'{"id":"ann-0"}')
+    [record] = stage.publisher.on(TOPICS.insight("media"))
+    assert (record.key, record.partition) == (b"ann-0", None)
+
+
+async def test_every_emission_is_told_to_the_lifecycle(stage):
+    await stage.place("ann", 12)
+    told = [
+        event
+        for record in stage.publisher.on(TOPICS.agenda_events)
+        for event in decode_lifecycle(record.value)
+    ]
+    assert {type(event) for event in told} == {AgendaEmitted}
+    assert sorted(event.agenda_id for event in told) == sorted(stage.emitted_ids())
+    for record in stage.publisher.on(TOPICS.agenda_events):
+        for event in decode_lifecycle(record.value):
+            assert record.partition == partition_of(event.agenda_id.encode(), PARTITIONS)
+
+
+async def test_a_freed_slot_is_filled_at_once(stage):
+    await stage.place("ann", 25)
+    await stage.end("ann-0", "ann-1")
+    assert stage.emitted_ids()[10:] == ["ann-10", "ann-11"]
+
+
+async def test_claims_alone_make_room_too(stage):
+    await stage.place("ann", 25)
+    claims = (Claim(agenda_id="ann-0", attempt=1),)
+    await stage.tell(InsightNoted(insight_id="media", claims=claims))
+    assert len(stage.emitted()) == 11
+
+
+async def test_a_cap_on_the_insight_counts_what_runs():
+    stage = Stage(MEDIA.model_copy(update={"max_in_flight": 3}))
+    await stage.place("ann", 25)
+    assert len(stage.emitted()) == 3
+    claims = tuple(Claim(agenda_id=f"ann-{n}", attempt=1) for n in range(3))
+    await stage.tell(InsightNoted(insight_id="media", claims=claims))
+    assert len(stage.emitted()) == 3
+    await stage.end("ann-0")
+    assert len(stage.emitted()) == 4
+
+
+async def test_measured_lag_makes_room_when_claims_are_not_heard(stage):
+    await stage.place("ann", 25)
+    await stage.tell(InsightTick(insight_id="media", lag=4, emitted=10))
+    assert len(stage.emitted()) == 16
+
+
+async def test_what_was_emitted_since_the_lag_was_measured_counts(stage):
+    await stage.place("ann", 40)
+    await stage.end("ann-0", "ann-1")
+    assert len(stage.emitted()) == 12
+    await stage.tell(InsightTick(insight_id="media", lag=3, emitted=10))
+    assert len(stage.emitted()) == 12 + 5
+
+
+async def test_a_lag_from_before_a_crash_lets_no_more_go_than_the_target(stage):
+    await stage.place("ann", 100)
+    await stage.tell(InsightTick(insight_id="media", lag=0, emitted=5_000))
+    assert len(stage.emitted()) == 20
+
+
+async def test_a_repeated_page_is_emitted_once(stage):
+    page = stage.page(["ann-0", "ann-1", "ann-2"], offset=7)
+    await stage.tell(page)
+    await stage.tell(page)
+    await stage.tell(stage.page(["ann-1", "ann-2", "ann-3"], offset=8))
+    assert sorted(stage.emitted_ids()) == ["ann-0", "ann-1", "ann-2", "ann-3"]
+
+
+async def test_several_events_of_a_record_are_taken_in_order(stage):
+    page = stage.page([f"ann-{n}" for n in range(12)])
+    claims = (Claim(agenda_id="ann-0", attempt=1),)
+    noted = InsightNoted(insight_id="media", claims=claims, settlements=(settled("ann-0"),))
+    await stage.tell(page, noted)
+    assert "ann-0" not in stage.emitted_ids()
+    assert len(stage.emitted()) == 10
+
+
+async def test_a_huge_target_is_filled_in_rounds_that_fit_their_records(monkeypatch):
+    monkeypatch.setattr(rounds_module, "MOST_CHOSEN", 8)
+    stage = Stage(MEDIA.model_copy(update={"target": 100, "low_water": 100}))
+    await stage.place("ann", 30)
+    assert len(stage.emitted()) == 8
+    assert stage.rounds.may_emit(stage.desk())
+    for _ in range(3):
+        await stage.tell(InsightTick(insight_id="media"))
+    assert len(stage.emitted()) == 30
+    assert not stage.rounds.may_emit(stage.desk())
+    assert max(len(one.chosen) for one in stage.decisions()) == 8
+
+
+# ---- decisions ----
+
+
+async def test_a_decision_says_who_was_chosen_and_why_others_wait(stage):
+    stage.define(customers=[Customer(id="ann", weight=3.0), Customer(id="cid", paused=True)])
+    names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob", "cid")]
+    await stage.tell(stage.page(names))
+    [one] = stage.decisions()
+    assert (one.insight_id, one.at, one.round, one.algorithm) == (
+        "media",
+        START,
+        1,
+        "weighted_fair",
+    )
+    assert (one.lag, one.in_flight, one.slots, one.ready) == (0, 0, 10, 50)
+    assert [*one.chosen] == stage.emitted_ids()
+    shares = {share.customer_id: share for share in one.customers}
+    assert (shares["ann"].chosen, shares["bob"].chosen) == (7, 3)
+    assert (shares["ann"].ready, shares["ann"].in_flight, shares["ann"].weight) == (13, 7, 3.0)
+    assert one.waiting == "depth"
+    assert (one.partition, one.offset) == (stage.home("media"), stage.offset)
+    assert one.definitions == 2
+    assert 0.0 <= one.gap <= one.bound
+
+
+async def test_when_only_held_customers_wait_the_decision_says_so(stage):
+    stage.define(customers=[Customer(id="ann", max_in_flight=2)])
+    await stage.place("ann", 5)
+    [one] = stage.decisions()
+    assert (one.waiting, one.slots, len(one.chosen)) == ("customer_caps", 10, 2)
+    assert one.customers[0].held_by == "max_in_flight"
+
+
+async def test_when_none_waits_the_decision_gives_no_reason(stage):
+    await stage.place("ann", 3)
+    assert [one.waiting for one in stage.decisions()] == [""]
+
+
+async def test_a_round_that_chooses_nobody_is_no_decision(stage):
+    await stage.place("ann", 25)
+    await stage.tell(InsightTick(insight_id="media"))
+    assert len(stage.decisions()) == 1
+
+
+async def test_a_decision_names_fifty_customers_at_most(stage):
+    await stage.tell(stage.page([f"c{n}-0" for n in range(200)]))
+    [one] = stage.decisions()
+    assert len(one.customers) == 50
+    assert {share.customer_id for share in one.customers if share.chosen} == {
+        name.split("-")[0] for name in one.chosen
+    }
+
+
+# ---- definitions ----
+
+
+async def test_an_unknown_insight_keeps_its_backlog_until_it_is_defined():
+    stage = Stage()
+    await stage.place("ann", 3)
+    assert stage.emitted() == []
+    assert stage.desk().backlog.ready == 3
+    stage.define(MEDIA)
+    assert stage.rounds.may_emit(stage.desk())
+    await stage.tell(InsightTick(insight_id="media"))
+    assert len(stage.emitted()) == 3
+
+
+async def test_a_definition_that_came_with_another_insights_event_is_not_overlooked():
+    """Definitions are taken up once, for all desks; those without a topic must go on too."""
+    stage = Stage(Insight(id="video", target=5))
+    await stage.place("ann", 3)
+    await stage.place("bob", 1, insight_id="video")
+    stage.define(MEDIA)
+    await stage.place("bob", 1, first=1, insight_id="video")
+    stage.rounds.loaded()
+    await stage.tell(InsightTick(insight_id="video"))
+    assert stage.rounds.may_emit(stage.desk())
+
+
+async def test_a_definition_that_is_removed_stops_emission_and_keeps_the_backlog(stage):
+    await stage.place("ann", 25)
+    stage.definitions.current = Definitions(version=9)
+    await stage.end("ann-0", "ann-1")
+    assert len(stage.emitted()) == 10
+    assert not stage.rounds.may_emit(stage.desk())
+    assert stage.desk().backlog.ready == 15
+
+
+async def test_a_pause_and_its_end_act_on_the_standing_backlog(stage):
+    await stage.place("ann", 20)
+    stage.define(customers=[Customer(id="ann", paused=True)])
+    await stage.end("ann-0", "ann-1")
+    assert len(stage.emitted()) == 10
+    assert not stage.rounds.may_emit(stage.desk())
+    stage.define(customers=[Customer(id="ann")])
+    assert stage.rounds.may_emit(stage.desk())
+    await stage.tell(InsightTick(insight_id="media"))
+    assert len(stage.emitted()) == 12
+
+
+# ---- what is not for this desk ----
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"7", b'{"type":"?"}'])
+async def test_an_unreadable_record_is_told_and_nothing_done(stage, value):
+    with pytest.raises(UnreadableRecordError):
+        await stage.rounds.handle(Source(0, 1), value)
+    assert stage.table.data == {}
+    assert stage.rounds.loaded() == set()
+
+
+async def test_a_page_with_an_unreadable_agenda_is_told(stage):
+    page = InsightPlaced(
+        insight_id="media",
+        agendas=(Raw(b'{"agenda_id":5}'),),
+        origins=(Origin(partition=0, offset=1),),
+    )
+    with pytest.raises(UnreadableRecordError):
+        await stage.tell(page)
+    assert stage.table.data == {}
+
+
+@pytest.mark.parametrize("insight_id", ["nobody", "no id at all", "x" * 500])
+async def test_notes_about_an_insight_that_never_was_leave_no_trace(stage, insight_id):
+    """Anyone may write claims: they must neither fail a partition nor fill its memory."""
+    claims = (Claim(agenda_id="a", attempt=1),)
+    for event in (
+        InsightNoted(insight_id=insight_id, claims=claims),
+        InsightTick(insight_id=insight_id, lag=3, emitted=1),
+    ):
+        await stage.tell(event)
+    assert stage.rounds.desks() == []
+    assert stage.publisher.records == []
+    assert stage.table.data == {}
+
+
+async def test_an_event_gone_astray_is_sent_on_to_where_it_belongs(stage):
+    here = (stage.home("media") + 1) % PARTITIONS
+    page = stage.page(["ann-0"])
+    await stage.tell(page, partition=here)
+    assert stage.rounds.desks() == []
+    [record] = stage.publisher.on(TOPICS.ready)
+    assert record.partition == stage.home("media")
+    [event] = decode_ready(record.value)
+    assert event.insight_id == "media"
+    await stage.rounds.handle(Source(record.partition, 1), record.value)
+    assert stage.emitted_ids() == ["ann-0"]
+
+
+async def test_a_question_about_a_known_insight_is_answered(stage):
+    await stage.place("ann", 25)
+    await stage.tell(InsightAsked(insight_id="media", question_id="q", agenda_id="ann-12"))
+    [record] = stage.publisher.on(TOPICS.answers)
+    answer = decode_answer(record.value)
+    assert (answer.question_id, answer.ready, answer.in_flight) == ("q", 15, 10)
+    assert (answer.agenda.state, answer.agenda.own_ahead) == ("ready", 2)
+
+
+# ---- failures ----
+
+
+async def test_a_broker_that_is_away_is_waited_for_and_the_round_counted_once(stage):
+    stage.publisher.failures = [UnavailableError("away"), UnavailableError("still")]
+    await stage.place("ann", 25)
+    assert stage.emitted_ids() == [f"ann-{n}" for n in range(10)]
+    assert stage.desk().backlog.emitted == 10
+    assert len(stage.decisions()) == 1
+
+
+async def test_a_crash_between_emission_and_journal_repeats_the_round(stage):
+    await stage.place("ann", 3)
+    stage.table.keep()
+    page = stage.page([f"bob-{n}" for n in range(20)])
+    await stage.tell(page)
+    first = [(one.agenda_id, one.attempt) for one in stage.emitted()[3:]]
+    stage.table.crash()
+    stage.rounds = stage.new_rounds()
+    await stage.tell(page)
+    assert [(one.agenda_id, one.attempt) for one in stage.emitted()[3 + len(first) :]] == first
+    assert stage.desk().backlog.ready == 13
+
+
+async def test_claims_of_a_round_that_a_crash_made_forgotten_are_believed(stage):
+    """The target is smaller after a restart: the rest of the lost round must not run twice."""
+    stage.table.keep()
+    page = stage.page([f"ann-{n}" for n in range(20)])
+    await stage.tell(page)
+    assert len(stage.emitted()) == 10
+    stage.table.crash()
+    stage.define(MEDIA.model_copy(update={"target": 2, "low_water": 2}))
+    stage.rounds = stage.new_rounds()
+    await stage.tell(page)
+    assert stage.emitted_ids()[10:] == ["ann-0", "ann-1"]
+    await stage.end(*[f"ann-{n}" for n in range(10)])
+    desk = stage.desk()
+    assert (desk.backlog.in_flight, desk.backlog.unclaimed) == (2, 2)
+    assert stage.emitted_ids()[12:] == ["ann-10", "ann-11"]
+
+
+async def test_a_partition_goes_on_where_it_was_left(stage):
+    await stage.place("ann", 25)
+    await stage.place("bob", 5)
+    await stage.end("ann-0")
+    stage.rounds.unload(stage.home("media"))
+    assert stage.rounds.loaded() == set()
+    await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
+    desk = stage.desk()
+    assert (desk.backlog.ready, desk.backlog.in_flight) == (19, 10)
+    before = len(stage.emitted())
+    await stage.end("ann-1", "ann-2")
+    assert sorted(stage.emitted_ids()[before:]) == ["ann-10", "bob-1"]
+
+
+async def test_an_unloaded_partition_is_loaded_by_its_next_event(stage):
+    stage.rounds.unload(3)
+    await stage.place("ann", 25)
+    stage.rounds.unload(stage.home("media"))
+    await stage.end("ann-0")
+    assert len(stage.emitted()) == 11
+
+
+async def test_another_worker_takes_a_partition_over(stage):
+    await stage.place("ann", 25)
+    other = stage.new_rounds()
+    stage.rounds = other
+    await stage.end("ann-0", "ann-1", "ann-2")
+    assert sorted(stage.emitted_ids()) == sorted(f"ann-{n}" for n in range(13))
+
+
+async def test_a_row_that_the_table_lost_is_no_silent_loss(stage):
+    await stage.place("ann", 25)
+    for key in [key for key in stage.table.data if "/page/" in key]:
+        stage.table.delete(key)
+    with pytest.raises(LookupError):
+        await stage.end("ann-0")
+
+
+async def test_a_topic_that_cannot_be_made_yet_fails_the_event(stage):
+    stage.topic_failures = [UnavailableError("no controller")]
+    with pytest.raises(UnavailableError):
+        await stage.place("ann", 3)
+    assert stage.emitted() == []
+
+
+# ---- the agent's loop ----
+
+
+def scheduler_on(stage):
+    scheduler = Scheduler(
+        settings=Settings(topic_prefix="t."),
+        publisher=stage.publisher,
+        definitions=stage.definitions,
+        probe=FixedLags(),
+        clock=stage.clock,
+        create_topic=stage.create_topic,
+        partitions=PARTITIONS,
+    )
+    scheduler._rounds = stage.rounds
+    return scheduler
+
+
+async def test_an_event_is_tried_again_until_the_broker_is_back(stage):
+    stage.topic_failures = [UnavailableError("no controller")]
+    page = stage.page(["ann-0", "ann-1"])
+    source = Source(stage.home("media"), 7)
+    await scheduler_on(stage)._handle(source, encode(page))
+    assert stage.emitted_ids() == ["ann-0", "ann-1"]
+    assert stage.publisher.on(TOPICS.dead_letters) == []
+
+
+class Stream:
+    """What Faust hands to an agent."""
+
+    def __init__(self, *messages):
+        self._messages = messages
+
+    async def events(self):
+        for message in self._messages:
+            yield type("Event", (), {"message": message})
+
+
+def message(value, partition, offset=1):
+    known = {"topic": TOPICS.ready, "partition": partition, "offset": offset}
+    return type("Message", (), {**known, "key": b"media", "value": value})
+
+
+async def test_what_cannot_be_handled_is_buried_and_the_next_event_goes_on(stage):
+    home = stage.home("media")
+    good = encode(stage.page(["ann-0"]))
+    await scheduler_on(stage)._consume(Stream(message(b"{", home), message(good, home, 2)))
+    [letter] = stage.publisher.on(TOPICS.dead_letters)
+    found = msgspec.json.decode(letter.value)
+    assert (found["code"], found["part"], found["offset"]) == (
+        "unreadable_record",
+        "scheduler",
+        1,
+    )
+    assert stage.emitted_ids() == ["ann-0"]
+
+
+async def test_after_an_error_the_table_is_what_counts(stage):
+    await stage.place("ann", 25)
+    home = stage.home("media")
+    scheduler = scheduler_on(stage)
+    pages = {key: row for key, row in stage.table.data.items() if "/page/" in key}
+    for key in pages:
+        del stage.table.data[key]
+    noted = InsightNoted(insight_id="media", settlements=(settled("ann-0"),))
+    await scheduler._consume(Stream(message(encode(noted), home)))
+    [letter] = stage.publisher.on(TOPICS.dead_letters)
+    assert msgspec.json.decode(letter.value)["code"] == "internal"
+    assert stage.rounds.loaded() == set()
+    assert scheduler._ticker._gained == {home}
+    stage.table.data |= pages
+    await stage.tell(InsightTick(insight_id=""), partition=home)
+    assert stage.desk().backlog.ready == 15
+
+
+# ---- the ticker ----
+
+
+def ticker_of(stage, **lags):
+    return Ticker(
+        stage.rounds,
+        FixedLags(lags),
+        stage.publisher,
+        TOPICS,
+        timedelta(milliseconds=250),
+        stage.clock,
+    )
+
+
+def ticks(stage):
+    return [decode_ready(one.value)[0] for one in stage.publisher.on(TOPICS.ready)]
+
+
+async def test_gained_partitions_are_woken_until_they_are_loaded(stage):
+    ticker = ticker_of(stage)
+    ticker.gain({1, 2})
+    ticker.lose({1})
+    await ticker._tick()
+    [wake] = stage.publisher.on(TOPICS.ready)
+    assert (wake.partition, ticks(stage)[0].insight_id) == (2, "")
+    await stage.rounds.handle(Source(2, 1), wake.value)
+    await ticker._tick()
+    assert len(ticks(stage)) == 1
+
+
+async def test_a_fallen_lag_is_told(stage):
+    await stage.place("ann", 25)
+    await ticker_of(stage, media=3)._tick()
+    assert ticks(stage) == [InsightTick(insight_id="media", lag=3, emitted=10)]
+
+
+async def test_a_lag_that_did_not_fall_is_not_told(stage):
+    await stage.place("ann", 25)
+    await ticker_of(stage, media=10)._tick()
+    await ticker_of(stage)._tick()
+    assert ticks(stage) == []
+
+
+async def test_after_a_restart_the_lag_of_a_full_topic_is_asked_for(stage):
+    """Were its claims lost, nothing else would ever set it going again."""
+    await stage.place("ann", 25)
+    stage.rounds = stage.new_rounds()
+    await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
+    assert len(stage.emitted()) == 10
+    await ticker_of(stage, media=0)._tick()
+    assert ticks(stage) == [InsightTick(insight_id="media", lag=0, emitted=10)]
+
+
+async def test_nothing_waiting_nothing_asked(stage):
+    await stage.place("ann", 5)
+    await ticker_of(stage, media=0)._tick()
+    assert ticks(stage) == []
+
+
+async def test_the_ticker_wakes_for_a_token_but_not_for_a_full_topic(stage):
+    stage.define(customers=[Customer(id="ann", rate_per_s=10.0)])
+    await stage.place("ann", 25)
+    ticker = ticker_of(stage)
+    assert ticker._pause_s() == pytest.approx(0.1)
+    stage.clock.move(timedelta(seconds=5))
+    assert ticker._pause_s() == pytest.approx(0.01)
+    stage.define(MEDIA.model_copy(update={"target": 1, "low_water": 1}))
+    await stage.tell(InsightTick(insight_id="media"))
+    stage.clock.move(timedelta(seconds=5))
+    assert ticker._pause_s() == pytest.approx(0.25)
