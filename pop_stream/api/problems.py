@@ -222,7 +222,10 @@ def _detail(error: PopStreamError) -> str:
             return str(error)
         case UnavailableError():
             # A driver's words may name hosts and users; they are in the log.
-            return "Kafka, the database or the scheduler does not answer; the same request may work later"
+            return (
+                "Kafka, the database or the scheduler does not answer; "
+                "the same request may work later"
+            )
         case _:
             return "the fault is on this side; its correlation_id finds it in the log"
 

@@ -18,6 +18,7 @@ from datetime import datetime
 from math import inf
 from typing import Final
 
+_LEAST_TRIP_S: Final = 1e-3
 _SMOOTHING_S: Final = 0.5
 _LEAST_SPAN_S: Final = 0.1
 _LONGEST_SPAN_S: Final = 1.0
@@ -76,7 +77,8 @@ class Pace:
 
     def observe(self, counts: Counts, now: datetime) -> None:
         """Take note of the present; call it before every round, with what is out before it."""
-        at, was = now.timestamp(), self._was
+        # A clock set back would make trips that took less than nothing.
+        at, was = max(now.timestamp(), self._was_at), self._was
         if was is None:
             self._trips.begin(counts)
             self._begin_span(counts, at)
@@ -139,7 +141,7 @@ class _Trips:
             self._emitted = counts.emitted
         while self._batches and counts.claimed > self._batches[0][0]:
             _, begun_at = self._batches.popleft()
-            self.least_s = min(self.least_s, now - begun_at)
+            self.least_s = min(self.least_s, max(_LEAST_TRIP_S, now - begun_at))
 
 
 class _Runners:

@@ -3,7 +3,6 @@
 from collections import deque
 from datetime import datetime
 from time import monotonic
-from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType

@@ -1,22 +1,11 @@
 """The policy keeps its promises in any run of the simulator, and the audit judges rightly."""
 
-from itertools import combinations, pairwise
-
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.core.audit import audit
 from pop_stream.core.definitions import Customer, Insight
 from pop_stream.core.ids import CustomerId
-from pop_stream.core.service import (
-    ARRIVED,
-    EMITTED,
-    HELD,
-    RELEASED,
-    SETTLED,
-    WEIGHED,
-    ServiceLog,
-)
 from pop_stream.core.simulation import simulate
 from pop_stream.core.workload import (
     Arrival,
@@ -73,7 +62,9 @@ def changes(draw):
             Redefine, instants, st.builds(Customer, id=customers, paused=st.booleans())
         ),
         "cap": st.builds(
-            Redefine, instants, st.builds(Customer, id=customers, max_in_flight=st.integers(1, 4))
+            Redefine,
+            instants,
+            st.builds(Customer, id=customers, max_in_flight=st.integers(1, 4)),
         ),
         "crash": st.builds(Reload, instants, st.sampled_from((0.0, 0.1, 1.0))),
         "regroup": st.builds(Regroup, instants, st.sampled_from((0.0, 0.1, 1.0))),

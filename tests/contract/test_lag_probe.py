@@ -1,0 +1,132 @@
+"""The port `LagProbe`: lags set by hand, and lags of consumer groups on a real Kafka."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+import pytest
+import pytest_asyncio
+from aiokafka import TopicPartition
+from fakes import FixedLags
+
+from pop_stream import wiring
+from pop_stream.bus import clients, topics
+from pop_stream.bus.lag import KafkaLagProbe
+from pop_stream.bus.publisher import KafkaPublisher
+from pop_stream.bus.topics import Topics
+from pop_stream.core.ids import InsightId
+from pop_stream.ports import LagProbe, Record
+from pop_stream.settings import Settings
+
+MEDIA, VIDEO, NOBODY = InsightId("media"), InsightId("video"), InsightId("nobody")
+PARTITIONS = 2
+
+
+class Queues(Protocol):
+    """Topics of insights, as pullers work them off."""
+
+    probe: LagProbe
+
+    async def emit(self, insight_id: InsightId, count: int) -> None:
+        """Write so many records, turn and turn about over the partitions."""
+
+    async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
+        """The insight's pullers have come so far, by partition."""
+
+
+class MemoryQueues:
+    def __init__(self) -> None:
+        self.probe = FixedLags()
+        self._ends: dict[InsightId, int] = {}
+        self._done: dict[InsightId, dict[int, int]] = {}
+
+    async def emit(self, insight_id: InsightId, count: int) -> None:
+        self._ends[insight_id] = self._ends.get(insight_id, 0) + count
+        self._set(insight_id)
+
+    async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
+        self._done.setdefault(insight_id, {}).update(offsets)
+        self._set(insight_id)
+
+    def _set(self, insight_id: InsightId) -> None:
+        if insight_id in self._done:
+            done = sum(self._done[insight_id].values())
+            self.probe.by_insight[insight_id] = self._ends.get(insight_id, 0) - done
+
+
+class KafkaQueues:
+    def __init__(
+        self, settings: Settings, probe: KafkaLagProbe, publisher: KafkaPublisher
+    ) -> None:
+        self.probe = probe
+        self._settings = settings
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+
+    async def emit(self, insight_id: InsightId, count: int) -> None:
+        topic = self._topics.insight(insight_id)
+        await self._publisher.publish(
+            [Record(topic, None, b"{}", number % PARTITIONS) for number in range(count)]
+        )
+
+    async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
+        topic, group = self._topics.insight(insight_id), self._topics.puller_group(insight_id)
+        consumer = clients.consumer(self._settings, client_id="pull", group_id=group)
+        async with consumer:
+            consumer.assign([TopicPartition(topic, number) for number in offsets])
+            await consumer.commit({TopicPartition(topic, n): at for n, at in offsets.items()})
+
+
+@pytest.fixture
+def memory_queues() -> Queues:
+    return MemoryQueues()
+
+
+@pytest_asyncio.fixture
+async def kafka_queues(settings: Settings) -> AsyncIterator[Queues]:
+    names = Topics(settings.topic_prefix)
+    offsets = clients.consumer(settings, client_id="lag", group_id=None)
+    async with (
+        wiring.admin_client(settings) as admin,
+        wiring.publisher(settings, client_id="lag") as publisher,
+        offsets,
+    ):
+        specs = [topics.insight_spec(names, one, PARTITIONS) for one in (MEDIA, VIDEO)]
+        await topics.ensure(admin, specs, replication_factor=1)
+        yield KafkaQueues(settings, KafkaLagProbe(names, admin, offsets), publisher)
+
+
+@pytest.fixture(params=["memory_queues", "kafka_queues"])
+def queues(request: pytest.FixtureRequest) -> Queues:
+    return request.getfixturevalue(request.param)
+
+
+async def test_without_a_commit_the_lag_is_unknown(queues):
+    await queues.emit(MEDIA, 4)
+    assert await queues.probe.lags([MEDIA, VIDEO]) == {}
+    assert await queues.probe.lags([]) == {}
+
+
+async def test_the_lag_is_what_lies_past_the_commits_of_all_partitions(queues):
+    await queues.emit(MEDIA, 10)
+    await queues.commit(MEDIA, {0: 2, 1: 5})
+    assert await queues.probe.lags([MEDIA]) == {MEDIA: 3}
+    await queues.emit(MEDIA, 6)
+    await queues.commit(MEDIA, {0: 8})
+    assert await queues.probe.lags([MEDIA]) == {MEDIA: 3}
+    await queues.commit(MEDIA, {1: 8})
+    assert await queues.probe.lags([MEDIA]) == {MEDIA: 0}
+
+
+async def test_a_partition_never_committed_counts_from_its_start(queues):
+    await queues.emit(MEDIA, 10)
+    await queues.commit(MEDIA, {0: 5})
+    assert await queues.probe.lags([MEDIA]) == {MEDIA: 5}
+
+
+async def test_insights_are_told_apart_and_unknown_ones_left_out(queues):
+    await queues.emit(MEDIA, 4)
+    await queues.emit(VIDEO, 6)
+    await queues.commit(MEDIA, {0: 1, 1: 1})
+    await queues.commit(VIDEO, {0: 0, 1: 0})
+    assert await queues.probe.lags([VIDEO, NOBODY, MEDIA]) == {MEDIA: 2, VIDEO: 6}
+    assert await queues.probe.lags([VIDEO]) == {VIDEO: 6}

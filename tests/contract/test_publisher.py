@@ -1,0 +1,152 @@
+"""The port `Publisher`: a list of records, and a real Kafka."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Protocol
+
+import pytest
+import pytest_asyncio
+from aiokafka import TopicPartition
+from fakes import MemoryPublisher
+
+from pop_stream import wiring
+from pop_stream.bus import clients
+from pop_stream.bus.publisher import (
+    PORTION_BYTES,
+    KafkaPublisher,
+    publish_until_acknowledged,
+)
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.partitioning import partition_of
+from pop_stream.ports import Publisher, Record
+from pop_stream.settings import Settings
+
+TOPICS = Topics("t.")
+Written = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
+
+
+class Press(Protocol):
+    """A publisher, and what became of its records."""
+
+    publisher: Publisher
+    topic: str
+
+    async def written(self) -> list[Written]:
+        """Partition, key, value and headers, by partition, in order."""
+
+    async def publish_in_vain(self) -> None:
+        """Publish to where nobody acknowledges."""
+
+
+class MemoryPress:
+    def __init__(self) -> None:
+        self.publisher = MemoryPublisher(partition_count=4)
+        self.topic = TOPICS.decisions
+
+    async def written(self) -> list[Written]:
+        found = [
+            (
+                partition_of(one.key or b"", 4) if one.partition is None else one.partition,
+                one.key,
+                one.value,
+                tuple(one.headers),
+            )
+            for one in self.publisher.on(self.topic)
+        ]
+        return sorted(found, key=lambda one: one[0])
+
+    async def publish_in_vain(self) -> None:
+        self.publisher.failures.append(UnavailableError("nobody"))
+        await self.publisher.publish([Record(self.topic, b"k", b"lost")])
+
+
+class KafkaPress:
+    def __init__(self, settings: Settings, publisher: KafkaPublisher) -> None:
+        self.publisher = publisher
+        self.topic = Topics(settings.topic_prefix).decisions
+        self._settings = settings
+
+    async def written(self) -> list[Written]:
+        consumer = clients.consumer(self._settings, client_id="look", group_id=None)
+        async with consumer:
+            partitions = [TopicPartition(self.topic, number) for number in range(4)]
+            consumer.assign(partitions)
+            ends = await consumer.end_offsets(partitions)
+            found: list[Written] = []
+            while any([await consumer.position(one) < ends[one] for one in partitions]):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    found += [(r.partition, r.key, r.value, tuple(r.headers)) for r in records]
+            return sorted(found, key=lambda one: one[0])
+
+    async def publish_in_vain(self) -> None:
+        producer = clients.producer(self._settings, client_id="vain")
+        async with KafkaPublisher(producer, give_up_after=timedelta(seconds=1)) as publisher:
+            await publisher.publish([Record(f"{self.topic}.missing", b"k", b"lost")])
+
+
+@pytest.fixture
+def memory_press() -> Press:
+    return MemoryPress()
+
+
+@pytest_asyncio.fixture
+async def kafka_press(settings: Settings) -> AsyncIterator[Press]:
+    await wiring.ensure_topics(settings)
+    async with wiring.publisher(settings, client_id="press") as publisher:
+        yield KafkaPress(settings, publisher)
+
+
+@pytest.fixture(params=["memory_press", "kafka_press"])
+def press(request: pytest.FixtureRequest) -> Press:
+    return request.getfixturevalue(request.param)
+
+
+async def test_records_go_where_key_or_partition_say_in_order(press):
+    keys = [f"key-{number}".encode() for number in range(40)]
+    by_key = [Record(press.topic, key, b"%d" % n) for n, key in enumerate(keys)]
+    addressed = [Record(press.topic, b"x", b"p%d" % n, n % 4) for n in range(8)]
+    await press.publisher.publish(by_key)
+    await press.publisher.publish(addressed)
+    expected = [(partition_of(key, 4), key, b"%d" % n, ()) for n, key in enumerate(keys)]
+    expected += [(n % 4, b"x", b"p%d" % n, ()) for n in range(8)]
+    assert await press.written() == sorted(expected, key=lambda one: one[0])
+
+
+async def test_tombstones_headers_and_missing_keys_arrive(press):
+    await press.publisher.publish(
+        [
+            Record(press.topic, b"k", None, 1),
+            Record(press.topic, None, b"v", 1),
+            Record(press.topic, b"k", b"", 1, [("trace", b"\x00\xff"), ("trace", b"2")]),
+        ]
+    )
+    assert await press.written() == [
+        (1, b"k", None, ()),
+        (1, None, b"v", ()),
+        (1, b"k", b"", (("trace", b"\x00\xff"), ("trace", b"2"))),
+    ]
+
+
+async def test_publishing_nothing_writes_nothing(press):
+    await press.publisher.publish([])
+    assert await press.written() == []
+
+
+async def test_partitions_are_counted(press):
+    assert await press.publisher.partitions(press.topic) == 4
+
+
+async def test_what_nobody_acknowledges_is_told(press):
+    with pytest.raises(UnavailableError):
+        await press.publish_in_vain()
+    await press.publisher.publish([Record(press.topic, b"k", b"later", 0)])
+    assert await press.written() == [(0, b"k", b"later", ())]
+
+
+async def test_a_heap_of_records_is_written_whole_and_in_order(press):
+    value = b"v" * 200_000
+    count = 2 * PORTION_BYTES // len(value)
+    records = [Record(press.topic, b"%d" % number, value, 2) for number in range(count)]
+    await publish_until_acknowledged(press.publisher, records)
+    assert [int(key or b"") for _, key, _, _ in await press.written()] == [*range(count)]

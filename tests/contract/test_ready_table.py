@@ -1,0 +1,168 @@
+"""The port `ReadyTable`: rows of a dict, and rows of a Faust table on a real Kafka."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import pytest_asyncio
+from fakes import MemoryTable
+
+from pop_stream import wiring
+from pop_stream.bus.publisher import KafkaPublisher
+from pop_stream.bus.topics import Topics
+from pop_stream.ports import ReadyTable, Record
+from pop_stream.scheduler.app import TABLE, _app
+from pop_stream.scheduler.table import FaustReadyTable
+from pop_stream.settings import Settings
+
+PATIENCE_S = 60
+PARTITIONS = 8
+
+
+class Desk(Protocol):
+    """A table, and the moments in which it may be written."""
+
+    async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
+        """What `act` gives while an event of the partition is being handled."""
+
+    async def restart(self) -> None:
+        """The process ends and another takes its place."""
+
+
+class MemoryDesk:
+    def __init__(self) -> None:
+        self._table = MemoryTable()
+
+    async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
+        del partition
+        return act(self._table)
+
+    async def restart(self) -> None:
+        pass
+
+
+class FaustDesk:
+    """A Faust application whose agent does what the test says, one event each."""
+
+    def __init__(self, settings: Settings, publisher: KafkaPublisher) -> None:
+        self._settings = settings
+        self._publisher = publisher
+        self._topic = Topics(settings.topic_prefix).ready
+        self._jobs: asyncio.Queue[tuple[Callable[[ReadyTable], Any], asyncio.Future[Any]]]
+        self._app: Any = None
+        self.table: FaustReadyTable
+
+    async def start(self) -> None:
+        self._jobs = asyncio.Queue()
+        app = self._app = _app(self._settings)
+        rows = app.Table(TABLE, partitions=PARTITIONS, key_type=bytes, value_type=bytes)
+        self.table = FaustReadyTable(rows)
+
+        async def work(stream: Any) -> None:
+            async for _ in stream.events():
+                act, done = self._jobs.get_nowait()
+                done.set_result(act(self.table))
+
+        ready = app.topic(self._topic, key_type=bytes, value_type=bytes)
+        app.agent(ready, name="work", concurrency=1)(work)
+        app.finalize()
+        await app.start()
+
+    async def stop(self) -> None:
+        await self._app.stop()
+
+    async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._jobs.put_nowait((act, done))
+        await self._publisher.publish([Record(self._topic, None, b"job", partition)])
+        async with asyncio.timeout(PATIENCE_S):
+            return await done
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+
+@pytest.fixture
+def memory_desk() -> Desk:
+    return MemoryDesk()
+
+
+@asynccontextmanager
+async def faust_desk_on(settings: Settings) -> AsyncIterator[FaustDesk]:
+    await wiring.ensure_topics(settings)
+    async with wiring.publisher(settings, client_id="desk") as publisher:
+        desk = FaustDesk(settings, publisher)
+        await desk.start()
+        try:
+            yield desk
+        finally:
+            await desk.stop()
+
+
+@pytest_asyncio.fixture
+async def faust_desk(settings: Settings, tmp_path: Path) -> AsyncIterator[Desk]:
+    known = settings.model_copy(update={"scheduler_data": tmp_path})
+    async with faust_desk_on(known) as desk:
+        yield desk
+
+
+@pytest.fixture(params=["memory_desk", "faust_desk"])
+def desk(request: pytest.FixtureRequest) -> Desk:
+    return request.getfixturevalue(request.param)
+
+
+def rows_of(partition: int) -> Callable[[ReadyTable], dict[str, bytes]]:
+    return lambda table: dict(table.rows(partition))
+
+
+async def test_rows_are_what_was_last_written(desk):
+    def write(table: ReadyTable) -> list[bytes | None]:
+        found = [table.get("3/media/head")]
+        table.put("3/media/head", b"one")
+        found.append(table.get("3/media/head"))
+        table.put("3/media/head", b"two")
+        found.append(table.get("3/media/head"))
+        table.delete("3/media/head")
+        table.delete("3/media/head")
+        table.delete("3/media/never")
+        return [*found, table.get("3/media/head")]
+
+    assert await desk.during(3, write) == [None, b"one", b"two", None]
+    assert await desk.during(3, rows_of(3)) == {}
+
+
+async def test_rows_are_told_apart_by_partition_and_survive_a_restart(desk):
+    odd = bytes(range(256))
+    kept = {"3/media/page/0": odd, "3/media/page/12": b'["\xc3\xbc"]', "3/a-b.c/head": b"0"}
+
+    def write(table: ReadyTable) -> None:
+        for key, value in kept.items():
+            table.put(key, value)
+        table.put("3/media/page/1", b"to be deleted")
+        table.delete("3/media/page/1")
+        table.put("3/media/head", b"first")
+        table.put("3/media/head", b"last")
+
+    await desk.during(3, write)
+    await desk.during(5, lambda table: table.put("5/media/head", b"other"))
+    expected = {**kept, "3/media/head": b"last"}
+    for _ in range(2):
+        assert await desk.during(3, rows_of(3)) == expected
+        assert await desk.during(5, rows_of(5)) == {"5/media/head": b"other"}
+        assert await desk.during(5, rows_of(1)) == {}
+        await desk.restart()
+
+
+async def test_purged_rows_are_forgotten_here_and_kept_in_the_changelog(faust_desk):
+    """What this process wrote must not outlive, here, what another does to it meanwhile."""
+    await faust_desk.during(3, lambda table: table.put("3/media/head", b"mine"))
+    await faust_desk.during(5, lambda table: table.put("5/media/head", b"other"))
+    faust_desk.table.purge(3)
+    assert await faust_desk.during(3, rows_of(3)) == {}
+    assert await faust_desk.during(5, rows_of(5)) == {"5/media/head": b"other"}
+    await faust_desk.restart()
+    assert await faust_desk.during(3, rows_of(3)) == {"3/media/head": b"mine"}
