@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Annotated, Final
@@ -252,14 +252,5 @@ def _path(location: tuple[int | str, ...]) -> str:
 def _shorten(value: object, most: int = 200) -> str:
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode(errors="replace")
-    text = value if isinstance(value, str) else _as_json(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _as_json(value: object) -> str:
-    def plain(other: object) -> object:
-        if isinstance(other, BaseModel):
-            return other.model_dump(mode="json", exclude_defaults=True)
-        return dict(other) if isinstance(other, Mapping) else str(other)
-
-    return json.dumps(value, default=plain, ensure_ascii=False)

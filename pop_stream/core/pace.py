@@ -27,7 +27,7 @@ _PEAK_SPANS: Final = 8
 _HEADROOM: Final = 1.3
 _FED: Final = 0.97
 _GROWING: Final = 1.1
-_STILL_GROWING: Final = 2.0
+_PROBE: Final = 2.0
 _STARVED_GAIN: Final = 1.4
 _FED_DECAY: Final = 0.9
 _MOST_STRETCH: Final = 64.0
@@ -101,7 +101,8 @@ class Pace:
         needed = peak * self._trips.least_s * _HEADROOM
         longest_s = max(wanted_wait_s, 2 * self._trips.least_s)
         allowed = max(self.rate_per_s * longest_s, self._runners.most)
-        return 1 + int(min(needed * self._runners.stretch, allowed * self._runners.excess))
+        runners = self._runners
+        return 1 + int(min(needed * runners.stretch * runners.probe, allowed * runners.excess))
 
     def _end_span(self, counts: Counts, at: float) -> None:
         """Take stock, if there were claims or time enough since the last time."""
@@ -151,17 +152,18 @@ class _Runners:
         most: Mean number running in the best span lately.
         stretch: By how much more the topic is filled than should be needed.
         excess: The same beyond what is allowed, while runners find the topic empty.
+        probe: The same while it is tried whether more can run.
     """
 
     def __init__(self) -> None:
         self.most = 0.0
         self.stretch = 1.0
         self.excess = 1.0
+        self.probe = 1.0
         self._ran_s = 0.0
         self._waited_s = 0.0
         self._empty_s = 0.0
         self._look_in_s = _LOOK_AGAIN_S
-        self._is_looking = False
 
     def begin_span(self) -> None:
         self._ran_s = self._waited_s = self._empty_s = 0.0
@@ -179,11 +181,12 @@ class _Runners:
         running = self._ran_s / self._waited_s
         is_growing = running > self.most * _GROWING
         self.most = max(self.most * _FADE_PER_S**seconds, running)
-        if self._is_looking and not is_growing:
-            self.stretch /= _STILL_GROWING
-        self._is_looking = False
-        if is_growing:
-            self.stretch = max(self.stretch, _STILL_GROWING)
+        self._look_in_s -= seconds
+        # What is busy enough is only known by trying more: at first, and now and then.
+        is_looking = is_growing or self._look_in_s <= 0
+        self.probe = _PROBE if is_looking else 1.0
+        if is_looking:
+            self._look_in_s = _LOOK_AGAIN_S
         elif running >= _FED * self.most:
             self.stretch = max(1.0, self.stretch * _FED_DECAY)
             self.excess = max(1.0, self.excess * _FED_DECAY)
@@ -191,7 +194,3 @@ class _Runners:
             self.stretch = min(_MOST_STRETCH, self.stretch * _STARVED_GAIN)
             if self._empty_s > 0:
                 self.excess = min(_MOST_STRETCH, self.excess * _STARVED_GAIN)
-        self._look_in_s -= seconds
-        if self._look_in_s <= 0:  # what is busy enough is only known by trying more
-            self._look_in_s, self._is_looking = _LOOK_AGAIN_S, True
-            self.stretch *= _STILL_GROWING

@@ -5,7 +5,7 @@ import pytest
 from pop_stream.core.algorithms import ALGORITHMS
 from pop_stream.core.fairness import FairQueue
 from pop_stream.core.flow import Aging, Share
-from pop_stream.core.line import entry_of
+from pop_stream.core.line import Line, entry_of
 
 EQUAL: dict[str, Share] = {}
 
@@ -452,6 +452,19 @@ def test_a_withdrawn_agenda_may_come_back():
     queue.withdraw("a", entry(1))
     fill(queue, "a", [1])
     assert refs(queue, 3) == [0, 1, 2]
+
+
+def test_a_key_that_comes_back_before_its_old_turn_was_noticed_has_one_turn():
+    line = Line()
+    line.push(entry(1), "x")
+    line.push(entry(2), "y")
+    line.withdraw(entry(1), "x")
+    line.push(entry(3), "x")
+    taken = []
+    while line.ready:
+        taken.append(line.head())
+        line.pop(taken[-1], lambda _: 1.0)
+    assert taken == [entry(3), entry(2)]
 
 
 def test_ahead_counts_what_goes_first():

@@ -122,7 +122,8 @@ def _trickle(size: Size) -> _Made:
     floods = [*size.at_once("north", 2000), *size.at_once("south", 2000)]
     six = [f"trickle-{number}" for number in range(1, 7)]
     end = size.span(3600)
-    drops = [one for name in six for one in size.spread(name, 30, begin=0.05, end=end)]
+    begin = size.span(400)
+    drops = [one for name in six for one in size.spread(name, 30, begin=begin, end=end)]
     return _Made([*floods, *drops], quiet=[CustomerId(name) for name in six])
 
 
@@ -209,7 +210,7 @@ def _noisy_neighbour(size: Size) -> _Made:
     The quiet one, well below its share, should wait at most twice as long as alone.
     """
     noise = size.spread("noisy", 2700, begin=0.0, end=size.span(2000))
-    quiet = size.spread("quiet", 400, begin=size.span(200), end=size.span(3600))
+    quiet = size.spread("quiet", 400, begin=size.span(800), end=size.span(3600))
     arrivals = [*size.at_once("noisy", 900), *noise, *quiet]
     return _Made(arrivals, quiet=[CustomerId("quiet")])
 

@@ -1,0 +1,200 @@
+"""The audit, kept up to date event by event, says what a look at the whole log says."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pop_stream.core import contest
+from pop_stream.core.audit import audit
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.service import ServiceLog
+
+CUSTOMERS = 3
+deeds = st.lists(
+    st.tuples(
+        st.sampled_from(
+            (*("arrive",) * 6, *("emit",) * 4, *("settle",) * 3, "hold", "release", "weigh")
+        ),
+        st.integers(0, CUSTOMERS - 1),
+        st.sampled_from((0.25, 1.0, 2.0)),
+        st.sampled_from((0.25, 1.0, 2.0)),
+    ),
+    min_size=30,
+    max_size=120,
+)
+
+
+class Told:
+    """A log, and beside it, after every event, who is backlogged and what was served."""
+
+    def __init__(self, script):
+        self.log = ServiceLog()
+        for number in range(CUSTOMERS):
+            self.log.index(CustomerId(f"c{number}"))
+        self.waiting = [0] * CUSTOMERS
+        self.held = [False] * CUSTOMERS
+        self.weights = [1.0] * CUSTOMERS
+        self.out = [[] for _ in range(CUSTOMERS)]
+        self.served = [0.0] * CUSTOMERS
+        self.charges = [0.0] * CUSTOMERS
+        self.shortfalls = [0.0] * CUSTOMERS
+        self.excess = 0.0
+        self.depth = 0
+        self.states = [self.state()]
+        self.emissions = []
+        for at, (deed, customer, value, other) in enumerate(script):
+            if getattr(self, deed)(float(at), customer, value, other) is not False:
+                self.states.append(self.state())
+
+    def state(self):
+        backlogged = frozenset(
+            one for one in range(CUSTOMERS) if self.waiting[one] and not self.held[one]
+        )
+        return backlogged, tuple(self.served), tuple(self.weights)
+
+    def arrive(self, at, customer, *_):
+        self.waiting[customer] += 1
+        self.log.arrived(at, customer)
+
+    def emit(self, at, customer, charged, spent):
+        if not self.waiting[customer]:
+            return False
+        self.emissions.append((len(self.states), customer, spent))
+        self.waiting[customer] -= 1
+        weight = self.weights[customer]
+        self.out[customer].append((spent, weight))
+        self.depth = max(self.depth, sum(map(len, self.out)))
+        self.charges[customer] = max(self.charges[customer], charged / weight)
+        short = (spent - charged) / weight
+        self.shortfalls[customer] = max(self.shortfalls[customer], short)
+        self.excess = max(self.excess, -short)
+        self.log.emitted(at, customer, charged=charged, spent=spent)
+        return True
+
+    def settle(self, at, customer, *_):
+        if not self.out[customer]:
+            return False
+        spent, weight = self.out[customer].pop(0)
+        self.served[customer] += spent / weight
+        self.log.settled(at, customer, spent=spent, weight=weight)
+        return True
+
+    def hold(self, at, customer, *_):
+        self.held[customer] = True
+        self.log.held(at, customer)
+
+    def release(self, at, customer, *_):
+        self.held[customer] = False
+        self.log.released(at, customer)
+
+    def weigh(self, at, customer, value, _):
+        self.weights[customer] = value
+        self.log.weighed(at, customer, value)
+
+    def gap(self, one, other):
+        """The widest of all intervals in which both stay backlogged, looked at one by one."""
+        # What ends with an event is served before it, in the backlog there was then.
+        worst = 0.0
+        for begin in range(len(self.states)):
+            for end in range(begin, len(self.states)):
+                if not {one, other} <= self.states[end][0]:
+                    break
+                (_, first, _), (_, last, _) = self.states[begin], self.states[end]
+                grown = (last[one] - first[one]) - (last[other] - first[other])
+                worst = max(worst, abs(grown))
+        return worst
+
+    def bound(self, one, other):
+        charges = self.charges[one] + self.charges[other]
+        wrong = self.shortfalls[one] + self.shortfalls[other] + self.excess
+        return (self.depth + 1) * charges + self.depth * wrong
+
+
+@given(deeds)
+def test_the_worst_gap_is_that_of_the_worst_interval(script):
+    told = Told(script)
+    gaps = {pair: told.gap(*pair) for pair in combinations(range(CUSTOMERS), 2)}
+    expected = [gap / told.bound(*pair) for pair, gap in gaps.items() if gap > 0]
+    judged = audit(told.log)
+    assert judged.gap_over_bound == pytest.approx(max(expected, default=0.0))
+    assert judged.depth == told.depth
+
+
+def spans(states):
+    """First and last of each run of True."""
+    begin = None
+    for number, state in enumerate([*states, False]):
+        if state and begin is None:
+            begin = number
+        elif not state and begin is not None:
+            yield begin, number
+            begin = None
+
+
+def shared(told, customer, rivals, begin, end):
+    """What a customer was given and due of what rivals were emitted in a span of states."""
+    given, due = [], []
+    for number, emitter, spent in told.emissions:
+        before = number - 1
+        if begin <= before < end and emitter in rivals[before]:
+            weights = told.states[before][2]
+            total = sum(weights[one] for one in rivals[before])
+            due.append(spent * weights[customer] / total)
+            given.append(spent if emitter == customer else 0.0)
+    return given, due
+
+
+def enough(due, largest, stretches):
+    return sum(due) >= contest.LEAST_TURNS * largest * stretches
+
+
+def competitors(told):
+    backlogged = [state[0] for state in told.states]
+    rivals = [set() for _ in told.states]
+    for customer in range(CUSTOMERS):
+        own = [spent for _, one, spent in told.emissions if one == customer]
+        contested = [customer in some and len(some) > 1 for some in backlogged]
+        for begin, end in spans(contested):
+            given, due = shared(told, customer, backlogged, begin, end)
+            if enough(due, max(given, default=0) or max(own, default=0), 1):
+                for state in range(begin, end):
+                    rivals[state].add(customer)
+    found = {}
+    for customer in range(CUSTOMERS):
+        times = [*spans([customer in some and len(some) > 1 for some in rivals])]
+        both = [shared(told, customer, rivals, begin, end) for begin, end in times]
+        given = [one for some, _ in both for one in some]
+        due = [one for _, some in both for one in some]
+        largest = max(given, default=0.0)
+        if largest and enough(due, largest, len(times)):
+            found[customer] = (sum(given), sum(due))
+    return found
+
+
+@given(deeds)
+def test_competitors_are_given_and_due_what_a_slow_count_says(script):
+    told = Told(script)
+    turns, contest.LEAST_TURNS = contest.LEAST_TURNS, 1
+    try:
+        found = {
+            customer: (one.given, one.due)
+            for customer, one in contest.competitors(told.log).items()
+        }
+        expected = competitors(told)
+    finally:
+        contest.LEAST_TURNS = turns
+    assert found.keys() == expected.keys()
+    for customer, pair in expected.items():
+        assert found[customer] == pytest.approx(pair)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.floats(0.1, 10))
+def test_jains_index_has_the_properties_jain_gives_it(shares, factor):
+    index = contest.jain(shares)
+    assert 1 / len(shares) - 1e-9 <= index <= 1 + 1e-9
+    assert contest.jain([share * factor for share in shares]) == pytest.approx(index)
+    assert contest.jain([shares[0]] * len(shares)) == pytest.approx(1)
+    alone = [shares[0], *([0.0] * (len(shares) - 1))]
+    assert contest.jain(alone) == pytest.approx(1 / len(shares))
