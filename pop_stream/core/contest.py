@@ -137,8 +137,7 @@ class _Rivals:
     def close(self) -> Iterator[tuple[int, _Stretch]]:
         """End of the log: all stretches end."""
         for customer in [*self._stretches]:
-            if customer in self.weights:
-                yield from self.leave(customer)
+            yield from self.leave(customer)
 
     def _credit(self, stretch: _Stretch, weight: float) -> None:
         stretch.due += weight * (self._level - stretch.level)

@@ -24,7 +24,7 @@ from pop_stream.core.replay import share_from
 from pop_stream.core.runners import Runners
 from pop_stream.core.service import ServiceLog
 from pop_stream.core.virtual_desk import VirtualDesk
-from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload, Setting
+from pop_stream.core.workload import Arrival, Change, Redefine, Reload, Setting
 
 _BODY: Final = Raw(b"{}")
 
@@ -215,14 +215,13 @@ class _Simulation:
     # ---- changes ----
 
     def _change(self, change: Change) -> None:
-        match change:
-            case Redefine(definition=definition):
-                self._redefine(definition)
-            case Reload(away_s=away_s):
-                self._desk.reload()
-                self._away_until = self._tick_at = self._now + away_s
-            case Regroup(away_s=away_s):
-                self._runners.close(self._now + away_s)
+        if isinstance(change, Redefine):
+            self._redefine(change.definition)
+        elif isinstance(change, Reload):
+            self._desk.reload()
+            self._away_until = self._tick_at = self._now + change.away_s
+        else:
+            self._runners.close(self._now + change.away_s)
 
     def _redefine(self, definition: Customer | Insight) -> None:
         if isinstance(definition, Insight):

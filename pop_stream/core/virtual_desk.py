@@ -58,7 +58,7 @@ class VirtualDesk:
     def receive(self, placed: PlacedAgenda) -> None:
         """Another agenda waits.
 
-        It goes into a page as late as makes no difference: pages of one would be costly.
+        It goes into a page as late as makes no difference, for pages of one are costly.
         """
         self._unplaced.append(placed)
 
@@ -68,8 +68,7 @@ class VirtualDesk:
 
     def settle(self, settlement: Settlement) -> None:
         """It has ended."""
-        if not self.backlog.ready:
-            self._place()  # or a busy period would seem to end that goes on
+        self._place()  # who waits when a charge is put right is part of the policy
         self.backlog.settle(settlement)
 
     def refill(self, now: float) -> Sequence[Chosen]:

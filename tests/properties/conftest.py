@@ -18,7 +18,9 @@ settings.load_profile(
 )
 
 
-@pytest.fixture(autouse=True, scope="session")
+# Per module: hypothesis frowns on fixtures per test, and a guard for the whole session would
+# still stand when other folders are run.
+@pytest.fixture(autouse=True, scope="module")
 def _alone() -> Iterator[None]:
     with sockets_blocked(loopback=False):
         yield

@@ -12,11 +12,11 @@ from pop_stream.core.ids import CustomerId
 from pop_stream.core.service import ServiceLog
 
 CUSTOMERS = 3
+DEEDS = (*("arrive",) * 6, *("emit",) * 4, *("settle",) * 3, "hold", "release", "weigh")
+
 deeds = st.lists(
     st.tuples(
-        st.sampled_from(
-            (*("arrive",) * 6, *("emit",) * 4, *("settle",) * 3, "hold", "release", "weigh")
-        ),
+        st.sampled_from(DEEDS),
         st.integers(0, CUSTOMERS - 1),
         st.sampled_from((0.25, 1.0, 2.0)),
         st.sampled_from((0.25, 1.0, 2.0)),
@@ -176,7 +176,7 @@ def competitors(told):
 @given(deeds)
 def test_competitors_are_given_and_due_what_a_slow_count_says(script):
     told = Told(script)
-    turns, contest.LEAST_TURNS = contest.LEAST_TURNS, 1
+    turns, contest.LEAST_TURNS = contest.LEAST_TURNS, 1.001  # no ties
     try:
         found = {
             customer: (one.given, one.due)

@@ -149,6 +149,14 @@ def test_what_is_given_back_goes_first_of_its_priority_with_the_next_attempt():
     assert one.settle(settled("a", attempt=2))
 
 
+def test_by_age_what_is_given_back_goes_before_all_that_came_later():
+    one = backlog(algorithm="fifo")
+    one.place([placed("a", "ann"), placed("b", "bob"), placed("c", "ann")])
+    one.choose(1)
+    one.give_back("a", 1)
+    assert ids(one.choose(3)) == ["a", "b", "c"]
+
+
 def test_only_what_waits_is_withdrawn():
     one = backlog()
     one.place(several("ann", 3))

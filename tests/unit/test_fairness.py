@@ -540,6 +540,25 @@ def test_the_instant_of_a_move_up_is_no_trap():
     assert picked(queue, 2, now=due) in {"ab", "ba"}
 
 
+def test_an_urgent_arrival_moves_its_customer_up_at_once():
+    queue = queue_of(aging=aging({}))
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=4)
+    fill(queue, "a", [3], priority=1)
+    assert refs(queue, 3) == [3, 2, 1]
+
+
+def test_a_clock_that_goes_back_takes_no_urgency_away():
+    queue = queue_of(aging=aging({1: 0.0, 2: 39.0, 3: 0.0}))
+    fill(queue, "c", [3], priority=1)
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=2)
+    assert picked(queue, 1, now=40.0) == "a"
+    fill(queue, "a", [4], priority=3)
+    assert picked(queue, 1, now=5.0) == "c"
+    assert picked(queue, 2, now=0.0) == "ab"
+
+
 def test_at_the_top_nothing_changes_any_more():
     assert aging({}).changes_at(1, 1, 5.0) is None
     assert aging({}).changes_at(9, 1, 80.0) is None

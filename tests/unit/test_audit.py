@@ -1,0 +1,222 @@
+"""What an audit says of small logs that can be checked by hand."""
+
+import pytest
+
+from pop_stream.core.audit import audit
+from pop_stream.core.contest import LEAST_TURNS, jain
+from pop_stream.core.gap import Gaps
+from pop_stream.core.service import EMITTED, SETTLED, WEIGHED, Served, ServiceLog, log_of
+from pop_stream.core.times import times_of, waits_of
+
+
+def told(script):
+    """A log of one event a second; `a+` arrives, `a!` is emitted, `a.` ends, at cost 1."""
+    log = ServiceLog()
+    for at, word in enumerate(script.split()):
+        customer = log.index(word[0])
+        deed = word[1:]
+        if deed == "+":
+            log.arrived(at, customer)
+        elif deed == "!":
+            log.emitted(at, customer, charged=1.0, spent=1.0)
+        elif deed == ".":
+            log.settled(at, customer, spent=1.0, weight=1.0)
+        elif deed == "held":
+            log.held(at, customer)
+        elif deed == "free":
+            log.released(at, customer)
+        else:
+            log.weighed(at, customer, float(deed.removeprefix("=")))
+    return log
+
+
+def taking_turns(order, *, each=60):
+    """Two customers with `each` agendas, emitted and ended one by one in an endless order."""
+    log = ServiceLog()
+    a, b = log.index("a"), log.index("b")
+    left = {a: each, b: each}
+    for customer in left:
+        for _ in range(each):
+            log.arrived(0.0, customer)
+    at = 0.0
+    while any(left.values()):
+        for name in order:
+            customer = log.index(name)
+            if left[customer]:
+                at += 1
+                left[customer] -= 1
+                log.emitted(at, customer, charged=1.0, spent=1.0)
+                log.settled(at, customer, spent=1.0, weight=1.0)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([], 1.0),
+        ([5.0], 1.0),
+        ([0.0, 0.0], 1.0),
+        ([2, 2, 2], 1.0),
+        ([1, 0, 0, 0], 0.25),
+        ([1, 3], 0.8),
+    ],
+)
+def test_jains_index(shares, expected):
+    assert jain(shares) == pytest.approx(expected)
+
+
+def test_equal_turns_are_perfectly_even():
+    judged = audit(taking_turns("ab"))
+    assert judged.jain == pytest.approx(1.0, abs=1e-3)
+    assert judged.competitors == 2
+
+
+def test_turns_of_three_to_one_are_as_uneven_as_jain_says():
+    judged = audit(taking_turns("aaab", each=300))
+    # Until a has nothing left it is given 1.5 times its due, and b half of it.
+    assert judged.jain == pytest.approx((1.5 + 0.5) ** 2 / (2 * (1.5**2 + 0.5**2)), abs=0.01)
+
+
+def test_who_is_starved_counts_though_it_was_given_nothing():
+    log = taking_turns("aaaaaaaaaab", each=2 * LEAST_TURNS + 5)
+    assert audit(log).competitors == 2
+    assert audit(log).jain < 0.8
+
+
+def test_short_encounters_say_nothing_about_fairness():
+    log = told(" ".join(["a+"] * 9 + ["b+", "b!", "b.", "a!", "a."] * 4))
+    judged = audit(log)
+    assert (judged.jain, judged.competitors) == (1.0, 0)
+
+
+def test_weights_decide_what_is_due():
+    log = ServiceLog()
+    a, b = log.index("a"), log.index("b")
+    log.weighed(0.0, a, 3.0)
+    for customer, count in ((a, 90), (b, 30)):
+        for _ in range(count):
+            log.arrived(0.0, customer)
+    for number in range(120):
+        customer = b if number % 4 == 3 else a
+        log.emitted(number, customer, charged=1.0, spent=1.0)
+    assert audit(log).jain == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_weight_changed_on_the_way_counts_from_then_on():
+    log = ServiceLog()
+    a, b = log.index("a"), log.index("b")
+    for customer in (a, b):
+        for _ in range(200):
+            log.arrived(0.0, customer)
+    for number in range(200):
+        if number == 80:
+            log.weighed(number, a, 3.0)
+        customer = b if number % (2 if number < 80 else 4) == 1 else a
+        log.emitted(number, customer, charged=1.0, spent=1.0)
+    assert audit(log).jain == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_gap_is_the_growth_of_a_difference_while_both_wait():
+    judged = audit(told("a+ a+ a+ a+ b+ b+ a! a! a! a. a. a."))
+    assert (judged.gap.ahead, judged.gap.behind, judged.gap.seconds) == ("a", "b", 3.0)
+    assert judged.depth == 3
+    assert judged.gap.bound == (3 + 1) * (1 + 0), "b was never charged anything"
+
+
+def test_what_ends_while_one_does_not_wait_makes_no_gap():
+    assert audit(told("a+ a+ a+ a! a. a! a. b+")).gap is None
+
+
+def test_an_interval_begins_anew_when_one_comes_back():
+    log = told("a+ a+ a+ a+ b+ b+ a! a. b! b! b. b. b+ a! a. b!")
+    assert audit(log).gap.seconds == 1.0
+
+
+def test_a_held_customer_has_no_claim():
+    log = told("a+ a+ a+ a+ b+ bheld a! a. a! a. bfree a! a.")
+    assert audit(log).gap.seconds == 1.0
+
+
+def test_too_small_a_charge_widens_the_bound_by_what_it_hid():
+    gaps = Gaps([0, 1])
+    gaps.join(0)
+    gaps.join(1)
+    gaps.charge(0, charged=1.0, spent=4.0)
+    gaps.charge(1, charged=2.0, spent=0.5)
+    gaps.serve(0, 4.0)
+    worst = gaps.worst(["a", "b"], 2)
+    assert worst.bound == (2 + 1) * (1.0 + 2.0) + 2 * (3.0 + 1.5)
+    assert worst.over_bound == pytest.approx(4.0 / worst.bound)
+
+
+def test_customers_that_are_not_compared_make_no_gap():
+    gaps = Gaps([0])
+    for customer in (0, 1):
+        gaps.join(customer)
+        gaps.charge(customer, charged=1.0, spent=1.0)
+        gaps.serve(customer, 1.0)
+        gaps.leave(customer)
+    assert gaps.worst(["a", "b"], 1) is None
+
+
+def test_only_the_largest_customers_are_compared():
+    log = told("a+ b+ c+ c+ a! b! c! c! a. b. c. c.")
+    assert audit(log, most_paired=2).paired == 2
+    assert audit(log, most_paired=0).gap is None
+
+
+def test_a_depth_told_by_the_scheduler_counts_if_it_is_larger():
+    log = told("a+ b+ b+ a! a.")
+    assert audit(log).depth == 1
+    assert audit(log, depth=7).depth == 7
+
+
+def test_utilisation_is_work_over_what_runners_had_to_give():
+    judged = audit(told("a+ a+ a! a. a! a."))
+    assert judged.times.seconds == 5.0
+    assert judged.utilisation(1) == pytest.approx(2.0 / 5.0)
+    assert judged.served == {"a": 2.0}
+
+
+def test_an_empty_log_is_judged_too():
+    judged = audit(ServiceLog())
+    assert (judged.jain, judged.gap_over_bound, judged.utilisation(8)) == (1.0, 0.0, 0.0)
+    assert (judged.times.started, judged.times.per_second) == (0, 0.0)
+
+
+def test_waits_are_ranked_without_making_values_up():
+    waits = waits_of([float(number) for number in range(1, 101)])
+    assert (waits.p50, waits.p95, waits.p99, waits.longest) == (50.0, 95.0, 99.0, 100.0)
+    assert (waits.count, waits.mean) == (100, 50.5)
+    assert waits_of([]).count == 0
+    assert waits_of([3.0]).p99 == 3.0
+
+
+def served(customer_id, *, emitted_at, weight=1.0, **fields):
+    return Served(
+        customer_id=customer_id,
+        submitted_at=fields.get("submitted_at", emitted_at - 2.0),
+        arrived_at=fields.get("arrived_at", emitted_at - 1.0),
+        emitted_at=emitted_at,
+        started_at=emitted_at + 1.0,
+        ended_at=emitted_at + 2.0,
+        charged=1.0,
+        spent=3.0,
+        weight=weight,
+    )
+
+
+def test_a_log_can_be_made_of_what_an_observer_gathered():
+    attempts = [served("b", emitted_at=20.0, weight=2.0), served("a", emitted_at=10.0)]
+    log = log_of(attempts)
+    assert log.customers == ["a", "b"]
+    assert times_of(log).waits == {"a": pytest.approx([3.0]), "b": pytest.approx([3.0])}
+    assert log.span == (9.0, 22.0)
+    ends = [(customer, *values) for kind, _, customer, *values in log if kind == SETTLED]
+    assert ends == [(0, 3.0, 3.0), (1, 1.5, 3.0)]
+    assert [values[0] for kind, _, _, *values in log if kind == WEIGHED] == [2.0]
+
+
+def test_nobody_is_emitted_before_it_arrives():
+    log = log_of([served("a", emitted_at=10.0, arrived_at=10.5)])
+    assert [kind for kind, *_ in log][:2] == [0, EMITTED]

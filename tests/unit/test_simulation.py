@@ -1,0 +1,168 @@
+"""The simulator step by step: delays, runners, and changes on the way."""
+
+import pytest
+
+from pop_stream.core.definitions import Customer, Insight
+from pop_stream.core.runners import Runners
+from pop_stream.core.service import EMITTED, HELD, RELEASED, SETTLED, STARTED
+from pop_stream.core.simulation import simulate
+from pop_stream.core.times import times_of
+from pop_stream.core.virtual_desk import VirtualDesk
+from pop_stream.core.workload import Arrival, Plant, Redefine, Regroup, Reload, Setting
+
+AT_ONCE = Plant(runners=1, intake_s=0.0, emission_s=0.0, relay_s=0.0)
+
+
+def flood(customer="a", count=1, *, at=0.0, runtime=1.0, **fields):
+    return [Arrival(at, customer, runtime, fields.pop("cost", runtime), **fields)] * count
+
+
+def run(*work, plant=AT_ONCE, changes=(), customers=(), **insight):
+    setting = Setting(
+        insight=Insight(id="x", **insight),
+        customers={one.id: one for one in customers},
+        plant=plant,
+        changes=changes,
+    )
+    arrivals = sorted((one for some in work for one in some), key=lambda one: one.at)
+    return simulate(arrivals, setting)
+
+
+def moments(result, kind, customer=None):
+    names = result.log.customers
+    return [
+        pytest.approx(at)
+        for found, at, one, *_ in result.log
+        if found == kind and customer in {None, names[one]}
+    ]
+
+
+def test_an_agenda_takes_every_delay_on_its_way():
+    plant = Plant(runners=1, intake_s=0.1, emission_s=0.2, relay_s=0.3, overhead_s=0.5)
+    result = run(flood(at=1.0, count=2), plant=plant, target=1)
+    assert moments(result, EMITTED) == [1.1, 1.6], "the second follows the news of a claim"
+    assert moments(result, STARTED) == [1.3, 2.8]
+    assert moments(result, SETTLED) == [2.8, 4.3]
+    assert (result.left, result.rounds, result.depth) == (0, 2, 2)
+
+
+def test_runners_work_side_by_side():
+    plant = Plant(runners=3, intake_s=0.0, emission_s=0.0, relay_s=0.0)
+    result = run(flood(count=7), plant=plant)
+    assert moments(result, SETTLED) == [1.0] * 3 + [2.0] * 3 + [3.0]
+
+
+def test_every_partition_has_runners_of_its_own():
+    runners = Runners(3, 2)
+    for number in range(20):
+        runners.deliver(str(number))
+    taken = runners.take(0.0)
+    assert sorted(partition for _, partition in taken) == [0, 0, 1]
+    assert runners.take(0.0) == []
+
+
+def test_a_partition_without_a_runner_is_refused():
+    with pytest.raises(ValueError, match="3 partitions need as many runners, got 2"):
+        Runners(2, 3)
+
+
+def test_arrivals_must_be_in_order():
+    late = [Arrival(2.0, "a", 1.0), Arrival(1.0, "a", 1.0)]
+    with pytest.raises(ValueError, match="at 1 s follows one at 2 s; sort them"):
+        simulate(late, Setting(Insight(id="x")))
+
+
+def test_nothing_happens_with_nothing_to_do():
+    result = simulate([], Setting(Insight(id="x")))
+    assert (len(result.log), result.left) == (0, 0)
+
+
+def test_a_weight_holds_from_the_next_pick_after_it_is_heard_of():
+    change = Redefine(10.0, Customer(id="b", weight=3))
+    result = run(flood("a", 40), flood("b", 40), changes=[change], target=1)
+    names = [result.log.customers[one] for kind, _, one, *_ in result.log if kind == EMITTED]
+    assert names[:10].count("b") == 5
+    assert names[12:32].count("b") == 15
+
+
+def test_an_insight_can_be_redefined():
+    change = Redefine(4.5, Insight(id="x", algorithm="fifo", target=1))
+    result = run(flood("a", 8), flood("b", 8), changes=[change], target=1)
+    names = "".join(
+        result.log.customers[one] for kind, _, one, *_ in result.log if kind == EMITTED
+    )
+    assert names.startswith("ababab")
+    assert names[6:].lstrip("ab") == ""
+    assert names[7:].startswith("aaaa")
+
+
+def test_a_paused_customer_waits_and_goes_on():
+    pause = Redefine(2.5, Customer(id="a", paused=True))
+    resume = Redefine(9.9, Customer(id="a"))
+    result = run(flood("a", 6), changes=[pause, resume], target=1)
+    assert moments(result, HELD) == [2.75]
+    assert moments(result, RELEASED) == [10.0]
+    assert not [at for at in moments(result, EMITTED) if 3 < at.expected < 10]
+    assert result.left == 0
+
+
+def test_who_is_paused_for_ever_is_left():
+    paused = Customer(id="a", paused=True)
+    result = run(flood("a", 3), flood("b", 2), customers=[paused])
+    assert result.left == 3
+    assert len(moments(result, SETTLED)) == 2
+
+
+def test_a_cap_is_kept_and_the_rest_goes_to_others():
+    capped = Customer(id="a", max_in_flight=1)
+    plant = Plant(runners=4, intake_s=0.0, emission_s=0.0, relay_s=0.0)
+    result = run(flood("a", 4), flood("b", 9), plant=plant, customers=[capped], target=1)
+    assert moments(result, SETTLED, "a") == [1.0, 2.0, 3.0, 4.0]
+    assert moments(result, SETTLED, "b") == [1.0] * 3 + [2.0] * 3 + [3.0] * 3
+
+
+def test_a_rate_limit_wakes_the_scheduler_when_a_token_is_due():
+    limited = Customer(id="a", rate_per_s=0.5)
+    result = run(flood("a", 3, runtime=0.1), customers=[limited])
+    assert moments(result, STARTED) == [0.0, 2.0, 4.0]
+
+
+def test_aging_lets_old_agendas_go_first():
+    urgent = flood("a", 30, priority=1)
+    result = run(flood("b", 1, priority=3), urgent, target=1, aging_s=5.0)
+    assert 9 <= times_of(result.log).waits["b"][0] <= 12
+
+
+def test_a_reloaded_scheduler_is_away_and_then_goes_on():
+    result = run(flood("a", 4), changes=[Reload(0.5, 5.0)], target=1)
+    assert moments(result, STARTED) == [0.0, 1.0, 5.5, 6.5]
+
+
+def test_what_is_far_from_over_can_be_reloaded():
+    result = run(
+        flood("a", 400, runtime=0.01), changes=[Reload(3.0, 0.0), Reload(3.9, 0.0)], target=2
+    )
+    assert len(moments(result, SETTLED)) == 400
+
+
+def test_pullers_that_rebalance_take_nothing_new():
+    result = run(flood("a", 3), changes=[Regroup(0.5, 2.0)])
+    assert moments(result, STARTED) == [0.0, 2.5, 3.5]
+    assert moments(result, SETTLED)[0] == 1.0, "what runs goes on"
+
+
+def test_only_a_desk_that_keeps_can_be_reloaded():
+    desk = VirtualDesk(Insight(id="x"), lambda _: None, is_kept=False)
+    with pytest.raises(ValueError, match="make the desk with is_kept"):
+        desk.reload()
+
+
+def test_costs_that_nobody_declared_are_learned():
+    known = run(flood("a", 60, runtime=0.01), flood("b", 30, runtime=0.02), target=1)
+    unknown = run(
+        flood("a", 60, runtime=0.01, cost=None, operation_type="short"),
+        flood("b", 30, runtime=0.02, cost=None, operation_type="long"),
+        target=1,
+    )
+    first = [times_of(one.log).waits["b"][20] for one in (known, unknown)]
+    assert first[1] == pytest.approx(first[0], rel=0.2)
