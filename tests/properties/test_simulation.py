@@ -95,6 +95,36 @@ def test_worst_gap_is_within_the_bound_whatever_costs_are_declared(work, setting
     assert audit(run.log, depth=run.depth).gap_over_bound <= 1 + HAIR
 
 
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.tuples(
+            weights, st.sampled_from((0.005, 0.01, 0.05)), st.sampled_from((0.1, 1, 1, 10))
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
+def test_the_gap_stays_within_the_bound_however_long_customers_compete(rivals, runners, target):
+    work = [
+        Arrival(0.0, customer, runtime, runtime * error)
+        for customer, (_, runtime, error) in zip(CUSTOMERS, rivals, strict=False)
+        for _ in range(150)
+    ]
+    setting = Setting(
+        insight=Insight(id="x", target=target),
+        customers={
+            customer: Customer(id=customer, weight=weight)
+            for customer, (weight, _, _) in zip(CUSTOMERS, rivals, strict=False)
+        },
+        plant=Plant(runners=runners, intake_s=0.0, emission_s=0.001, relay_s=0.001),
+    )
+    run = simulate(work, setting)
+    assert audit(run.log, depth=run.depth).gap_over_bound <= 1 + HAIR
+
+
 @given(
     arrivals(declared=WRONG),
     settings_of(plant=instant_plants, changes=st.lists(st.one_of(reweights, pauses, caps))),

@@ -295,6 +295,14 @@ def test_a_change_of_algorithm_leaves_no_debts():
     assert [each.customer_id for each in one.choose(20)].count("ann") == 10
 
 
+def test_a_change_to_strict_priorities_leaves_no_debts_either():
+    one = backlog()
+    one.place([placed("dear", "ann", cost_s=50.0), *several("ann", 30), *several("bob", 30)])
+    one.choose(1)
+    one.reconfigure(Insight(id="media", aging_s=60.0))
+    assert [each.customer_id for each in one.choose(20, NOW)].count("bob") == 10
+
+
 def test_strict_priorities_may_be_switched_on_and_off():
     one = backlog()
     one.place([*several("ann", 3, priority=5), *several("bob", 3, priority=2)])
@@ -380,6 +388,18 @@ def test_a_snapshot_replaces_all_deltas():
     assert other.news(agendas, origins(*range(8))) == []
 
 
+def test_a_snapshot_says_nothing_of_attempts_that_are_over():
+    one = backlog()
+    agendas = several("ann", 2)
+    one.place(agendas)
+    one.choose(1)
+    one.give_back("ann-0", 1)
+    one.choose(1)
+    one.settle(settled("ann-0", attempt=2))
+    assert one.snapshot().slots == ()
+    assert ids(reloaded([(0, agendas)], one.snapshot()).choose(5)) == ["ann-1"]
+
+
 def test_a_page_that_was_to_be_deleted_is_listed_again():
     one = backlog()
     agendas = several("ann", 2)
@@ -449,6 +469,62 @@ def test_keys_survive_a_reload():
     one.choose(7)
     other = reloaded([(0, agendas)], one.take_delta())
     assert ids(other.choose(20)) == ids(one.choose(20))
+
+
+def test_a_key_that_came_back_is_noted_though_its_customer_did_not_move():
+    one = backlog()
+    agendas = [placed("x0", fairness_key="x")]
+    agendas += [placed(f"{key}{n}", fairness_key=key) for n in range(9) for key in "yz"]
+    one.place(agendas)
+    one.choose(11)
+    deltas = [one.take_delta()]
+    more = [placed(f"x{n}", fairness_key="x") for n in range(1, 9)]
+    one.place(more)
+    deltas.append(one.take_delta())
+    other = reloaded([(0, agendas), (1, more)], *deltas)
+    assert ids(other.choose(12)) == ids(one.choose(12))
+
+
+def test_a_key_that_waits_below_the_urgent_keeps_its_turn_over_a_reload():
+    one = backlog()
+    agendas = [
+        placed(f"{key}{n}", priority=1, fairness_key=key) for n in range(5) for key in "xy"
+    ]
+    agendas += [placed(f"late {key}{n}", fairness_key=key) for n in range(9) for key in "xz"]
+    one.place(agendas)
+    one.choose(10)
+    other = reloaded([(0, agendas)], one.take_delta())
+    expected = ids(one.choose(6))
+    assert ids(other.choose(6)) == expected
+    assert sum("z" in name for name in expected) > 3
+
+
+def test_what_is_learned_stays_known_whatever_comes_after():
+    one = backlog()
+    agendas = [
+        placed(f"a{n}", cost_s=None, operation_types=("mix" if n % 2 else "cut",))
+        for n in range(4)
+    ]
+    one.place(agendas)
+    one.choose(2)
+    deltas = [one.take_delta()]
+    for name, kind in (("a0", "cut"), ("a1", "mix")):
+        one.settle(settled(name, **{kind: 0.5}))
+        deltas.append(one.take_delta())
+    one.choose(1)
+    deltas.append(one.take_delta())
+    other = reloaded([(0, agendas)], *deltas)
+    assert other.costs.learned == {"cut": 0.5, "mix": 0.5}
+
+
+def test_origins_of_repeats_known_by_id_are_noted_too():
+    """Else the same repeat would be placed once its agendas are gone."""
+    one = backlog()
+    agendas = several("ann", 2)
+    one.place(agendas)
+    one.take_delta()
+    assert one.news(agendas, origins(4, 5)) == []
+    assert one.take_delta().origins == {"0": (5, 0)}
 
 
 def test_operation_types_that_are_used_no_more_are_let_go():
