@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from pop_stream import __version__
 from pop_stream.api import correlation, models, problems
-from pop_stream.api.routes import Answer, Route
+from pop_stream.api.route import Answer, Route
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 
 _REF: Final = "#/components/schemas/"

@@ -14,16 +14,15 @@ from pop_stream.api.metrics import Metrics
 from pop_stream.api.models import encode
 from pop_stream.api.problems import BusyError
 from pop_stream.api.progress import Kind, found, id_in_path
+from pop_stream.api.route import EVENT_STREAM
 from pop_stream.api.views import link_view, progress_view
 from pop_stream.api.watch import Snapshot, Watch, WatchHub
 from pop_stream.ports import SummaryReader
 
-MEDIA_TYPE: Final = "text/event-stream"
-
 _MOST_STREAMS: Final = 10_000
 
 _HEADERS: Final = {
-    "Content-Type": MEDIA_TYPE,
+    "Content-Type": EVENT_STREAM,
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # nginx would hold events back
 }

@@ -1,0 +1,139 @@
+"""The routes of agendas and links."""
+
+from http import HTTPStatus
+
+from pop_stream.api import models
+from pop_stream.api.problems import (
+    BusyError,
+    MediaTypeError,
+    NoneAcceptedError,
+    NotJsonError,
+    RequestError,
+    SlowBodyError,
+    TooLargeError,
+)
+from pop_stream.api.progress import Progress
+from pop_stream.api.questions import Explanations
+from pop_stream.api.route import EVENT_STREAM, READ_ERRORS, Answer, Route
+from pop_stream.api.streams import Streams
+from pop_stream.api.submissions import Submissions
+from pop_stream.core.agenda import Agenda
+from pop_stream.core.errors import SubmissionError, UnavailableError
+
+
+def agenda_routes(
+    submissions: Submissions, progress: Progress, streams: Streams, explanations: Explanations
+) -> tuple[Route, ...]:
+    """Submit, read and follow agendas and links."""
+    return (
+        _submit(submissions),
+        *_reads(progress),
+        *_streams(streams),
+        *_questions(explanations),
+    )
+
+
+def _submit(submissions: Submissions) -> Route:
+    one = Answer(
+        "Acknowledged by Kafka. One agenda: Location says where to read on. "
+        "A list: at least one of it was accepted.",
+        (models.AcceptedAgenda, models.SubmissionResults),
+        HTTPStatus.ACCEPTED,
+    )
+    return Route(
+        "POST",
+        "/v1/agendas",
+        submissions.post,
+        "submitAgendas",
+        "Submit one agenda, or a list of which each stands or falls alone",
+        (one,),
+        errors=(
+            NotJsonError,
+            RequestError,
+            SlowBodyError,
+            TooLargeError,
+            MediaTypeError,
+            SubmissionError,
+            NoneAcceptedError,
+            UnavailableError,
+            BusyError,
+        ),
+        takes=(Agenda, list[Agenda]),
+    )
+
+
+def _reads(progress: Progress) -> tuple[Route, ...]:
+    return (
+        Route(
+            "GET",
+            "/v1/agendas/{agenda_id}",
+            progress.get_agenda,
+            "getAgenda",
+            "An agenda's summary, and the agenda as accepted",
+            (Answer("The summary.", (models.AgendaSummary,)),),
+            READ_ERRORS,
+        ),
+        Route(
+            "GET",
+            "/v1/agendas/{agenda_id}/progress",
+            progress.get_progress,
+            "getAgendaProgress",
+            "How far an agenda is, operation by operation",
+            (Answer("The progress.", (models.AgendaProgress,)),),
+            READ_ERRORS,
+        ),
+        Route(
+            "GET",
+            "/v1/links/{link_id}/summary",
+            progress.get_link,
+            "getLinkSummary",
+            "What all agendas with this link id add up to",
+            (Answer("The roll-up.", (models.LinkView,)),),
+            READ_ERRORS,
+        ),
+    )
+
+
+def _streams(handlers: Streams) -> tuple[Route, ...]:
+    over = Answer(
+        "Last-Event-ID was the final event: nothing will follow.",
+        status=HTTPStatus.NO_CONTENT,
+        media_type=None,
+    )
+    progress = "Events `progress`: AgendaProgress as JSON, now and after every change."
+    summary = "Events `summary`: LinkView as JSON, now and after every change."
+    errors = (*READ_ERRORS, BusyError)
+    return (
+        Route(
+            "GET",
+            "/v1/agendas/{agenda_id}/events",
+            handlers.get_agenda_events,
+            "followAgenda",
+            "Follow an agenda's progress until it has ended",
+            (Answer(progress, media_type=EVENT_STREAM), over),
+            errors,
+        ),
+        Route(
+            "GET",
+            "/v1/links/{link_id}/events",
+            handlers.get_link_events,
+            "followLink",
+            "Follow what all agendas with this link id add up to",
+            (Answer(summary, media_type=EVENT_STREAM),),
+            errors,
+        ),
+    )
+
+
+def _questions(explanations: Explanations) -> tuple[Route, ...]:
+    return (
+        Route(
+            "GET",
+            "/v1/agendas/{agenda_id}/why",
+            explanations.get_why,
+            "explainAgenda",
+            "Why an agenda waits: its position, its customer's share, and about how long",
+            (Answer("The explanation.", (models.WhyView,)),),
+            READ_ERRORS,
+        ),
+    )

@@ -1,0 +1,58 @@
+"""What one row of the table of routes says."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from aiohttp import web
+
+from pop_stream.api.models import JSON
+from pop_stream.core.errors import NotFoundError, PopStreamError, UnavailableError
+
+EVENT_STREAM: Final = "text/event-stream"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+READ_ERRORS: Final = (NotFoundError, UnavailableError)
+"""What reading one object may be refused with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a success looks like.
+
+    Attributes:
+        shapes: Types of which the JSON is one; without any, the answer is not JSON.
+    """
+
+    description: str
+    shapes: tuple[Any, ...] = ()
+    status: HTTPStatus = HTTPStatus.OK
+    media_type: str | None = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path.
+
+    Attributes:
+        name: Of the operation, for generated clients.
+        summary: One line for a reader of the document.
+        errors: What it may be refused with, besides faults of this side.
+        takes: Types of which the body is one; none if there is no body.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    name: str
+    summary: str
+    answers: tuple[Answer, ...]
+    errors: tuple[type[PopStreamError], ...] = ()
+    takes: tuple[Any, ...] = ()
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer goes on until something happens."""
+        return any(answer.media_type == EVENT_STREAM for answer in self.answers)

@@ -1,0 +1,50 @@
+"""The routes of those who run the service."""
+
+from typing import Any
+
+from pop_stream.api import models
+from pop_stream.api.health import HealthChecks
+from pop_stream.api.metrics import Metrics
+from pop_stream.api.problems import NotReadyError
+from pop_stream.api.route import Answer, Handler, Route
+
+
+def service_routes(
+    health: HealthChecks, metrics: Metrics, document: Handler
+) -> tuple[Route, ...]:
+    """Probes, metrics and the document."""
+    return (
+        Route(
+            "GET",
+            "/healthz",
+            health.get_alive,
+            "getHealth",
+            "The process is alive, whatever else is away",
+            (Answer("Alive.", (models.Health,)),),
+        ),
+        Route(
+            "GET",
+            "/readyz",
+            health.get_ready,
+            "getReadiness",
+            "Kafka and Postgres answer",
+            (Answer("Ready.", (models.Readiness,)),),
+            (NotReadyError,),
+        ),
+        Route(
+            "GET",
+            "/metrics",
+            metrics.get,
+            "getMetrics",
+            "Metrics for Prometheus",
+            (Answer("Prometheus text.", media_type="text/plain"),),
+        ),
+        Route(
+            "GET",
+            "/openapi.json",
+            document,
+            "getDocument",
+            "This document",
+            (Answer("OpenAPI 3.1.", (dict[str, Any],)),),
+        ),
+    )
