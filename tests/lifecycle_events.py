@@ -6,13 +6,23 @@ import msgspec
 
 from pop_stream.core.events import (
     AgendaAccepted,
+    AgendaCancelled,
     AgendaClaimed,
+    AgendaCommanded,
     AgendaEmitted,
     AgendaFailed,
+    AgendaGivenUp,
+    AgendaHeld,
     AgendaProgressed,
+    AgendaReadied,
     AgendaRefused,
     AgendaRenewed,
+    AgendaReprioritised,
+    AgendaRestarted,
+    AgendaStopped,
+    AgendaStopping,
     AgendaSucceeded,
+    AgendaWaiting,
     OperationProgress,
     OperationState,
     RefusedIssue,
@@ -73,6 +83,48 @@ def succeeded(seconds=0, *operations, attempt=1, agenda_id="a1"):
 def failed(seconds=0, *operations, attempt=1, agenda_id="a1", **changes):
     told = {"operations": operations, "message": "disk full"} | changes
     return _of_attempt(AgendaFailed, seconds, attempt, agenda_id, **told)
+
+
+def waiting(seconds=0, attempt=1, reason="retry", until=None):
+    told = {"until": until or at(seconds + 30), "reason": reason}
+    return _of_attempt(AgendaWaiting, seconds, attempt, "a1", **told)
+
+
+def readied(seconds=0, attempt=1):
+    return _of_attempt(AgendaReadied, seconds, attempt, "a1")
+
+
+def held(seconds=0, attempt=1):
+    return _of_attempt(AgendaHeld, seconds, attempt, "a1")
+
+
+def reprioritised(seconds=0, attempt=1, priority=5):
+    return _of_attempt(AgendaReprioritised, seconds, attempt, "a1", priority=priority)
+
+
+def stopping(seconds=0, attempt=1):
+    return _of_attempt(AgendaStopping, seconds, attempt, "a1", reason="cancelled")
+
+
+def halted(seconds=0, *operations, attempt=1):
+    return _of_attempt(AgendaStopped, seconds, attempt, "a1", operations=operations)
+
+
+def given_up(seconds=0, attempt=1):
+    return _of_attempt(AgendaGivenUp, seconds, attempt, "a1")
+
+
+def cancelled(seconds=0, attempt=1, message=""):
+    return _of_attempt(AgendaCancelled, seconds, attempt, "a1", message=message)
+
+
+def restarted(seconds=0, attempt=2, keep=()):
+    told = {"placed": msgspec.Raw(b"{}"), "keep": keep}
+    return _of_attempt(AgendaRestarted, seconds, attempt, "a1", **told)
+
+
+def commanded(seconds=0, action="cancel"):
+    return AgendaCommanded(agenda_id="a1", at=at(seconds), insight_id="files", action=action)
 
 
 def operation(name, state: OperationState = "running", percent=0.0, **changes):

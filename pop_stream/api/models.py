@@ -9,8 +9,9 @@ from aiohttp import web
 from msgspec import UNSET, Meta, UnsetType
 
 from pop_stream.core.errors import Issue
-from pop_stream.core.events import Diagnostic, OperationState
+from pop_stream.core.events import Diagnostic, OperationState, StopReason, WaitReason
 from pop_stream.core.lifecycle import State
+from pop_stream.core.summary import PastAttempt
 
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, in UTC.")]
 
@@ -88,6 +89,10 @@ class AgendaSummary(Model, frozen=True):
     started_at: Instant | None
     ended_at: Instant | None
     lease_until: Instant | None
+    waiting_until: Annotated[Instant | None, Meta(description="Not started earlier.")]
+    waiting_for: WaitReason | None
+    stopping: StopReason | None
+    history: Annotated[tuple[PastAttempt, ...], Meta(description="Earlier attempts.")]
     issues: tuple[Issue, ...]
     diagnostics: tuple[Diagnostic, ...]
     agenda: Annotated[SubmittedAgenda | None, Meta(description="As accepted, id included.")]

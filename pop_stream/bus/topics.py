@@ -54,6 +54,11 @@ class Topics:
         return f"{self.prefix}answers"
 
     @property
+    def controls(self) -> str:
+        """What every puller hears: attempts that are to stop."""
+        return f"{self.prefix}controls"
+
+    @property
     def dead_letters(self) -> str:
         """Records that no part could use."""
         return f"{self.prefix}dead-letters"

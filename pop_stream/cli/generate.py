@@ -60,6 +60,7 @@ def schemas() -> dict[str, Schema]:
             "A customer, an insight or a pool; the record's key says which",
             TypeAdapter(Definition).json_schema(),
         ),
+        "controls.json": _titled("An attempt to stop", _of(events.AttemptStop)),
         "decisions.json": _titled("One emission round", _of(events.RoundDecided)),
         "answers.json": _titled("The scheduler's view", _of(events.InsightAnswered)),
         "dead-letters.json": _titled(

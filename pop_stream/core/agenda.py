@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -21,6 +22,7 @@ from pydantic import (
 from pop_stream.core import references
 from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.retry import Backoff
 
 MAX_OPERATIONS: Final = 10_000
 """Most operations of one agenda."""
@@ -50,6 +52,15 @@ class Operation(BaseModel):
     )
     params: dict[str, JsonValue] = Field(
         default_factory=dict, description="Settings for the handler and for placement."
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=604_800)] | None = Field(
+        default=None, description="One try that takes longer fails, and may be tried again."
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=1, description="Tries of this operation within one attempt at the agenda."
+    )
+    backoff: Backoff | None = Field(
+        default=None, description="Between tries of this operation; 1 s, doubling, if unset."
     )
 
 
@@ -83,6 +94,19 @@ class Agenda(BaseModel):
     cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Expected worker-seconds. Without it, learned per operation type.",
+    )
+    not_before: AwareDatetime | None = Field(
+        default=None, description="It is not started earlier."
+    )
+    expires_at: AwareDatetime | None = Field(
+        default=None, description="Deadline: not ended by then, it is stopped and expires."
+    )
+    hold: bool = Field(default=False, description="It waits until it is released.")
+    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None, description="Attempts before a failure is final; else its insight's."
+    )
+    backoff: Backoff | None = Field(
+        default=None, description="Between attempts; else its insight's."
     )
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 
@@ -119,6 +143,8 @@ def parse_agenda(data: object) -> Agenda:
         raise SubmissionError(_issues(error)) from None
     except msgspec.DecodeError as error:
         raise SubmissionError([Issue("agenda", "a number", str(error))]) from None
+    if fault := _deadline_issue(agenda):
+        raise SubmissionError([fault])
     # Cut short while found: thousands of faults in one agenda must not hold up a reader.
     if faults := [*islice(_graph_issues(agenda.operations), SubmissionError.MAX_ISSUES)]:
         raise SubmissionError(faults)
@@ -157,6 +183,14 @@ def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
             _shorten(path),
             "these operations wait for each other; remove one dependency",
         )
+
+
+def _deadline_issue(agenda: Agenda) -> Issue | None:
+    not_before, expires_at = agenda.not_before, agenda.expires_at
+    if not_before is None or expires_at is None or not_before < expires_at:
+        return None
+    remedy = f"must be later than not_before, {not_before.isoformat()}"
+    return Issue("expires_at", expires_at.isoformat(), remedy)
 
 
 def _name_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:

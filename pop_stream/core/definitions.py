@@ -16,6 +16,7 @@ from pydantic import (
 from pop_stream.core.agenda import Id
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
+from pop_stream.core.retry import Backoff
 
 AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
 
@@ -116,6 +117,9 @@ class Insight(BaseModel):
     )
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
         default=3, description="Attempts before a retryable failure is final."
+    )
+    backoff: Backoff = Field(
+        default=Backoff(), description="Between attempts, unless the agenda has its own."
     )
 
     @model_validator(mode="after")

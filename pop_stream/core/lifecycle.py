@@ -2,7 +2,7 @@
 
 Events of several producers may arrive in any order, so an event that tells of an earlier
 phase of the same attempt leaves the state as it is, after the end too. A state that an
-agenda ended in is never left.
+agenda ended in is left only by running it again, as a new attempt.
 """
 
 from collections.abc import Mapping
@@ -13,78 +13,146 @@ from typing import Final
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import (
     AgendaAccepted,
+    AgendaCancelled,
     AgendaClaimed,
+    AgendaCommanded,
     AgendaEmitted,
+    AgendaEvent,
+    AgendaExpired,
     AgendaFailed,
+    AgendaGivenUp,
+    AgendaHeld,
     AgendaProgressed,
+    AgendaReadied,
     AgendaRefused,
     AgendaRenewed,
+    AgendaReprioritised,
+    AgendaRestarted,
+    AgendaStopped,
+    AgendaStopping,
     AgendaSucceeded,
-    LifecycleEvent,
+    AgendaWaiting,
 )
 
 
 class State(Enum):
     """Where an agenda is; the values are what clients see.
 
-    ACCEPTED is what a submitter is told before any event tells of the agenda.
+    ACCEPTED is what a submitter is told before any event tells of the agenda. RETRYING is an
+    attempt that failed while the scheduler says how it goes on; WAITING, one with an instant
+    to wait for, be it a retry's or one that the submitter named.
     """
 
     ACCEPTED = "accepted"
     READY = "ready"
+    WAITING = "waiting"
+    HELD = "held"
     EMITTED = "emitted"
     RUNNING = "running"
+    RETRYING = "retrying"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
     REFUSED = "refused"
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is an end: left never, but by a refused id that is submitted again."""
+        """Whether it is an end: left only by running the agenda, or the refused id, again."""
         return self in TERMINAL
 
 
-TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.REFUSED})
+ENDS: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.EXPIRED})
+"""How an accepted agenda may end."""
 
-_PHASES: Final = (State.READY, State.EMITTED, State.RUNNING)
+TERMINAL: Final = ENDS | {State.REFUSED}
+
+BEFORE_EMISSION: Final = frozenset({State.READY, State.WAITING, State.HELD})
+"""Between these the scheduler alone decides, in the order in which it tells."""
+
+_PHASES: Final = (State.READY, State.EMITTED, State.RUNNING, State.RETRYING)
+
+_WAITS: Final[Mapping[type[AgendaEvent], State]] = {
+    AgendaWaiting: State.WAITING,
+    AgendaReadied: State.READY,
+    AgendaHeld: State.HELD,
+}
+
+_REACHED: Final[Mapping[type[AgendaEvent], State]] = {
+    AgendaEmitted: State.EMITTED,
+    AgendaClaimed: State.RUNNING,
+    AgendaRenewed: State.RUNNING,
+    AgendaProgressed: State.RUNNING,
+    AgendaStopped: State.RUNNING,
+    AgendaFailed: State.RETRYING,
+}
+
+_ENDED: Final[Mapping[type[AgendaEvent], State]] = {
+    AgendaSucceeded: State.SUCCEEDED,
+    AgendaGivenUp: State.FAILED,
+    AgendaCancelled: State.CANCELLED,
+    AgendaExpired: State.EXPIRED,
+}
+
+_REMARKS: Final[tuple[type[AgendaEvent], ...]] = (
+    AgendaAccepted,
+    AgendaCommanded,
+    AgendaReprioritised,
+    AgendaRestarted,
+    AgendaStopping,
+)
+"""Events that lead nowhere by themselves."""
 
 
-def _table() -> Mapping[tuple[State | None, type[LifecycleEvent]], State]:
-    reached: dict[type[LifecycleEvent], State] = {
-        AgendaAccepted: State.READY,
-        AgendaEmitted: State.EMITTED,
-        AgendaClaimed: State.RUNNING,
-        AgendaRenewed: State.RUNNING,
-        AgendaProgressed: State.RUNNING,
-        AgendaSucceeded: State.SUCCEEDED,
-        AgendaFailed: State.FAILED,
-    }
-    order = [*_PHASES, State.SUCCEEDED, State.FAILED]
-    table: dict[tuple[State | None, type[LifecycleEvent]], State] = {}
-    for event, state in reached.items():
-        # A refusal speaks of one submission only: what is accepted under its id is new.
-        table[None, event] = table[State.REFUSED, event] = state
-        for current in _PHASES:
-            table[current, event] = max(current, state, key=order.index)
-        for end in (State.SUCCEEDED, State.FAILED):
-            if state in {*_PHASES, end}:
+def _table() -> Mapping[tuple[State | None, type[AgendaEvent]], State]:
+    table: dict[tuple[State | None, type[AgendaEvent]], State] = {}
+    open_states = [*BEFORE_EMISSION, State.EMITTED, State.RUNNING, State.RETRYING]
+    for current in open_states:
+        table |= {(current, event): current for event in _REMARKS}
+        for event, state in _WAITS.items():
+            table[current, event] = state if current in BEFORE_EMISSION else current
+        for event, state in _REACHED.items():
+            table[current, event] = max(current, state, key=_phase)
+        for event, state in _ENDED.items():
+            if (current, state) != (State.RETRYING, State.SUCCEEDED):
+                table[current, event] = state
+    for end in ENDS:
+        same = (event for event, state in _ENDED.items() if state is end)
+        for event in (*_REMARKS, *_WAITS, *_REACHED, *same):
+            if (end, event) != (State.SUCCEEDED, AgendaFailed):
                 table[end, event] = end
+    # An agenda not heard of is taken for ready; a refusal speaks of one submission only, so
+    # what is accepted under its id is new.
+    for event in (*_REMARKS, *_WAITS, *_REACHED, *_ENDED):
+        if event is not AgendaCommanded:
+            reached = table[State.READY, event]
+            table[None, event] = table[State.REFUSED, event] = reached
     table[None, AgendaRefused] = table[State.REFUSED, AgendaRefused] = State.REFUSED
     return MappingProxyType(table)
 
 
+def _phase(state: State) -> int:
+    return 0 if state in BEFORE_EMISSION else _PHASES.index(state)
+
+
 TRANSITIONS: Final = _table()
-"""(state, kind of event) to state; None is an agenda not heard of before."""
+"""(state, kind of event) to state; None is an agenda not heard of before.
+
+A failure that is not retryable counts as `AgendaGivenUp`: it is final at once.
+"""
 
 
-def step(state: State | None, event: LifecycleEvent) -> State:
+def step(state: State | None, event: AgendaEvent) -> State:
     """The state after an event of the current attempt; an event told before changes none.
 
     Raises:
         TransitionError: If the event does not follow, as a second outcome.
     """
+    kind = type(event)
+    if isinstance(event, AgendaFailed) and not event.retryable:
+        kind = AgendaGivenUp
     try:
-        return TRANSITIONS[state, type(event)]
+        return TRANSITIONS[state, kind]
     except KeyError:
         known = state.value if state else "unknown"
         msg = f"{type(event).__name__} does not follow from {known}"

@@ -4,11 +4,11 @@ Folding is idempotent and, within an attempt, independent of order, so at-least-
 delivery and several producers yield one and the same summary.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import fsum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,30 +16,67 @@ from msgspec.structs import replace
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import (
     AgendaAccepted,
+    AgendaCancelled,
     AgendaClaimed,
+    AgendaCommanded,
     AgendaEmitted,
+    AgendaExpired,
     AgendaFailed,
+    AgendaGivenUp,
+    AgendaHeld,
     AgendaProgressed,
+    AgendaReadied,
     AgendaRefused,
     AgendaRenewed,
+    AgendaReprioritised,
+    AgendaRestarted,
+    AgendaStopped,
+    AgendaStopping,
     AgendaSucceeded,
+    AgendaWaiting,
+    AttemptEvent,
     Diagnostic,
+    Instant,
     LifecycleEvent,
     OperationProgress,
     RefusedIssue,
+    StopReason,
+    Struct,
+    WaitReason,
 )
-from pop_stream.core.lifecycle import State, step
-
-_AttemptEvent = (
-    AgendaEmitted
-    | AgendaClaimed
-    | AgendaRenewed
-    | AgendaProgressed
-    | AgendaSucceeded
-    | AgendaFailed
-)
+from pop_stream.core.lifecycle import BEFORE_EMISSION, State, step
 
 _RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 3}
+
+
+MOST_REMEMBERED: Final = 100
+"""Attempts of an agenda whose history is kept; the oldest are forgotten first."""
+
+_OUTCOMES: Final = {
+    State.RETRYING: "failed",
+    State.FAILED: "failed",
+    State.SUCCEEDED: "succeeded",
+    State.CANCELLED: "cancelled",
+    State.EXPIRED: "expired",
+}
+
+
+class PastAttempt(Struct, frozen=True):
+    """An attempt that another one followed.
+
+    Attributes:
+        outcome: `failed`, `lost` if its puller fell silent, or how the agenda had ended
+            before it was run again.
+        message: Why it failed.
+    """
+
+    attempt: int
+    outcome: str
+    puller_id: str = ""
+    emitted_at: Instant | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    message: str = ""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +88,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         operations: Furthest progress by operation name; absent ones are waiting.
         heard_at: When the attempt's puller last gave a sign of life.
         lease_ms: The longest that a claim or renewal of the attempt asked for; 0 before any.
+        waiting_until: While WAITING, when it is due.
+        waiting_for: While WAITING, why.
+        stopping: Why the attempt is to stop, once its puller was told.
+        history: Earlier attempts, oldest first, at most `MOST_REMEMBERED`.
         issues: Why it was refused.
     """
 
@@ -73,6 +114,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     emitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    waiting_until: datetime | None = None
+    waiting_for: WaitReason | None = None
+    stopping: StopReason | None = None
+    history: tuple[PastAttempt, ...] = ()
     issues: tuple[RefusedIssue, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
@@ -105,6 +150,8 @@ def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
     """
     if isinstance(event, AgendaRefused):
         return _refuse(summary, event)
+    if isinstance(event, AgendaCommanded):
+        return _command(summary, event)
     if summary is None or summary.state is State.REFUSED:
         summary = Summary(agenda_id=event.agenda_id, state=State.READY)
     if isinstance(event, AgendaAccepted):
@@ -154,48 +201,107 @@ def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
     )
 
 
-def _in_attempt(summary: Summary, event: _AttemptEvent) -> Summary:
+def _command(summary: Summary | None, event: AgendaCommanded) -> Summary:
+    """What is wanted changes nothing; the scheduler tells what comes of it."""
+    if summary is None:
+        msg = f"nothing is known of {event.agenda_id}, so nothing can be wanted of it"
+        raise TransitionError(msg)
+    return summary
+
+
+def _in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
     """The summary moved on to the event's attempt; operations that succeeded are kept."""
     if event.attempt < summary.attempt:
         msg = f"attempt {event.attempt} of {event.agenda_id} is outdated by {summary.attempt}"
         raise TransitionError(msg)
     if event.attempt == summary.attempt:
         return summary
-    if summary.state.is_terminal:
+    kept = {name: one for name, one in summary.operations.items() if one.state == "succeeded"}
+    if isinstance(event, AgendaRestarted):
+        kept = {name: kept[name] for name in event.keep if name in kept}
+    elif summary.state.is_terminal:
         msg = f"{event.agenda_id} ended before its attempt {event.attempt}"
         raise TransitionError(msg)
-    kept = {name: one for name, one in summary.operations.items() if one.state == "succeeded"}
     return replace(
         summary,
         state=State.READY,
         attempt=event.attempt,
         operations=kept,
+        history=_remembered(summary),
         message="",
         puller_id="",
+        stopping=None,
         heard_at=None,
         lease_ms=0,
         emitted_at=None,
         started_at=None,
         ended_at=None,
+        waiting_until=None,
+        waiting_for=None,
+        diagnostics=(),
     )
 
 
-def _apply(summary: Summary, event: _AttemptEvent) -> Summary:
+def _remembered(summary: Summary) -> tuple[PastAttempt, ...]:
+    past = PastAttempt(
+        attempt=summary.attempt,
+        outcome=_OUTCOMES.get(summary.state, "lost"),
+        puller_id=summary.puller_id,
+        emitted_at=summary.emitted_at,
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
+        message=summary.message,
+    )
+    return (*summary.history, past)[-MOST_REMEMBERED:]
+
+
+def _apply(summary: Summary, event: AttemptEvent) -> Summary:
     state = step(summary.state, event)
     insight_id = summary.insight_id or event.insight_id
     if state is not summary.state or insight_id != summary.insight_id:
         summary = replace(summary, state=state, insight_id=insight_id)
-    match event:
-        case AgendaEmitted():
-            return replace(summary, emitted_at=_earliest(summary.emitted_at, event.at))
-        case AgendaClaimed():
-            return _claim(summary, event)
-        case AgendaRenewed():
-            return _hear(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
-        case AgendaProgressed():
-            return _merge(_hear(summary, event.at), event)
-        case _:
-            return _end(_merge(summary, event), event)
+    apply = _APPLIED.get(type(event))
+    return apply(summary, event) if apply else summary
+
+
+def _emit(summary: Summary, event: AgendaEmitted) -> Summary:
+    return replace(summary, emitted_at=_earliest(summary.emitted_at, event.at))
+
+
+def _renew(summary: Summary, event: AgendaRenewed) -> Summary:
+    return _hear(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
+
+
+def _progress_on(summary: Summary, event: AgendaProgressed | AgendaStopped) -> Summary:
+    return _merge(_hear(summary, event.at), event)
+
+
+def _stop(summary: Summary, event: AgendaStopping) -> Summary:
+    return summary if summary.state.is_terminal else replace(summary, stopping=event.reason)
+
+
+def _reprioritise(summary: Summary, event: AgendaReprioritised) -> Summary:
+    return replace(summary, priority=event.priority)
+
+
+def _await(summary: Summary, event: AgendaWaiting | AgendaReadied | AgendaHeld) -> Summary:
+    if summary.state not in BEFORE_EMISSION:
+        return summary
+    if not isinstance(event, AgendaWaiting):
+        return replace(summary, waiting_until=None, waiting_for=None)
+    message = event.message or summary.message
+    return replace(
+        summary, waiting_until=event.until, waiting_for=event.reason, message=message
+    )
+
+
+def _close(summary: Summary, event: AgendaGivenUp | AgendaCancelled | AgendaExpired) -> Summary:
+    return replace(
+        summary,
+        ended_at=summary.ended_at or event.at,
+        message=event.message or summary.message,
+        stopping=None,
+    )
 
 
 def _claim(summary: Summary, event: AgendaClaimed) -> Summary:
@@ -213,11 +319,15 @@ def _hear(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = ""
 
 
 def _end(summary: Summary, event: AgendaSucceeded | AgendaFailed) -> Summary:
+    summary = _merge(summary, event)
     if summary.ended_at is not None and summary.ended_at <= event.at:
         return summary
-    if isinstance(event, AgendaFailed):
+    if isinstance(event, AgendaFailed) and summary.state in _FAILED:
         summary = replace(summary, message=event.message, diagnostics=event.diagnostics)
     return replace(summary, ended_at=event.at)
+
+
+_FAILED: Final = frozenset({State.RETRYING, State.FAILED})
 
 
 def _earliest(known: datetime | None, told: datetime) -> datetime:
@@ -225,7 +335,8 @@ def _earliest(known: datetime | None, told: datetime) -> datetime:
 
 
 def _merge(
-    summary: Summary, event: AgendaProgressed | AgendaSucceeded | AgendaFailed
+    summary: Summary,
+    event: AgendaProgressed | AgendaStopped | AgendaSucceeded | AgendaFailed,
 ) -> Summary:
     news: dict[str, OperationProgress] = {}
     for told in event.operations:
@@ -253,6 +364,25 @@ def _percent(one: OperationProgress) -> float:
     return min(100.0, max(0.0, one.percent))
 
 
+_APPLIED: Final[Mapping[type[AttemptEvent], Callable[[Summary, Any], Summary]]] = {
+    AgendaWaiting: _await,
+    AgendaReadied: _await,
+    AgendaHeld: _await,
+    AgendaReprioritised: _reprioritise,
+    AgendaEmitted: _emit,
+    AgendaClaimed: _claim,
+    AgendaRenewed: _renew,
+    AgendaProgressed: _progress_on,
+    AgendaStopping: _stop,
+    AgendaStopped: _progress_on,
+    AgendaSucceeded: _end,
+    AgendaFailed: _end,
+    AgendaGivenUp: _close,
+    AgendaCancelled: _close,
+    AgendaExpired: _close,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class LinkSummary:
     """What all agendas of one link id add up to; exact, never a sample.
@@ -273,13 +403,30 @@ class LinkSummary:
 
     @property
     def state(self) -> State:
-        """Failed once all ended and any failed, succeeded once all did; else the furthest.
+        """Once all ended, the worst end; else the furthest that any is.
 
         An agenda that is still to be tried again is not ended, so it never reads as failed.
         """
-        ended = [state for state in self.counts if state.is_terminal]
-        if len(ended) == len(self.counts):
-            return State.SUCCEEDED if set(ended) == {State.SUCCEEDED} else State.FAILED
-        if ended or State.RUNNING in self.counts:
+        found = set(self.counts)
+        if all(state.is_terminal for state in found):
+            return next(state for state in _WORST_FIRST if state in found)
+        if found & _MOVING or any(state.is_terminal for state in found):
             return State.RUNNING
-        return State.EMITTED if State.EMITTED in self.counts else State.READY
+        return next(state for state in _FURTHEST_FIRST if state in found)
+
+
+_WORST_FIRST: Final = (
+    State.FAILED,
+    State.REFUSED,
+    State.EXPIRED,
+    State.CANCELLED,
+    State.SUCCEEDED,
+)
+_MOVING: Final = frozenset({State.RUNNING, State.RETRYING})
+_FURTHEST_FIRST: Final = (
+    State.EMITTED,
+    State.READY,
+    State.ACCEPTED,
+    State.WAITING,
+    State.HELD,
+)

@@ -219,6 +219,11 @@ def _placed(agenda: Agenda, encoded: msgspec.Raw, now: datetime) -> PlacedAgenda
         fairness_key=agenda.fairness_key,
         operation_types=tuple(one.type for one in agenda.operations),
         cost_s=agenda.cost_s,
+        not_before=agenda.not_before,
+        expires_at=agenda.expires_at,
+        held=agenda.hold,
+        max_attempts=agenda.max_attempts,
+        backoff=agenda.backoff,
     )
 
 

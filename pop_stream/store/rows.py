@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from pop_stream.core.events import Diagnostic, OperationProgress, RefusedIssue
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import Summary
+from pop_stream.core.summary import PastAttempt, Summary
 
 Row: TypeAlias = tuple[object, ...]
 
@@ -17,6 +17,7 @@ _JSON: Final = msgspec.json.Encoder()
 _NAMES: Final = msgspec.json.Decoder(tuple[str, ...])
 _ISSUES: Final = msgspec.json.Decoder(tuple[RefusedIssue, ...])
 _DIAGNOSTICS: Final = msgspec.json.Decoder(tuple[Diagnostic, ...])
+_HISTORY: Final = msgspec.json.Decoder(tuple[PastAttempt, ...])
 _STATES: Final[Mapping[str, State]] = {state.value: state for state in State}
 
 
@@ -45,6 +46,10 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
         summary.ended_at,
         _list(summary.issues),
         _list(summary.diagnostics),
+        summary.waiting_until,
+        summary.waiting_for,
+        summary.stopping,
+        _list(summary.history),
     )
 
 
@@ -90,6 +95,10 @@ def summary_of(
         ended_at=row["ended_at"],
         issues=_ISSUES.decode(row["issues"]) if row["issues"] else (),
         diagnostics=_DIAGNOSTICS.decode(row["diagnostics"]) if row["diagnostics"] else (),
+        waiting_until=row["waiting_until"],
+        waiting_for=row["waiting_for"],
+        stopping=row["stopping"],
+        history=_HISTORY.decode(row["history"]) if row["history"] else (),
     )
 
 

@@ -10,7 +10,8 @@ for update;
 select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
-    started_at, ended_at, issues, diagnostics
+    started_at, ended_at, issues, diagnostics,
+    waiting_until, waiting_for, stopping, history
 from agendas
 where agenda_id = any($1::text[]);
 
@@ -28,14 +29,16 @@ where agenda_id = any($1::text[]);
 insert into agendas as known (
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
-    emitted_at, started_at, ended_at, issues, diagnostics
+    emitted_at, started_at, ended_at, issues, diagnostics,
+    waiting_until, waiting_for, stopping, history
 )
 select *
 from unnest(
     $1::text[], $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::integer[], $10::json[], $11::json[], $12::real[], $13::text[], $14::text[],
     $15::timestamptz[], $16::integer[], $17::timestamptz[], $18::timestamptz[],
-    $19::timestamptz[], $20::timestamptz[], $21::json[], $22::json[]
+    $19::timestamptz[], $20::timestamptz[], $21::json[], $22::json[],
+    $23::timestamptz[], $24::text[], $25::text[], $26::json[]
 )
 on conflict (agenda_id) do update set
     version = excluded.version,
@@ -59,6 +62,10 @@ on conflict (agenda_id) do update set
     ended_at = excluded.ended_at,
     issues = excluded.issues,
     diagnostics = excluded.diagnostics,
+    waiting_until = excluded.waiting_until,
+    waiting_for = excluded.waiting_for,
+    stopping = excluded.stopping,
+    history = excluded.history,
     updated_at = now()
 where known.version = excluded.version - 1;
 

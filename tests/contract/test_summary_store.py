@@ -127,7 +127,7 @@ async def test_an_agenda_accepted_again_in_a_later_batch_is_left_as_it_is(summar
 
 
 async def test_events_that_do_not_follow_are_counted(summaries):
-    folded = await summaries.fold(accepted(), succeeded(), failed(), refused())
+    folded = await summaries.fold(accepted(), succeeded(), failed(retryable=False), refused())
     assert folded == FoldedBatch(applied=2, skipped=2)
 
 

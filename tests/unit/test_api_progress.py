@@ -38,6 +38,10 @@ async def test_an_agenda_is_shown_with_the_submission_itself(api):
         "started_at": "2026-01-01T12:00:00Z",
         "ended_at": None,
         "lease_until": None,
+        "waiting_until": None,
+        "waiting_for": None,
+        "stopping": None,
+        "history": [],
         "issues": [],
         "diagnostics": [],
     }

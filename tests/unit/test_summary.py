@@ -6,24 +6,41 @@ from lifecycle_events import (
     START,
     accepted,
     at,
+    cancelled,
     claimed,
+    commanded,
     emitted,
     failed,
+    given_up,
+    halted,
+    held,
     operation,
     progressed,
+    readied,
     refused,
     renewed,
+    reprioritised,
+    restarted,
+    stopping,
     succeeded,
+    waiting,
 )
 
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import Diagnostic
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary, Summary, fold, fold_all
+from pop_stream.core.summary import (
+    MOST_REMEMBERED,
+    LinkSummary,
+    PastAttempt,
+    Summary,
+    fold,
+    fold_all,
+)
 
 
-def told(*events):
-    summary, skipped = fold_all(None, events)
+def told(*events, before=None):
+    summary, skipped = fold_all(before, events)
     assert skipped == 0
     return summary
 
@@ -80,12 +97,12 @@ def test_a_failure_keeps_its_message_and_what_it_got_done():
         claimed(1),
         failed(9, operation("fetch", "failed", percent=40), diagnostics=(diagnostic,)),
     )
-    assert (summary.state, summary.message) == (State.FAILED, "disk full")
+    assert (summary.state, summary.message) == (State.RETRYING, "disk full")
     assert summary.diagnostics == (diagnostic,)
     assert summary.percent == 50
 
 
-@pytest.mark.parametrize("first", [succeeded(5), failed(5)])
+@pytest.mark.parametrize("first", [succeeded(5), failed(5), failed(5, retryable=False)])
 @pytest.mark.parametrize("second", [succeeded(4), failed(4)])
 def test_the_first_outcome_stands(first, second):
     summary = told(accepted(), first)
@@ -248,7 +265,14 @@ def test_of_one_outcome_told_twice_the_earlier_counts():
         ("running failed", "running"),
         ("succeeded", "succeeded"),
         ("succeeded failed", "failed"),
-        ("succeeded refused", "failed"),
+        ("succeeded refused", "refused"),
+        ("succeeded cancelled", "cancelled"),
+        ("succeeded cancelled expired", "expired"),
+        ("refused failed expired", "failed"),
+        ("succeeded retrying", "running"),
+        ("held waiting", "waiting"),
+        ("held waiting ready", "ready"),
+        ("held", "held"),
     ],
 )
 def test_a_link_is_as_far_as_its_agendas(states, state):
@@ -256,3 +280,96 @@ def test_a_link_is_as_far_as_its_agendas(states, state):
     link = LinkSummary(link_id="night", counts=counts, percent=0)
     assert link.state is State(state)
     assert link.total == 2 * len(counts)
+
+
+def test_a_retry_remembers_the_attempt_before_it():
+    summary = told(
+        accepted(),
+        emitted(1),
+        claimed(2),
+        failed(9),
+        waiting(10, attempt=2, until=at(40)),
+    )
+    assert (summary.state, summary.attempt) == (State.WAITING, 2)
+    assert (summary.waiting_until, summary.waiting_for) == (at(40), "retry")
+    assert summary.history == (
+        PastAttempt(
+            attempt=1,
+            outcome="failed",
+            puller_id="p1",
+            emitted_at=at(1),
+            started_at=at(2),
+            ended_at=at(9),
+            message="disk full",
+        ),
+    )
+    ready = told(readied(40, attempt=2), before=summary)
+    assert (ready.state, ready.waiting_until, ready.waiting_for) == (State.READY, None, None)
+
+
+def test_an_attempt_that_fell_silent_is_remembered_as_lost():
+    summary = told(accepted(), claimed(2), waiting(60, attempt=2, reason="lost"))
+    assert [one.outcome for one in summary.history] == ["lost"]
+
+
+def test_giving_up_is_the_end_of_the_attempt_that_failed():
+    summary = told(accepted(), claimed(2), failed(9), given_up(10))
+    assert (summary.state, summary.message, summary.ended_at) == (
+        State.FAILED,
+        "disk full",
+        at(9),
+    )
+    assert told(accepted(), claimed(2), given_up(10), failed(9)) == summary
+
+
+def test_a_cancelled_agenda_says_why_whatever_its_puller_says_later():
+    stopped = told(
+        accepted(), claimed(2), stopping(5), halted(6), cancelled(7, message="by Ann")
+    )
+    assert (stopped.state, stopped.message, stopped.stopping) == (
+        State.CANCELLED,
+        "by Ann",
+        None,
+    )
+    assert told(failed(6), before=stopped).message == "by Ann"
+    assert told(stopping(8), before=stopped).stopping is None
+
+
+def test_what_is_to_stop_says_so_until_it_has():
+    assert told(accepted(), claimed(2), stopping(5)).stopping == "cancelled"
+
+
+def test_an_agenda_that_is_run_again_keeps_what_it_is_told_to():
+    ended = told(
+        accepted(),
+        claimed(2),
+        failed(
+            9, operation("fetch", "succeeded"), operation("store", "succeeded"), retryable=False
+        ),
+    )
+    again = told(restarted(20, attempt=2, keep=("fetch",)), before=ended)
+    assert (again.state, again.attempt, set(again.operations)) == (State.READY, 2, {"fetch"})
+    assert [one.outcome for one in again.history] == ["failed"]
+    assert again.accepted_at == at(0)
+
+
+def test_what_is_wanted_changes_nothing_by_itself():
+    summary = told(accepted())
+    assert fold(summary, commanded(3)) == summary
+    with pytest.raises(TransitionError, match="nothing is known"):
+        fold(None, commanded(3))
+
+
+def test_another_priority_is_shown():
+    assert told(accepted(), reprioritised(3, priority=1)).priority == 1
+
+
+def test_a_wait_told_again_after_the_emission_changes_nothing():
+    summary = told(accepted(), emitted(5))
+    assert told(waiting(2), held(3), before=summary) == summary
+
+
+def test_only_so_many_attempts_are_remembered():
+    lost = [waiting(n, attempt=n, reason="lost") for n in range(2, MOST_REMEMBERED + 5)]
+    history = told(accepted(), *lost).history
+    assert [one.attempt for one in history] == [*range(4, MOST_REMEMBERED + 4)]

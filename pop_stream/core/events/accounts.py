@@ -1,0 +1,127 @@
+"""What the scheduler and all parts give account of: decisions, answers and dead letters."""
+
+from datetime import datetime
+from typing import Literal
+
+from pop_stream.core.events.base import Event, Instant, RefusedIssue, Struct
+
+
+class CustomerShare(Struct, frozen=True):
+    """One customer's part of an insight.
+
+    Attributes:
+        chosen: In this round; 0 where no round is meant.
+        share: Recent service per weight, as a multiple of the mean of backlogged customers.
+        wait_s: Recent mean of the wait from acceptance to emission.
+        held_by: Why nothing of it can be chosen: `paused`, `max_in_flight`, `rate`, or empty.
+    """
+
+    customer_id: str
+    chosen: int
+    ready: int
+    in_flight: int
+    weight: float
+    share: float = 1.0
+    wait_s: float = 0.0
+    held_by: str = ""
+
+
+class RoundDecided(Event, frozen=True):
+    """Why an insight's round chose what it chose, and why the rest waits.
+
+    Attributes:
+        lag: Records on the insight's topic that no puller has claimed, before the round.
+        slots: How many agendas the round could emit.
+        virtual_time: Of the fair queue after the round, in worker-seconds per weight.
+        customers: Those chosen first, then those that wait the most; at most 50.
+        waiting: Why agendas stay: `depth`, `customer_caps`, or empty if none wait.
+        gap: Widest difference of backlogged customers' places on the virtual clock.
+        bound: What the gap cannot exceed: the largest charge among them.
+        partition: Of `pop.ready`, with `offset` the record that led to the round.
+        definitions: Version of the definitions that were in force.
+    """
+
+    insight_id: str
+    at: Instant
+    round: int
+    algorithm: str
+    lag: int
+    in_flight: int
+    slots: int
+    chosen: tuple[str, ...]
+    ready: int
+    virtual_time: float
+    customers: tuple[CustomerShare, ...]
+    waiting: str = ""
+    gap: float = 0.0
+    bound: float = 0.0
+    partition: int = 0
+    offset: int = 0
+    definitions: int = 0
+
+
+class AgendaPlace(Struct, frozen=True):
+    """Where an agenda stands with the scheduler.
+
+    Attributes:
+        state: `ready`, `emitted`, `claimed`, or `unknown` if the scheduler has none of it.
+        position: About how many are emitted up to and with it; 0 unless ready.
+        own_ahead: How many of these are the customer's own; exact.
+        eta_s: Until it is claimed, at the present rate; None while nothing moves.
+    """
+
+    agenda_id: str
+    state: Literal["ready", "emitted", "claimed", "unknown"]
+    position: int = 0
+    own_ahead: int = 0
+    eta_s: float | None = None
+    customer: CustomerShare | None = None
+
+
+class InsightAnswered(Event, frozen=True):
+    """The scheduler's answer to `insight.asked`.
+
+    Attributes:
+        lag: Records on the insight's topic that no puller has claimed.
+        slots: How many agendas could be emitted now.
+        target: Unclaimed agendas that a refill aims at.
+        rate_per_s: Agendas claimed per second, lately.
+        customers: Those with most at stake, at most 50.
+        others: Backlogged customers not listed.
+        gap: As in `round.decided`, with `bound`.
+    """
+
+    insight_id: str
+    question_id: str
+    at: datetime
+    algorithm: str
+    ready: int
+    lag: int
+    in_flight: int
+    slots: int
+    target: int
+    rate_per_s: float
+    customers: tuple[CustomerShare, ...]
+    others: int = 0
+    gap: float = 0.0
+    bound: float = 0.0
+    agenda: AgendaPlace | None = None
+
+
+class RecordRefused(Event, frozen=True):
+    """A dead letter: a record no part could use, with its coordinates and the reason.
+
+    Attributes:
+        value_base64: The record's value, whole unless `truncated`.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    at: Instant
+    part: str
+    code: str
+    reason: str
+    value_base64: str
+    truncated: bool = False
+    issues: tuple[RefusedIssue, ...] = ()

@@ -1,0 +1,60 @@
+"""What all wire shapes share, and the small shapes that several events carry."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Outcome = Literal["succeeded", "failed", "stopped"]
+OperationState = Literal["waiting", "running", "succeeded", "failed"]
+
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+"""With an offset on the wire: instants without one could not be compared with the rest."""
+
+
+def _tag(class_name: str) -> str:
+    words = "".join(f".{c.lower()}" if c.isupper() else c for c in class_name)
+    return words.removeprefix(".")
+
+
+class Struct(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Base of all wire shapes: immutable, absent fields take their defaults."""
+
+
+class Event(Struct, frozen=True, tag_field="type", tag=_tag):
+    """Base of all events; the tag of `AgendaEmitted` is `agenda.emitted`."""
+
+
+class Diagnostic(Struct, frozen=True):
+    """Something a handler or a part wants a person to know."""
+
+    message: str
+    at: Instant
+    code: str = ""
+    detail: Any = None
+
+
+class OperationProgress(Struct, frozen=True):
+    """The newest knowledge about one operation in one attempt; replaces what was known.
+
+    Attributes:
+        reported_at: Of two reports equally far, the later counts; absent, the event's `at`.
+    """
+
+    name: str
+    state: OperationState
+    percent: float = 0.0
+    message: str = ""
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    diagnostics: tuple[Diagnostic, ...] = ()
+    reported_at: Instant | None = None
+
+
+class RefusedIssue(Struct, frozen=True):
+    """One reason for a refusal, as `core.errors.Issue`."""
+
+    field: str
+    value: str
+    message: str

@@ -1,0 +1,150 @@
+"""`pop.ready`: what the scheduler hears, keyed by insight id."""
+
+from typing import Final
+
+import msgspec
+from msgspec import field
+
+from pop_stream.core.events.base import Event, Instant, Outcome, Struct
+from pop_stream.core.events.lifecycle import Action
+from pop_stream.core.retry import Backoff
+
+
+class PlacedAgenda(Struct, frozen=True):
+    """One agenda of a page, as intake hands it to the scheduler.
+
+    Attributes:
+        operation_types: Type of every operation, for the learned cost.
+        cost_s: Declared worker-seconds; None when the cost is to be learned.
+        attempt: The one to begin with; above 1 for an agenda that runs again.
+        not_before: Not to be emitted earlier.
+        expires_at: Not to run later.
+        held: Waits until it is released.
+        max_attempts: From `attempt` on; None for what its insight allows.
+        backoff: None for its insight's.
+    """
+
+    agenda_id: str
+    customer_id: str
+    accepted_at: Instant
+    agenda: msgspec.Raw
+    priority: int = 5
+    rank: int = 0
+    fairness_key: str = ""
+    operation_types: tuple[str, ...] = ()
+    cost_s: float | None = None
+    attempt: int = 1
+    not_before: Instant | None = None
+    expires_at: Instant | None = None
+    held: bool = False
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+
+
+class Origin(Struct, frozen=True, array_like=True):
+    """Where a page came from: what makes a replayed page recognisable.
+
+    Intake reads a partition of `pop.submissions` in order and writes each insight's pages in
+    order, so a place at or before the last one seen for the same partition is a repeat.
+
+    Attributes:
+        partition: Of `pop.submissions`; -1 where there is no origin to compare.
+        index: Within a record that holds a list of agendas.
+    """
+
+    partition: int
+    offset: int
+    index: int = 0
+
+
+class InsightPlaced(Event, frozen=True):
+    """Agendas of one insight, at most a page; `origins[i]` is where `agendas[i]` came from."""
+
+    insight_id: str
+    agendas: tuple[msgspec.Raw, ...]
+    origins: tuple[Origin, ...]
+
+
+class Claim(Struct, frozen=True, array_like=True):
+    """An attempt that a puller holds now."""
+
+    agenda_id: str
+    attempt: int
+
+
+class Settlement(Struct, frozen=True, array_like=True):
+    """An attempt that ended; `spent_s` is worker-seconds by operation type.
+
+    Attributes:
+        retryable: Of a failure: whether another try may help.
+        message: Of a failure: why, shortened to `MESSAGE_LENGTH` characters.
+    """
+
+    agenda_id: str
+    attempt: int
+    outcome: Outcome
+    spent_s: dict[str, float] = field(default_factory=dict)
+    retryable: bool = False
+    message: str = ""
+
+
+MESSAGE_LENGTH: Final = 500
+"""Most characters of a message that the scheduler keeps."""
+
+
+class Command(Struct, frozen=True, array_like=True):
+    """What someone wants of an agenda; as in `agenda.commanded`."""
+
+    agenda_id: str
+    action: Action
+    priority: int | None = None
+    rank: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class InsightNoted(Event, frozen=True):
+    """What the relay heard about agendas of one insight, in order of arrival.
+
+    Attributes:
+        renewals: Attempts that gave a sign of life other than a claim.
+    """
+
+    insight_id: str
+    claims: tuple[Claim, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
+    renewals: tuple[Claim, ...] = ()
+    commands: tuple[Command, ...] = ()
+
+
+class InsightTick(Event, frozen=True):
+    """Look again: the lag fell, or time passed.
+
+    Attributes:
+        lag: Consumer lag of the insight's topic in records; None when unknown.
+        emitted: How many records had ever been emitted when the lag was asked for.
+        lags: The lag by partition of the insight's topic; empty when unknown.
+        heard_until: Everything told before this instant has been relayed; None if unknown.
+    """
+
+    insight_id: str
+    lag: int | None = None
+    emitted: int | None = None
+    lags: tuple[int, ...] = ()
+    heard_until: Instant | None = None
+
+
+class InsightAsked(Event, frozen=True):
+    """Someone wants to know about an insight, or about an agenda in it.
+
+    Attributes:
+        question_id: Comes back with the answer.
+        agenda_id: Whose place is wanted; empty for the insight alone.
+    """
+
+    insight_id: str
+    question_id: str
+    agenda_id: str = ""
+
+
+ReadyEvent = InsightPlaced | InsightNoted | InsightTick | InsightAsked
