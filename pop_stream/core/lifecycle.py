@@ -104,35 +104,41 @@ _REMARKS: Final[tuple[type[AgendaEvent], ...]] = (
 """Events that lead nowhere by themselves."""
 
 
-def _table() -> Mapping[tuple[State | None, type[AgendaEvent]], State]:
-    table: dict[tuple[State | None, type[AgendaEvent]], State] = {}
-    open_states = [*BEFORE_EMISSION, State.EMITTED, State.RUNNING, State.RETRYING]
-    for current in open_states:
-        table |= {(current, event): current for event in _REMARKS}
-        for event, state in _WAITS.items():
-            table[current, event] = state if current in BEFORE_EMISSION else current
-        for event, state in _REACHED.items():
-            table[current, event] = max(current, state, key=_phase)
-        for event, state in _ENDED.items():
-            if (current, state) != (State.RETRYING, State.SUCCEEDED):
-                table[current, event] = state
-    for end in ENDS:
-        same = (event for event, state in _ENDED.items() if state is end)
-        for event in (*_REMARKS, *_WAITS, *_REACHED, *same):
-            if (end, event) != (State.SUCCEEDED, AgendaFailed):
-                table[end, event] = end
-    # An agenda not heard of is taken for ready; a refusal speaks of one submission only, so
-    # what is accepted under its id is new.
-    for event in (*_REMARKS, *_WAITS, *_REACHED, *_ENDED):
-        if event is not AgendaCommanded:
-            reached = table[State.READY, event]
-            table[None, event] = table[State.REFUSED, event] = reached
-    table[None, AgendaRefused] = table[State.REFUSED, AgendaRefused] = State.REFUSED
-    return MappingProxyType(table)
+_CONTRADICTIONS: Final = {(State.RETRYING, AgendaSucceeded), (State.SUCCEEDED, AgendaFailed)}
+"""An attempt that failed has not succeeded, and the other way round."""
+
+
+def _after(current: State, event: type[AgendaEvent]) -> State | None:
+    """Where an event leads from a state that an accepted agenda may have."""
+    if event in _REMARKS:
+        return current
+    if event in _WAITS:
+        return _WAITS[event] if current in BEFORE_EMISSION else current
+    if (current, event) in _CONTRADICTIONS:
+        return None
+    if current in ENDS:
+        return current if event in _REACHED or _ENDED[event] is current else None
+    return _ENDED.get(event) or max(current, _REACHED[event], key=_phase)
 
 
 def _phase(state: State) -> int:
     return 0 if state in BEFORE_EMISSION else _PHASES.index(state)
+
+
+def _table() -> Mapping[tuple[State | None, type[AgendaEvent]], State]:
+    events = (*_REMARKS, *_WAITS, *_REACHED, *_ENDED)
+    states = (*BEFORE_EMISSION, *_PHASES, *ENDS)
+    known = {(state, event): _after(state, event) for state in states for event in events}
+    table: dict[tuple[State | None, type[AgendaEvent]], State] = {
+        key: after for key, after in known.items() if after is not None
+    }
+    # An agenda not heard of is taken for ready; a refusal speaks of one submission only, so
+    # what is accepted under its id is new.
+    for event in events:
+        if event is not AgendaCommanded:
+            table[None, event] = table[State.REFUSED, event] = table[State.READY, event]
+    table[None, AgendaRefused] = table[State.REFUSED, AgendaRefused] = State.REFUSED
+    return MappingProxyType(table)
 
 
 TRANSITIONS: Final = _table()
