@@ -29,8 +29,16 @@ async def run_until_stopped(body: Callable[[asyncio.Event], Awaitable[None]]) ->
     await body(stop)
 
 
-def run_to_interrupt(main: Coroutine[None, None, None]) -> bool:
+def run_to_interrupt(
+    main: Coroutine[None, None, None],
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> bool:
     """Run `main`; the first SIGTERM or SIGINT cancels it, so that it can clean up.
+
+    Args:
+        main: What the command does.
+        loop_factory: Of the event loop; None is asyncio's own.
 
     Returns:
         Whether a signal ended it.
@@ -52,7 +60,8 @@ def run_to_interrupt(main: Coroutine[None, None, None]) -> bool:
             return True
         return False
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(run())
 
 
 def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Self
@@ -47,6 +47,7 @@ class Plan:
         folder: Where data and logs live.
         definitions: File of customers and insights; the pullers pull all its insights.
         port: Of the API; None takes the first free one from `FIRST_PORT` on.
+        copies: Processes of a part other than the puller, by its name; else one.
         handlers: `module:attribute` of further handlers for the pullers.
         overrides: Further settings for every part.
         restart: When a crashed part starts again.
@@ -56,6 +57,7 @@ class Plan:
     definitions: Path
     port: int | None = None
     pullers: int = 1
+    copies: Mapping[str, int] = field(default_factory=dict)
     handlers: tuple[str, ...] = ()
     overrides: Mapping[str, object] = field(default_factory=dict)
     restart: RestartPolicy = field(default_factory=RestartPolicy)
@@ -110,6 +112,11 @@ class Stack:
         self._tell("stopping")
         await self._open.aclose()
 
+    def processes(self) -> Mapping[str, int]:
+        """The process ids of what was started here, by part; of both servers, if they were."""
+        parts = {name: one.pid for name, one in self.supervisor.status().items()}
+        return {**(self._servers.processes if self._servers else {}), **parts}
+
     async def failed(self) -> Exception:
         """Wait until a server ends or a part is given up, and tell which and why."""
         waits: list[asyncio.Task[Exception]] = [asyncio.create_task(self._part_failed())]
@@ -161,15 +168,23 @@ class Stack:
         handlers = [word for one in self._plan.handlers for word in ("--handlers", one)]
         pull = ("pull", *(f"--insight={one}" for one in insights), *handlers)
         return [
-            own_part("rollup", "rollup", stage="rollup"),
-            own_part("scheduler", "schedule", stage="scheduler"),
-            own_part("intake", "intake", stage="intake"),
+            *self._copies("rollup", "rollup"),
+            *self._copies("scheduler", "schedule"),
+            *self._copies("intake", "intake"),
             own_part("api", "serve", stage="api"),
             *(
                 own_part(f"puller-{number}", *pull, stage="pullers")
                 for number in range(1, self._plan.pullers + 1)
             ),
         ]
+
+    def _copies(self, name: str, command: str) -> Iterator[Part]:
+        """One part a process; the second is called `name-2`, and keeps its data beside."""
+        yield own_part(name, command, stage=name)
+        for number in range(2, self._plan.copies.get(name, 1) + 1):
+            one = own_part(f"{name}-{number}", command, stage=name)
+            data = self._plan.folder.absolute() / one.name
+            yield replace(one, environment=variables({"scheduler_data": data}))
 
     async def _until_ready(self) -> None:
         async with ApiClient(self.settings.api_url) as client:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -55,6 +56,15 @@ class EmbeddedServers:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stop()
+
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """The process ids of the servers that run, by `kafka` and `postgres`."""
+        return {
+            type(server).__name__.lower(): server.pid
+            for server in self._started
+            if server.pid is not None
+        }
 
     async def failed(self) -> ServerStartError:
         """Wait until either server ends by itself, and tell which and why."""

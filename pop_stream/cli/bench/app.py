@@ -3,6 +3,7 @@
 import typer
 
 from pop_stream.cli.bench.fairness import fairness
+from pop_stream.cli.bench.pipeline import pipeline
 
 app = typer.Typer(
     name="bench",
@@ -11,5 +12,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (fairness,):
+for command in (pipeline, fairness):
     app.command()(command)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +85,10 @@ async def open_session(bench: Bench, tell: Tell) -> AsyncIterator["Session"]:
     """
     bench.folder.mkdir(parents=True, exist_ok=True)
     definitions = bench.folder / "definitions.toml"
-    definitions.write_text(_toml(bench), encoding="utf-8")
+    definitions.write_text(
+        definitions_toml(bench.insights, bench.target, bench.customers.values()),
+        encoding="utf-8",
+    )
     plan = Plan(
         folder=bench.folder,
         definitions=definitions,
@@ -189,17 +192,25 @@ def _agenda(customer_id: CustomerId) -> Arrival:
     return Arrival(0.0, customer_id, RUNTIME_S, RUNTIME_S)
 
 
-def _toml(bench: Bench) -> str:
-    """The definitions as a file: JSON strings and numbers are TOML's, too."""
+def definitions_toml(
+    insights: Mapping[str, AlgorithmName], target: int | str, customers: Iterable[Customer] = ()
+) -> str:
+    """Definitions as a file: JSON strings and numbers are TOML's, too.
+
+    Args:
+        insights: Algorithm by id; an agenda is placed by its param `PARAM`.
+        target: Of all of them.
+        customers: Of which only the weight is told.
+    """
     lines: list[str] = []
-    for insight_id, algorithm in bench.insights.items():
+    for insight_id, algorithm in insights.items():
         lines += [
             f"[insights.{json.dumps(insight_id)}]",
             f"algorithm = {json.dumps(algorithm)}",
-            f"target = {json.dumps(bench.target)}",
+            f"target = {json.dumps(target)}",
             f"mappers = {{ params = [{json.dumps(f'{PARAM}={insight_id}')}] }}",
         ]
-    for customer in bench.customers.values():
+    for customer in customers:
         lines += [
             f"[customers.{json.dumps(customer.id)}]",
             f"weight = {customer.weight}",

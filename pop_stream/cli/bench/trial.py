@@ -1,15 +1,13 @@
 """One scenario on the real stack: as it is, first come first served, and the quiet alone."""
 
 import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pop_stream.cli.bench.conditions import commit
+from pop_stream.cli.bench.folder import data_folder
 from pop_stream.cli.bench.session import Bench, Phase, Session, open_session
 from pop_stream.cli.simulate.scenarios import RUNTIME_S, Scenario, scenario
 from pop_stream.cli.simulate.trial import Trial
@@ -58,7 +56,7 @@ async def run_bench(wanted: Wanted, tell: Tell) -> Result:
         CommandError: If something does not start, fails, or does not end in time.
     """
     sketch = scenario(wanted.scenario, seed=wanted.seed, rate=1.0)
-    with _folder(wanted.folder) as folder:
+    with data_folder(wanted.folder) as folder:
         bench = Bench(
             folder=folder,
             insights={_FAIR: "weighted_fair", _FIFO: "fifo", _ALONE: "weighted_fair"},
@@ -123,7 +121,7 @@ def _facts(
             "seed": wanted.seed,
             "rate_per_s": round(rate, 1),
             "cores": os.cpu_count(),
-            "commit": _commit(),
+            "commit": commit(),
         },
     }
 
@@ -154,30 +152,3 @@ def _only(arrivals: Sequence[Arrival], customer_id: CustomerId) -> Sequence[Arri
     """A customer's arrivals, the first at once."""
     own = [one for one in arrivals if one.customer_id == customer_id]
     return [one._replace(at=one.at - own[0].at) for one in own]
-
-
-@contextmanager
-def _folder(wanted: Path | None) -> Iterator[Path]:
-    if wanted is not None:
-        yield wanted.absolute()
-        return
-    made = Path(tempfile.mkdtemp(prefix="pop-stream-bench-"))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
-def _commit() -> str | None:
-    """The checkout that this code runs from; None for an installed package."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(  # noqa: S603  # nothing in it comes from outside
-            ["git", "-C", str(here), "rev-parse", "--short", "HEAD"],  # noqa: S607  # any git
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found.stdout.strip()

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
-from math import ceil, floor, log10
 from pathlib import Path
 from typing import Final
 
+from pop_stream.cli.simulate.canvas import COLOURS, STYLE, line_between, text_at, ticks
 from pop_stream.cli.simulate.chart import Chart, Course, chart_of
 from pop_stream.cli.simulate.trial import Trial
 
@@ -16,29 +16,9 @@ _LEFT, _END = 68, 768
 _TOP, _BASE = 96, 412
 _SHARES_TOP, _SHARES_BASE = 474, 578
 _LABEL_GAP: Final = 19.0
-_TICKS: Final = 6
 _DASH: Final = 9
 _SAME: Final = 2.0
-_COLOURS: Final = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c7ae6",
-)  # fmt: skip
 _REST: Final = "#8b949e"
-
-_STYLE: Final = """
-  .page { fill: #ffffff } .ink { fill: #1f2328 } .soft { fill: #59636e }
-  .grid { stroke: #d1d9e0; stroke-width: 1 } .axis { stroke: #818b98; stroke-width: 1 }
-  .mark { stroke: #818b98; stroke-width: 1; stroke-dasharray: 2 4 }
-  .line { fill: none; stroke-width: 2.5; stroke-linejoin: round }
-  .rest { fill: none; stroke: #8b949e; stroke-width: 1; opacity: .5 }
-  .lead { stroke-width: 1; opacity: .5 } .share { opacity: .85 }
-  text { font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif }
-  .title { font-size: 19px; font-weight: 600 } .text { font-size: 13px }
-  .number { font-variant-numeric: tabular-nums }
-  @media (prefers-color-scheme: dark) {
-    .page { fill: #0d1117 } .ink { fill: #f0f6fc } .soft { fill: #9198a1 }
-    .grid { stroke: #2a313c } .axis, .mark { stroke: #656c76 }
-  }
-"""
 
 
 def write_picture(path: Path, title: str, trials: Mapping[str, Trial]) -> None:
@@ -59,15 +39,15 @@ def draw(chart: Chart) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'role="img" aria-label="{escape(chart.title)}: {said}">',
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>',
-        _text(28, 36, chart.title, "title ink"),
-        _text(28, 66, said),
+        text_at(28, 36, chart.title, "title ink"),
+        text_at(28, 66, said),
         *_heights(plot),
         *_marks(plot, chart),
         *_lines(plot, chart),
         *_labels(plot, chart),
-        _text(28, _SHARES_TOP - 14, "Part of all worker-seconds, moment by moment"),
+        text_at(28, _SHARES_TOP - 14, "Part of all worker-seconds, moment by moment"),
         *_shares(chart),
         *_instants(plot),
         "</svg>",
@@ -89,50 +69,37 @@ class _Plot:
         return round(_BASE - (_BASE - _TOP) * height / self.up, 1)
 
 
-def _text(x: float, y: float, text: str, kind: str = "soft", anchor: str = "start") -> str:
-    kinds = kind if "title" in kind else f"text {kind}"
-    place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
-    return f'<text class="{kinds}" {place}>{escape(text)}</text>'
-
-
-def _line(
-    kind: str, begin: tuple[float, float], end: tuple[float, float], more: str = ""
-) -> str:
-    (x1, y1), (x2, y2) = begin, end
-    return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"{more}/>'
-
-
 def _heights(plot: _Plot) -> Iterator[str]:
-    for value, text in _ticks(plot.up):
+    for value, text in ticks(plot.up):
         y = plot.y(value)
-        yield _line("grid" if value else "axis", (_LEFT, y), (_END, y))
-        yield _text(_LEFT - 10, y + 4, text, "number soft", "end")
+        yield line_between("grid" if value else "axis", (_LEFT, y), (_END, y))
+        yield text_at(_LEFT - 10, y + 4, text, "number soft", "end")
 
 
 def _instants(plot: _Plot) -> Iterator[str]:
-    yield _line("axis", (_LEFT, _SHARES_BASE), (_END, _SHARES_BASE))
-    for value, text in _ticks(plot.across):
+    yield line_between("axis", (_LEFT, _SHARES_BASE), (_END, _SHARES_BASE))
+    for value, text in ticks(plot.across):
         x = plot.x(value)
-        yield _line("axis", (x, _SHARES_BASE), (x, _SHARES_BASE + 5))
-        yield _text(x, _SHARES_BASE + 21, text, "number soft", "middle")
+        yield line_between("axis", (x, _SHARES_BASE), (x, _SHARES_BASE + 5))
+        yield text_at(x, _SHARES_BASE + 21, text, "number soft", "middle")
     middle = (_LEFT + _END) / 2
-    yield _text(middle, _SHARES_BASE + 43, "seconds since the first agenda", anchor="middle")
+    yield text_at(middle, _SHARES_BASE + 43, "seconds since the first agenda", anchor="middle")
     for y, text in ((_SHARES_TOP, "100 %"), (_SHARES_BASE, "0")):
-        yield _text(_LEFT - 10, y + 4, text, "number soft", "end")
+        yield text_at(_LEFT - 10, y + 4, text, "number soft", "end")
 
 
 def _marks(plot: _Plot, chart: Chart) -> Iterator[str]:
     for number, (at, text) in enumerate(chart.marks):
         x = plot.x(at)
-        yield _line("mark", (x, _TOP), (x, _SHARES_BASE))
-        yield _text(x + 6, _TOP + 10 + 16 * number, text)
+        yield line_between("mark", (x, _TOP), (x, _SHARES_BASE))
+        yield text_at(x + 6, _TOP + 10 + 16 * number, text)
 
 
 def _lines(plot: _Plot, chart: Chart) -> Iterator[str]:
     for course in chart.faint:
         yield f'<path class="rest" d="{_path(plot, chart.instants, course)}"/>'
     paths = [_path(plot, chart.instants, course) for course in chart.named]
-    for path, colour in reversed([*zip(paths, _COLOURS, strict=False)]):
+    for path, colour in reversed([*zip(paths, COLOURS, strict=False)]):
         yield f'<path class="line" stroke="{colour}" d="{path}"/>'
     together = _together(plot, chart.named)
     for number, path in enumerate(paths):
@@ -140,7 +107,7 @@ def _lines(plot: _Plot, chart: Chart) -> Iterator[str]:
         if len(mates) > 1:  # lines that run over each other take turns to be seen
             gap, offset = _DASH * (len(mates) - 1), -_DASH * mates.index(number)
             dash = f'stroke-dasharray="{_DASH} {gap}" stroke-dashoffset="{offset}"'
-            yield f'<path class="line" stroke="{_COLOURS[number]}" {dash} d="{path}"/>'
+            yield f'<path class="line" stroke="{COLOURS[number]}" {dash} d="{path}"/>'
 
 
 def _together(plot: _Plot, named: Sequence[Course]) -> Mapping[int, Sequence[int]]:
@@ -175,14 +142,14 @@ def _path(plot: _Plot, instants: Sequence[float], course: Course) -> str:
 def _labels(plot: _Plot, chart: Chart) -> Iterator[str]:
     wanted = [plot.y(course.heights[-1]) for course in chart.named]
     for number, place in enumerate(_apart(wanted)):
-        colour = _COLOURS[number]
+        colour = COLOURS[number]
         stroke = f' stroke="{colour}"'
-        yield _line("lead", (_END + 3, wanted[number]), (_END + 17, place), stroke)
+        yield line_between("lead", (_END + 3, wanted[number]), (_END + 17, place), stroke)
         yield f'<circle fill="{colour}" cx="{_END + 22}" cy="{place:.1f}" r="4.5"/>'
-        yield _text(_END + 33, round(place + 4.5, 1), chart.named[number].name, "ink")
+        yield text_at(_END + 33, round(place + 4.5, 1), chart.named[number].name, "ink")
     if chart.others:
         yield f'<circle fill="{_REST}" cx="{_END + 22}" cy="{_SHARES_TOP + 8}" r="4.5"/>'
-        yield _text(_END + 33, _SHARES_TOP + 12.5, f"{chart.others:,} others", "ink")
+        yield text_at(_END + 33, _SHARES_TOP + 12.5, f"{chart.others:,} others", "ink")
 
 
 def _apart(wanted: Sequence[float]) -> Sequence[float]:
@@ -207,7 +174,7 @@ def _shares(chart: Chart) -> Iterator[str]:
     height = _SHARES_BASE - _SHARES_TOP
     yield from (
         _area([(stack[layer], stack[layer + 1]) for stack in stacks], width, height, colour)
-        for layer, colour in zip(range(len(chart.named)), _COLOURS, strict=False)
+        for layer, colour in zip(range(len(chart.named)), COLOURS, strict=False)
     )
     if chart.others:
         tops = [(stack[-1], 1.0 if stack[-1] > 0 else 0.0) for stack in stacks]
@@ -229,13 +196,3 @@ def _area(
     ]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*above, *below])
     return f'<polygon class="share" fill="{colour}" points="{points}"/>'
-
-
-def _ticks(most: float) -> Iterator[tuple[float, str]]:
-    """Round values from 0 to the most, and how they are written."""
-    rough = most / _TICKS
-    power = 10.0 ** floor(log10(rough))
-    step = next(one * power for one in (1, 2, 5, 10) if one * power >= rough * (1 - 1e-9))
-    digits = max(0, ceil(-log10(step) - 1e-9))
-    for number in range(floor(most / step + 1e-9) + 1):
-        yield number * step, f"{number * step:,.{digits}f}"

@@ -1,0 +1,126 @@
+"""One process of the floor: a bare relay from topic to topic, or the sink in Postgres.
+
+Nothing of pop_stream runs in it but the settings of its Kafka clients, which are those that
+all our parts use: idempotent producer, acks=all, lz4. It is written to be as fast as this
+client library lets a relay be: whole fetches, batches built at once, offsets committed a
+fetch at a time, one statement for all rows of a fetch, on two connections.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Final
+
+import asyncpg
+import uvloop
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+
+from pop_stream.bus import clients
+from pop_stream.cli.bench.store import QUERIES
+from pop_stream.cli.bench.submitter import send_batches
+from pop_stream.cli.environment import load_settings
+from pop_stream.settings import Settings
+
+CONNECTIONS: Final = 2
+_MOST_RECORDS: Final = 5_000
+_UPSERT: Final = QUERIES["upsert_floor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What this process does.
+
+    Attributes:
+        source: Topic that is read, with a group of its own.
+        target: Topic that is written; empty for the sink.
+        rows: That the sink writes for each record.
+    """
+
+    source: str
+    target: str = ""
+    rows: int = 1
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What to run for it."""
+        own = json.dumps(asdict(self))
+        return (sys.executable, "-m", "pop_stream.cli.bench.floor_hop", own)
+
+
+async def relay(settings: Settings, consumer: AIOKafkaConsumer, target: str) -> None:
+    """Write everything that is read to the target, for ever."""
+    async with clients.producer(settings, client_id="bench-floor") as producer:
+        while True:
+            fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+            waiting = [
+                future
+                for tp, records in fetched.items()
+                for future in await send_batches(
+                    producer, target, tp.partition, [(one.key, one.value) for one in records]
+                )
+            ]
+            if waiting:
+                await asyncio.gather(*waiting)
+                await consumer.commit()
+
+
+async def sink(settings: Settings, consumer: AIOKafkaConsumer, hop: Hop) -> None:
+    """Write everything that is read to the table, and say how far it is, for ever."""
+    dsn = settings.postgres_dsn.get_secret_value()
+    total = 0
+    async with asyncpg.create_pool(dsn, min_size=CONNECTIONS, max_size=CONNECTIONS) as pool:
+        while True:
+            fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+            records = [one for many in fetched.values() for one in many]
+            if not records:
+                continue
+            await _upsert(pool, hop.rows, records)
+            await consumer.commit()
+            total += len(records)
+            _say({"at": monotonic(), "ended": total})
+
+
+async def _upsert(
+    pool: "asyncpg.Pool[asyncpg.Record]", rows: int, records: Sequence[ConsumerRecord]
+) -> None:
+    ids = [_row_id(one.key, row) for one in records for row in range(rows)]
+    bodies = [one.value.decode() for one in records for _ in range(rows)]
+    part = -(-len(ids) // CONNECTIONS)
+    await asyncio.gather(
+        *(
+            pool.execute(_UPSERT, ids[start : start + part], bodies[start : start + part])
+            for start in range(0, len(ids), part)
+        )
+    )
+
+
+def _row_id(key: bytes, row: int) -> str:
+    return f"{key.decode()}/{row}" if row else key.decode()
+
+
+def _say(news: dict[str, float]) -> None:
+    sys.stdout.write(json.dumps(news) + "\n")
+    sys.stdout.flush()
+
+
+async def _run(hop: Hop) -> None:
+    settings = load_settings()
+    consumer = clients.consumer(
+        settings, hop.source, client_id="bench-floor", group_id=f"{hop.source}.floor"
+    )
+    async with consumer:
+        # The group is joined once: what is counted begins when everybody is ready.
+        while not consumer.assignment():  # noqa: ASYNC110  # aiokafka has no event for it
+            await asyncio.sleep(0.01)
+        _say({"at": monotonic(), "ended": 0})
+        if hop.target:
+            await relay(settings, consumer, hop.target)
+        else:
+            await sink(settings, consumer, hop)
+
+
+if __name__ == "__main__":
+    uvloop.run(_run(Hop(**json.loads(sys.argv[1]))))

@@ -1,0 +1,63 @@
+"""The agendas of the throughput benchmarks: no-op operations, of a given size."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pop_stream.cli.bench.handlers import NOOP
+from pop_stream.cli.bench.load import PARAM
+
+
+@dataclass(frozen=True, slots=True)
+class NoopWork:
+    """Makes agendas by number.
+
+    Attributes:
+        run: Begins all ids.
+        insights: Taken in turn.
+        customers: Taken in turn, after a round of insights.
+        operations: Of each agenda; every one depends on the one before it.
+        size: Bytes of each agenda, filled up in the first operation's payload; an agenda that
+            is larger without it stays so.
+        operation_type: Chooses the handler.
+    """
+
+    run: str
+    insights: Sequence[str]
+    customers: int = 1
+    operations: int = 1
+    size: int = 300
+    operation_type: str = NOOP
+    _templates: dict[str, str] = field(default_factory=dict, init=False)
+
+    def agenda_id(self, number: int) -> str:
+        """The id of the agenda with this number."""
+        return f"{self.run}-{number}"
+
+    def body(self, number: int) -> bytes:
+        """The agenda with this number, encoded."""
+        insight_id = self.insights[number % len(self.insights)]
+        template = self._templates.get(insight_id)
+        if template is None:
+            template = self._templates[insight_id] = self._template(insight_id)
+        customer = number // len(self.insights) % self.customers
+        text = template.replace("<id>", self.agenda_id(number), 1)
+        return text.replace("<customer>", f"customer-{customer}", 1).encode()
+
+    def _template(self, insight_id: str) -> str:
+        operations: list[dict[str, Any]] = [
+            {"name": f"o{number}", "type": self.operation_type}
+            | ({"depends_on": [f"o{number - 1}"]} if number else {})
+            for number in range(self.operations)
+        ]
+        body = {
+            "id": "<id>",
+            "customer_id": "<customer>",
+            "params": {PARAM: insight_id},
+            "operations": operations,
+        }
+        missing = self.size - len(json.dumps(body)) - len(', "payload": ""')
+        if missing > 0:
+            operations[0]["payload"] = "x" * missing
+        return json.dumps(body)

@@ -1,0 +1,209 @@
+"""`pop-stream bench pipeline`: the whole path, from a submission to its summary in Postgres."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pop_stream.cli.output import JsonFlag
+
+if TYPE_CHECKING:
+    from pop_stream.cli.bench.pipeline_run import Outcome, Run, Wanted
+
+_WINDOW: Final = 10_000
+
+
+def pipeline(  # noqa: PLR0913  # one parameter an option
+    *,
+    agendas: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Of each run, submitted as a burst.")
+    ] = 20_000,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, max=3600, help="Instead: so long, with --window outstanding."),
+    ] = None,
+    window: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Submitted and not ended, with --seconds.")
+    ] = _WINDOW,
+    runs: Annotated[int, typer.Option(min=1, max=100, help="Of path and floor each.")] = 3,
+    customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="Taken in turn.")] = 10,
+    operations: Annotated[
+        int, typer.Option(min=1, max=1000, help="Of an agenda, one after the other.")
+    ] = 1,
+    insights: Annotated[int, typer.Option(min=1, max=1000, help="Taken in turn.")] = 1,
+    size: Annotated[
+        int, typer.Option(min=1, max=500_000, help="Bytes of an agenda, if not larger anyhow.")
+    ] = 300,
+    pullers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Agendas that a puller runs at a time.")
+    ] = 500,
+    schedulers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    intakes: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    rollups: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    target: Annotated[
+        str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
+    ] = "auto",
+    floor: Annotated[bool, typer.Option(help="Also run bare clients, hop by hop.")] = True,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Write a picture of all runs over time.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Submit no-op agendas and time them until their summaries are in Postgres.
+
+    Every run is followed by one of the floor: bare clients that carry records of the same
+    size over as many topics, a process a hop, and upsert as many rows, on the same servers.
+    """
+    import uvloop
+
+    from pop_stream.cli import logs
+    from pop_stream.cli.bench.conditions import conditions
+    from pop_stream.cli.bench.drive import Pace
+    from pop_stream.cli.bench.folder import data_folder
+    from pop_stream.cli.bench.pipeline_run import Wanted, run_pipeline
+    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.errors import CommandError
+    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.output import console, emit
+    from pop_stream.cli.simulate.cases import parse_target
+
+    wanted = Wanted(
+        pace=Pace(seconds=seconds, window=window) if seconds else Pace(agendas=agendas),
+        runs=runs,
+        customers=customers,
+        operations=operations,
+        insights=insights,
+        size=size,
+        pullers=pullers,
+        concurrency=concurrency,
+        target=parse_target(target),
+        copies={"scheduler": schedulers, "intake": intakes, "rollup": rollups},
+        floor=floor,
+    )
+    logs.configure(for_a_person())
+    shown = console(as_json=as_json)
+    told = conditions(**_named(wanted))
+
+    async def run() -> None:
+        with data_folder(folder) as place:
+            outcome = await run_pipeline(
+                wanted, place, lambda line: shown.print(f"[dim]{line}[/]")
+            )
+        result = report(outcome, told)
+        for line in _view(result):
+            shown.print(line)
+        if svg is not None:
+            from pop_stream.cli.bench.picture import write_progress
+
+            write_progress(svg, outcome)
+            shown.print(f"picture written to {svg}")
+        if as_json:
+            emit(result)
+
+    if run_to_interrupt(run(), loop_factory=uvloop.new_event_loop):
+        msg = "interrupted; everything was stopped"
+        raise CommandError(msg)
+
+
+def report(outcome: "Outcome", told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The contract's figures, medians of the runs, and all that led to them."""
+    from pop_stream.cli.bench.figures import spread
+
+    runs, floors = outcome.runs, outcome.floors
+    per_s = median(one.per_s for one in runs)
+    floor_per_s = median(one.per_s for one in floors) if floors else None
+    return {
+        "agendas_per_s": round(per_s, 1),
+        "floor_per_s": None if floor_per_s is None else round(floor_per_s, 1),
+        "ratio": round(per_s / floor_per_s, 4) if floor_per_s else None,
+        "lost": sum(one.lost for one in runs),
+        "duplicates": sum(one.duplicates for one in runs),
+        "repeated_starts": sum(one.repeated_starts for one in runs),
+        "failed_attempts": sum(one.failures for one in runs),
+        "peak_rss_mb": round(max(_own_peak(one) for one in runs), 1),
+        "cpu_s_per_1k": round(median(one.cpu_s_per_1k for one in runs), 4),
+        "floor_cpu_s_per_1k": round(median(one.cpu_s_per_1k for one in floors), 4)
+        if floors
+        else None,
+        "agendas_per_s_of_runs": spread([one.per_s for one in runs]),
+        "floor_per_s_of_runs": spread([one.per_s for one in floors]),
+        "parts": _parts(runs),
+        "floor_parts": _parts(floors),
+        "runs": [_run(one) for one in runs],
+        "floors": [_run(one) for one in floors],
+        "warm_up": _run(outcome.warm_up),
+        "conditions": told,
+    }
+
+
+def _named(wanted: "Wanted") -> Mapping[str, object]:
+    return {
+        "loop": wanted.pace.loop,
+        "runs": wanted.runs,
+        "customers": wanted.customers,
+        "operations": wanted.operations,
+        "insights": wanted.insights,
+        "agenda_bytes": wanted.size,
+        "pullers": wanted.pullers,
+        "concurrency": wanted.concurrency,
+        "target": wanted.target,
+        "processes": dict(wanted.copies or {}),
+    }
+
+
+def _own_peak(run: "Run") -> float:
+    from pop_stream.cli.bench.meter import own
+
+    return sum(run.costs[name].peak_rss_mb for name in own(run.costs))
+
+
+def _run(run: "Run") -> Mapping[str, Any]:
+    return {
+        "agendas": run.agendas,
+        "agendas_per_s": round(run.per_s, 1),
+        "seconds": round(run.samples[-1].at, 3),
+        "cpu_s_per_1k": round(run.cpu_s_per_1k, 4),
+        "lost": run.lost,
+        "duplicates": run.duplicates,
+    }
+
+
+def _parts(runs: Sequence["Run"]) -> Mapping[str, Any]:
+    """What each part cost: medians of the runs; memory as it was at its most."""
+    names = dict.fromkeys(name for run in runs for name in run.cpu_s)
+    found: dict[str, Any] = {}
+    for name in names:
+        cpu = median(run.by_part.get(name, 0.0) for run in runs)
+        peaks = [run.costs[name].peak_rss_mb for run in runs if name in run.costs]
+        found[name] = {"cpu_s_per_1k": round(cpu, 4)}
+        if peaks:
+            found[name]["peak_rss_mb"] = round(max(peaks), 1)
+    return found
+
+
+def _view(result: Mapping[str, Any]) -> Sequence[Any]:
+    from pop_stream.cli.output import table
+
+    rows = [
+        (name, f"{one['cpu_s_per_1k'] * 1e3:,.0f}", f"{one.get('peak_rss_mb', 0):,.0f}")
+        for name, one in result["parts"].items()
+    ]
+    lines: list[Any] = [
+        f"[bold]{result['agendas_per_s']:,.0f} agendas/s[/] {_range(result, 'agendas_per_s')}"
+    ]
+    if result["ratio"] is not None:
+        floor = f"{result['floor_per_s']:,.0f} {_range(result, 'floor_per_s')}"
+        lines.append(f"floor {floor}, ratio [bold]{result['ratio']:.2f}[/]")
+    lines.append(f"lost {result['lost']}, duplicates {result['duplicates']}")
+    return [*lines, table(("part", "#CPU µs an agenda", "#peak MB"), rows)]
+
+
+def _range(result: Mapping[str, Any], name: str) -> str:
+    spread = result[f"{name}_of_runs"]
+    return f"({spread['min']:,.0f} to {spread['max']:,.0f})"

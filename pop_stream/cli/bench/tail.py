@@ -1,0 +1,97 @@
+"""What became of a run's agendas, read again from the topic once it is over."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.bus.topics import Topics
+from pop_stream.core.events import (
+    AgendaClaimed,
+    AgendaFailed,
+    AgendaRefused,
+    AgendaSucceeded,
+    LifecycleEvent,
+    decode_lifecycle,
+)
+from pop_stream.settings import Settings
+
+Places = Mapping[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class Told:
+    """What the lifecycle of one run says.
+
+    Attributes:
+        successes: By agenda; more than one is a duplicate.
+        claims: By agenda and attempt; more than one was started twice.
+        failures: Attempts that failed, and agendas that were refused.
+    """
+
+    successes: Counter[str]
+    claims: Counter[tuple[str, int]]
+    failures: int = 0
+
+    @property
+    def duplicates(self) -> int:
+        """Successes beyond each agenda's first."""
+        return self.successes.total() - len(self.successes)
+
+    @property
+    def repeated_starts(self) -> int:
+        """Claims of an attempt beyond its first."""
+        return self.claims.total() - len(self.claims)
+
+    def note(self, event: LifecycleEvent) -> None:
+        """Take note of one event of the run."""
+        match event:
+            case AgendaClaimed():
+                self.claims[event.agenda_id, event.attempt] += 1
+            case AgendaSucceeded():
+                self.successes[event.agenda_id] += 1
+            case AgendaFailed() | AgendaRefused():
+                self.failures += 1
+            case _:
+                pass
+
+
+async def ends(settings: Settings) -> Places:
+    """Where `pop.agenda-events` ends now."""
+    topic = Topics(settings.topic_prefix).agenda_events
+    async with clients.consumer(
+        settings, topic, client_id="bench-tail", group_id=None
+    ) as consumer:
+        found: Places = await consumer.end_offsets(list(consumer.assignment()))
+    return found
+
+
+async def read_told(settings: Settings, run: str, begin: Places) -> Told:
+    """Read from a place to the present end what is said of agendas whose id begins so."""
+    topic = Topics(settings.topic_prefix).agenda_events
+    told = Told(Counter(), Counter())
+    async with clients.consumer(
+        settings, topic, client_id="bench-tail", group_id=None
+    ) as consumer:
+        end: Places = await consumer.end_offsets(list(begin))
+        for tp, offset in begin.items():
+            consumer.seek(tp, offset)
+        while not await _is_at(consumer, end):
+            fetched = await consumer.getmany(timeout_ms=250, max_records=5_000)
+            for event in _events(fetched.values()):
+                if event.agenda_id.startswith(run):
+                    told.note(event)
+    return told
+
+
+async def _is_at(consumer: AIOKafkaConsumer, end: Places) -> bool:
+    positions = [await consumer.position(tp) for tp in end]
+    return all(one >= offset for one, offset in zip(positions, end.values(), strict=True))
+
+
+def _events(fetched: Iterable[Sequence[ConsumerRecord]]) -> Iterator[LifecycleEvent]:
+    for records in fetched:
+        for record in records:
+            yield from decode_lifecycle(record.value)
