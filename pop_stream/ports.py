@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.events import InsightAnswered, LifecycleEvent
@@ -102,6 +102,17 @@ class ReadyTable(Protocol):
         ...
 
 
+class LinkPart(NamedTuple):
+    """The agendas of a link that one caller sees.
+
+    Attributes:
+        customer_id: Whose agendas; None means everyone's.
+    """
+
+    link_id: str
+    customer_id: str | None = None
+
+
 class SummaryReader(Protocol):
     """Reads summaries; every method raises UnavailableError while the database is away."""
 
@@ -109,16 +120,20 @@ class SummaryReader(Protocol):
         """One agenda's summary with its operations, or None if it was never heard of."""
         ...
 
-    async def link(self, link_id: str) -> LinkSummary | None:
-        """The roll-up of all agendas with this link id, or None if there are none."""
+    async def link(self, link: LinkPart) -> LinkSummary | None:
+        """The roll-up of the link's agendas, or None if there are none."""
+        ...
+
+    async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
+        """Each agenda's customer, empty if none is known; unknown agendas are absent."""
         ...
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         """A number per agenda that grows with every change; unknown agendas are absent."""
         ...
 
-    async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
-        """A number per link that changes whenever one of its agendas does."""
+    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
+        """A number per link that changes whenever one of its agendas does; absent if none."""
         ...
 
     async def ping(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.summary import LinkSummary, Summary, fold_all
-from pop_stream.ports import FoldedBatch
+from pop_stream.ports import FoldedBatch, LinkPart
 
 
 class MemorySummaries:
@@ -44,24 +44,30 @@ class MemorySummaries:
         self._fail()
         return self.agendas.get(agenda_id)
 
-    async def link(self, link_id: str) -> LinkSummary | None:
+    async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._fail()
-        linked = [one for one in self.agendas.values() if one.link_id == link_id]
+        known = self.agendas
+        return {one: known[one].customer_id for one in agenda_ids if one in known}
+
+    async def link(self, link: LinkPart) -> LinkSummary | None:
+        self._fail()
+        linked = [one for one in self.agendas.values() if _is_in(one, link)]
         if not linked:
             return None
         percent = sum(one.percent for one in linked) / len(linked)
-        return LinkSummary(link_id, Counter(one.state for one in linked), percent)
+        return LinkSummary(link.link_id, Counter(one.state for one in linked), percent)
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         self._fail()
         return {one: self.versions[one] for one in agenda_ids if one in self.agendas}
 
-    async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
+    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
         self._fail()
-        versions: Counter[str] = Counter()
+        versions: Counter[LinkPart] = Counter()
         for agenda_id, one in self.agendas.items():
-            if one.link_id in link_ids:
-                versions[one.link_id] += self.versions[agenda_id]
+            for link in links:
+                if _is_in(one, link):
+                    versions[link] += self.versions[agenda_id]
         return versions
 
     async def ping(self) -> None:
@@ -78,3 +84,8 @@ class MemorySummaries:
     def _fail(self) -> None:
         if self.failures:
             raise self.failures.pop(0)
+
+
+def _is_in(one: Summary, link: LinkPart) -> bool:
+    is_seen = link.customer_id is None or one.customer_id == link.customer_id
+    return one.link_id == link.link_id and is_seen

@@ -3,6 +3,8 @@
 from http import HTTPStatus
 
 from pop_stream.api import models
+from pop_stream.api.access import Access, reading
+from pop_stream.api.owners import Owners
 from pop_stream.api.problems import (
     BusyError,
     MediaTypeError,
@@ -19,17 +21,22 @@ from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.errors import SubmissionError, UnavailableError
+from pop_stream.core.identity import Role
 
 
 def agenda_routes(
-    submissions: Submissions, progress: Progress, streams: Streams, explanations: Explanations
+    owners: Owners,
+    submissions: Submissions,
+    progress: Progress,
+    streams: Streams,
+    explanations: Explanations,
 ) -> tuple[Route, ...]:
     """Submit, read and follow agendas and links."""
     return (
         _submit(submissions),
-        *_reads(progress),
-        *_streams(streams),
-        *_questions(explanations),
+        *_reads(owners, progress),
+        *_streams(owners, streams),
+        *_questions(owners, explanations),
     )
 
 
@@ -59,10 +66,11 @@ def _submit(submissions: Submissions) -> Route:
             BusyError,
         ),
         takes=(Agenda, list[Agenda]),
+        access=Access(role=Role.SUBMIT),
     )
 
 
-def _reads(progress: Progress) -> tuple[Route, ...]:
+def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
     return (
         Route(
             "GET",
@@ -72,6 +80,7 @@ def _reads(progress: Progress) -> tuple[Route, ...]:
             "An agenda's summary, and the agenda as accepted",
             (Answer("The summary.", (models.AgendaSummary,)),),
             READ_ERRORS,
+            access=reading(owners.agenda),
         ),
         Route(
             "GET",
@@ -81,6 +90,7 @@ def _reads(progress: Progress) -> tuple[Route, ...]:
             "How far an agenda is, operation by operation",
             (Answer("The progress.", (models.AgendaProgress,)),),
             READ_ERRORS,
+            access=reading(owners.agenda),
         ),
         Route(
             "GET",
@@ -90,11 +100,12 @@ def _reads(progress: Progress) -> tuple[Route, ...]:
             "What all agendas with this link id add up to",
             (Answer("The roll-up.", (models.LinkView,)),),
             READ_ERRORS,
+            access=reading(owners.link),
         ),
     )
 
 
-def _streams(handlers: Streams) -> tuple[Route, ...]:
+def _streams(owners: Owners, handlers: Streams) -> tuple[Route, ...]:
     over = Answer(
         "Last-Event-ID was the final event: nothing will follow.",
         status=HTTPStatus.NO_CONTENT,
@@ -112,6 +123,7 @@ def _streams(handlers: Streams) -> tuple[Route, ...]:
             "Follow an agenda's progress until it has ended",
             (Answer(progress, media_type=EVENT_STREAM), over),
             errors,
+            access=reading(owners.agenda, patience=handlers.appears_within),
         ),
         Route(
             "GET",
@@ -121,11 +133,12 @@ def _streams(handlers: Streams) -> tuple[Route, ...]:
             "Follow what all agendas with this link id add up to",
             (Answer(summary, media_type=EVENT_STREAM),),
             errors,
+            access=reading(owners.link, patience=handlers.appears_within),
         ),
     )
 
 
-def _questions(explanations: Explanations) -> tuple[Route, ...]:
+def _questions(owners: Owners, explanations: Explanations) -> tuple[Route, ...]:
     return (
         Route(
             "GET",
@@ -135,5 +148,6 @@ def _questions(explanations: Explanations) -> tuple[Route, ...]:
             "Why an agenda waits: its position, its customer's share, and about how long",
             (Answer("The explanation.", (models.WhyView,)),),
             READ_ERRORS,
+            access=reading(owners.agenda),
         ),
     )

@@ -1,12 +1,13 @@
 """The application: everything the API is made of, put together."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from pop_stream.api.access import Authenticator, Everyone, Guard
 from pop_stream.api.definitions import DefinitionLists
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.identity import time_ordered_id
@@ -14,6 +15,7 @@ from pop_stream.api.judge import Judge
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.middleware import around_requests, sign
 from pop_stream.api.openapi import Document
+from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
 from pop_stream.api.routes import Handlers, register, routes
@@ -38,6 +40,7 @@ class ApiPorts:
     questions: Questions
     clock: Clock
     new_id: Callable[[datetime], str] = time_ordered_id
+    authenticator: Authenticator = field(default_factory=Everyone)
 
 
 def create_app(
@@ -57,9 +60,11 @@ def create_app(
     """
     metrics = Metrics(registry or CollectorRegistry())
     document = Document()
-    streams = Streams(ports.summaries, metrics, pace or Pace())
+    pace = pace or Pace()
+    streams = Streams(ports.summaries, metrics, pace)
     table = routes(
         Handlers(
+            owners=Owners(ports.summaries, ports.definitions),
             submissions=_submissions(ports, settings, metrics),
             progress=Progress(ports.summaries),
             explanations=Explanations(ports.questions, ports.summaries, ports.definitions),
@@ -75,7 +80,7 @@ def create_app(
     app.on_response_prepare.append(sign)
     app.cleanup_ctx.append(streams.run)
     app.on_shutdown.append(streams.close)
-    register(app, table)
+    register(app, table, Guard(ports.authenticator, tick=pace.tick))
     return app
 
 

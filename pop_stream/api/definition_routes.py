@@ -1,17 +1,19 @@
 """The routes of customers and insights."""
 
 from pop_stream.api import models
+from pop_stream.api.access import reading
 from pop_stream.api.definitions import DefinitionLists
+from pop_stream.api.owners import Owners
 from pop_stream.api.questions import Explanations
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.core.definitions import Customer, Insight
 
 
 def definition_routes(
-    definitions: DefinitionLists, explanations: Explanations
+    owners: Owners, definitions: DefinitionLists, explanations: Explanations
 ) -> tuple[Route, ...]:
     """What is defined, and how it goes."""
-    return (*_lists(definitions), *_questions(explanations))
+    return (*_lists(definitions), *_questions(owners, explanations))
 
 
 def _lists(definitions: DefinitionLists) -> tuple[Route, ...]:
@@ -23,6 +25,7 @@ def _lists(definitions: DefinitionLists) -> tuple[Route, ...]:
             "listInsights",
             "All insights in force, by id",
             (Answer("The insights.", (list[Insight],)),),
+            access=reading(),
         ),
         Route(
             "GET",
@@ -31,11 +34,12 @@ def _lists(definitions: DefinitionLists) -> tuple[Route, ...]:
             "listCustomers",
             "All customers that are defined, by id; any other has the defaults",
             (Answer("The customers.", (list[Customer],)),),
+            access=reading(),
         ),
     )
 
 
-def _questions(explanations: Explanations) -> tuple[Route, ...]:
+def _questions(owners: Owners, explanations: Explanations) -> tuple[Route, ...]:
     return (
         Route(
             "GET",
@@ -45,5 +49,6 @@ def _questions(explanations: Explanations) -> tuple[Route, ...]:
             "What waits in an insight, whose it is, and how fast it goes",
             (Answer("The queue.", (models.QueueView,)),),
             READ_ERRORS,
+            access=reading(owners.insight),
         ),
     )

@@ -21,6 +21,8 @@ def around_requests(metrics: Metrics) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
+        # A connection's next request runs in the same context.
+        structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(correlation_id=correlation_id(request))
         response = await _answer(request, handler)
         metrics.answered(request, response, time.perf_counter() - started)

@@ -6,6 +6,7 @@ RequestError                the request itself, whatever agenda it carries
 ├─ TooLargeError            -> 413
 ├─ MediaTypeError           -> 415
 └─ NoneAcceptedError        -> 422
+UnauthenticatedError        -> 401, and WWW-Authenticate
 BusyError, NotReadyError    -> 503, and Retry-After
 """
 
@@ -20,9 +21,11 @@ from aiohttp import web
 from pop_stream.api.correlation import HEADER, correlation_id
 from pop_stream.api.models import Problem, SubmissionResults
 from pop_stream.core.errors import (
+    ForbiddenError,
     NotFoundError,
     PopStreamError,
     SubmissionError,
+    UnauthenticatedError,
     UnavailableError,
 )
 
@@ -116,6 +119,8 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     NoneAcceptedError: HTTPStatus.UNPROCESSABLE_ENTITY,
     SubmissionError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -133,6 +138,8 @@ def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
     headers: dict[str, str] = {}
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, UnauthenticatedError):
+        headers["WWW-Authenticate"] = 'Bearer realm="pop_stream"'
     _note(request, status, error.code, str(error))
     return problem(
         request,
@@ -218,7 +225,14 @@ def _detail(error: PopStreamError) -> str:
             return f"the agenda is refused for {len(issues)} reasons; see issues"
         case NotFoundError(kind="agenda" | "link"):
             return f"{error}; what was accepted just now may take a moment to appear"
-        case BusyError() | NotReadyError() | RequestError() | NotFoundError():
+        case (
+            BusyError()
+            | NotReadyError()
+            | RequestError()
+            | NotFoundError()
+            | UnauthenticatedError()
+            | ForbiddenError()
+        ):
             return str(error)
         case UnavailableError():
             # A driver's words may name hosts and users; they are in the log.

@@ -6,13 +6,14 @@ from typing import Final, Literal, TypeVar
 
 from aiohttp import web
 
+from pop_stream.api.access import principal_of
 from pop_stream.api.models import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.views import agenda_view, link_view, progress_view
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.core.summary import Summary
-from pop_stream.ports import SummaryReader
+from pop_stream.ports import LinkPart, SummaryReader
 
 Kind = Literal["agenda", "link"]
 
@@ -38,7 +39,8 @@ class Progress:
     async def get_link(self, request: web.Request) -> web.Response:
         """What all agendas of the link add up to."""
         link_id = id_in_path(request, "link")
-        link = await answer_in_time(self._summaries.link(link_id))
+        part = LinkPart(link_id, principal_of(request).customer_id)
+        link = await answer_in_time(self._summaries.link(part))
         return answer(link_view(found(link, "link", link_id)), status=HTTPStatus.OK)
 
     async def _summary(self, request: web.Request) -> Summary:

@@ -4,12 +4,14 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from pop_stream.api.access import principal_of
 from pop_stream.api.models import CustomerStanding, QueueView, WhyView, answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.progress import found, id_in_path
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.events import CustomerShare, InsightAnswered
 from pop_stream.core.explain import explain
+from pop_stream.core.identity import Principal
 from pop_stream.core.ids import InsightId
 from pop_stream.core.summary import Summary
 from pop_stream.ports import DefinitionSource, Questions, SummaryReader
@@ -33,7 +35,7 @@ class Explanations:
         told = None
         if not summary.state.is_terminal:
             told = await self._questions.ask(summary.insight_id, agenda_id)
-        return answer(_why(summary, told), status=HTTPStatus.OK)
+        return answer(_why(summary, told, principal_of(request)), status=HTTPStatus.OK)
 
     async def get_queue(self, request: web.Request) -> web.Response:
         """What waits in the insight, whose it is, and how fast it goes."""
@@ -42,10 +44,10 @@ class Explanations:
             kind = "insight"
             raise NotFoundError(kind, insight_id[:200])
         told = await self._questions.ask(insight_id)
-        return answer(_queue(told), status=HTTPStatus.OK)
+        return answer(_queue(told, principal_of(request)), status=HTTPStatus.OK)
 
 
-def _why(summary: Summary, told: InsightAnswered | None) -> WhyView:
+def _why(summary: Summary, told: InsightAnswered | None, principal: Principal) -> WhyView:
     place = told.agenda if told else None
     return WhyView(
         id=summary.agenda_id,
@@ -56,11 +58,13 @@ def _why(summary: Summary, told: InsightAnswered | None) -> WhyView:
         own_ahead=place.own_ahead if place and place.state == "ready" else None,
         eta_s=place.eta_s if place else None,
         customer=_standing(place.customer) if place and place.customer else None,
-        queue=_queue(told) if told else None,
+        queue=_queue(told, principal) if told else None,
     )
 
 
-def _queue(told: InsightAnswered) -> QueueView:
+def _queue(told: InsightAnswered, principal: Principal) -> QueueView:
+    """The queue, with other customers counted but not named to a customer."""
+    named = [one for one in told.customers if principal.speaks_for(one.customer_id)]
     return QueueView(
         insight_id=told.insight_id,
         at=told.at,
@@ -73,8 +77,8 @@ def _queue(told: InsightAnswered) -> QueueView:
         rate_per_s=told.rate_per_s,
         gap_s=told.gap,
         bound_s=told.bound,
-        customers=[_standing(one) for one in told.customers],
-        other_customers=told.others,
+        customers=[_standing(one) for one in named],
+        other_customers=told.others + len(told.customers) - len(named),
     )
 
 

@@ -1,18 +1,14 @@
 """What one row of the table of routes says."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from aiohttp import web
-
+from pop_stream.api.access import Access, Handler
 from pop_stream.api.models import JSON
 from pop_stream.core.errors import NotFoundError, PopStreamError, UnavailableError
 
 EVENT_STREAM: Final = "text/event-stream"
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 READ_ERRORS: Final = (NotFoundError, UnavailableError)
 """What reading one object may be refused with."""
@@ -41,6 +37,7 @@ class Route:
         summary: One line for a reader of the document.
         errors: What it may be refused with, besides faults of this side.
         takes: Types of which the body is one; none if there is no body.
+        access: What it asks of its caller; there is no default, so none is forgotten.
     """
 
     method: str
@@ -51,6 +48,7 @@ class Route:
     answers: tuple[Answer, ...]
     errors: tuple[type[PopStreamError], ...] = ()
     takes: tuple[Any, ...] = ()
+    access: Access = field(kw_only=True)
 
     @property
     def is_stream(self) -> bool:

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from aiohttp import HttpVersion11, web
 
+from pop_stream.api.access import Guard, Handler
 from pop_stream.api.agenda_routes import agenda_routes
 from pop_stream.api.definition_routes import definition_routes
 from pop_stream.api.definitions import DefinitionLists
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.metrics import Metrics
+from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
-from pop_stream.api.route import Handler, Route
+from pop_stream.api.route import Route
 from pop_stream.api.service_routes import service_routes
 from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
@@ -22,8 +24,9 @@ from pop_stream.api.submissions import Submissions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """Those who serve the routes."""
+    """Those who serve the routes, and those who say whose the objects in their paths are."""
 
+    owners: Owners
     submissions: Submissions
     progress: Progress
     explanations: Explanations
@@ -38,21 +41,24 @@ def routes(handlers: Handlers) -> tuple[Route, ...]:
     """The table."""
     return (
         *agenda_routes(
-            handlers.submissions, handlers.progress, handlers.streams, handlers.explanations
+            handlers.owners,
+            handlers.submissions,
+            handlers.progress,
+            handlers.streams,
+            handlers.explanations,
         ),
-        *definition_routes(handlers.definitions, handlers.explanations),
+        *definition_routes(handlers.owners, handlers.definitions, handlers.explanations),
         *service_routes(handlers.health, handlers.metrics, handlers.document),
     )
 
 
-def register(app: web.Application, table: tuple[Route, ...]) -> None:
+def register(app: web.Application, table: tuple[Route, ...], guard: Guard) -> None:
     """Let the application serve the table, and HEAD where GET ends by itself."""
     for route in table:
-        app.router.add_route(
-            route.method, route.path, route.handler, expect_handler=_welcome_body
-        )
+        handler = guard.before(route.handler, route.access)
+        app.router.add_route(route.method, route.path, handler, expect_handler=_welcome_body)
         if route.method == "GET" and not route.is_stream:
-            app.router.add_head(route.path, route.handler)
+            app.router.add_head(route.path, handler)
 
 
 async def _welcome_body(request: web.Request) -> None:

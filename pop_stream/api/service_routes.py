@@ -3,10 +3,12 @@
 from typing import Any
 
 from pop_stream.api import models
+from pop_stream.api.access import PUBLIC, Access, Handler
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.problems import NotReadyError
-from pop_stream.api.route import Answer, Handler, Route
+from pop_stream.api.route import Answer, Route
+from pop_stream.core.identity import Role
 
 
 def service_routes(
@@ -21,6 +23,7 @@ def service_routes(
             "getHealth",
             "The process is alive, whatever else is away",
             (Answer("Alive.", (models.Health,)),),
+            access=PUBLIC,
         ),
         Route(
             "GET",
@@ -30,6 +33,7 @@ def service_routes(
             "Kafka and Postgres answer",
             (Answer("Ready.", (models.Readiness,)),),
             (NotReadyError,),
+            access=PUBLIC,
         ),
         Route(
             "GET",
@@ -38,6 +42,7 @@ def service_routes(
             "getMetrics",
             "Metrics for Prometheus",
             (Answer("Prometheus text.", media_type="text/plain"),),
+            access=Access(role=Role.READ, operators_only=True),
         ),
         Route(
             "GET",
@@ -46,5 +51,6 @@ def service_routes(
             "getDocument",
             "This document",
             (Answer("OpenAPI 3.1.", (dict[str, Any],)),),
+            access=PUBLIC,
         ),
     )

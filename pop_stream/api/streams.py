@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from pop_stream.api.access import principal_of
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.models import encode
 from pop_stream.api.problems import BusyError
@@ -17,9 +18,10 @@ from pop_stream.api.progress import Kind, found, id_in_path
 from pop_stream.api.route import EVENT_STREAM
 from pop_stream.api.views import link_view, progress_view
 from pop_stream.api.watch import Snapshot, Watch, WatchHub
-from pop_stream.ports import SummaryReader
+from pop_stream.ports import LinkPart, SummaryReader
 
 _MOST_STREAMS: Final = 10_000
+_PART: Final = "/"  # in no id
 
 _HEADERS: Final = {
     "Content-Type": EVENT_STREAM,
@@ -74,11 +76,13 @@ class LinkSource:
 
     async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
         """Versions of the links."""
-        return await self._summaries.link_versions(subject_ids)
+        parts = {_part(one): one for one in subject_ids}
+        found = await self._summaries.link_versions([*parts])
+        return {parts[part]: version for part, version in found.items()}
 
     async def read(self, subject_id: str, version: int) -> Snapshot | None:
         """The link's roll-up."""
-        link = await self._summaries.link(subject_id)
+        link = await self._summaries.link(_part(subject_id))
         if link is None:
             return None
         return Snapshot(version, encode(link_view(link)), is_final=False)
@@ -92,6 +96,11 @@ class Streams:
         self._links = WatchHub(LinkSource(summaries), tick=pace.tick)
         self._metrics = metrics
         self._pace = pace
+
+    @property
+    def appears_within(self) -> timedelta:
+        """How long an unknown id is waited for."""
+        return self._pace.appears_within
 
     @property
     def watchers(self) -> int:
@@ -122,13 +131,14 @@ class Streams:
     async def _serve(
         self, request: web.Request, hub: WatchHub, kind: Kind
     ) -> web.StreamResponse:
-        subject_id = id_in_path(request, kind)
+        named = id_in_path(request, kind)
+        subject_id = named if kind == "agenda" else _subject(named, request)
         if self.watchers >= _MOST_STREAMS:
             msg = f"{_MOST_STREAMS:,} event streams are open; poll, or try again later"
             raise BusyError(msg)
         with hub.watch(subject_id, lambda: _is_gone(request)) as watch:
             within_s = self._pace.appears_within.total_seconds()
-            first = found(await hub.first(watch, within_s=within_s), kind, subject_id)
+            first = found(await hub.first(watch, within_s=within_s), kind, named)
             if first.is_final and request.headers.get("Last-Event-ID") == str(first.version):
                 # A browser reconnects to every stream that ends, unless told that it is over.
                 return web.Response(status=HTTPStatus.NO_CONTENT)
@@ -181,6 +191,17 @@ class _Stream:
         # JSON allows line breaks between tokens only, where a blank does as well.
         line = snapshot.content.replace(b"\n", b" ").replace(b"\r", b" ")
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (snapshot.version, self._event, line)
+
+
+def _subject(link_id: str, request: web.Request) -> str:
+    """The link, or the caller's part of it: who sees the same shares one look."""
+    customer_id = principal_of(request).customer_id
+    return link_id if customer_id is None else f"{link_id}{_PART}{customer_id}"
+
+
+def _part(subject_id: str) -> LinkPart:
+    link_id, _, customer_id = subject_id.partition(_PART)
+    return LinkPart(link_id, customer_id or None)
 
 
 def _is_gone(request: web.Request) -> bool:

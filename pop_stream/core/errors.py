@@ -3,6 +3,8 @@
 PopStreamError              code: stable name for clients, logs and metrics
 ├─ SubmissionError          refused; resending cannot help
 ├─ NotFoundError            unknown agenda, insight, customer or link
+├─ UnauthenticatedError     nobody knows who asks
+├─ ForbiddenError           the caller's own object, but not its role
 ├─ TransitionError          an event does not follow from the state
 ├─ LeaseLostError           the fence is outdated: stop, report nothing
 ├─ UnreadableRecordError    bytes that are no event
@@ -66,6 +68,18 @@ class NotFoundError(PopStreamError):
         super().__init__(f"no {kind} with id {object_id!r}")
         self.kind = kind
         self.object_id = object_id
+
+
+class UnauthenticatedError(PopStreamError):
+    """The caller did not say who it is, or said it in a way that does not hold."""
+
+    code: ClassVar[str] = "unauthenticated"
+
+
+class ForbiddenError(PopStreamError):
+    """The caller is known, and may not do this."""
+
+    code: ClassVar[str] = "forbidden"
 
 
 class TransitionError(PopStreamError):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from pop_stream.core.errors import UnstorableError
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.ports import LinkPart
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 from pop_stream.store.rows import operation_of, summary_of
@@ -40,18 +41,24 @@ class PostgresSummaryReader:
         rows.sort(key=lambda one: (place.get(one["name"], len(place)), one["name"]))
         return summary_of(row, {one["name"]: operation_of(one) for one in rows}, summary.body)
 
-    async def link(self, link_id: str) -> LinkSummary | None:
-        """The roll-up of all agendas with this link id; see the port."""
+    async def link(self, link: LinkPart) -> LinkSummary | None:
+        """The roll-up of the link's agendas; see the port."""
         try:
             async with borrow(self._pool) as connection:
-                rows = await connection.fetch(_SQL["link"], link_id)
+                rows = await connection.fetch(_SQL["link"], link.link_id, link.customer_id)
         except UnstorableError:
             return None  # an id that no row can hold
         if not rows:
             return None
         counts = {State(row["state"]): row["agendas"] for row in rows}
         percent = sum(row["percents"] for row in rows) / sum(counts.values())
-        return LinkSummary(link_id=link_id, counts=counts, percent=percent)
+        return LinkSummary(link_id=link.link_id, counts=counts, percent=percent)
+
+    async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
+        """Each agenda's customer; see the port."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_SQL["agenda_owners"], agenda_ids)
+        return {row["agenda_id"]: row["customer_id"] for row in rows}
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         """A number per agenda that grows with every change; see the port."""
@@ -59,11 +66,15 @@ class PostgresSummaryReader:
             rows = await connection.fetch(_SQL["agenda_versions"], agenda_ids)
         return {row["agenda_id"]: row["version"] for row in rows}
 
-    async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
+    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
         """A number per link that grows with every change of its agendas; see the port."""
         async with borrow(self._pool) as connection:
-            rows = await connection.fetch(_SQL["link_versions"], link_ids)
-        return {row["link_id"]: row["version"] for row in rows}
+            rows = await connection.fetch(
+                _SQL["link_versions"],
+                [link.link_id for link in links],
+                [link.customer_id for link in links],
+            )
+        return {LinkPart(row["link_id"], row["customer_id"]): row["version"] for row in rows}
 
     async def ping(self) -> None:
         """Answer, or raise UnavailableError."""

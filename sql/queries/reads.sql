@@ -17,11 +17,17 @@ from operations
 where agenda_id = $1;
 
 -- name: link
--- All agendas of a link, counted by state: exact, never a sample.
+-- The agendas of a link, all or one customer's, counted by state: exact, never a sample.
 select state, count(*) as agendas, sum(percent::double precision) as percents
 from agendas
-where link_id = $1
+where link_id = $1 and ($2::text is null or customer_id = $2)
 group by state;
+
+-- name: agenda_owners
+-- Whose the agendas are.
+select agenda_id, customer_id
+from agendas
+where agenda_id = any($1::text[]);
 
 -- name: agenda_versions
 -- A number per agenda that grows with every change.
@@ -30,11 +36,13 @@ from agendas
 where agenda_id = any($1::text[]);
 
 -- name: link_versions
--- A number per link that grows with every change of one of its agendas.
-select link_id, sum(version)::bigint as version
-from agendas
-where link_id = any($1::text[])
-group by link_id;
+-- A number per link, or per customer's part of one, that grows with every change in it.
+select part.link_id, part.customer_id, sum(agendas.version)::bigint as version
+from unnest($1::text[], $2::text[]) as part (link_id, customer_id)
+join agendas
+    on agendas.link_id = part.link_id
+    and (part.customer_id is null or agendas.customer_id = part.customer_id)
+group by part.link_id, part.customer_id;
 
 -- name: ping
 -- Answers while the database does.

@@ -20,6 +20,7 @@ from pop_stream.core.events import OperationProgress
 from pop_stream.core.ids import CustomerId, InsightId
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.ports import LinkPart
 from pop_stream.settings import Settings
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -83,17 +84,21 @@ class WatchedSummaries(MemorySummaries):
         self._ask("agenda", agenda_id)
         return await super().agenda(agenda_id)
 
-    async def link(self, link_id: str) -> LinkSummary | None:
-        self._ask("link", link_id)
-        return await super().link(link_id)
+    async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
+        self._ask("agenda_owners", *agenda_ids)
+        return await super().agenda_owners(agenda_ids)
+
+    async def link(self, link: LinkPart) -> LinkSummary | None:
+        self._ask("link", link.link_id)
+        return await super().link(link)
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         self._ask("agenda_versions", *agenda_ids)
         return await super().agenda_versions(agenda_ids)
 
-    async def link_versions(self, link_ids: Sequence[str]) -> Mapping[str, int]:
-        self._ask("link_versions", *link_ids)
-        return await super().link_versions(link_ids)
+    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
+        self._ask("link_versions", *(link.link_id for link in links))
+        return await super().link_versions(links)
 
     async def ping(self) -> None:
         self._ask("ping")

@@ -1,0 +1,44 @@
+"""Whose the objects are that paths name."""
+
+from pop_stream.api.access import Subject
+from pop_stream.core.identity import Ownership, Principal
+from pop_stream.core.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
+from pop_stream.ports import DefinitionSource, LinkPart, SummaryReader
+
+
+class Owners:
+    """The subjects of the API's paths.
+
+    Attributes:
+        agenda: Belongs to the customer whose work it is.
+        link: Belongs to whoever has an agenda in it; each sees its own part.
+        insight: Belongs to whom its definition says.
+        customer: Belongs to itself.
+    """
+
+    def __init__(self, summaries: SummaryReader, definitions: DefinitionSource) -> None:
+        self._summaries = summaries
+        self._definitions = definitions
+        self.agenda = Subject("agenda", "agenda_id", self._agenda)
+        self.link = Subject("link", "link_id", self._link)
+        self.insight = Subject(
+            "insight", "insight_id", self._insight, longest=INSIGHT_ID_LENGTH
+        )
+        self.customer = Subject("customer", "customer_id", self._customer)
+
+    async def _agenda(self, agenda_id: str, _: Principal) -> Ownership | None:
+        owners = await self._summaries.agenda_owners([agenda_id])
+        customer_id = owners.get(agenda_id)
+        return None if customer_id is None else Ownership(customer_id or None)
+
+    async def _link(self, link_id: str, principal: Principal) -> Ownership | None:
+        found = await self._summaries.link_versions([LinkPart(link_id, principal.customer_id)])
+        return Ownership(principal.customer_id) if found else None
+
+    async def _insight(self, insight_id: str, _: Principal) -> Ownership | None:
+        insight = self._definitions.current.insights.get(InsightId(insight_id))
+        return insight.ownership if insight else None
+
+    async def _customer(self, customer_id: str, _: Principal) -> Ownership | None:
+        customer = self._definitions.current.customers.get(CustomerId(customer_id))
+        return customer.ownership if customer else None
