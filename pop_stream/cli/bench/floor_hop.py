@@ -3,20 +3,21 @@
 Nothing of pop_stream runs in it but the settings of its Kafka clients, which are those that
 all our parts use: idempotent producer, acks=all, lz4. It is written to be as fast as this
 client library lets a relay be: whole fetches, batches built at once, offsets committed a
-fetch at a time, one statement for all rows of a fetch, on two connections.
+fetch at a time while the next is under way, all rows of a fetch in one statement on each of
+two connections.
 """
 
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Final
 
 import asyncpg
 import uvloop
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.cli.bench.store import QUERIES
@@ -26,6 +27,9 @@ from pop_stream.settings import Settings
 
 CONNECTIONS: Final = 2
 _MOST_RECORDS: Final = 5_000
+Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+Places = dict[TopicPartition, int]
+
 _UPSERT: Final = QUERIES["upsert_floor"]
 
 
@@ -53,8 +57,13 @@ class Hop:
 async def relay(settings: Settings, consumer: AIOKafkaConsumer, target: str) -> None:
     """Write everything that is read to the target, for ever."""
     async with clients.producer(settings, client_id="bench-floor") as producer:
-        while True:
-            fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+
+        async def settle(waiting: Sequence[asyncio.Future[object]], places: Places) -> None:
+            await asyncio.gather(*waiting)
+            await consumer.commit(places)
+
+        behind = asyncio.create_task(asyncio.sleep(0))
+        async for fetched in _fetches(consumer):
             waiting = [
                 future
                 for tp, records in fetched.items()
@@ -62,25 +71,40 @@ async def relay(settings: Settings, consumer: AIOKafkaConsumer, target: str) -> 
                     producer, target, tp.partition, [(one.key, one.value) for one in records]
                 )
             ]
-            if waiting:
-                await asyncio.gather(*waiting)
-                await consumer.commit()
+            await behind
+            behind = asyncio.create_task(settle(waiting, _places(fetched)))
 
 
-async def sink(settings: Settings, consumer: AIOKafkaConsumer, hop: Hop) -> None:
+async def sink(settings: Settings, consumer: AIOKafkaConsumer, rows: int) -> None:
     """Write everything that is read to the table, and say how far it is, for ever."""
     dsn = settings.postgres_dsn.get_secret_value()
     total = 0
     async with asyncpg.create_pool(dsn, min_size=CONNECTIONS, max_size=CONNECTIONS) as pool:
-        while True:
-            fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
-            records = [one for many in fetched.values() for one in many]
-            if not records:
-                continue
-            await _upsert(pool, hop.rows, records)
-            await consumer.commit()
+
+        async def settle(records: Sequence[ConsumerRecord], places: Places) -> None:
+            nonlocal total
+            await _upsert(pool, rows, records)
             total += len(records)
             _say({"at": monotonic(), "ended": total})
+            await consumer.commit(places)
+
+        behind = asyncio.create_task(asyncio.sleep(0))
+        async for fetched in _fetches(consumer):
+            records = [one for many in fetched.values() for one in many]
+            await behind
+            behind = asyncio.create_task(settle(records, _places(fetched)))
+
+
+async def _fetches(consumer: AIOKafkaConsumer) -> AsyncIterator[Fetched]:
+    """What is there, as soon as anything is."""
+    while True:
+        fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+        if fetched:
+            yield fetched
+
+
+def _places(fetched: Fetched) -> Places:
+    return {tp: records[-1].offset + 1 for tp, records in fetched.items()}
 
 
 async def _upsert(
@@ -119,7 +143,7 @@ async def _run(hop: Hop) -> None:
         if hop.target:
             await relay(settings, consumer, hop.target)
         else:
-            await sink(settings, consumer, hop)
+            await sink(settings, consumer, hop.rows)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ HANDLERS: Final = "pop_stream.cli.bench.handlers:handlers"
 RAMP_S: Final = 5.0
 """Of a sustained run, before what is counted begins."""
 
-_WARM_UP_SHARE: Final = 0.1
-_LEAST_WARM_UP: Final = 500
+WARM_UP_S: Final = 15.0
+"""Most of the warm-up of a sustained run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ async def run_pipeline(wanted: Wanted, folder: Path, tell: Tell) -> Outcome:
         store = await entering.enter_async_context(open_store(stack.settings))
         rig = _Rig(stack, store, wanted)
         warm_up = await rig.run(_warm_up(wanted.pace))
-        tell(f"warmed up with {warm_up.agendas:,} agendas")
+        tell(f"warm-up: {warm_up.per_s:,.0f} agendas/s")
         runs: list[Run] = []
         floors: list[Run] = []
         for number in range(1, wanted.runs + 1):
@@ -155,8 +155,8 @@ def insights_of(count: int) -> list[str]:
 
 
 def _warm_up(pace: Pace) -> Pace:
-    agendas = max(_LEAST_WARM_UP, int(pace.agendas * _WARM_UP_SHARE))
-    return Pace(agendas=agendas) if pace.agendas else replace(pace, seconds=RAMP_S)
+    """A run of full size, or some seconds: the broker's compiler needs as much."""
+    return pace if pace.agendas else replace(pace, seconds=min(pace.seconds, WARM_UP_S))
 
 
 def _rate(samples: Sequence[Sample], pace: Pace) -> float:
@@ -209,6 +209,7 @@ class _Rig:
             open_floor(self._settings, self._store, rows=rows) as floor,
             Submitter(self._settings, floor.topic) as submitter,
         ):
+            # Its processes are new each time; the servers are warm after the first.
             await self._drive(_warm_up(pace), submitter, work, floor.ended, floor.processes)
             return await self._drive(pace, submitter, work, floor.ended, floor.processes)
 
