@@ -15,9 +15,10 @@ from pydantic import (
 
 from pop_stream.core.agenda import Id
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.identity import Ownership, Visibility
+from pop_stream.core.identity import Ownership
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
 from pop_stream.core.retry import Backoff
+from pop_stream.core.sharing import Shared
 
 AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
 
@@ -53,35 +54,6 @@ class Customer(BaseModel):
         return Ownership(self.id)
 
 
-class Owned(BaseModel):
-    """A definition that belongs to a customer, or to the operators if it names none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    customer_id: Id | None = Field(
-        default=None, description="The customer it belongs to; the operators if unset."
-    )
-    visibility: Visibility | None = Field(
-        default=None,
-        description="Who sees it besides its owner: nobody (`owner`), those in "
-        "`allowed_customer_ids` (`allowed`) or everyone (`global`). Unset, what belongs to a "
-        "customer is `owner` and what belongs to the operators is `global`.",
-    )
-    allowed_customer_ids: tuple[Id, ...] = Field(
-        default=(), max_length=10_000, description="With visibility `allowed`; case is ignored."
-    )
-
-    @property
-    def ownership(self) -> Ownership:
-        """Whose it is, and who sees it."""
-        otherwise: Visibility = "owner" if self.customer_id else "global"
-        return Ownership(
-            self.customer_id,
-            self.visibility or otherwise,
-            frozenset(one.casefold() for one in self.allowed_customer_ids),
-        )
-
-
 class ResourcePool(BaseModel):
     """Capacity that several insights share; what one does not use is lent to the others."""
 
@@ -106,7 +78,7 @@ class Mappers(BaseModel):
     )
 
 
-class Insight(Owned):
+class Insight(Shared):
     """A class of work with a topic of its own."""
 
     id: InsightKey

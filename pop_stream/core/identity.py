@@ -49,6 +49,12 @@ class Ownership:
     visibility: Visibility = "owner"
     allowed: frozenset[str] = frozenset()
 
+    def is_seen_by(self, customer_id: str) -> bool:
+        """Whether the object exists, as far as this customer is concerned."""
+        if self.owner == customer_id or self.visibility == "global":
+            return True
+        return self.visibility == "allowed" and customer_id.casefold() in self.allowed
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -81,9 +87,7 @@ class Principal:
 
     def sees(self, what: Ownership) -> bool:
         """Whether the object exists, as far as this caller is concerned."""
-        if self.speaks_for(what.owner) or what.visibility == "global":
-            return True
-        return what.visibility == "allowed" and str(self.customer_id).casefold() in what.allowed
+        return self.customer_id is None or what.is_seen_by(self.customer_id)
 
 
 ANYONE: Final = Principal("anyone", None, ALL_ROLES)

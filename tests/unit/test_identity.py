@@ -68,9 +68,7 @@ def test_admin_of_a_customer_counts_for_nothing():
 
 @pytest.mark.parametrize("case", ["acme", "ACME", "Acme"])
 def test_allowed_customers_are_told_ignoring_case(case):
-    insight = Insight(
-        id="i", customer_id="beta", visibility="allowed", allowed_customer_ids=(case,)
-    )
+    insight = Insight(id="i", owner="beta", visibility="allowed", allowed=(case,))
     assert READER.sees(insight.ownership)
 
 
@@ -79,10 +77,10 @@ def test_allowed_customers_are_told_ignoring_case(case):
     [
         (Insight(id="i"), True),
         (Insight(id="i", visibility="owner"), False),
-        (Insight(id="i", customer_id="acme"), True),
-        (Insight(id="i", customer_id="beta"), False),
-        (Insight(id="i", customer_id="beta", visibility="global"), True),
-        (Insight(id="i", customer_id="beta", allowed_customer_ids=("acme",)), False),
+        (Insight(id="i", owner="acme"), True),
+        (Insight(id="i", owner="beta"), False),
+        (Insight(id="i", owner="beta", visibility="global"), True),
+        (Insight(id="i", owner="beta", allowed=("acme",)), False),
         (Customer(id="acme"), True),
         (Customer(id="beta"), False),
     ],
