@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from pop_stream import faults
 from pop_stream.api import body
 from pop_stream.api.judge import Judge, Submission
 from pop_stream.api.metrics import Metrics
@@ -94,6 +95,7 @@ class Submissions:
         await self._publisher.publish(
             [Record(self._topic, one.agenda_id.encode(), one.value) for one in submissions]
         )
+        faults.reach("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
 

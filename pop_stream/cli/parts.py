@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from pop_stream import faults
 from pop_stream.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,6 +90,10 @@ def run_part(body: Body) -> None:
     from pop_stream.cli.lifetime import run_until_stopped
 
     settings = load_settings()
+    try:
+        faults.refuse_far_from_here(settings.kafka_bootstrap)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     logs.configure(settings)
 
     async def run(stop: asyncio.Event) -> None:

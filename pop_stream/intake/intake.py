@@ -9,6 +9,7 @@ import structlog
 from aiokafka import ConsumerRecord
 from msgspec import Raw
 
+from pop_stream import faults
 from pop_stream.bus import clients
 from pop_stream.bus.batches import handle_batches
 from pop_stream.bus.publisher import (
@@ -83,7 +84,11 @@ class Intake:
             ready_record(self._topics, current, _placed(*page), partitions=partitions)
             for page in _pages(batch)
         ]
+        if faults.is_set("intake.accepted"):  # else sent side by side, and either may be first
+            await publish_until_acknowledged(self._publisher, lifecycle)
+            faults.reach("intake.accepted")
         await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
+        faults.reach("intake.placed")
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))
 

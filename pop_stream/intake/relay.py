@@ -8,6 +8,7 @@ import structlog
 from aiokafka import ConsumerRecord
 from msgspec.structs import replace
 
+from pop_stream import faults
 from pop_stream.bus import clients
 from pop_stream.bus.batches import handle_batches
 from pop_stream.bus.publisher import FRAME_BYTES, publish_until_acknowledged
@@ -74,6 +75,7 @@ class Relay:
             ready_record(self._topics, current, note, partitions=partitions) for note in notes
         ]
         await publish_until_acknowledged(self._publisher, ready)
+        faults.reach("relay.published")
 
 
 def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 
+from pop_stream import faults
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
@@ -62,8 +63,10 @@ class Claimer:
             claims = [self._claimed(emitted) for emitted in fresh]
             topic = self._topics.agenda_events
             await publish_lifecycle(self._publisher, topic, claims, *refused)
+            faults.reach("puller.claimed")
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
         if await commit(offsets):
+            faults.reach("puller.committed")
             return fresh
         for emitted in fresh:
             self._window.forget(emitted.agenda_id, emitted.attempt)

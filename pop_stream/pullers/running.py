@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from pop_stream import faults
 from pop_stream.core.agenda import parse_agenda
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import Diagnostic, EmittedAgenda
@@ -151,6 +152,7 @@ class RunningAgendas:
     def _end(self, held: Held, failure: Failure | None) -> None:
         if held.has_ended:
             return
+        faults.reach("puller.ran")
         held.has_ended = True
         run = held.run
         self._reporter.add(

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from pop_stream import faults
 from pop_stream.bus import clients
 from pop_stream.bus.batches import commit
 from pop_stream.bus.dead_letters import dead_letter
@@ -121,6 +122,7 @@ class Rollup:
         for start in range(0, len(entries), BATCH_EVENTS):
             await self._fold(entries[start : start + BATCH_EVENTS], known)
         if entries:
+            faults.reach("rollup.folded")
             offsets = {TopicPartition(self._topic, p): known[p] for p in known}
             await commit(self._consumer, offsets)
 

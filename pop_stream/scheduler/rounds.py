@@ -11,6 +11,7 @@ import structlog
 from msgspec import Raw
 from msgspec.structs import replace
 
+from pop_stream import faults
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
@@ -131,6 +132,7 @@ class Rounds:
         for desk in self._with_pools(source.partition, touched):
             await self._refill(desk, source)
             desk.shelf.save(desk.backlog)
+            faults.reach("scheduler.kept")
 
     def _load(self, partition: int) -> None:
         desks: dict[str, Desk] = {}
@@ -287,7 +289,11 @@ class Rounds:
             ],
         )
         why = Record(self._topics.decisions, desk.insight_id.encode(), encode(decision))
+        if faults.is_set("scheduler.emitting"):  # else all are sent side by side
+            await publish_until_acknowledged(self._publisher, records[: len(records) // 2 + 1])
+            faults.reach("scheduler.emitting")
         await publish_until_acknowledged(self._publisher, [*records, *lifecycle, why])
+        faults.reach("scheduler.emitted")
 
     def _emitted_record(self, desk: Desk, chosen: Chosen, decision: RoundDecided) -> Record:
         placed = desk.shelf.agenda(*place_of(chosen.ref))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pop_stream import faults
 from pop_stream.core.errors import UnavailableError, UnstorableError
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -87,6 +88,7 @@ class PostgresSummaries:
                         if tries:
                             await connection.execute(_SQL["lock_agendas"], list(told))
                         skipped = await _fold(connection, told, presuming_new=not tries)
+                        faults.reach("rollup.folding")
                 except _OvertakenError:
                     continue
                 return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)

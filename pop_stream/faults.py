@@ -1,0 +1,145 @@
+"""Named places between two effects, where a test can have a process end as by kill -9.
+
+`POP_FAULT=scheduler.emitted:3` ends the process the third time it comes by that place.
+`POP_FAULT_SPENT=FILE` makes that happen once: the file is written first, and while it is
+there nothing ends, so that a supervisor may start the process again with the same variables.
+Unset, a place costs a comparison. `refuse_far_from_here` keeps this away from real clusters.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+Place = Literal[
+    "api.acknowledged",
+    "intake.accepted",
+    "intake.placed",
+    "relay.published",
+    "scheduler.emitting",
+    "scheduler.emitted",
+    "scheduler.kept",
+    "puller.claimed",
+    "puller.committed",
+    "puller.ran",
+    "rollup.folding",
+    "rollup.folded",
+]
+"""Where a process may end:
+
+| place | done | not done |
+|---|---|---|
+| api.acknowledged | Kafka has the submission | the 202 |
+| intake.accepted | `agenda.accepted` is written | its page on `pop.ready` |
+| intake.placed | both are written | the commit |
+| relay.published | notes are written | the commit |
+| scheduler.emitting | half a round is written | the rest of it |
+| scheduler.emitted | a round is written | its row in the table |
+| scheduler.kept | the row is handed to Faust | changelog and commit, as it comes |
+| puller.claimed | claims are written | the commit |
+| puller.committed | the commit | the start |
+| puller.ran | the operations | the report |
+| rollup.folding | all statements of a batch | the end of the transaction |
+| rollup.folded | the transaction | the commit to Kafka |
+"""
+
+PLACES: Final[tuple[Place, ...]] = get_args(Place)
+
+FAULT: Final = "POP_FAULT"
+SPENT: Final = "POP_FAULT_SPENT"
+
+_NEAR: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fault:
+    """One place, and how often it is passed before the end.
+
+    Args:
+        place: Where.
+        passes: Ends at this one, from 1.
+        spent: File that is there once it has happened; None to happen every time.
+        die: Ends the process.
+    """
+
+    def __init__(
+        self, place: str, passes: int, spent: Path | None, die: Callable[[], None] = _die
+    ) -> None:
+        self.place = place
+        self._left = passes
+        self._spent = spent
+        self._die = die
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has happened, in this process or one before it."""
+        return self._spent is not None and self._spent.exists()
+
+    def come_by(self) -> None:
+        """Count a pass, and end at the one that was asked for."""
+        self._left -= 1
+        if self._left == 0 and not self.is_spent:
+            if self._spent is not None:
+                self._spent.write_text(f"{self.place} {os.getpid()}\n")
+            self._die()
+
+
+def fault_in(variables: Mapping[str, str]) -> Fault | None:
+    """The fault that the variables ask for.
+
+    Raises:
+        ValueError: If there is no such place, or the count is none.
+    """
+    asked = variables.get(FAULT)
+    if not asked:
+        return None
+    place, _, passes = asked.partition(":")
+    if place not in PLACES:
+        msg = f"{FAULT} = {asked!r}: name one of {', '.join(PLACES)}, as in scheduler.kept:3"
+        raise ValueError(msg)
+    if not (passes or "1").isdigit() or int(passes or "1") < 1:
+        msg = f"{FAULT} = {asked!r}: after the colon, say at which pass, from 1"
+        raise ValueError(msg)
+    spent = variables.get(SPENT)
+    return Fault(place, int(passes or "1"), Path(spent) if spent else None)
+
+
+_fault: Final = fault_in(os.environ)
+
+
+def reach(place: Place) -> None:
+    """Come by a place; does not return if the process is to end here."""
+    if _fault is not None and _fault.place == place:
+        _fault.come_by()
+
+
+def is_set(place: Place) -> bool:
+    """Whether the process may end there: where two effects go on side by side, one comes first.
+
+    Ask only to bring about an order of effects that could come about without it, too.
+    """
+    return _fault is not None and _fault.place == place and not _fault.is_spent
+
+
+def refuse_far_from_here(bootstrap: str) -> None:
+    """Let no fault be set against a cluster that is not on this machine.
+
+    Args:
+        bootstrap: Addresses of brokers, `host:port`, comma between.
+
+    Raises:
+        ValueError: If a fault is set and a broker is elsewhere.
+    """
+    if _fault is None:
+        return
+    far = [one for one in bootstrap.split(",") if one.rpartition(":")[0] not in _NEAR]
+    if far:
+        msg = (
+            f"{FAULT} = {os.environ[FAULT]!r} with brokers at {far[0]}: faults are for tests "
+            "on one machine; unset it"
+        )
+        raise ValueError(msg)
