@@ -2,11 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.summary import LinkSummary, Summary, fold_all
-from pop_stream.ports import FoldedBatch, LinkPart
+from pop_stream.ports import AgendaFilter, FoldedBatch, LinkPart, Place
 
 
 class MemorySummaries:
@@ -73,6 +76,49 @@ class MemorySummaries:
     async def ping(self) -> None:
         self._fail()
 
+    async def find(
+        self,
+        wanted: AgendaFilter,
+        *,
+        limit: int,
+        after: Place | None = None,
+        newest_first: bool = True,
+    ) -> Sequence[Summary]:
+        self._fail()
+        fit = sorted(self._fitting(wanted), key=_place, reverse=newest_first)
+        if after is not None:
+            at = (after.accepted_at or LONG_AGO, after.agenda_id)
+            fit = [
+                one for one in fit if (_place(one) < at if newest_first else _place(one) > at)
+            ]
+        return [replace(one, body=b"", operations={}) for one in fit[:limit]]
+
+    async def count(self, wanted: AgendaFilter) -> int:
+        self._fail()
+        return len(self._fitting(wanted))
+
+    async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
+        self._fail()
+        known = (self.agendas.get(one.agenda_id) for one in summaries)
+        return [
+            replace(one, body=now.body, operations=now.operations) if now else one
+            for one, now in zip(summaries, known, strict=True)
+        ]
+
+    async def delete(self, agenda_ids: Sequence[str]) -> Sequence[str]:
+        self._fail()
+        ended = [
+            one
+            for one in agenda_ids
+            if one in self.agendas and self.agendas[one].state.is_terminal
+        ]
+        for agenda_id in ended:
+            del self.agendas[agenda_id]
+        return ended
+
+    def _fitting(self, wanted: AgendaFilter) -> list[Summary]:
+        return [one for one in self.agendas.values() if _fits(one, wanted)]
+
     def _fold_one(self, event: LifecycleEvent) -> int:
         before = self.agendas.get(event.agenda_id)
         after, skipped = fold_all(before, [event])
@@ -89,3 +135,23 @@ class MemorySummaries:
 def _is_in(one: Summary, link: LinkPart) -> bool:
     is_seen = link.customer_id is None or one.customer_id == link.customer_id
     return one.link_id == link.link_id and is_seen
+
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def _place(one: Summary) -> tuple[datetime, str]:
+    return one.accepted_at or LONG_AGO, one.agenda_id
+
+
+def _fits(one: Summary, wanted: AgendaFilter) -> bool:
+    at = one.accepted_at or LONG_AGO
+    return (
+        (not wanted.ids or one.agenda_id in wanted.ids)
+        and (not wanted.customer_ids or one.customer_id in wanted.customer_ids)
+        and (not wanted.insight_ids or one.insight_id in wanted.insight_ids)
+        and (not wanted.link_ids or one.link_id in wanted.link_ids)
+        and (not wanted.states or one.state in wanted.states)
+        and (wanted.accepted_from is None or at >= wanted.accepted_from)
+        and (wanted.accepted_before is None or at < wanted.accepted_before)
+    )

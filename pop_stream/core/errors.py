@@ -5,6 +5,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ NotFoundError            unknown agenda, insight, customer or link
 ├─ UnauthenticatedError     nobody knows who asks
 ├─ ForbiddenError           the caller's own object, but not its role
+├─ StateError               an agenda's state forbids what is wanted of it
 ├─ TransitionError          an event does not follow from the state
 ├─ LeaseLostError           the fence is outdated: stop, report nothing
 ├─ UnreadableRecordError    bytes that are no event
@@ -80,6 +81,24 @@ class ForbiddenError(PopStreamError):
     """The caller is known, and may not do this."""
 
     code: ClassVar[str] = "forbidden"
+
+
+class StateError(PopStreamError):
+    """An agenda's state forbids what is wanted of it.
+
+    Args:
+        agenda_id: Which agenda.
+        state: Its state.
+        action: What is wanted.
+        wanted: The states that allow it, in words.
+    """
+
+    code: ClassVar[str] = "wrong_state"
+
+    def __init__(self, agenda_id: str, state: str, action: str, wanted: str) -> None:
+        super().__init__(
+            f"agenda {agenda_id!r} is {state}; {action} needs one that is {wanted}"
+        )
 
 
 class TransitionError(PopStreamError):

@@ -1,0 +1,127 @@
+"""Finds agendas by what is known of them, and removes those that have ended."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from pop_stream.core.errors import UnstorableError
+from pop_stream.core.events import OperationProgress
+from pop_stream.core.lifecycle import TERMINAL
+from pop_stream.core.summary import Summary
+from pop_stream.ports import AgendaFilter, Place
+from pop_stream.store.pool import borrow
+from pop_stream.store.queries import load_queries
+from pop_stream.store.rows import operation_of, summary_of
+
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Pool
+
+_SQL: Final = load_queries("agendas")
+
+_ACCEPTED: Final = "coalesce(accepted_at, '-infinity')"
+
+_CONDITIONS: Final[Mapping[str, str]] = {
+    "ids": "agenda_id = any({}::text[])",
+    "customer_ids": "customer_id = any({}::text[])",
+    "insight_ids": "insight_id = any({}::text[])",
+    "link_ids": "link_id = any({}::text[])",
+    "states": "state = any({}::text[])",
+    "accepted_from": f"{_ACCEPTED} >= {{}}::timestamptz",
+    "accepted_before": f"{_ACCEPTED} < {{}}::timestamptz",
+}
+
+
+class PostgresAgendas:
+    """The port `AgendaStore`."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    async def find(
+        self,
+        wanted: AgendaFilter,
+        *,
+        limit: int,
+        after: Place | None = None,
+        newest_first: bool = True,
+    ) -> Sequence[Summary]:
+        """At most `limit` agendas, by acceptance; see the port."""
+        values: list[object] = []
+        conditions = _conditions(wanted, values)
+        if after is not None:
+            values += [after.accepted_at, after.agenda_id]
+            sign, at = "<" if newest_first else ">", len(values) - 1
+            conditions.append(
+                f"({_ACCEPTED}, agenda_id) {sign} "
+                f"(coalesce(${at}::timestamptz, '-infinity'), ${at + 1}::text)"
+            )
+        values.append(limit)
+        query = _SQL["find"].format(
+            filter=" and ".join(conditions) or "true",
+            direction="desc" if newest_first else "asc",
+            limit=f"${len(values)}",
+        )
+        return [summary_of(row, {}) for row in await self._fetch(query, values)]
+
+    async def count(self, wanted: AgendaFilter) -> int:
+        """How many agendas fit; see the port."""
+        values: list[object] = []
+        conditions = _conditions(wanted, values)
+        query = _SQL["count"].format(filter=" and ".join(conditions) or "true")
+        rows = await self._fetch(query, values)
+        return int(rows[0]["count"]) if rows else 0
+
+    async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
+        """The same summaries with bodies and operations; see the port."""
+        ids = [one.agenda_id for one in summaries]
+        async with borrow(self._pool) as connection:
+            bodies = {
+                row["agenda_id"]: row["body"] or b""
+                for row in await connection.fetch(_SQL["bodies"], ids)
+            }
+            operations: dict[str, dict[str, OperationProgress]] = {}
+            for row in await connection.fetch(_SQL["operation_states"], ids):
+                known = operations.setdefault(row["agenda_id"], {})
+                known[row["name"]] = operation_of(row)
+        return [
+            replace(
+                one,
+                body=bodies.get(one.agenda_id, b""),
+                operations=operations.get(one.agenda_id, {}),
+            )
+            for one in summaries
+        ]
+
+    async def delete(self, agenda_ids: Sequence[str]) -> Sequence[str]:
+        """Remove those that have ended; see the port."""
+        ended = sorted(state.value for state in TERMINAL)
+        return [
+            row["agenda_id"] for row in await self._fetch(_SQL["delete"], [agenda_ids, ended])
+        ]
+
+    async def _fetch(self, query: str, values: Sequence[object]) -> Sequence[Any]:
+        try:
+            async with borrow(self._pool) as connection:
+                return await connection.fetch(query, *values)
+        except UnstorableError:
+            return []  # asked for an id that no row can hold
+
+
+def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
+    """What the filter says as SQL; its values are added to the list, by place."""
+    told = {
+        "ids": wanted.ids,
+        "customer_ids": wanted.customer_ids,
+        "insight_ids": wanted.insight_ids,
+        "link_ids": wanted.link_ids,
+        "states": [state.value for state in wanted.states],
+        "accepted_from": wanted.accepted_from,
+        "accepted_before": wanted.accepted_before,
+    }
+    conditions: list[str] = []
+    for name, value in told.items():
+        if value:
+            values.append(value)
+            conditions.append(_CONDITIONS[name].format(f"${len(values)}"))
+    return conditions

@@ -1,0 +1,106 @@
+"""What the port of lists of agendas promises, on the fake and on Postgres."""
+
+import pytest
+import pytest_asyncio
+from lifecycle_events import accepted, at, claimed, emitted, operation, succeeded
+from memory_summaries import MemorySummaries
+
+from pop_stream.core.lifecycle import State
+from pop_stream.ports import AgendaFilter, Place
+from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.migrate import migrate
+from pop_stream.store.pool import open_pool
+from pop_stream.store.summaries import PostgresSummaries
+
+TOPIC = "pop.agenda-events"
+
+STORY = [
+    accepted(1, agenda_id="a1", customer_id="acme", link_id="night"),
+    accepted(2, agenda_id="a2", customer_id="bolt", link_id=None),
+    accepted(2, agenda_id="a3", customer_id="acme", insight_id="video"),
+    claimed(3, agenda_id="a3"),
+    accepted(4, agenda_id="a4", customer_id="acme"),
+    emitted(5, agenda_id="a4"),
+    succeeded(9, operation("fetch", "succeeded"), agenda_id="a4"),
+    emitted(9, agenda_id="a5"),
+]
+
+
+@pytest_asyncio.fixture
+async def memory_agendas():
+    memory = MemorySummaries()
+    await memory.fold(TOPIC, {0: (0, 1)}, STORY)
+    return memory
+
+
+@pytest_asyncio.fixture
+async def postgres_agendas(settings):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings) as pool:
+        await PostgresSummaries(pool).fold(TOPIC, {0: (0, 1)}, STORY)
+        yield PostgresAgendas(pool)
+
+
+@pytest.fixture(params=["memory_agendas", "postgres_agendas"])
+def agendas(request):
+    return request.getfixturevalue(request.param)
+
+
+async def found(agendas, limit=10, **wanted):
+    return [one.agenda_id for one in await agendas.find(AgendaFilter(**wanted), limit=limit)]
+
+
+async def test_all_are_listed_newest_first_and_those_never_accepted_last(agendas):
+    assert await found(agendas) == ["a4", "a3", "a2", "a1", "a5"]
+    oldest = await agendas.find(AgendaFilter(), limit=10, newest_first=False)
+    assert [one.agenda_id for one in oldest] == ["a5", "a1", "a2", "a3", "a4"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fit"),
+    [
+        ({"ids": ("a1", "a9", "a3")}, ["a3", "a1"]),
+        ({"customer_ids": ("acme",)}, ["a4", "a3", "a1"]),
+        ({"insight_ids": ("video",)}, ["a3"]),
+        ({"link_ids": ("night",), "customer_ids": ("acme", "bolt")}, ["a4", "a3", "a1"]),
+        ({"states": (State.READY, State.RUNNING)}, ["a3", "a2", "a1"]),
+        ({"accepted_from": at(2)}, ["a4", "a3", "a2"]),
+        ({"accepted_before": at(2)}, ["a1", "a5"]),
+        ({"accepted_from": at(2), "accepted_before": at(4)}, ["a3", "a2"]),
+        ({"customer_ids": ("nobody",)}, []),
+        ({"ids": ("odd\0id",)}, []),
+    ],
+)
+async def test_every_field_of_a_filter_narrows(agendas, wanted, fit):
+    assert await found(agendas, **wanted) == fit
+    assert await agendas.count(AgendaFilter(**wanted)) == len(fit)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_pages_put_together_are_the_whole_list(agendas, newest_first):
+    whole = await agendas.find(AgendaFilter(), limit=10, newest_first=newest_first)
+    paged, after = [], None
+    while True:
+        page = await agendas.find(
+            AgendaFilter(), limit=2, after=after, newest_first=newest_first
+        )
+        if not page:
+            break
+        paged += page
+        after = Place(page[-1].accepted_at, page[-1].agenda_id)
+    assert paged == whole
+    assert len(paged) == 5
+
+
+async def test_lists_leave_bodies_and_operations_out_until_they_are_asked_for(agendas):
+    (listed,) = await agendas.find(AgendaFilter(ids=("a4",)), limit=1)
+    assert (listed.body, listed.operations) == (b"", {})
+    (whole,) = await agendas.whole([listed])
+    assert whole.body
+    assert set(whole.operations) == {"fetch"}
+
+
+async def test_only_what_has_ended_is_removed(agendas):
+    assert await agendas.delete(["a1", "a3", "a4", "a9"]) == ["a4"]
+    assert await found(agendas) == ["a3", "a2", "a1", "a5"]
+    assert await agendas.delete(["a4"]) == []
