@@ -3,6 +3,7 @@
 import typer
 
 from pop_stream.cli.bench.fairness import fairness
+from pop_stream.cli.bench.latency import latency
 from pop_stream.cli.bench.pipeline import pipeline
 
 app = typer.Typer(
@@ -12,5 +13,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (pipeline, fairness):
+for command in (pipeline, latency, fairness):
     app.command()(command)

@@ -1,10 +1,11 @@
 """What became of a run's agendas, read again from the topic once it is over."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
@@ -19,6 +20,8 @@ from pop_stream.core.events import (
 from pop_stream.settings import Settings
 
 Places = Mapping[TopicPartition, int]
+
+_MOST_RECORDS: Final = 5_000
 
 
 @dataclass(slots=True)
@@ -69,9 +72,17 @@ async def ends(settings: Settings) -> Places:
 
 
 async def read_told(settings: Settings, run: str, begin: Places) -> Told:
-    """Read from a place to the present end what is said of agendas whose id begins so."""
-    topic = Topics(settings.topic_prefix).agenda_events
+    """What is said, from a place on, of agendas whose id begins so."""
     told = Told(Counter(), Counter())
+    async for event in read_events(settings, begin):
+        if event.agenda_id.startswith(run):
+            told.note(event)
+    return told
+
+
+async def read_events(settings: Settings, begin: Places) -> AsyncIterator[LifecycleEvent]:
+    """Everything on `pop.agenda-events` from a place to its present end."""
+    topic = Topics(settings.topic_prefix).agenda_events
     async with clients.consumer(
         settings, topic, client_id="bench-tail", group_id=None
     ) as consumer:
@@ -79,19 +90,13 @@ async def read_told(settings: Settings, run: str, begin: Places) -> Told:
         for tp, offset in begin.items():
             consumer.seek(tp, offset)
         while not await _is_at(consumer, end):
-            fetched = await consumer.getmany(timeout_ms=250, max_records=5_000)
-            for event in _events(fetched.values()):
-                if event.agenda_id.startswith(run):
-                    told.note(event)
-    return told
+            fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+            for records in fetched.values():
+                for record in records:
+                    for event in decode_lifecycle(record.value):
+                        yield event
 
 
 async def _is_at(consumer: AIOKafkaConsumer, end: Places) -> bool:
     positions = [await consumer.position(tp) for tp in end]
     return all(one >= offset for one, offset in zip(positions, end.values(), strict=True))
-
-
-def _events(fetched: Iterable[Sequence[ConsumerRecord]]) -> Iterator[LifecycleEvent]:
-    for records in fetched:
-        for record in records:
-            yield from decode_lifecycle(record.value)

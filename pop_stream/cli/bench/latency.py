@@ -1,0 +1,113 @@
+"""`pop-stream bench latency`: how long an agenda takes at a fixed rate, in an open loop."""
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from pop_stream.cli.output import JsonFlag
+
+_STARTED: Final = "the handler's first line, by the machine's monotonic clock"
+_READABLE: Final = "a query for all open agendas, asked again 5 ms after its answer"
+
+
+def latency(  # noqa: PLR0913  # one parameter an option
+    *,
+    rate: Annotated[float, typer.Option(min=0.1, max=100_000, help="Agendas a second.")] = 100,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="What is counted.")] = 30,
+    warm_up: Annotated[float, typer.Option(min=0, max=600, help="Seconds before it.")] = 10,
+    via: Annotated[
+        Literal["kafka", "http"], typer.Option(help="How agendas are submitted, one by one.")
+    ] = "kafka",
+    customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="Taken in turn.")] = 10,
+    operations: Annotated[
+        int, typer.Option(min=1, max=1000, help="Of an agenda, one after the other.")
+    ] = 1,
+    insights: Annotated[int, typer.Option(min=1, max=1000, help="Taken in turn.")] = 1,
+    size: Annotated[
+        int, typer.Option(min=1, max=500_000, help="Bytes of an agenda, if not larger anyhow.")
+    ] = 300,
+    pullers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Agendas that a puller runs at a time.")
+    ] = 50,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Submit agendas at a fixed rate and time the start of their handlers and their summaries.
+
+    All times count from the instant at which a submission was due, so that a stall shows in
+    every agenda it delayed. A summary is readable when a query for the open agendas, asked
+    every 5 ms, answers that it has ended.
+    """
+    import uvloop
+
+    from pop_stream.cli import logs
+    from pop_stream.cli.bench.conditions import conditions
+    from pop_stream.cli.bench.drive import Pace
+    from pop_stream.cli.bench.folder import data_folder
+    from pop_stream.cli.bench.latency_run import Wanted, run_latency
+    from pop_stream.cli.bench.pipeline_run import Wanted as PathWanted
+    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.errors import CommandError
+    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.output import console, emit
+
+    path = PathWanted(
+        pace=Pace(),
+        customers=customers,
+        operations=operations,
+        insights=insights,
+        size=size,
+        pullers=pullers,
+        concurrency=concurrency,
+    )
+    wanted = Wanted(rate=rate, seconds=seconds, warm_up=warm_up, via=via, path=path)
+    logs.configure(for_a_person())
+    shown = console(as_json=as_json)
+    told = conditions(
+        loop=f"open, {rate:g} agendas a second at even intervals for {seconds:g} s",
+        via=via,
+        warm_up_s=warm_up,
+        started=_STARTED,
+        readable=_READABLE,
+        customers=customers,
+        operations=operations,
+        insights=insights,
+        agenda_bytes=size,
+        pullers=pullers,
+        concurrency=concurrency,
+    )
+
+    async def run() -> None:
+        with data_folder(folder) as place:
+            found = await run_latency(
+                wanted, place, lambda line: shown.print(f"[dim]{line}[/]")
+            )
+        for line in _view(found):
+            shown.print(line)
+        if as_json:
+            emit({**found, "conditions": told})
+
+    if run_to_interrupt(run(), loop_factory=uvloop.new_event_loop):
+        msg = "interrupted; everything was stopped"
+        raise CommandError(msg)
+
+
+def _view(found: Any) -> list[Any]:  # noqa: ANN401  # what rich prints
+    from pop_stream.cli.output import table
+
+    names = ("p50", "p95", "p99", "max")
+    named = {
+        "submit to start": found["submit_to_start_ms"],
+        "submit to summary": found["submit_to_summary_ms"],
+        **{f"  {name.replace('_', ' ')}": one for name, one in found["stages_ms"].items()},
+    }
+    rows = [
+        (name, *("-" if one[each] is None else f"{one[each]:,.1f}" for each in names))
+        for name, one in named.items()
+    ]
+    lost = f"{found['agendas']:,} agendas, {found['lost']} without a summary"
+    return [lost, table(("ms", *(f"#{name}" for name in names)), rows)]

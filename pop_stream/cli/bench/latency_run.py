@@ -1,0 +1,186 @@
+"""An open loop at a fixed rate through the whole path, every agenda followed."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, Literal
+
+import aiohttp
+
+from pop_stream import wiring
+from pop_stream.bus.topics import Topics
+from pop_stream.cli.bench.figures import percentiles_ms
+from pop_stream.cli.bench.handlers import NOTED, read_starts
+from pop_stream.cli.bench.meter import own, read_costs, spent
+from pop_stream.cli.bench.noop_work import NoopWork
+from pop_stream.cli.bench.open_loop import Course, Submit, run_open_loop
+from pop_stream.cli.bench.pipeline_run import Wanted as PipelineWanted
+from pop_stream.cli.bench.pipeline_run import insights_of, plan_of
+from pop_stream.cli.bench.stages import name_of, on_monotonic, stages
+from pop_stream.cli.bench.store import BenchStore, open_store
+from pop_stream.cli.bench.tail import Places, ends, read_events
+from pop_stream.cli.stack import Stack, Tell, failing_with
+from pop_stream.clock import WallClock
+from pop_stream.ports import Record
+
+Via = Literal["kafka", "http"]
+
+_MOST_CONNECTIONS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be measured.
+
+    Attributes:
+        rate: Agendas a second.
+        warm_up: Seconds at the same rate before what is counted.
+        path: What is started.
+    """
+
+    rate: float
+    seconds: float
+    warm_up: float
+    via: Via
+    path: PipelineWanted
+
+
+async def run_latency(wanted: Wanted, folder: Path, tell: Tell) -> Mapping[str, Any]:
+    """Start a stack, run the loop, stop it; the report without its conditions.
+
+    Args:
+        wanted: What is to be measured.
+        folder: Absolute, for data and logs; a new one.
+        tell: What is going on.
+
+    Raises:
+        CommandError: If something does not start, or fails on the way.
+    """
+    starts = folder / "starts"
+    async with AsyncExitStack() as entering:
+        plan = plan_of(wanted.path, folder, bench_starts=starts)
+        starts.mkdir(exist_ok=True)
+        stack = Stack(plan, tell)
+        await entering.enter_async_context(stack)
+        await entering.enter_async_context(failing_with(stack))
+        store = await entering.enter_async_context(open_store(stack.settings))
+        tell(f"warming up for {wanted.warm_up:g} s")
+        await _loop(stack, store, wanted, wanted.warm_up)
+        tell(f"measuring for {wanted.seconds:g} s at {wanted.rate:g} agendas/s")
+        begin = await ends(stack.settings)
+        before, began = read_costs(stack.processes()), monotonic()
+        work, course = await _loop(stack, store, wanted, wanted.seconds)
+        costs, lasted = read_costs(stack.processes()), monotonic() - began
+        cpu = {name: one / lasted for name, one in spent(before, costs).items()}
+        told = await _told(stack, work, course, begin)
+    by_id = _instants(work, course, read_starts(starts), told)
+    return {
+        **_report(course, by_id),
+        "core_share": {name: round(one, 4) for name, one in cpu.items()},
+        "peak_rss_mb": round(sum(costs[name].peak_rss_mb for name in own(costs)), 1),
+    }
+
+
+async def _loop(
+    stack: Stack, store: BenchStore, wanted: Wanted, seconds: float
+) -> tuple[NoopWork, Course]:
+    path = wanted.path
+    work = NoopWork(
+        secrets.token_hex(4),
+        insights_of(path.insights),
+        customers=path.customers,
+        operations=path.operations,
+        size=path.size,
+        operation_type=NOTED,
+    )
+
+    async def ended(numbers: Sequence[int]) -> Sequence[int]:
+        found = await store.ended_among([work.agenda_id(one) for one in numbers])
+        return [int(one.rpartition("-")[2]) for one in found]
+
+    total = max(1, int(wanted.rate * seconds))
+    async with AsyncExitStack() as entering:
+        submit = await _submitter(entering, stack, work, wanted.via)
+        return work, await run_open_loop(submit, ended, rate=wanted.rate, total=total)
+
+
+async def _submitter(
+    entering: AsyncExitStack, stack: Stack, work: NoopWork, via: Via
+) -> Submit:
+    """Ready to submit: connected, and with the topic's metadata known."""
+    settings = stack.settings
+    if via == "http":
+        connector = aiohttp.TCPConnector(limit=_MOST_CONNECTIONS)
+        session = await entering.enter_async_context(aiohttp.ClientSession(connector=connector))
+        url = f"{settings.api_url}/v1/agendas"
+        headers = {"Content-Type": "application/json"}
+
+        async def post(number: int) -> None:
+            async with session.post(url, data=work.body(number), headers=headers) as answer:
+                answer.raise_for_status()
+                await answer.read()
+
+        return post
+    topic = Topics(settings.topic_prefix).submissions
+    publisher = await entering.enter_async_context(
+        wiring.publisher(settings, client_id="bench")
+    )
+    await publisher.partitions(topic)
+
+    async def publish(number: int) -> None:
+        key = work.agenda_id(number).encode()
+        await publisher.publish([Record(topic, key, work.body(number))])
+
+    return publish
+
+
+async def _told(
+    stack: Stack, work: NoopWork, course: Course, begin: Places
+) -> Mapping[str, Mapping[str, float]]:
+    """The instants of each agenda's lifecycle, by id and stage, on the monotonic clock."""
+    # All processes are on this machine, so one comparison of its clocks serves for all.
+    ahead = WallClock().now().timestamp() - monotonic()
+    found: dict[str, dict[str, float]] = {
+        work.agenda_id(number): {} for number in range(len(course.sent))
+    }
+    async for event in read_events(stack.settings, begin):
+        name = name_of(event)
+        if name is not None and event.agenda_id in found:
+            found[event.agenda_id].setdefault(name, on_monotonic(event.at, ahead=ahead))
+    return found
+
+
+def _instants(
+    work: NoopWork,
+    course: Course,
+    starts: Mapping[str, float],
+    told: Mapping[str, Mapping[str, float]],
+) -> list[Mapping[str, float]]:
+    found: list[Mapping[str, float]] = []
+    for number in range(len(course.sent)):
+        agenda_id = work.agenda_id(number)
+        one = {"due": course.due(number), **told[agenda_id]}
+        if agenda_id in starts:
+            one["started"] = starts[agenda_id]
+        if number in course.summaries:
+            one["readable"] = course.summaries[number]
+        found.append(one)
+    return found
+
+
+def _report(course: Course, instants: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    def spans(stage: str) -> list[float]:
+        return [one[stage] - one["due"] for one in instants if stage in one]
+
+    late = [at - course.due(number) for number, at in enumerate(course.sent)]
+    return {
+        "submit_to_start_ms": percentiles_ms(spans("started")),
+        "submit_to_summary_ms": percentiles_ms(spans("readable")),
+        "agendas": len(course.sent),
+        "lost": sum("readable" not in one for one in instants),
+        "generator_late_ms": percentiles_ms(late),
+        "stages_ms": stages(instants),
+    }
