@@ -1,7 +1,6 @@
 """An agenda: a customer's unit of work, a small DAG of operations, valid by construction."""
 
 import json
-import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
@@ -21,6 +20,7 @@ from pydantic import (
 
 from pop_stream.core import references
 from pop_stream.core.errors import Issue, SubmissionError
+from pop_stream.core.faults import issues_of, shorten, without_nul
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.core.retry import Backoff
 
@@ -135,12 +135,12 @@ def parse_agenda(data: object) -> Agenda:
         SubmissionError: With one issue per fault, naming field, value and remedy.
     """
     try:
-        text = _without_nul(_as_text(data))
+        text = without_nul(_as_text(data), document="agenda")
         _check_outline(text)
         agenda = _AGENDA.validate_json(text)
         _STRICT.decode(text)
     except ValidationError as error:
-        raise SubmissionError(_issues(error)) from None
+        raise SubmissionError(issues_of(error, document="agenda")) from None
     except msgspec.DecodeError as error:
         raise SubmissionError([Issue("agenda", "a number", str(error))]) from None
     if fault := _deadline_issue(agenda):
@@ -163,8 +163,6 @@ class _Outline(msgspec.Struct):
 _AGENDA: Final = TypeAdapter(Agenda)
 _OUTLINE: Final = msgspec.json.Decoder(_Outline)
 _LARGE: Final = 64 * 1024
-_NUL_TEXT: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_NUL_BYTES: Final = re.compile(_NUL_TEXT.pattern.encode())
 _STRICT: Final = msgspec.json.Decoder()
 """Refuses what pydantic lets pass and JSON cannot carry on: NaN, and numbers out of range."""
 
@@ -180,7 +178,7 @@ def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
         path = " -> ".join(reversed(error.args[1]))
         yield Issue(
             "operations",
-            _shorten(path),
+            shorten(path),
             "these operations wait for each other; remove one dependency",
         )
 
@@ -217,7 +215,7 @@ def _dependency_issues(index: int, operation: Operation, names: set[str]) -> Ite
         if reference.name not in references.BUILT_IN_NAMES and reference.operation not in names:
             yield Issue(
                 f"operations[{index}].payload",
-                _shorten(f"@<{reference.name}>"),
+                shorten(f"@<{reference.name}>"),
                 "refers neither to the output (<operation>.out) of an operation of this "
                 f"agenda ({_some(names)}) nor to one of "
                 f"{', '.join(sorted(references.BUILT_IN_NAMES))}",
@@ -248,43 +246,6 @@ def _as_text(data: object) -> bytes | bytearray | str:
         raise SubmissionError([fault]) from None
 
 
-def _without_nul(data: bytes | bytearray | str) -> bytes | bytearray | str:
-    # Looking for the plain text first is twenty times as fast, and mostly enough.
-    if isinstance(data, str):
-        found = "\\u0000" in data and bool(_NUL_TEXT.search(data))
-    else:
-        found = b"\\u0000" in data and bool(_NUL_BYTES.search(data))
-    if found:
-        fault = Issue("agenda", "\\u0000", "holds a NUL character, which no database text can")
-        raise SubmissionError([fault])
-    return data
-
-
 def _some(names: set[str], most: int = 8) -> str:
     shown = sorted(names)[:most]
     return ", ".join(shown) + (", …" if len(names) > most else "")
-
-
-def _issues(error: ValidationError) -> list[Issue]:
-    return [
-        Issue(
-            field=_path(fault["loc"]),
-            value=_shorten(fault["input"]),
-            message=fault["msg"].removeprefix("Value error, "),
-        )
-        for fault in error.errors(include_url=False)[: SubmissionError.MAX_ISSUES]
-    ]
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return _shorten(text or "agenda")
-
-
-def _shorten(value: object, most: int = 200) -> str:
-    if isinstance(value, bytes | bytearray):
-        value = bytes(value).decode(errors="replace")
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
