@@ -18,7 +18,8 @@ from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import Definition, Insight, definitions_from
+from pop_stream.core.definition_records import definitions_from
+from pop_stream.core.definitions import Definition, Insight
 from pop_stream.core.errors import MigrationError, UnavailableError
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay

@@ -10,14 +10,12 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import (
-    Definition,
-    Definitions,
-    Insight,
+from pop_stream.core.definition_records import (
     decode_definition,
     definition_key,
     encode_definition,
 )
+from pop_stream.core.definitions import Definition, Definitions, Insight
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.ids import InsightId
 from pop_stream.ports import Publisher, Record

@@ -64,6 +64,15 @@ class Operation(BaseModel):
     )
 
 
+class TemplateRef(BaseModel):
+    """Which template an agenda was made from, and what it was like then."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Id
+    version: Annotated[int, Field(ge=0, description="0 if the template has no version.")]
+
+
 class Agenda(BaseModel):
     """A submission; `parse_agenda` also proves its names, dependencies and references sound."""
 
@@ -107,6 +116,9 @@ class Agenda(BaseModel):
     )
     backoff: Backoff | None = Field(
         default=None, description="Between attempts; else its insight's."
+    )
+    template: TemplateRef | None = Field(
+        default=None, description="The template it was made from; set when one is run."
     )
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 

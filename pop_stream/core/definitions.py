@@ -1,4 +1,4 @@
-"""Customers and insights as an operator defines them, and the set that is in force."""
+"""Customers, pools and insights as they are defined, and the set that is in force."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,16 +9,15 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
     model_validator,
 )
 
 from pop_stream.core.agenda import Id
-from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.identity import Ownership
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
 from pop_stream.core.retry import Backoff
 from pop_stream.core.sharing import Shared
+from pop_stream.core.template import AgendaTemplate
 
 AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
 
@@ -47,6 +46,12 @@ class Customer(BaseModel):
         default=1, description="With rate_per_s: most agendas at once after a rest."
     )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
+    pool: Id | None = Field(
+        default=None, description="Only insights of this resource pool take its agendas."
+    )
+    default_insight: InsightKey | None = Field(
+        default=None, description="Takes those of its agendas that fit no insight's mappers."
+    )
 
     @property
     def ownership(self) -> Ownership:
@@ -142,13 +147,25 @@ class Insight(Shared):
         return self
 
 
-Definition = Customer | Insight | ResourcePool
+Definition = Customer | Insight | ResourcePool | AgendaTemplate
 
-_KINDS: Final[Mapping[str, type[Definition]]] = {
+Kind = Literal["customer", "insight", "pool", "template"]
+
+KINDS: Final[Mapping[Kind, type[Definition]]] = {
     "customer": Customer,
     "insight": Insight,
     "pool": ResourcePool,
+    "template": AgendaTemplate,
 }
+"""What may be defined, by the word that keys and tables use for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedTemplate:
+    """A template and which version of it this is; agendas remember both."""
+
+    template: AgendaTemplate
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +179,7 @@ class Definitions:
     customers: Mapping[CustomerId, Customer] = field(default_factory=dict)
     insights: Mapping[InsightId, Insight] = field(default_factory=dict)
     pools: Mapping[str, ResourcePool] = field(default_factory=dict)
+    templates: Mapping[str, VersionedTemplate] = field(default_factory=dict)
     version: int = 0
 
     def customer(self, customer_id: CustomerId) -> Customer:
@@ -177,97 +195,31 @@ class Definitions:
         pool = insight.pool if insight else None
         return f"pool/{pool}".encode() if pool else insight_id.encode()
 
-    def updated(self, key: str, definition: Definition | None) -> "Definitions":
+    def updated(
+        self, key: str, definition: Definition | None, *, version: int = 0
+    ) -> "Definitions":
         """With one definition put in force, or with None removed; an unknown kind is ignored.
 
         Args:
             key: `kind/id`, as the records of `pop.definitions` are keyed.
             definition: The new content.
+            version: Of the definition; 0 if it has none.
         """
         kind, _, name = key.partition("/")
         match kind:
-            case "customer" if not isinstance(definition, Insight | ResourcePool):
+            case "customer" if definition is None or isinstance(definition, Customer):
                 customers = _put(self.customers, CustomerId(name), definition)
                 return replace(self, customers=customers)
-            case "insight" if not isinstance(definition, Customer | ResourcePool):
+            case "insight" if definition is None or isinstance(definition, Insight):
                 insights = _put(self.insights, InsightId(name), definition)
                 return replace(self, insights=insights)
-            case "pool" if not isinstance(definition, Customer | Insight):
+            case "pool" if definition is None or isinstance(definition, ResourcePool):
                 return replace(self, pools=_put(self.pools, name, definition))
+            case "template" if definition is None or isinstance(definition, AgendaTemplate):
+                found = VersionedTemplate(definition, version) if definition else None
+                return replace(self, templates=_put(self.templates, name, found))
             case _:
                 return self
-
-
-def definition_key(definition: Definition) -> str:
-    """The record key of a definition: `kind/id`."""
-    kind = next(kind for kind, model in _KINDS.items() if isinstance(definition, model))
-    return f"{kind}/{definition.id}"
-
-
-def decode_definition(key: str, value: bytes | None) -> Definition | None:
-    """The definition in one record of `pop.definitions`; None for a tombstone.
-
-    Raises:
-        UnreadableRecordError: If the kind is unknown or the value does not fit it.
-    """
-    if value is None:
-        return None
-    kind, _, name = key.partition("/")
-    model = _KINDS.get(kind)
-    if model is None:
-        msg = f"no kind of definition is called {kind!r}; use one of {', '.join(_KINDS)}"
-        raise UnreadableRecordError(msg)
-    try:
-        definition = model.model_validate_json(value)
-    except ValidationError as error:
-        raise UnreadableRecordError(str(error)) from None
-    if definition.id != name:
-        msg = f"the record's key says {name!r} but its value says {definition.id!r}"
-        raise UnreadableRecordError(msg)
-    return definition
-
-
-def encode_definition(definition: Definition) -> bytes:
-    """The definition as JSON, without fields left at their defaults."""
-    return definition.model_dump_json(exclude_defaults=True).encode()
-
-
-def definitions_from(document: Mapping[str, object]) -> tuple[Definition, ...]:
-    """Definitions from a file's tables `[customers.ID]`, `[insights.ID]` and `[pools.ID]`.
-
-    Raises:
-        ValueError: With the table's name and what is wrong in it.
-    """
-    sections = {f"{kind}s": model for kind, model in _KINDS.items()}
-    if unknown := sorted(set(document) - set(sections)):
-        msg = f"unknown table {unknown[0]!r}; a definitions file has {', '.join(sections)}"
-        raise ValueError(msg)
-    return tuple(
-        _definition(section, model, name, content)
-        for section, model in sections.items()
-        for name, content in _table(document, section).items()
-    )
-
-
-def _table(document: Mapping[str, object], section: str) -> Mapping[str, object]:
-    table = document.get(section, {})
-    if not isinstance(table, Mapping):
-        msg = f"{section} must be a table of tables, such as [{section}.example]"
-        raise TypeError(msg)
-    return table
-
-
-def _definition(
-    section: str, model: type[Definition], name: str, content: object
-) -> Definition:
-    if not isinstance(content, Mapping):
-        msg = f"[{section}.{name}] must be a table"
-        raise TypeError(msg)
-    try:
-        return model.model_validate({"id": name, **content})
-    except ValidationError as error:
-        msg = f"[{section}.{name}]: {error}"
-        raise ValueError(msg) from None
 
 
 K = TypeVar("K")

@@ -20,7 +20,11 @@ OUTPUT_SUFFIX: Final = ".out"
 BUILT_IN_NAMES: Final = frozenset({"pop.agendaId", "pop.customerId", "pop.operationName"})
 """Names that every operation may refer to."""
 
-_TOKEN: Final = re.compile(r"@<([^<>]+)>")
+TOKEN: Final = re.compile(r"@<([^<>]+)>")
+"""A token; its group is what `parse` takes."""
+
+
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class UnresolvedReferenceError(ValueError):
@@ -42,6 +46,11 @@ class Reference:
     pointer: str
     fallback: str | None
     null_fallback: bool
+
+    @property
+    def is_run_time(self) -> bool:
+        """Whether it is resolved while the agenda runs; any other name is a template's."""
+        return self.operation is not None or self.name in BUILT_IN_NAMES
 
     @property
     def operation(self) -> str | None:
@@ -68,7 +77,7 @@ def find(value: object) -> Iterator[Reference]:
     """Yield every reference in a JSON value, keys of objects not included."""
     if isinstance(value, str):
         if "@<" in value:
-            yield from (parse(match[1]) for match in _TOKEN.finditer(value))
+            yield from (parse(match[1]) for match in TOKEN.finditer(value))
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from find(item)
@@ -98,7 +107,7 @@ def resolve(value: object, names: Mapping[str, object]) -> object:
 
 
 def _resolve_text(text: str, names: Mapping[str, object]) -> object:
-    whole = _TOKEN.fullmatch(text)
+    whole = TOKEN.fullmatch(text)
     if whole:
         return _look_up(parse(whole[1]), names)
 
@@ -111,7 +120,7 @@ def _resolve_text(text: str, names: Mapping[str, object]) -> object:
         msg = f"{match[0]} stands inside a text but points to an object or a list"
         raise UnresolvedReferenceError(msg)
 
-    return _TOKEN.sub(substitute, text)
+    return TOKEN.sub(substitute, text)
 
 
 def _look_up(reference: Reference, names: Mapping[str, object]) -> object:
@@ -120,8 +129,8 @@ def _look_up(reference: Reference, names: Mapping[str, object]) -> object:
         msg = f"@<{reference.name}> names nothing known here (known: {known})"
         raise UnresolvedReferenceError(msg)
     try:
-        return _walk(names[reference.name], reference.pointer)
-    except (LookupError, ValueError) as missing:
+        return walk(names[reference.name], reference.pointer)
+    except LookupError as missing:
         if reference.fallback is not None:
             return reference.fallback
         if reference.null_fallback:
@@ -130,12 +139,17 @@ def _look_up(reference: Reference, names: Mapping[str, object]) -> object:
         raise UnresolvedReferenceError(msg) from missing
 
 
-def _walk(node: object, pointer: str) -> object:
+def walk(node: object, pointer: str) -> object:
+    """The node that an RFC 6901 pointer leads to.
+
+    Raises:
+        LookupError: If there is none.
+    """
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, Mapping):
             node = node[key]
-        elif isinstance(node, list | tuple) and key.isdecimal():
+        elif isinstance(node, list | tuple) and _INDEX.fullmatch(key):
             node = node[int(key)]
         else:
             raise LookupError(key)

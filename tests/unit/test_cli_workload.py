@@ -17,7 +17,8 @@ from pop_stream.cli.demo.workload import (
     workload,
 )
 from pop_stream.core.agenda import parse_agenda
-from pop_stream.core.definitions import Customer, Insight, definitions_from
+from pop_stream.core.definition_records import definitions_from
+from pop_stream.core.definitions import Customer, Insight
 from pop_stream.core.placement import Placement
 
 ROOM = Path(pop_stream.cli.__file__).parent
