@@ -105,7 +105,8 @@ def test_the_reference_has_every_metric():
 
 def test_the_reference_has_every_event():
     text = (REFERENCE / "events.md").read_text()
-    for schema in schemas().values():
+    of_events = (one for name, one in schemas().items() if name != "definitions.json")
+    for schema in of_events:
         for shape in schema["$defs"].values():
             for kind in shape.get("properties", {}).get("type", {}).get("enum", ()):
                 assert f"`{kind}`" in text, kind
