@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from pop_stream.core.changes import Author
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.events import InsightAnswered, LifecycleEvent
 from pop_stream.core.ids import InsightId
+from pop_stream.core.keys import ApiKey
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
 
@@ -239,5 +241,95 @@ class SummaryStore(Protocol):
             OffsetsMovedError: If another process has advanced a partition of the batch.
             UnstorableError: If an event of the batch can never be stored; nothing was
                 written. Folding is idempotent, so parts of the batch may be tried alone.
+        """
+        ...
+
+
+class KeyStore(Protocol):
+    """API keys; every method raises UnavailableError while the database is away."""
+
+    async def find(self, key_id: str) -> ApiKey | None:
+        """The key, whatever its state; None if there is none."""
+        ...
+
+    async def keys(
+        self, *, customer_id: str | None, after: str = "", limit: int
+    ) -> Sequence[ApiKey]:
+        """A page of keys, revoked ones too, by id.
+
+        Args:
+            customer_id: Whose; None lists everyone's.
+            after: Id of the last one of the page before.
+            limit: Most on the page.
+        """
+        ...
+
+    async def create(self, key: ApiKey, author: Author) -> None:
+        """Store a new key."""
+        ...
+
+    async def rotate(
+        self, key_id: str, to: ApiKey, author: Author, *, grace: timedelta
+    ) -> ApiKey:
+        """Store a key with the powers of another, which ends after the grace period.
+
+        Returns:
+            The new key, as stored.
+
+        Raises:
+            NotFoundError: If there is no key to rotate.
+        """
+        ...
+
+    async def revoke(self, key_id: str, author: Author, *, at: datetime) -> ApiKey:
+        """End a key at once; one that was revoked before stays as it is.
+
+        Raises:
+            NotFoundError: If there is no such key.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change, as the audit log has it.
+
+    Attributes:
+        entry_id: Grows with time, roughly.
+        before: JSON; None if the object did not exist.
+        after: JSON; None if it was deleted.
+    """
+
+    entry_id: int
+    at: datetime
+    principal: str
+    customer_id: str | None
+    request_id: str
+    action: str
+    kind: str
+    object_id: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which changes are wanted; None means any."""
+
+    kind: str | None = None
+    object_id: str | None = None
+    principal: str | None = None
+
+
+class AuditLog(Protocol):
+    """Who changed what, when."""
+
+    async def entries(
+        self, wanted: AuditFilter, *, before: int | None, limit: int
+    ) -> Sequence[AuditEntry]:
+        """A page of changes, newest first, older than the entry `before` if one is given.
+
+        Raises:
+            UnavailableError: If the database is away.
         """
         ...

@@ -1,0 +1,19 @@
+-- name: record
+-- One change.
+insert into audit_log (
+    principal, customer_id, request_id, action, kind, object_id, before, after
+)
+values ($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- name: list
+-- A page of changes, newest first; a null asks for all.
+select
+    entry_id, at, principal, customer_id, request_id, action, kind, object_id, before, after
+from audit_log
+where
+    entry_id < $1
+    and ($2::text is null or kind = $2)
+    and ($3::text is null or object_id = $3)
+    and ($4::text is null or principal = $4)
+order by entry_id desc
+limit $5;

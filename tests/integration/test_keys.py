@@ -1,0 +1,126 @@
+"""API keys and the audit log in Postgres."""
+
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import msgspec
+import pytest
+import pytest_asyncio
+
+from pop_stream.core.changes import Author, Change
+from pop_stream.core.errors import NotFoundError
+from pop_stream.core.identity import ANYONE, Principal, Role
+from pop_stream.identity.minting import mint
+from pop_stream.ports import AuditFilter
+from pop_stream.store.audit import PostgresAuditLog, record_change
+from pop_stream.store.keys import PostgresKeys
+from pop_stream.store.migrate import migrate
+from pop_stream.store.pool import open_pool
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ALICE = Author(principal=Principal("key:alice", None, frozenset(Role)), request_id="r1")
+READ = frozenset({Role.READ})
+
+
+def key(customer_id="acme", roles=READ, **changes):
+    return mint(
+        customer_id=customer_id, roles=roles, now=NOW, created_by="key:alice", **changes
+    )[0]
+
+
+@pytest_asyncio.fixture
+async def pool(settings):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings) as pool:
+        yield pool
+
+
+@pytest.fixture
+def keys(pool):
+    return PostgresKeys(pool)
+
+
+async def test_a_key_is_found_as_it_was_stored(keys):
+    stored = key(title="nightly", expires_at=NOW + timedelta(days=1))
+    await keys.create(stored, ALICE)
+    assert await keys.find(stored.id) == stored
+    assert await keys.find("a" * 16) is None
+
+
+async def test_keys_are_listed_in_pages_and_by_customer(keys):
+    ours = sorted([key() for _ in range(3)], key=lambda one: one.id)
+    operators = key(customer_id=None, roles=frozenset({Role.ADMIN}))
+    for one in (*ours, operators):
+        await keys.create(one, ALICE)
+    assert await keys.keys(customer_id="acme", limit=2) == ours[:2]
+    assert await keys.keys(customer_id="acme", after=ours[1].id, limit=2) == ours[2:]
+    assert len(await keys.keys(customer_id=None, limit=10)) == 4
+
+
+async def test_a_rotated_key_goes_on_for_its_grace_and_never_longer_than_before(keys):
+    old, short = key(title="nightly"), key(expires_at=NOW + timedelta(minutes=1))
+    for one in (old, short):
+        await keys.create(one, ALICE)
+        new = await keys.rotate(one.id, key("beta"), ALICE, grace=timedelta(hours=1))
+        assert (new.customer_id, new.roles, new.title) == ("acme", READ, one.title)
+        assert (await keys.find(one.id)).replaced_by == new.id
+    assert (await keys.find(old.id)).expires_at == NOW + timedelta(hours=1)
+    assert (await keys.find(short.id)).expires_at == NOW + timedelta(minutes=1)
+
+
+async def test_a_key_is_revoked_once(keys):
+    old = key()
+    await keys.create(old, ALICE)
+    revoked = await keys.revoke(old.id, ALICE, at=NOW)
+    assert revoked.state(NOW) == "revoked"
+    assert await keys.revoke(old.id, ALICE, at=NOW + timedelta(days=1)) == revoked
+    for change in (
+        keys.revoke("a" * 16, ALICE, at=NOW),
+        keys.rotate("a" * 16, key(), ALICE, grace=timedelta(0)),
+    ):
+        with pytest.raises(NotFoundError, match="no key"):
+            await change
+
+
+async def test_every_change_of_a_key_is_in_the_audit_log_without_its_hash(keys, pool):
+    old, new = key(), key()
+    await keys.create(old, ALICE)
+    await keys.rotate(old.id, new, ALICE, grace=timedelta(0))
+    await keys.revoke(new.id, ALICE, at=NOW)
+    log = PostgresAuditLog(pool)
+    entries = await log.entries(AuditFilter(kind="key"), before=None, limit=10)
+    assert [(one.action, one.object_id) for one in entries] == [
+        ("revoked", new.id),
+        ("rotated", old.id),
+        ("created", new.id),
+        ("created", old.id),
+    ]
+    revoked = entries[0]
+    assert (revoked.principal, revoked.request_id) == ("key:alice", "r1")
+    assert "revoked_at" not in msgspec.json.decode(revoked.before)
+    assert "revoked_at" in msgspec.json.decode(revoked.after)
+    assert not any(old.secret_sha256.encode() in (one.after or b"") for one in entries)
+    older = await log.entries(AuditFilter(), before=entries[1].entry_id, limit=1)
+    assert [one.entry_id for one in older] == [entries[2].entry_id]
+    assert await log.entries(AuditFilter(principal="nobody"), before=None, limit=1) == []
+    named = AuditFilter(object_id=old.id)
+    assert len(await log.entries(named, before=None, limit=10)) == 2
+
+
+async def test_a_change_that_fails_leaves_no_trace_and_the_log_cannot_be_changed(pool):
+    author = Author(principal=ANYONE, request_id="r2")
+    change = Change(author=author, action="created", kind="insight", object_id="i")
+    async with pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await record_change(connection, change)
+        await transaction.rollback()
+        await record_change(connection, change)
+        for forbidden in (
+            "update audit_log set kind = ''",
+            "delete from audit_log",
+            "truncate audit_log",
+        ):
+            with pytest.raises(asyncpg.RaiseError, match="append-only"):
+                await connection.execute(forbidden)
+    assert len(await PostgresAuditLog(pool).entries(AuditFilter(), before=None, limit=9)) == 1
