@@ -1,39 +1,73 @@
 """How many more agendas a puller may take."""
 
 import asyncio
+from time import monotonic
+
+from pop_stream.pullers.lookahead import Lookahead
 
 
 class Capacity:
     """Slots shared by all feeds of a puller; a slot is held from claim to end.
 
+    There is one for each runner, and some more for what is claimed ahead of them.
+
     Args:
-        total: Agendas at a time, at least 1.
+        runners: Agendas that run at a time, at least 1.
     """
 
-    def __init__(self, total: int) -> None:
-        self._free = total
+    def __init__(self, runners: int) -> None:
+        self._runners = runners
+        self._held = 0
+        self._running = 0
+        self._begun_s = 0.0
+        self._lookahead = Lookahead(runners)
         self._any = asyncio.Event()
         self._any.set()
 
     @property
     def free(self) -> int:
-        """Slots that nobody holds."""
-        return self._free
+        """Slots that could be taken now; what is claimed ahead varies with its use."""
+        return max(0, self._runners + self._ahead() - self._held)
+
+    @property
+    def has_idle_runner(self) -> bool:
+        """Whether one more agenda may begin to run."""
+        return self._running < self._runners
 
     async def some(self) -> None:
         """Wait until a slot is free; by the time the caller runs, another may have it."""
-        await self._any.wait()
+        while not self.free:
+            self._any.clear()
+            await self._any.wait()
 
     def take(self, most: int) -> int:
         """Hold up to `most` slots; returns how many."""
-        taken = min(most, self._free)
-        self._free -= taken
-        if not self._free:
-            self._any.clear()
+        taken = min(most, self.free)
+        self._held += taken
         return taken
 
     def give_back(self, count: int = 1) -> None:
         """Free slots that were taken."""
-        if count:
-            self._free += count
-            self._any.set()
+        self._held -= count
+        self._any.set()
+
+    def note_claim(self, seconds: float) -> None:
+        """Take note of how long a claim took, from the slots taken to the commit."""
+        self._lookahead.note_claim(seconds)
+        self._any.set()
+
+    def begin(self, now_s: float) -> None:
+        """An agenda begins to run, `now_s` on the monotonic clock."""
+        self._running += 1
+        self._begun_s += now_s
+
+    def end(self, begun_s: float, now_s: float) -> None:
+        """The agenda that began at `begun_s` has ended; its slot is given back by itself."""
+        self._running -= 1
+        self._begun_s -= begun_s
+        self._lookahead.note_run(now_s - begun_s)
+
+    def _ahead(self) -> int:
+        if not self._running:
+            return self._lookahead.ahead(0.0)
+        return self._lookahead.ahead(monotonic() - self._begun_s / self._running)

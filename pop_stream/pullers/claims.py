@@ -1,6 +1,7 @@
-"""Claims records: publishes `agenda.claimed`, then commits, so that lag means unclaimed."""
+"""Claims records: publishes `agenda.claimed` for what is new and sound among them."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
@@ -14,9 +15,20 @@ from pop_stream.ports import Clock, Publisher, Record
 from pop_stream.pullers.reporter import publish_lifecycle
 from pop_stream.pullers.window import AttemptWindow
 
-Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
-
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A batch whose claims can be read by everyone.
+
+    Attributes:
+        fresh: To be started once the offsets are committed, in order.
+        offsets: To commit: what follows the batch, by partition.
+    """
+
+    fresh: Sequence[EmittedAgenda]
+    offsets: Mapping[TopicPartition, int]
 
 
 class Claimer:
@@ -45,18 +57,14 @@ class Claimer:
         self._puller_id = puller_id
         self._window = window
 
-    async def claim(
-        self, records: Sequence[ConsumerRecord], commit: Commit
-    ) -> list[EmittedAgenda]:
-        """Claim a batch; what is returned is to be started at once.
+    async def claim(self, records: Sequence[ConsumerRecord]) -> Claimed:
+        """Publish the claims of a batch; returns once they are acknowledged.
 
         Repeats, outdated attempts and records that are no emitted agenda are left out; the
         last go to the dead letters.
 
         Args:
             records: In order within a partition.
-            commit: Commits offsets; False if that surely failed. Then whoever owns the
-                partitions reads the batch again, and nothing of it is started here.
         """
         fresh, refused = self._sort(records)
         if fresh or refused:
@@ -65,12 +73,12 @@ class Claimer:
             await publish_lifecycle(self._publisher, topic, claims, *refused)
             faults.reach("puller.claimed")
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
-        if await commit(offsets):
-            faults.reach("puller.committed")
-            return fresh
-        for emitted in fresh:
+        return Claimed(fresh, offsets)
+
+    def give_up(self, claimed: Claimed) -> None:
+        """Let the same attempts be claimed again: none of these was started."""
+        for emitted in claimed.fresh:
             self._window.forget(emitted.agenda_id, emitted.attempt)
-        return []
 
     def _sort(
         self, records: Sequence[ConsumerRecord]

@@ -1,11 +1,8 @@
 """Reads one insight's topic as a member of its group, as fast as agendas can be taken."""
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from time import monotonic
 from typing import Final
 
 import structlog
@@ -20,10 +17,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.pullers.capacity import Capacity
-from pop_stream.pullers.claims import Claimer
-from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.running import RunningAgendas
+from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
 from pop_stream.settings import Settings
 
 _POLL_S: Final = 0.25
@@ -35,21 +29,11 @@ _NO_POLL_LIMIT_MS: Final = 2**31 - 1
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Intake:
-    """Where the feeds of a puller put what they read."""
-
-    claimer: Claimer
-    running: RunningAgendas
-    reporter: Reporter
-    capacity: Capacity
-
-
 class InsightFeed:
     """One per insight of a puller.
 
-    Records are held in hand between reading and claiming, never more than could be taken
-    when they were read. They are not committed yet, so for the scheduler they are lag.
+    Records are read before they can be taken, so that one is in hand when a slot is free.
+    They are not committed until they are claimed, so for the scheduler they are lag.
 
     Args:
         settings: Where the cluster is.
@@ -64,8 +48,6 @@ class InsightFeed:
         self._topic = topics.insight(insight_id)
         self._group = topics.puller_group(insight_id)
         self._intake = intake
-        self._hand: deque[ConsumerRecord] = deque()
-        self._claiming = asyncio.Lock()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take agendas until `stop`, then leave the group; outlives any fault of Kafka."""
@@ -85,88 +67,59 @@ class InsightFeed:
             # A full puller does not poll, and is no less alive for it.
             max_poll_interval_ms=_NO_POLL_LIMIT_MS,
         )
+
+        async def commit(offsets: Mapping[TopicPartition, int]) -> bool:
+            return await _commit(consumer, offsets)
+
         try:
             await consumer.start()
             # Only a topic that exists is subscribed to: asking for another may create it.
             while not stop.is_set() and self._topic not in await consumer.topics():
                 await _pause(stop, _TOPIC_EVERY_S)
-            if not stop.is_set():
-                consumer.subscribe([self._topic], listener=_Revocation(self))
-            while not stop.is_set():
-                await self._take(consumer)
+            if stop.is_set():
+                return
+            async with ClaimPipeline(self._intake, commit, end_within_s=_ANSWER_S) as pipeline:
+                within_s = self._settings.session_timeout.total_seconds() / 2
+                consumer.subscribe([self._topic], listener=_Revocation(pipeline, within_s))
+                while not stop.is_set() and not pipeline.has_failed:
+                    await _read(consumer, pipeline)
         finally:
-            self._hand.clear()
             await _leave(consumer)
-
-    async def _take(self, consumer: AIOKafkaConsumer) -> None:
-        """Read if nothing is in hand, claim what there is room for, and start it."""
-        if not await self._has_room():
-            return
-        if not self._hand:
-            await self._read(consumer)
-        async with self._claiming:
-            capacity = self._intake.capacity
-            slots = capacity.take(len(self._hand))
-            started = 0
-            try:
-                started = await self._start(consumer, slots) if slots else 0
-            finally:
-                capacity.give_back(slots - started)
-
-    async def _has_room(self) -> bool:
-        if self._intake.reporter.is_full:
-            await asyncio.sleep(_POLL_S)
-            return False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_POLL_S):
-                await self._intake.capacity.some()
-        return self._intake.capacity.free > 0
-
-    async def _read(self, consumer: AIOKafkaConsumer) -> None:
-        with suppress(TimeoutError):
-            # While the group rebalances, `getmany` heeds no timeout of its own.
-            async with asyncio.timeout(_ANSWER_S):
-                fetched: Mapping[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
-                    timeout_ms=int(_POLL_S * 1000), max_records=self._intake.capacity.free
-                )
-                for records in fetched.values():
-                    self._hand.extend(records)
-
-    async def _start(self, consumer: AIOKafkaConsumer, slots: int) -> int:
-        records = [self._hand.popleft() for _ in range(slots)]
-        claimed_s = monotonic()
-
-        async def commit(offsets: Mapping[TopicPartition, int]) -> bool:
-            return await _commit(consumer, offsets)
-
-        claimed = await self._intake.claimer.claim(records, commit)
-        for emitted in claimed:
-            self._intake.running.start(emitted, claimed_s=claimed_s)
-        return len(claimed)
-
-    async def let_go(self) -> None:
-        """End the claim that is under way and drop what is in hand; others will read it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.session_timeout.total_seconds() / 2):
-                await self._claiming.acquire()
-                self._claiming.release()
-        self._hand.clear()
 
 
 class _Revocation(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
-    """Partitions move only after the claim under way is committed, so nobody repeats it."""
+    """Partitions move only after the claims under way are committed, so nobody repeats them."""
 
-    def __init__(self, feed: InsightFeed) -> None:
-        self._feed = feed
+    def __init__(self, pipeline: ClaimPipeline, within_s: float) -> None:
+        self._pipeline = pipeline
+        self._within_s = within_s
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Called before the group is joined again."""
         if revoked:
-            await self._feed.let_go()
+            await self._pipeline.settle(self._within_s)
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called once the group has settled."""
         _log.info("feed.assigned", partitions=sorted(tp.partition for tp in assigned))
+
+
+async def _read(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> None:
+    """Take in hand what there is, or wait a little.
+
+    Everything is read as it comes: the client asks a broker for nothing while it holds
+    records of one of its partitions.
+    """
+    if not await pipeline.room(_POLL_S):
+        return
+    with suppress(TimeoutError):
+        # While the group rebalances, `getmany` heeds no timeout of its own.
+        async with asyncio.timeout(_ANSWER_S):
+            fetched: Mapping[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
+                timeout_ms=int(_POLL_S * 1000), max_records=HAND_RECORDS
+            )
+            for records in fetched.values():
+                pipeline.add(records)
 
 
 async def _commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:

@@ -23,10 +23,11 @@ from pop_stream.clock import WallClock
 from pop_stream.core.ids import TOPIC_SAFE_PATTERN
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.claims import Claimer
-from pop_stream.pullers.feed import InsightFeed, Intake
+from pop_stream.pullers.feed import InsightFeed
 from pop_stream.pullers.handlers import Handlers
 from pop_stream.pullers.invocation import Equipment
 from pop_stream.pullers.lease import LeaseKeeper
+from pop_stream.pullers.pipeline import Intake
 from pop_stream.pullers.reporter import Reporter
 from pop_stream.pullers.running import RunningAgendas
 from pop_stream.pullers.window import AttemptWindow

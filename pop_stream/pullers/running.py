@@ -1,9 +1,11 @@
 """The agendas that a puller runs now: each a task that tells how its attempt ends."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -36,6 +38,7 @@ class Held:
         claimed_s: When its lease began, on the monotonic clock.
         heard_s: When the lease was last renewed; at first, when it began.
         told_s: When progress was last told of; at first, when the lease began.
+        begun_s: When it began to run, on the same clock; None while it waits for a runner.
         run: None until the agenda is read.
         has_ended: Nothing more may be told of it.
     """
@@ -44,19 +47,20 @@ class Held:
     claimed_s: float
     heard_s: float
     told_s: float
+    begun_s: float | None = None
     run: AgendaRun | None = None
     has_ended: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
 class RunningAgendas:
-    """Starts attempts, and frees their slots when they ended.
+    """Runs attempts, each as soon as a runner is free, and frees their slots at their end.
 
     Args:
         group: Where their tasks live.
         equipment: Shared by all runs.
         reporter: Told of every end.
-        capacity: Gets back one slot for each attempt that ends.
+        capacity: Says whether a runner is free; gets back one slot for each attempt that ends.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class RunningAgendas:
         self._reporter = reporter
         self._capacity = capacity
         self._held: dict[str, Held] = {}
+        self._waiting: deque[Held] = deque()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -81,22 +86,33 @@ class RunningAgendas:
         return iter(self._held.values())
 
     def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
-        """Run an attempt for which a slot was taken and the claim is acknowledged.
+        """Run an attempt for which a slot was taken and the claim is committed.
 
-        An older attempt of the same agenda that still runs here has lost its lease: it is
-        cancelled, and nothing more is told of it.
+        It waits, in order, while as many run as may. An older attempt of the same agenda
+        has lost its lease: it is cancelled, and nothing more is told of it.
         """
-        outdated = self._held.get(emitted.agenda_id)
-        if outdated is not None:
-            outdated.has_ended = True
-            _cancel(outdated)
-            _log.info("agenda.lease_lost", **_facts(outdated.emitted))
+        self._outdate(emitted.agenda_id)
         held = Held(emitted, claimed_s=claimed_s, heard_s=claimed_s, told_s=claimed_s)
         self._held[emitted.agenda_id] = held
         self._idle.clear()
-        held.task = self._group.create_task(self._carry_out(held))
-        # Not in the task itself, which never begins if it is cancelled right away.
-        held.task.add_done_callback(lambda _: self._release(held))
+        self._waiting.append(held)
+        self._begin_waiting()
+
+    def _outdate(self, agenda_id: str) -> None:
+        outdated = self._held.get(agenda_id)
+        if outdated is not None:
+            outdated.has_ended = True
+            self._cancel(outdated)
+            _log.info("agenda.lease_lost", **_facts(outdated.emitted))
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and self._capacity.has_idle_runner:
+            held = self._waiting.popleft()
+            held.begun_s = monotonic()
+            self._capacity.begin(held.begun_s)
+            held.task = self._group.create_task(self._carry_out(held))
+            # Not in the task itself, which never begins if it is cancelled right away.
+            held.task.add_done_callback(partial(self._release, held))
 
     async def ended(self) -> None:
         """Wait until nothing runs."""
@@ -109,7 +125,7 @@ class RunningAgendas:
         """
         stopped = [*self._held.values()]
         for held in stopped:
-            _cancel(held)
+            self._cancel(held)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP_S):
                 await self._idle.wait()
@@ -131,10 +147,21 @@ class RunningAgendas:
             failure = Failure(message(f"the puller failed: {error!r}"), retryable=True)
         self._end(held, failure)
 
-    def _release(self, held: Held) -> None:
+    def _cancel(self, held: Held) -> None:
+        if held.task is not None:
+            held.task.cancel()
+        elif held in self._waiting:
+            self._waiting.remove(held)
+            self._end(held, STOPPED)
+            self._release(held)
+
+    def _release(self, held: Held, _: asyncio.Task[None] | None = None) -> None:
+        if held.begun_s is not None:
+            self._capacity.end(held.begun_s, monotonic())
         if self._held.get(held.emitted.agenda_id) is held:
             del self._held[held.emitted.agenda_id]
         self._capacity.give_back()
+        self._begin_waiting()
         if not self._held:
             self._idle.set()
 
@@ -171,11 +198,6 @@ class RunningAgendas:
             _log.info(
                 "agenda.failed", **facts, reason=failure.message, retryable=failure.retryable
             )
-
-
-def _cancel(held: Held) -> None:
-    if held.task is not None:
-        held.task.cancel()
 
 
 def _facts(emitted: EmittedAgenda) -> dict[str, object]:

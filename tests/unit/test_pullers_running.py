@@ -163,6 +163,66 @@ async def test_newer_attempt_cancels_the_older_which_tells_nothing_more(handlers
     assert one.capacity.free == 4
 
 
+@asynccontextmanager
+async def one_running_two_waiting(handlers):
+    """Three agendas claimed by a puller with one runner; the first runs until `go_on`."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    started = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        started.append((operation.agenda_id, operation.attempt))
+        begun.set()
+        await go_on.wait()
+
+    async with puller(handlers, slots=1) as one:
+        one.capacity._held = 3  # as if two were claimed ahead
+        for agenda_id in ("a1", "a2", "a3"):
+            one.running.start(emitted(node("a"), agenda_id=agenda_id), claimed_s=monotonic())
+        await begun.wait()
+        yield one, started, go_on
+
+
+async def test_what_is_claimed_ahead_waits_for_a_runner_in_order(handlers):
+    async with one_running_two_waiting(handlers) as (one, started, go_on):
+        assert (started, len(one.running)) == ([("a1", 1)], 3)
+        go_on.set()
+        await one.running.ended()
+        assert one.capacity.free == 1
+    assert started == [("a1", 1), ("a2", 1), ("a3", 1)]
+    assert [type(event) for event in one.told] == [AgendaSucceeded] * 3
+
+
+async def test_stop_tells_that_what_waited_may_be_retried(handlers):
+    async with one_running_two_waiting(handlers) as (one, started, _):
+        await one.running.stop()
+        assert (len(one.running), one.capacity.free) == (0, 1)
+    assert started == [("a1", 1)]
+    told = sorted((event.agenda_id, event.message) for event in one.told)
+    assert told == [(name, "puller stopped") for name in ("a1", "a2", "a3")]
+
+
+async def test_newer_attempt_takes_the_place_of_one_that_waits(handlers):
+    async with one_running_two_waiting(handlers) as (one, started, go_on):
+        one.capacity._held += 1
+        newer = emitted(node("a"), agenda_id="a2", attempt=2)
+        one.running.start(newer, claimed_s=monotonic())
+        go_on.set()
+        await one.running.ended()
+        assert one.capacity.free == 1
+    assert started == [("a1", 1), ("a3", 1), ("a2", 2)]
+    assert len(one.told) == 3
+
+
+async def test_what_waits_for_a_runner_keeps_its_lease(handlers):
+    async with one_running_two_waiting(handlers) as (one, _, go_on):
+        due = keeper(one).due(monotonic() + 5.1)
+        renewed = [event.agenda_id for event in due if isinstance(event, AgendaRenewed)]
+        assert sorted(renewed) == ["a1", "a2", "a3"]
+        go_on.set()
+        await one.running.ended()
+
+
 def keeper(one, heartbeat_s=5.0):
     return LeaseKeeper(
         one.running,

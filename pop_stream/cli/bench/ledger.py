@@ -99,7 +99,7 @@ def _emitted(
             submitted_at=submitted_at[agenda_id],
             arrived_at=arrived_at,
             emitted_at=at,
-            started_at=max(course.claimed_at, at),
+            started_at=max(course.started_at or course.claimed_at, at),
             ended_at=max(course.ended_at, at),
             charged=desk.costs.estimate(agenda.operation_types, agenda.cost_s),
             spent=bounded(course.spent_s),

@@ -132,7 +132,7 @@ def _stages(phase: Phase, quiet: Sequence[CustomerId]) -> Mapping[str, Any]:
     parts = {
         "submitted_to_accepted": [one.accepted_at - one.served.submitted_at for one in own],
         "accepted_to_emitted": [one.served.emitted_at - one.accepted_at for one in own],
-        "emitted_to_claimed": [one.served.started_at - one.served.emitted_at for one in own],
+        "emitted_to_started": [one.served.started_at - one.served.emitted_at for one in own],
     }
     waits = {name: waits_of(part) for name, part in parts.items()}
     return {

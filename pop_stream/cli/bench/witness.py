@@ -26,11 +26,13 @@ class Course:
 
     Attributes:
         claimed_at: Of the attempt that ended, or is under way.
+        started_at: When its first operation began; an agenda may be claimed before that.
         successes: More than one means it was run twice.
         spent_s: Worker-seconds of the attempt that succeeded.
     """
 
     claimed_at: float = 0.0
+    started_at: float = 0.0
     ended_at: float = 0.0
     successes: int = 0
     has_failed: bool = False
@@ -101,6 +103,8 @@ class Witness:
                 self._course(event).claimed_at = at.timestamp()
             case AgendaSucceeded(at=at, spent_s=spent_s):
                 course = self._course(event)
+                begun = (one.started_at for one in event.operations if one.started_at)
+                course.started_at = min(begun, default=at).timestamp()
                 course.ended_at = at.timestamp()
                 course.spent_s = sum(spent_s.values())
                 course.successes += 1

@@ -1,0 +1,264 @@
+"""What is published, committed and started when, and what a rebalance leaves of it."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from aiokafka import TopicPartition
+from fakes import ManualClock, MemoryPublisher
+from pullers_fakes import AT, emitted
+
+from pop_stream.bus.topics import Topics
+from pop_stream.core.events import encode
+from pop_stream.pullers.capacity import Capacity
+from pop_stream.pullers.claims import Claimer
+from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
+from pop_stream.pullers.window import AttemptWindow
+
+MEDIA = TopicPartition("t.insight.media", 0)
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    async with asyncio.timeout(10):
+        yield
+
+
+@dataclass
+class Taken:
+    value: bytes
+    offset: int
+    partition: int = 0
+    topic: str = "t.insight.media"
+    key: bytes | None = None
+
+
+@dataclass
+class Reports:
+    is_full: bool = False
+
+
+class Gate:
+    """Lets calls through one by one, and tells how many wait."""
+
+    def __init__(self):
+        self._open = asyncio.Semaphore(0)
+        self._arrivals = asyncio.Semaphore(0)
+
+    async def __call__(self):
+        self._arrivals.release()
+        await self._open.acquire()
+
+    async def arrival(self):
+        await self._arrivals.acquire()
+
+    def let(self, count=1):
+        for _ in range(count):
+            self._open.release()
+
+
+class GatedPublisher(MemoryPublisher):
+    def __init__(self):
+        super().__init__(partition_count=1)
+        self.gate = Gate()
+
+    async def publish(self, records):
+        await self.gate()
+        await super().publish(records)
+
+
+@dataclass
+class World:
+    capacity: Capacity
+    publisher: GatedPublisher = field(default_factory=GatedPublisher)
+    commits: Gate = field(default_factory=Gate)
+    committed: list = field(default_factory=list)
+    commit_succeeds: bool = True
+    started: list = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def commit(self, offsets):
+        await self.commits()
+        if self.commit_succeeds:
+            self.committed.append(offsets)
+        return self.commit_succeeds
+
+    def start(self, one, *, claimed_s):
+        self.started.append(one.agenda_id)
+        self.news.set()
+
+    async def until_started(self, count):
+        while len(self.started) < count:
+            self.news.clear()
+            await self.news.wait()
+
+
+@asynccontextmanager
+async def pipeline(runners=4):
+    world = World(Capacity(runners))
+    clock = ManualClock(AT)
+    claimer = Claimer(
+        world.publisher, Topics("t."), clock, puller_id="p1", window=AttemptWindow()
+    )
+    intake = Intake(claimer, world, Reports(), world.capacity)
+    async with ClaimPipeline(intake, world.commit, end_within_s=1.0) as one:
+        yield world, one
+        world.publisher.gate.let(99)
+        world.commits.let(99)
+
+
+def records(*offsets):
+    return [Taken(encode(emitted(agenda_id=f"a{offset}")), offset) for offset in offsets]
+
+
+async def test_nothing_is_committed_before_its_claim_or_started_before_its_commit():
+    async with pipeline() as (world, one):
+        one.add(records(0, 1))
+        await world.publisher.gate.arrival()
+        assert (world.committed, world.started) == ([], [])
+        world.publisher.gate.let()
+        await world.commits.arrival()
+        assert world.started == []
+        world.commits.let()
+        await world.until_started(2)
+    assert world.committed == [{MEDIA: 2}]
+    assert world.started == ["a0", "a1"]
+
+
+async def test_next_claim_is_published_while_the_one_before_is_committed():
+    async with pipeline() as (world, one):
+        one.add(records(0))
+        world.publisher.gate.let(3)
+        await world.commits.arrival()
+        one.add(records(1))
+        for _ in range(2):
+            await world.publisher.gate.arrival()
+        one.add(records(2))
+        await world.publisher.gate.arrival()
+        world.commits.let(2)
+        await world.until_started(3)
+        # What was claimed during a commit shares the next one.
+        assert world.committed == [{MEDIA: 1}, {MEDIA: 3}]
+    assert world.started == ["a0", "a1", "a2"]
+
+
+async def test_no_more_is_claimed_than_there_are_slots():
+    async with pipeline(runners=2) as (world, one):
+        one.add(records(0, 1, 2))
+        world.publisher.gate.let(9)
+        world.commits.let(9)
+        await world.until_started(2)
+        assert world.committed == [{MEDIA: 2}]
+        world.capacity.give_back()
+        await world.until_started(3)
+    assert world.committed[-1] == {MEDIA: 3}
+
+
+async def test_claims_that_were_not_committed_are_not_started_and_may_come_again():
+    async with pipeline() as (world, one):
+        world.publisher.gate.let(9)
+        world.commits.let(9)
+        world.commit_succeeds = False
+        one.add(records(0))
+        await world.commits.arrival()
+        await one.settle(1.0)
+        assert (world.started, world.capacity.free) == ([], 4)
+        world.commit_succeeds = True
+        one.add(records(0))
+        await world.until_started(1)
+
+
+async def test_settling_waits_for_the_claim_under_way_and_drops_what_is_in_hand():
+    async with pipeline(runners=1) as (world, one):
+        one.add(records(0, 1))
+        await world.publisher.gate.arrival()
+        settling = asyncio.create_task(one.settle(5.0))
+        world.publisher.gate.let()
+        await world.commits.arrival()
+        assert not settling.done()
+        world.commits.let()
+        await settling
+        assert world.started == ["a0"]
+        world.capacity.give_back()
+        one.add(records(2))
+        world.publisher.gate.let()
+        world.commits.let()
+        await world.until_started(2)
+    assert world.started == ["a0", "a2"]
+
+
+async def test_claim_that_outlasts_the_settling_comes_to_nothing():
+    async with pipeline() as (world, one):
+        one.add(records(0))
+        await world.publisher.gate.arrival()
+        await one.settle(0.0)
+        world.publisher.gate.let()
+        one.add(records(1))
+        world.publisher.gate.let()
+        await world.commits.arrival()
+        world.commits.let()
+        await world.until_started(1)
+    assert world.started == ["a1"]
+    assert world.committed == [{MEDIA: 2}]
+    assert world.capacity.free == 3
+
+
+async def test_commit_that_succeeds_after_the_settling_still_starts_what_nobody_else_will():
+    async with pipeline() as (world, one):
+        one.add(records(0))
+        world.publisher.gate.let()
+        await world.commits.arrival()
+        await one.settle(0.0)
+        world.commits.let()
+        await world.until_started(1)
+    assert world.started == ["a0"]
+
+
+async def test_leaving_ends_the_claims_under_way_and_gives_unused_slots_back():
+    async with pipeline(runners=2) as (world, one):
+        one.add(records(0, 1, 2))
+        await world.publisher.gate.arrival()
+    assert world.started == ["a0", "a1"]
+    world.capacity.give_back(2)
+    assert world.capacity.free == 2
+
+
+async def test_cancelled_feed_gives_the_slots_of_its_claims_back():
+    async def feed():
+        async with pipeline(runners=2) as (world, one):
+            one.add(records(0, 1))
+            await world.publisher.gate.arrival()
+            worlds.append(world)
+            await asyncio.Event().wait()
+
+    worlds = []
+    task = asyncio.create_task(feed())
+    while not worlds:
+        await asyncio.wait([task], timeout=0.01)
+    task.cancel()
+    await asyncio.wait([task])
+    assert (worlds[0].started, worlds[0].capacity.free) == ([], 2)
+
+
+async def test_fault_of_a_stage_is_seen_and_raised_on_leaving():
+    async def feed():
+        async with pipeline() as (world, one):
+            world.commits = None  # so that calling it is a fault
+            world.publisher.gate.let()
+            one.add(records(0))
+            while not one.has_failed:
+                await asyncio.wait(one._stages, return_when=asyncio.FIRST_COMPLETED)
+            world.commits = Gate()
+
+    with pytest.raises(TypeError):
+        await feed()
+
+
+async def test_full_hand_is_not_read_into():
+    async with pipeline(runners=1) as (_, one):
+        assert await one.room(0.0)
+        one.add(records(*range(HAND_RECORDS + 1)))
+        assert not await one.room(0.0)
+        await one.settle(0.0)
+        assert await one.room(0.0)
