@@ -25,6 +25,7 @@ from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import Rounds, Source
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.scheduler.ticks import Ticker
+from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.settings import Settings
 
 PART: Final = "scheduler"
@@ -169,7 +170,7 @@ class Scheduler:
 def _app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
     session_s = settings.session_timeout.total_seconds()
     brokers = settings.kafka_bootstrap.split(",")
-    return faust.App(
+    app = faust.App(
         f"{settings.topic_prefix}{PART}",
         broker=";".join(f"aiokafka://{one}" for one in brokers),
         broker_credentials=_credentials(settings),
@@ -190,6 +191,8 @@ def _app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
         topic_allow_declare=False,
         topic_disable_leader=True,
     )
+    app.transport = PatientTransport(app.conf.broker_consumer, app)
+    return app
 
 
 def _credentials(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
