@@ -9,8 +9,7 @@ from aiokafka.helpers import create_ssl_context
 
 from pop_stream.settings import Settings
 
-
-_CONSUMED_WITHIN_S: Final = 2.0
+_CONSUMED_WITHIN_S: Final = 0.5
 
 
 class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
