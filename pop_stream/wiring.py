@@ -26,6 +26,7 @@ from pop_stream.intake.relay import Relay
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
+from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.migrate import ensure_database, pending_migrations
 from pop_stream.store.migrate import migrate as apply_migrations
 from pop_stream.store.pool import open_pool
@@ -73,9 +74,11 @@ async def run_api(
         enter = stack.enter_async_context
         publish = await enter(publisher(settings, client_id="api"))
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
+        pool = await enter(open_pool(settings))
         ports = ApiPorts(
             publisher=publish,
-            summaries=PostgresSummaryReader(await enter(open_pool(settings))),
+            summaries=PostgresSummaryReader(pool),
+            agendas=PostgresAgendas(pool),
             definitions=definitions,
             questions=await enter(KafkaQuestions(settings, publish, definitions)),
             clock=WallClock(),

@@ -8,6 +8,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from pop_stream.api.access import Authenticator, Everyone, Guard
+from pop_stream.api.agenda_lists import AgendaLists
+from pop_stream.api.body import Bodies
+from pop_stream.api.commands import Commands
 from pop_stream.api.definitions import DefinitionLists
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.identity import time_ordered_id
@@ -22,7 +25,14 @@ from pop_stream.api.routes import Handlers, register, routes
 from pop_stream.api.streams import Pace, Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.bus.topics import Topics
-from pop_stream.ports import Clock, DefinitionSource, Publisher, Questions, SummaryReader
+from pop_stream.ports import (
+    AgendaStore,
+    Clock,
+    DefinitionSource,
+    Publisher,
+    Questions,
+    SummaryReader,
+)
 from pop_stream.settings import Settings
 
 
@@ -36,6 +46,7 @@ class ApiPorts:
 
     publisher: Publisher
     summaries: SummaryReader
+    agendas: AgendaStore
     definitions: DefinitionSource
     questions: Questions
     clock: Clock
@@ -67,6 +78,8 @@ def create_app(
             owners=Owners(ports.summaries, ports.definitions),
             submissions=_submissions(ports, settings, metrics),
             progress=Progress(ports.summaries),
+            commands=_commands(ports, settings),
+            lists=AgendaLists(ports.agendas),
             explanations=Explanations(ports.questions, ports.summaries, ports.definitions),
             streams=streams,
             health=_health(ports, settings),
@@ -96,6 +109,17 @@ def _submissions(ports: ApiPorts, settings: Settings, metrics: Metrics) -> Submi
         topic=Topics(settings.topic_prefix).submissions,
         settings=settings,
         metrics=metrics,
+    )
+
+
+def _commands(ports: ApiPorts, settings: Settings) -> Commands:
+    return Commands(
+        summaries=ports.summaries,
+        agendas=ports.agendas,
+        publisher=ports.publisher,
+        clock=ports.clock,
+        bodies=Bodies(settings),
+        topic=Topics(settings.topic_prefix).agenda_events,
     )
 
 

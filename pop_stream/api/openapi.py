@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from pop_stream import __version__
 from pop_stream.api import correlation, models, problems
-from pop_stream.api.route import Answer, Route
+from pop_stream.api.route import Answer, Query, Route
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 
 _REF: Final = "#/components/schemas/"
@@ -85,19 +85,29 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": [
             *(_parameter(name) for name in _PARAMETER.findall(route.path)),
+            *(_in_query(query) for query in route.query),
             _CORRELATION_PARAMETER,
         ],
         "responses": _responses(route),
     }
     if route.takes:
         content = {models.JSON: {"schema": _one_of(route.takes)}}
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": not route.may_be_bare, "content": content}
     return operation
 
 
 def _parameter(name: str) -> dict[str, Any]:
     schema = {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH}
     return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _in_query(query: Query) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "in": "query",
+        "description": query.description,
+        "schema": dict(query.schema),
+    }
 
 
 def _responses(route: Route) -> dict[str, Any]:

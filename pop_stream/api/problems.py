@@ -5,12 +5,13 @@ RequestError                the request itself, whatever agenda it carries
 ├─ SlowBodyError            -> 408
 ├─ TooLargeError            -> 413
 ├─ MediaTypeError           -> 415
+├─ InvalidError             -> 422
 └─ NoneAcceptedError        -> 422
 UnauthenticatedError        -> 401, and WWW-Authenticate
 BusyError, NotReadyError    -> 503, and Retry-After
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, Literal
 
@@ -22,8 +23,10 @@ from pop_stream.api.correlation import HEADER, correlation_id
 from pop_stream.api.models import Problem, SubmissionResults
 from pop_stream.core.errors import (
     ForbiddenError,
+    Issue,
     NotFoundError,
     PopStreamError,
+    StateError,
     SubmissionError,
     UnauthenticatedError,
     UnavailableError,
@@ -76,6 +79,20 @@ class TooLargeError(RequestError):
         self.limit = limit
 
 
+class InvalidError(RequestError):
+    """A parameter, or a part of the body, is not what it must be.
+
+    Attributes:
+        issues: At least one.
+    """
+
+    code: ClassVar[str] = "invalid"
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        super().__init__("; ".join(map(str, issues)))
+        self.issues = tuple(issues)
+
+
 class NoneAcceptedError(RequestError):
     """Every agenda of a list was refused; each has its reasons in `results`."""
 
@@ -117,11 +134,13 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     SlowBodyError: HTTPStatus.REQUEST_TIMEOUT,
     MediaTypeError: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NoneAcceptedError: HTTPStatus.UNPROCESSABLE_ENTITY,
     SubmissionError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
+    StateError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
@@ -228,6 +247,7 @@ def _detail(error: PopStreamError) -> str:
         case (
             BusyError()
             | NotReadyError()
+            | StateError()
             | RequestError()
             | NotFoundError()
             | UnauthenticatedError()
@@ -246,7 +266,7 @@ def _detail(error: PopStreamError) -> str:
 
 def _extensions(error: PopStreamError) -> Mapping[str, Any]:
     match error:
-        case SubmissionError():
+        case SubmissionError() | InvalidError():
             return {"issues": error.issues}
         case TooLargeError():
             return {"limit": error.limit}

@@ -1,5 +1,6 @@
 """What one row of the table of routes says."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -29,6 +30,20 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """A parameter of a route's query.
+
+    Attributes:
+        schema: JSON schema of its value; of a list, the schema of the whole, whose values
+            are told by repeating the parameter.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """One method of one path.
 
@@ -37,6 +52,8 @@ class Route:
         summary: One line for a reader of the document.
         errors: What it may be refused with, besides faults of this side.
         takes: Types of which the body is one; none if there is no body.
+        may_be_bare: Whether a body may be left out.
+        query: Parameters of its query; any other is refused.
         access: What it asks of its caller; there is no default, so none is forgotten.
     """
 
@@ -48,6 +65,8 @@ class Route:
     answers: tuple[Answer, ...]
     errors: tuple[type[PopStreamError], ...] = ()
     takes: tuple[Any, ...] = ()
+    may_be_bare: bool = False
+    query: tuple[Query, ...] = ()
     access: Access = field(kw_only=True)
 
     @property

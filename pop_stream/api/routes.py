@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from aiohttp import HttpVersion11, web
 
 from pop_stream.api.access import Guard, Handler
+from pop_stream.api.agenda_lists import AgendaLists
 from pop_stream.api.agenda_routes import agenda_routes
+from pop_stream.api.command_routes import command_routes
+from pop_stream.api.commands import Commands
 from pop_stream.api.definition_routes import definition_routes
 from pop_stream.api.definitions import DefinitionLists
 from pop_stream.api.health import HealthChecks
@@ -29,6 +32,8 @@ class Handlers:
     owners: Owners
     submissions: Submissions
     progress: Progress
+    commands: Commands
+    lists: AgendaLists
     explanations: Explanations
     streams: Streams
     health: HealthChecks
@@ -47,6 +52,7 @@ def routes(handlers: Handlers) -> tuple[Route, ...]:
             handlers.streams,
             handlers.explanations,
         ),
+        *command_routes(handlers.owners, handlers.commands, handlers.lists),
         *definition_routes(handlers.owners, handlers.definitions, handlers.explanations),
         *service_routes(handlers.health, handlers.metrics, handlers.document),
     )

@@ -32,6 +32,7 @@ from pop_stream.core.events import (
 from pop_stream.core.ids import InsightId
 from pop_stream.core.partitioning import partition_of
 from pop_stream.settings import Settings
+from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
@@ -99,6 +100,7 @@ async def served(settings: Settings, *, give_up_after: timedelta) -> AsyncIterat
         ports = ApiPorts(
             publisher=await enter(KafkaPublisher(producer, give_up_after=give_up_after)),
             summaries=PostgresSummaryReader(pool),
+            agendas=PostgresAgendas(pool),
             definitions=FixedDefinitions(Definitions(insights={InsightId("files"): FILES})),
             questions=FixedAnswers(),
             clock=WallClock(),

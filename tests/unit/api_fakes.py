@@ -130,6 +130,15 @@ class Api:
         async with self.client.post("/v1/agendas", data=data, headers=headers) as response:
             return response.status, await response.json(content_type=None)
 
+    async def post(self, path: str, body: Any = None) -> tuple[int, Any]:
+        """Post as JSON, or nothing at all."""
+        async with self.client.post(path, json=body) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def delete(self, path: str) -> tuple[int, Any]:
+        async with self.client.delete(path) as response:
+            return response.status, await response.json(content_type=None)
+
     async def get(self, path: str, **headers: str) -> tuple[int, Any]:
         async with self.client.get(path, headers=headers) as response:
             return response.status, await response.json(content_type=None)
@@ -149,9 +158,11 @@ def definitions() -> Definitions:
 
 def ports() -> ApiPorts:
     numbers = count(1)
+    summaries = WatchedSummaries()
     return ApiPorts(
         publisher=MemoryPublisher(),
-        summaries=WatchedSummaries(),
+        summaries=summaries,
+        agendas=summaries,
         definitions=FixedDefinitions(definitions()),
         questions=FixedAnswers(),
         clock=ManualClock(),

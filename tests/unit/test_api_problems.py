@@ -48,8 +48,8 @@ def test_every_error_has_a_status(kind, status):
         ("GET", "/", 404, "unknown_path"),
         ("GET", "/v1/agendas/a/b/c", 404, "unknown_path"),
         ("GET", "/v1/agendas/", 404, "unknown_path"),
-        ("GET", "/v1/agendas", 405, "method_not_allowed"),
-        ("DELETE", "/v1/agendas/a1", 405, "method_not_allowed"),
+        ("PUT", "/v1/agendas", 405, "method_not_allowed"),
+        ("PUT", "/v1/agendas/a1", 405, "method_not_allowed"),
         ("OPTIONS", "/v1/agendas", 405, "method_not_allowed"),
         ("POST", "/v1/agendas", 415, "unsupported_media_type"),
     ],
@@ -65,8 +65,8 @@ async def test_every_refusal_is_a_problem(api, method, path, status, code):
 
 
 async def test_a_method_that_is_not_served_is_told_which_are(api):
-    async with api.client.delete("/v1/agendas/a1") as response:
-        assert set(response.headers["Allow"].split(",")) == {"GET", "HEAD"}
+    async with api.client.put("/v1/agendas/a1") as response:
+        assert set(response.headers["Allow"].split(",")) == {"GET", "HEAD", "DELETE"}
 
 
 async def test_head_is_get_without_a_body(api):

@@ -1,0 +1,61 @@
+"""Lists of agendas, page by page."""
+
+from http import HTTPStatus
+
+from aiohttp import web
+
+from pop_stream.api.access import principal_of
+from pop_stream.api.command_models import AgendaList, ListedAgenda
+from pop_stream.api.models import answer
+from pop_stream.api.patience import answer_in_time
+from pop_stream.api.selection import cursor_of, page_of, place_of
+from pop_stream.core.summary import Summary
+from pop_stream.ports import AgendaStore
+
+
+class AgendaLists:
+    """The handler of `GET /v1/agendas`."""
+
+    def __init__(self, agendas: AgendaStore) -> None:
+        self._agendas = agendas
+
+    async def get(self, request: web.Request) -> web.Response:
+        """A page of the agendas that the caller may see and the query selects."""
+        page = page_of(request, principal_of(request))
+        total = await answer_in_time(self._agendas.count(page.wanted))
+        agendas = await answer_in_time(
+            self._agendas.find(
+                page.wanted,
+                limit=page.limit + 1,
+                after=page.after,
+                newest_first=page.newest_first,
+            )
+        )
+        shown = agendas[: page.limit]
+        goes_on = len(agendas) > page.limit
+        listed = AgendaList(
+            total=total,
+            agendas=[_listed(one) for one in shown],
+            next=cursor_of(place_of(shown[-1])) if goes_on else None,
+        )
+        return answer(listed, status=HTTPStatus.OK)
+
+
+def _listed(summary: Summary) -> ListedAgenda:
+    return ListedAgenda(
+        id=summary.agenda_id,
+        state=summary.state,
+        attempt=summary.attempt,
+        insight_id=summary.insight_id or None,
+        customer_id=summary.customer_id or None,
+        title=summary.title,
+        link_id=summary.link_id,
+        priority=summary.priority,
+        message=summary.message,
+        accepted_at=summary.accepted_at,
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
+        waiting_until=summary.waiting_until,
+        waiting_for=summary.waiting_for,
+        stopping=summary.stopping,
+    )
