@@ -21,7 +21,10 @@ def test_the_page_and_the_router_name_the_same_paths():
         for route in app.router.routes()
         if route.method != "HEAD" and isinstance(route, web.ResourceRoute)
     }
-    assert set(re.findall(r"^\| `((?:GET|POST|PUT|PATCH|DELETE) /[^`]*)`", PAGE, re.MULTILINE)) == routed
+    assert (
+        set(re.findall(r"^\| `((?:GET|POST|PUT|PATCH|DELETE) /[^`]*)`", PAGE, re.MULTILINE))
+        == routed
+    )
 
 
 def test_the_page_names_every_code_with_its_status():
