@@ -259,17 +259,18 @@ class Backlog:
         """
         for number, agendas in sorted(pages):
             self._add_page(number, agendas)
-        virtual_time, noted = 0.0, 0
+        clock: Sequence[float] = (0.0,)
+        noted = 0
         tags: dict[CustomerId, Tags] = {}
         for delta in deltas:
-            virtual_time, noted = delta.virtual_time, delta.next_page
+            clock, noted = (delta.virtual_time, *delta.lower), delta.next_page
             for name, moved in delta.tags.items():
                 known = tags.get(CustomerId(name), Tags(tag=0.0))
                 tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
             self._lay(delta)
         for page in [*self._pages.values()]:
             self._sweep(page)
-        self._refill_queue(virtual_time, tags, before=noted)
+        self._refill_queue(clock, tags, before=noted)
         for number in sorted(self._pages):
             if number >= noted:  # its row is all that a crash left of its placing
                 self._push(self._pages[number])
@@ -282,9 +283,9 @@ class Backlog:
             self.queue.reshare()
             return
         # What one order gave is no debt in another: all start at the present.
-        virtual_time = max([self.queue.virtual_time, *(f.tag for f in self.queue.flows())])
+        present = max([self.queue.virtual_time, *(f.tag for f in self.queue.flows())])
         self.queue = self._new_queue()
-        self._refill_queue(virtual_time, {}, before=self.next_page)
+        self._refill_queue((present,), {}, before=self.next_page)
 
     # ---- inside ----
 
@@ -407,8 +408,10 @@ class Backlog:
         learned: Mapping[str, float],
         gone: Mapping[str, str] | None = None,
     ) -> Delta:
+        virtual_time, *lower = self.queue.clock
         return Delta(
-            virtual_time=self.queue.virtual_time,
+            virtual_time=virtual_time,
+            lower=tuple(lower),
             emitted=self.emitted,
             claimed=self.claimed,
             rounds=self.rounds,
@@ -458,7 +461,7 @@ class Backlog:
             self.queue.push(customer_id, entry, page.keys[slot])
 
     def _refill_queue(
-        self, virtual_time: float, tags: Mapping[CustomerId, Tags], *, before: int
+        self, clock: Sequence[float], tags: Mapping[CustomerId, Tags], *, before: int
     ) -> None:
         """Fill a new queue from the pages with numbers below `before`."""
         entries: dict[CustomerId, dict[str, list[int]]] = {}
@@ -475,6 +478,4 @@ class Backlog:
                 elif state != GONE:
                     in_flight[customer_id] = in_flight.get(customer_id, 0) + 1
         self.unclaimed = sum(note.state == EMITTED for note in self._out.values())
-        self.queue.restore(
-            virtual_time=virtual_time, tags=tags, entries=entries, in_flight=in_flight
-        )
+        self.queue.restore(clock=clock, tags=tags, entries=entries, in_flight=in_flight)

@@ -46,6 +46,8 @@ class Delta(Struct, frozen=True):
     """Values that replace what was known before; the newest delta is right.
 
     Attributes:
+        virtual_time: Of the most urgent level, in worker-seconds per weight.
+        lower: The same of the levels below, where priorities are strict.
         next_page: Page numbers are never used twice, or old notes would fit new pages.
         slots: States of slots that changed.
         gone: By page number, a hexadecimal bitmap of gone slots, least significant first.
@@ -59,6 +61,7 @@ class Delta(Struct, frozen=True):
     claimed: int
     rounds: int
     next_page: int
+    lower: tuple[float, ...] = ()
     slots: tuple[SlotNote, ...] = ()
     gone: dict[str, str] = field(default_factory=dict)
     tags: dict[str, Tags] = field(default_factory=dict)

@@ -1,34 +1,49 @@
 """Which customer is next: start-time fair queueing over cost, decided at the last moment.
 
-Every backlogged customer has a *start tag*, a point on a virtual clock that runs in
-worker-seconds per unit of weight. The customer with the least tag is next; emitting an
-agenda of cost c moves its tag by c / weight, at once, so running work counts. The virtual
-time is the tag of the last pick. A customer that comes back from idleness, a pause or a cap
-starts at the present virtual time: it has saved nothing up and owes nothing.
+Start-time fair queueing (SFQ) gives the j-th agenda of customer f, of cost c and weight w, a
+start tag S and a finish tag F on a virtual clock v(t), in worker-seconds per unit of weight::
 
-Source: Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM 1996; with several agendas
-outstanding at once, SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004. Unlike there, the tag is
-the customer's and not the agenda's, so priorities and weights act on the whole backlog.
+    S(f, j) = max( v(arrival of j), F(f, j - 1) )        F(f, j) = S(f, j) + c / w
 
-Bound: while customers f and g are both backlogged, what they were given by emission differs
-by at most c_f / w_f + c_g / w_g (c the largest cost, w the weight), and what they were given
-by completion, with at most D agendas out, by at most D + 1 times that.
+and emits in the order of S. v(t) is the start tag emitted last, and when nothing waits and
+nothing runs, the greatest F so far. Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM
+1996, section 2; SFQ(D), the same with up to D agendas out at once, which here is all that is
+emitted and not settled: Jin, Chase and Kaur, SIGMETRICS 2004, section 4.
+
+Here only the head of a customer's line has a tag, and that tag is the customer's, `Flow.tag`:
+F(f, j - 1) while the customer waits without a break, raised to v when it comes back from
+idleness, a pause or a cap. For those who stay backlogged it is the same S, but it is made up
+when it is needed, so that weights and priorities act on all that waits; who returns has saved
+nothing up and owes nothing but its last charge. Three things are not in the papers:
+
+- Costs are estimates. What an agenda cost more or less moves its customer's tag when it
+  settles, and v goes back with a refunded customer, or newcomers would wait for it.
+- Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
+  who may go has work waiting.
+- Strict priorities, where wanted, are levels with a v of their own: `core.virtual_clock`.
+
+Bound. While f and g are both backlogged, what they were given over w differs over any
+interval by at most c_f / w_f + c_g / w_g by emission (SFQ, theorem 1, of requests sent one
+by one), and by at most D + 1 times that by completion (SFQ(D), theorem 1); c is the largest
+cost. With wrong estimates: `core.gap`.
+
+Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
+customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of
+g is between v and the start tag of that agenda. With strict priorities so from (p - 1) steps
+after its arrival on, for priority p.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, nsmallest
 from math import ulp
-from typing import Final
 
 from pop_stream.core.algorithms import Algorithm
 from pop_stream.core.delta import Tags
 from pop_stream.core.flow import Aging, Flow, Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.line import ref_in
-
-_SLACK: Final = 64
-"""Outdated turns that are borne before they are looked for."""
+from pop_stream.core.rota import Rota
+from pop_stream.core.virtual_clock import TOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +67,7 @@ class FairQueue:
 
     A pick costs O(log customers + log of that customer's backlog), with no further term in
     the size of the whole backlog. Deterministic: the same calls give the same picks; ties
-    go by customer id. Instants are seconds on any clock that does not go back.
+    go by customer id. Instants are seconds on any clock; one that goes back stands still.
 
     Args:
         algorithm: How customers take turns.
@@ -68,17 +83,16 @@ class FairQueue:
     ) -> None:
         self.algorithm = algorithm
         self.aging = aging
-        self.virtual_time = 0.0
         self._share_of = share_of
         self._flows: dict[CustomerId, Flow] = {}
-        self._turns: list[tuple[int, float, CustomerId, int]] = []
-        self._due: list[tuple[float, CustomerId, int]] = []
-        self._stamp = 0
+        self._rota = Rota(algorithm, aging, self._flows)
         self._now = 0.0
         self._ready = 0
         self._in_flight = 0
         self._moved: set[CustomerId] = set()
-        self._largest_charge = 0.0
+        self._served: set[CustomerId] = set()
+        self._largest_move = 0.0
+        self._most_in_flight = 0
 
     @property
     def ready(self) -> int:
@@ -91,54 +105,64 @@ class FairQueue:
         return self._in_flight
 
     @property
+    def virtual_time(self) -> float:
+        """The greatest start tag emitted: v."""
+        return self._rota.clock.at(TOP)
+
+    @property
+    def clock(self) -> tuple[float, ...]:
+        """The virtual time by level, most urgent first, for `restore`."""
+        return self._rota.clock.times
+
+    @property
     def due_at(self) -> float | None:
         """When a customer that must wait may go on, or one moves up; None for never."""
-        return self._due[0][0] if self._due else None
+        return self._rota.due_at
 
     def may_pick(self, now: float) -> bool:
         """Whether a pick could choose one: False is certain, True is a hope."""
-        return bool(self._turns) or (self.due_at is not None and self.due_at <= now)
+        return self._rota.may_pick(now)
 
     def flows(self) -> Iterator[Flow]:
         """All customers known, backlogged or not."""
         yield from self._flows.values()
 
     def flow(self, customer_id: CustomerId) -> Flow:
-        """One customer's flow, made at the present virtual time if it is new."""
+        """One customer's flow, made if it is new; where it starts is seen when it may go."""
         flow = self._flows.get(customer_id)
         if flow is None:
-            flow = Flow(customer_id, self._share_of(customer_id), self.virtual_time)
+            flow = Flow(customer_id, self._share_of(customer_id), self.clock[-1])
             self._flows[customer_id] = flow
             self._moved.add(customer_id)
         return flow
 
     def upcoming(self, most: int) -> list[Flow]:
         """About the next `most` customers, soonest first, without picking; O(most)."""
-        soon = nsmallest(most, self._turns[: 4 * most])
-        flows = ((self._flows.get(customer_id), stamp) for *_, customer_id, stamp in soon)
-        return [flow for flow, stamp in flows if flow is not None and flow.stamp == stamp]
+        return self._rota.soonest(most)
 
     def spread(self) -> float:
-        """Widest difference of tags among customers that could be picked; O(customers)."""
-        tags = [flow.tag for flow in self._flows.values() if flow.is_eligible]
+        """Widest difference of tags among the most urgent that may go; O(customers)."""
+        tags = [flow.tag for flow in self._flows.values() if flow.level == TOP]
         return max(tags) - min(tags) if tags else 0.0
 
     def bound(self) -> float:
-        """What `spread` cannot exceed with as many out as now; see the module."""
-        return 2 * (self._in_flight + 1) * self._largest_charge
+        """What `spread` cannot exceed.
+
+        A tag is ahead of the virtual time by the last charge, and by what all those that
+        were out cost more; the virtual time went back by what they cost less.
+        """
+        return 2 * (self._most_in_flight + 1) * self._largest_move
 
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
         was_eligible = flow.is_eligible
         old_head = flow.line.head() if was_eligible else None
-        flow.line.push(entry, key if self.algorithm.by_key else "")
+        flow.line.push(entry, self._key(key))
         self._moved.add(customer_id)
         self._ready += 1
-        if not was_eligible:
-            self._join(flow)
-        elif self.aging is not None or old_head != flow.line.head():
-            self._enqueue(flow)
+        if not was_eligible or self.aging is not None or old_head != flow.line.head():
+            self._seat(flow)
 
     def pick(self, cost_of: Callable[[int], float], now: float = 0.0) -> Pick | None:
         """Choose the next agenda, or None if no customer has one that may go.
@@ -148,33 +172,23 @@ class FairQueue:
             now: The present instant, in seconds.
         """
         self._now = max(self._now, now)
-        self._release()
-        flow = self._next()
+        for due in self._rota.due(self._now):
+            self._seat(due)
+        flow = self._rota.next(self._now)
         if flow is None:
             return None
-        entry = self._head(flow)
+        _, entry = self._rota.standing(flow, self._now)
         flow.line.pop(entry, cost_of)
         flow.take_token(self._now)
+        self._rota.clock.advance(flow.level, flow.tag)
         ref = ref_in(entry)
-        self.virtual_time = max(self.virtual_time, flow.tag)
         return self._emit(flow, ref, cost_of(ref))
 
     def take(self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float) -> Pick:
         """Count a waiting agenda as picked, out of turn: others have seen that it was."""
         flow = self.flow(customer_id)
-        flow.line.withdraw(entry, key if self.algorithm.by_key else "")
+        flow.line.withdraw(entry, self._key(key))
         return self._emit(flow, ref_in(entry), cost)
-
-    def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
-        charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
-        # Far out on the clock a small charge would vanish in rounding, and starve the others.
-        self._move(flow, max(charge, ulp(flow.tag)))
-        self._ready -= 1
-        self._in_flight += 1
-        flow.in_flight += 1
-        if flow.is_eligible:
-            self._enqueue(flow)
-        return Pick(flow.customer_id, ref, cost, charge)
 
     def settle(self, customer_id: CustomerId, *, correction: float = 0.0) -> None:
         """An emitted agenda ended or came back; its slot is free.
@@ -188,25 +202,21 @@ class FairQueue:
         flow.in_flight -= 1
         self._in_flight -= 1
         if correction:
-            is_present = was_eligible and flow.tag >= self.virtual_time
             self._move(flow, correction)
-            if is_present:
+            if was_eligible:
                 # Else newcomers join where the estimate led, and wait for others to get there.
-                self.virtual_time = min(self.virtual_time, flow.tag)
-        if not was_eligible:
-            self._join(flow)
-        elif correction:
-            self._enqueue(flow)
+                self._rota.clock.pull_back(flow.level, flow.tag)
+        if correction or not was_eligible:
+            self._seat(flow)
         self._end_busy_period()
 
     def withdraw(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Take a waiting agenda out of the backlog."""
         flow = self.flow(customer_id)
-        flow.line.withdraw(entry, key if self.algorithm.by_key else "")
+        flow.line.withdraw(entry, self._key(key))
         self._moved.add(customer_id)
         self._ready -= 1
-        if flow.is_eligible:
-            self._enqueue(flow)
+        self._seat(flow)
         self._end_busy_period()
 
     def reshare(self) -> None:
@@ -214,18 +224,14 @@ class FairQueue:
         for flow in self._flows.values():
             share = self._share_of(flow.customer_id)
             if share != flow.share:
-                was_eligible = flow.is_eligible
                 flow.share = share
                 flow.is_parked = False
-                if not was_eligible:
-                    self._join(flow)
-                elif flow.is_eligible:
-                    self._enqueue(flow)
+                self._seat(flow)
 
     def restore(
         self,
         *,
-        virtual_time: float,
+        clock: Sequence[float],
         tags: Mapping[CustomerId, Tags],
         entries: Mapping[CustomerId, Mapping[str, list[int]]],
         in_flight: Mapping[CustomerId, int],
@@ -233,24 +239,27 @@ class FairQueue:
         """Become what a queue with this state was; only for a new queue.
 
         Args:
-            virtual_time: As it was.
+            clock: As it was; may have more or fewer levels than are needed now.
             tags: Of every customer that was not idle, or ahead of the virtual time.
             entries: What waits, by customer and fairness key.
             in_flight: What is out, by customer.
         """
-        self.virtual_time = virtual_time
+        self._rota = Rota(self.algorithm, self.aging, self._flows, clock)
         for customer_id in sorted({*tags, *entries, *in_flight}):
             flow = self.flow(customer_id)
             flow.in_flight = in_flight.get(customer_id, 0)
-            self._restore_tags(flow, tags.get(customer_id, Tags(tag=virtual_time)))
+            if customer_id in tags:
+                _restore_tags(flow, tags[customer_id])
             flow.line.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
-            if self.aging is None:
-                # Only one that became eligible unheard of is behind the present.
-                self._join(flow)
-            elif flow.is_eligible:
-                self._enqueue(flow)
+            # One that became eligible unheard of is behind the present, the others are not.
+            self._seat(flow)
+        self._served.update(self._flows)
+        # What moved the tags is not known any more, but that it moved them so far is.
+        ahead = (flow.tag - self.clock[-1] for flow in self._flows.values())
+        self._largest_move = max([0.0, *ahead])
+        self._most_in_flight = self._in_flight
 
     def take_moved(self) -> dict[str, Tags]:
         """Where customers and keys are that moved since the last call."""
@@ -264,113 +273,59 @@ class FairQueue:
 
     def forget_idle(self) -> None:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
-        self._flows = {
-            customer_id: flow
-            for customer_id, flow in self._flows.items()
-            if flow.ready
-            or flow.in_flight
-            or flow.tag > self.virtual_time
-            or not flow.is_rested(self._now)
-        }
-        for flow in self._flows.values():
-            flow.line.forget_idle_keys()
+        least = self.clock[-1]
+        for flow in [*self._flows.values()]:
+            is_idle = not flow.ready and not flow.in_flight
+            if is_idle and flow.tag <= least and flow.is_rested(self._now):
+                del self._flows[flow.customer_id]
+                self._rota.forget(flow.customer_id)
+                self._served.discard(flow.customer_id)
+            else:
+                flow.line.forget_idle_keys()
 
-    def _next(self) -> Flow | None:
-        """The eligible customer whose turn it is; those without a token are parked."""
-        while self._turns:
-            *_, customer_id, stamp = heappop(self._turns)
-            flow = self._flows.get(customer_id)
-            if flow is None or flow.stamp != stamp or not flow.is_eligible:
-                continue
-            token_at = flow.token_at(self._now)
-            if token_at <= self._now:
-                return flow
-            flow.is_parked = True
-            heappush(self._due, (token_at, customer_id, stamp))
-        return None
+    # ---- inside ----
 
-    def _release(self) -> None:
-        """Let those go on whose token has come, and move up those that waited a step."""
-        while self._due and self._due[0][0] <= self._now:
-            _, customer_id, stamp = heappop(self._due)
-            flow = self._flows.get(customer_id)
-            if flow is None or flow.stamp != stamp:
-                continue
-            if flow.is_parked:
-                flow.is_parked = False
-                self._join(flow)
-            elif flow.is_eligible:
-                self._enqueue(flow)
+    def _key(self, key: str) -> str:
+        return key if self.algorithm.by_key else ""
 
-    def _join(self, flow: Flow) -> None:
-        """Back among the eligible, if it is one, at the present."""
-        if flow.is_eligible:
-            flow.tag = max(flow.tag, self.virtual_time)
-            self._moved.add(flow.customer_id)
-            self._enqueue(flow)
-
-    def _enqueue(self, flow: Flow) -> None:
-        self._stamp += 1
-        flow.stamp = self._stamp
-        urgency, head = self._urgency(flow)
-        turn = self.algorithm.turn(tag=flow.tag, head=head)
-        heappush(self._turns, (urgency, turn, flow.customer_id, flow.stamp))
-        self._compact()
-
-    def _compact(self) -> None:
-        """Drop outdated turns before they outgrow the customers."""
-        most = 4 * len(self._flows) + _SLACK
-        if len(self._turns) > most:
-            self._turns = [turn for turn in self._turns if self._is_current(*turn[-2:])]
-            heapify(self._turns)
-        if len(self._due) > most:
-            self._due = [due for due in self._due if self._is_current(*due[-2:])]
-            heapify(self._due)
-
-    def _is_current(self, customer_id: CustomerId, stamp: int) -> bool:
-        flow = self._flows.get(customer_id)
-        return flow is not None and flow.stamp == stamp
-
-    def _head(self, flow: Flow) -> int:
-        return (
-            flow.line.head() if self.aging is None else self._most_urgent(flow, self.aging)[1]
-        )
-
-    def _urgency(self, flow: Flow) -> tuple[int, int]:
-        """How urgent the customer is now, and with which entry."""
-        if self.aging is None:
-            return 0, flow.line.head()
-        changes = (
-            self.aging.changes_at(priority, ref_in(head), self._now)
-            for priority, head in flow.line.heads()
-        )
-        soonest = min((at for at in changes if at is not None), default=None)
-        if soonest is not None:
-            heappush(self._due, (soonest, flow.customer_id, flow.stamp))
-        return self._most_urgent(flow, self.aging)
-
-    def _most_urgent(self, flow: Flow, aging: Aging) -> tuple[int, int]:
-        return min(
-            (aging.urgency(priority, ref_in(head), self._now), head)
-            for priority, head in flow.line.heads()
-        )
-
-    def _restore_tags(self, flow: Flow, tags: Tags) -> None:
-        flow.tag = tags.tag
-        flow.line.virtual_time = tags.keys_at
-        flow.line.tags = dict(tags.keys)
+    def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
+        charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
+        # Far out on the clock a small charge would vanish in rounding, and starve the others.
+        self._move(flow, max(charge, ulp(flow.tag)))
+        self._ready -= 1
+        self._in_flight += 1
+        self._most_in_flight = max(self._most_in_flight, self._in_flight)
+        flow.in_flight += 1
+        self._seat(flow)
+        return Pick(flow.customer_id, ref, cost, charge)
 
     def _move(self, flow: Flow, by: float) -> None:
         flow.tag += by
-        self._largest_charge = max(self._largest_charge, abs(by))
+        self._largest_move = max(self._largest_move, abs(by))
         self._moved.add(flow.customer_id)
+        self._served.add(flow.customer_id)
+
+    def _seat(self, flow: Flow) -> None:
+        if self._rota.seat(flow, self._now):
+            self._moved.add(flow.customer_id)
 
     def _end_busy_period(self) -> None:
-        """With nothing waiting and nothing running, all tags are the past (SFQ, rule 2)."""
+        """With nothing waiting and nothing running, v becomes the greatest F; see the module.
+
+        All others were passed by it at the end of an earlier busy period.
+        """
         if not self._ready and not self._in_flight:
-            tags = [flow.tag for flow in self._flows.values()]
-            self.virtual_time = max(self.virtual_time, *tags)
+            tags = (self._flows[customer_id].tag for customer_id in self._served)
+            self._rota.clock.leap(max(tags, default=0.0))
+            self._served.clear()
+            self._largest_move, self._most_in_flight = 0.0, 0
 
 
 def _tags(flow: Flow, keys: Mapping[str, float]) -> Tags:
     return Tags(tag=flow.tag, keys_at=flow.line.virtual_time, keys=dict(keys))
+
+
+def _restore_tags(flow: Flow, tags: Tags) -> None:
+    flow.tag = tags.tag
+    flow.line.virtual_time = tags.keys_at
+    flow.line.tags = dict(tags.keys)

@@ -1,15 +1,18 @@
 """One customer in one insight: its share, its line, and its place on the virtual clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import exp2, inf, nextafter
 from typing import Final
 
 from pop_stream.core.ids import CustomerId
-from pop_stream.core.line import Line
+from pop_stream.core.line import Line, ref_in, within_priority
 
 HALF_LIFE_S: Final = 30.0
 """How long service is remembered in the shares that are shown."""
+
+LEVELS: Final = 9
+"""Priorities, and so levels of urgency: 1 is most urgent."""
 
 _WAIT_GAIN: Final = 1 / 16
 _WHOLE_TOKEN: Final = 1.0 - 1e-9
@@ -40,7 +43,8 @@ class Flow:
 
     Attributes:
         tag: Start tag, in worker-seconds per weight.
-        stamp: Counts the turns it was given; only the last one is valid.
+        level: Of urgency in its turn, 1 most urgent and the only one without aging; 0 while it
+            may not go.
         in_flight: Agendas emitted and not settled.
         tokens: Of its rate limit, as of `refilled_at`.
         is_parked: Whether it waits for a token.
@@ -52,12 +56,12 @@ class Flow:
         "customer_id",
         "in_flight",
         "is_parked",
+        "level",
         "line",
         "refilled_at",
         "served",
         "served_at",
         "share",
-        "stamp",
         "tag",
         "tokens",
         "wait_s",
@@ -67,7 +71,7 @@ class Flow:
         self.customer_id = customer_id
         self.share = share
         self.tag = tag
-        self.stamp = 0
+        self.level = 0
         self.in_flight = 0
         self.tokens = float(share.burst)
         self.refilled_at = 0.0
@@ -139,7 +143,9 @@ class Aging:
     """Strict priority across customers, with a way up for what waits.
 
     An agenda of priority p counts as one of p - 1 after waiting `step_s`, p - 2 after twice
-    that, so after at most 8 steps it is among the most urgent, where turns are fair.
+    that, so after at most 8 steps it is among the most urgent, where turns are fair. Among a
+    customer's own of equal urgency those go first that were started before, then by rank and
+    age: what has aged does not wait for ever behind new ones that came with that priority.
 
     Attributes:
         step_s: Seconds of waiting that are worth one priority, above 0.
@@ -151,8 +157,21 @@ class Aging:
 
     def urgency(self, priority: int, ref: int, now: float) -> int:
         """The priority that counts now; 1 is most urgent."""
-        waited = max(0.0, now - self.arrived_at(ref))
-        return max(1, priority - int(waited / self.step_s))
+        steps = max(0.0, now - self.arrived_at(ref)) / self.step_s
+        return max(1, priority - int(min(steps, LEVELS)))
+
+    def most_urgent(self, heads: Iterable[tuple[int, int]], now: float) -> tuple[int, int]:
+        """Of the next entries of a line's classes, the one to go first, after its urgency.
+
+        Args:
+            heads: Priority and entry of each, as `Line.heads` has them.
+            now: The present instant, in seconds.
+        """
+        urgency, _, entry = min(
+            (self.urgency(priority, ref_in(head), now), within_priority(head), head)
+            for priority, head in heads
+        )
+        return urgency, entry
 
     def changes_at(self, priority: int, ref: int, now: float) -> float | None:
         """When the urgency rises next, always after `now`; None once it is highest."""

@@ -17,6 +17,7 @@ RANK_BITS: Final = 16
 
 _REF_MASK: Final = (1 << REF_BITS) - 1
 _CLASS_SHIFT: Final = REF_BITS + RANK_BITS
+_WITHIN_PRIORITY: Final = (1 << (_CLASS_SHIFT + 1)) - 1
 
 
 def entry_of(*, priority: int, resumed: bool, rank: int, ref: int) -> int:
@@ -39,6 +40,11 @@ def ref_in(entry: int) -> int:
 def class_of(entry: int) -> int:
     """Priority, and whether an agenda was started before: what comes before all else."""
     return entry >> _CLASS_SHIFT
+
+
+def within_priority(entry: int) -> int:
+    """What orders entries of one priority: started before or not, rank, place."""
+    return entry & _WITHIN_PRIORITY
 
 
 class _Lane:

@@ -89,12 +89,12 @@ class BacklogMachine(RuleBasedStateMachine):
 
     # ---- events ----
 
-    def event(self, change, slots, crash, *, may_lose=True):
+    def event(self, change, slots, crash):
         """Let an event happen, perhaps with a crash; returns what it changed and chose."""
         self.now += 1.0
         rows, self.table.log = dict(self.table.data), []
         try:
-            return self.outcome(change, slots, crash if may_lose else None, rows)
+            return self.outcome(change, slots, crash, rows)
         finally:
             new = [page_of(key) for key in self.table.data.keys() - rows.keys()]
             for number in filter(None, new):
@@ -272,8 +272,7 @@ class BacklogMachine(RuleBasedStateMachine):
             backlog.reconfigure(self.insight)
             return False
 
-        # With aging a return to eligibility that is lost in a crash cannot be told from a wait.
-        _, chosen = self.event(change, slots, crash, may_lose=self.insight.aging_s is None)
+        _, chosen = self.event(change, slots, crash)
         self.take_round(chosen)
 
     @rule(

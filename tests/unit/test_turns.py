@@ -1,0 +1,58 @@
+"""Keys that change while they wait, and those that are taken out again."""
+
+import pytest
+
+from pop_stream.core.turns import Turns
+
+
+def turns(**keys: float) -> Turns[float]:
+    one = Turns()
+    for name, key in keys.items():
+        one.put(name, key)
+    return one
+
+
+def test_least_key_first_and_ties_by_id():
+    one = turns(c=2.0, b=1.0, a=1.0)
+    assert [one.pop() for _ in range(4)] == [(1.0, "a"), (1.0, "b"), (2.0, "c"), None]
+
+
+def test_the_last_key_counts_whether_it_is_later_or_sooner():
+    one = turns(a=1.0, b=2.0, c=3.0)
+    one.put("a", 5.0)
+    one.put("c", 0.5)
+    assert [one.pop()[1] for _ in range(3)] == ["c", "b", "a"]
+
+
+def test_who_is_taken_out_does_not_come_up_until_put_back():
+    one = turns(a=1.0, b=2.0)
+    one.drop("a")
+    one.drop("nobody")
+    assert (len(one), one.first()) == (1, (2.0, "b"))
+    one.put("a", 3.0)
+    assert [one.pop() for _ in range(3)] == [(2.0, "b"), (3.0, "a"), None]
+
+
+def test_looking_takes_nothing():
+    one = turns(a=1.0)
+    assert one.first() == one.first() == (1.0, "a")
+    assert Turns().first() is None
+    assert not Turns()
+
+
+def test_the_soonest_are_named_in_order_without_those_outdated():
+    one = turns(d=4.0, c=3.0, b=2.0, a=1.0)
+    one.put("a", 9.0)
+    one.drop("b")
+    assert one.soonest(2) == ["c", "d"]
+    assert one.soonest(9) == ["c", "d", "a"]
+
+
+@pytest.mark.parametrize("number", [1, 500])
+def test_outdated_keys_do_not_outgrow_the_others(number):
+    one = turns(**{f"c{index}": float(index) for index in range(number)})
+    for index in range(10_000):
+        one.put(f"c{index % number}", float(-index))
+    assert len(one._heap) <= 4 * number + 64 + 1
+    assert len(one) == number
+    assert one.pop() == (-9_999.0, f"c{9_999 % number}")
