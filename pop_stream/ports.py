@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from pop_stream.core.changes import Author
+from pop_stream.core.deeds import Author
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.events import InsightAnswered, LifecycleEvent
 from pop_stream.core.ids import InsightId

@@ -1,13 +1,19 @@
 """What an operator may set: environment variables with the prefix POP_."""
 
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Seconds = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=1))]
+
+Leeway = Annotated[timedelta, Field(ge=timedelta(0), le=timedelta(minutes=5))]
+JwtAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
 
 
 class Settings(BaseSettings):
@@ -51,6 +57,33 @@ class Settings(BaseSettings):
     )
     api_url: str = Field(
         default="http://127.0.0.1:8080", description="Where the command line finds the API."
+    )
+    auth: Literal["off", "required"] | None = Field(
+        default=None,
+        description="Whether the API asks who calls. Unset: only if it listens beyond "
+        "loopback, so that nobody opens it to a network by mistake.",
+    )
+    jwt_issuer: str | None = Field(
+        default=None, description="Claim `iss` of bearer tokens; no token is taken if unset."
+    )
+    jwt_audience: str = Field(default="pop_stream", description="Claim `aud` they must have.")
+    jwt_jwks: str | None = Field(
+        default=None, description="URL or file of the key set that signs bearer tokens."
+    )
+    jwt_algorithms: tuple[JwtAlgorithm, ...] = Field(
+        default=("RS256", "ES256", "EdDSA"),
+        min_length=1,
+        description="Signatures that are taken; JSON list. Shared secrets never are.",
+    )
+    jwt_leeway: Leeway = Field(
+        default=timedelta(seconds=30),
+        description="By how much the issuer's clock may differ; at most 5 minutes.",
+    )
+    jwt_customer_claim: str = Field(
+        default="customer_id", description="Claim with a customer's id; `*` is an operator."
+    )
+    jwt_roles_claim: str = Field(
+        default="roles", description="Claim with roles: a list, or a text with blanks between."
     )
     max_agenda_bytes: Annotated[int, Field(ge=1024, le=900_000)] = Field(
         default=512 * 1024, description="Largest agenda; a larger one is refused with 413."
@@ -99,3 +132,27 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
     log_format: Literal["json", "console"] = Field(default="json")
+
+    @property
+    def listens_on_loopback(self) -> bool:
+        """Whether only this machine reaches the API."""
+        if self.http_host == "localhost":
+            return True
+        try:
+            return ip_address(self.http_host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def asks_who_calls(self) -> bool:
+        """Whether the API serves only callers that it knows."""
+        if self.auth is None:
+            return not self.listens_on_loopback
+        return self.auth == "required"
+
+    @model_validator(mode="after")
+    def _issuer_has_keys(self) -> Self:
+        if (self.jwt_issuer is None) != (self.jwt_jwks is None):
+            msg = "POP_JWT_ISSUER and POP_JWT_JWKS go together: set both, or neither"
+            raise ValueError(msg)
+        return self

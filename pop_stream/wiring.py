@@ -4,10 +4,12 @@ import asyncio
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from pop_stream.api.access import Authenticator, Everyone
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.server import serve
 from pop_stream.bus import clients, topics
@@ -21,18 +23,26 @@ from pop_stream.clock import WallClock
 from pop_stream.core.definition_records import definitions_from
 from pop_stream.core.definitions import Definition, Insight
 from pop_stream.core.errors import MigrationError, UnavailableError
+from pop_stream.identity.credentials import Credentials
+from pop_stream.identity.key_book import KeyBook
+from pop_stream.identity.key_sets import KeySet, source
+from pop_stream.identity.tokens import TokenRules, TokenVerifier
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.migrate import ensure_database, pending_migrations
 from pop_stream.store.migrate import migrate as apply_migrations
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
 from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.telemetry import exposed
+
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Pool
 
 
 @asynccontextmanager
@@ -82,8 +92,32 @@ async def run_api(
             definitions=definitions,
             questions=await enter(KafkaQuestions(settings, publish, definitions)),
             clock=WallClock(),
+            authenticator=authenticator(settings, pool),
         )
         await serve(create_app(ports, settings), settings, stop, on_url=on_url)
+
+
+def authenticator(settings: Settings, pool: "Pool") -> Authenticator:
+    """Who tells callers apart, as the settings ask."""
+    if not settings.asks_who_calls:
+        return Everyone()
+    keys = KeyBook(PostgresKeys(pool), WallClock())
+    return Credentials(keys, token_verifier(settings))
+
+
+def token_verifier(settings: Settings) -> TokenVerifier | None:
+    """Who judges tokens of the issuer that the settings name; None if they name none."""
+    if settings.jwt_issuer is None or settings.jwt_jwks is None:
+        return None
+    rules = TokenRules(
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+        algorithms=settings.jwt_algorithms,
+        leeway=settings.jwt_leeway,
+        customer_claim=settings.jwt_customer_claim,
+        roles_claim=settings.jwt_roles_claim,
+    )
+    return TokenVerifier(rules, KeySet(source(settings.jwt_jwks), WallClock()))
 
 
 async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
@@ -152,7 +186,7 @@ async def doctor(settings: Settings) -> list[str]:
 
     One fault does not hide the next; each line says what to do about it.
     """
-    checks = (_broker_findings, _schema_findings, _definition_findings)
+    checks = (_broker_findings, _schema_findings, _definition_findings, _security_findings)
     return [finding for check in checks for finding in await check(settings)]
 
 
@@ -193,6 +227,15 @@ def definitions_in_file(settings: Settings) -> tuple[Definition, ...]:
     if settings.definitions_file is None:
         return ()
     return definitions_from(tomllib.loads(settings.definitions_file.read_text()))
+
+
+async def _security_findings(settings: Settings) -> list[str]:
+    if settings.auth == "off" and not settings.listens_on_loopback:
+        return [
+            f"the API listens on {settings.http_host} and asks nobody who calls: set "
+            "POP_AUTH=required, or POP_HTTP_HOST=127.0.0.1"
+        ]
+    return []
 
 
 async def _broker_findings(settings: Settings) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pop_stream.core.changes import Change
+from pop_stream.core.deeds import Deed
 from pop_stream.ports import AuditEntry, AuditFilter
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
@@ -17,23 +17,23 @@ _SQL: Final = load_queries("audit")
 _BEFORE_ALL: Final = 2**63 - 1
 
 
-async def record_change(connection: "Connection", change: Change) -> None:
-    """Note a change; call it inside the transaction that makes the change.
+async def record_deed(connection: "Connection", deed: Deed) -> None:
+    """Note a deed; call it inside the transaction that makes the change.
 
     Args:
         connection: In that transaction.
-        change: Of which nothing may be secret.
+        deed: Of which nothing may be secret.
     """
     await connection.execute(
         _SQL["record"],
-        change.author.principal.name,
-        change.author.principal.customer_id,
-        change.author.request_id,
-        change.action,
-        change.kind,
-        change.object_id,
-        None if change.before is None else msgspec.json.encode(change.before),
-        None if change.after is None else msgspec.json.encode(change.after),
+        deed.author.principal.name,
+        deed.author.principal.customer_id,
+        deed.author.request_id,
+        deed.action,
+        deed.kind,
+        deed.object_id,
+        None if deed.before is None else msgspec.json.encode(deed.before),
+        None if deed.after is None else msgspec.json.encode(deed.after),
     )
 
 

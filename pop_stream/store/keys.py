@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pop_stream.core.changes import Action, Author, Change
+from pop_stream.core.deeds import Action, Author, Deed
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.keys import ApiKey
-from pop_stream.store.audit import record_change
+from pop_stream.store.audit import record_deed
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 
@@ -115,7 +115,7 @@ async def _note(
     before: ApiKey | None = None,
     after: ApiKey,
 ) -> None:
-    change = Change(
+    change = Deed(
         author=author,
         action=action,
         kind="key",
@@ -123,7 +123,7 @@ async def _note(
         before=None if before is None else _shown(before),
         after=_shown(after),
     )
-    await record_change(connection, change)
+    await record_deed(connection, change)
 
 
 def _shown(key: ApiKey) -> "Mapping[str, object]":

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from pop_stream.core.changes import Author, Change
+from pop_stream.core.deeds import Author, Deed
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.identity.minting import mint
 from pop_stream.ports import AuditFilter
-from pop_stream.store.audit import PostgresAuditLog, record_change
+from pop_stream.store.audit import PostgresAuditLog, record_deed
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
@@ -109,13 +109,13 @@ async def test_every_change_of_a_key_is_in_the_audit_log_without_its_hash(keys, 
 
 async def test_a_change_that_fails_leaves_no_trace_and_the_log_cannot_be_changed(pool):
     author = Author(principal=ANYONE, request_id="r2")
-    change = Change(author=author, action="created", kind="insight", object_id="i")
+    change = Deed(author=author, action="created", kind="insight", object_id="i")
     async with pool.acquire() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        await record_change(connection, change)
+        await record_deed(connection, change)
         await transaction.rollback()
-        await record_change(connection, change)
+        await record_deed(connection, change)
         for forbidden in (
             "update audit_log set kind = ''",
             "delete from audit_log",

@@ -1,4 +1,4 @@
-"""What the audit log keeps of a change: who, what, before and after."""
+"""What the audit log keeps of what was done: who, what, before and after."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Action = Literal["created", "replaced", "changed", "deleted", "rotated", "revoke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who makes a change, and in which request.
+    """Who does it, and in which request.
 
     Attributes:
         request_id: The correlation id; what the log can be searched for.
@@ -22,8 +22,8 @@ class Author:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One change of one object; never holds a secret.
+class Deed:
+    """One change of one object, as the audit log keeps it; never holds a secret.
 
     Attributes:
         kind: Of the object, such as `insight` or `key`.

@@ -1,0 +1,97 @@
+"""Keys as callers show them: looked up, then remembered for a moment.
+
+A key is asked for anew once what is known of it is `FRESH_FOR` old, so a revocation acts
+within that time. While Postgres is away, a key seen within `USABLE_FOR` goes on as it was; one
+that is not known cannot be judged, which is no reason to call it wrong.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from pop_stream.core import keys
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.identity import Principal
+from pop_stream.core.keys import ApiKey
+from pop_stream.ports import Clock, KeyStore
+
+FRESH_FOR: Final = timedelta(seconds=2)
+USABLE_FOR: Final = timedelta(minutes=15)
+
+_MOST_KNOWN: Final = 10_000
+_ANSWERS_WITHIN_S: Final = 2.0
+_REST: Final = timedelta(seconds=1)
+"""After Postgres did not answer, it is left alone for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    key: ApiKey
+    at: datetime
+
+
+class KeyBook:
+    """Tells whose key it is; at most `_MOST_KNOWN` keys are remembered, the latest used."""
+
+    def __init__(self, store: KeyStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._looks: dict[str, asyncio.Task[ApiKey | None]] = {}
+        self._away_until: datetime | None = None
+
+    async def identify(self, key_id: str, secret: str) -> Principal:
+        """Who sends this secret for this key.
+
+        Raises:
+            UnauthenticatedError: If nobody does.
+            UnavailableError: If the key is not known and Postgres is away.
+        """
+        return keys.authenticate(await self._key(key_id), secret, now=self._clock.now())
+
+    async def _key(self, key_id: str) -> ApiKey | None:
+        now, known = self._clock.now(), self._known.get(key_id)
+        if known is not None:
+            self._known.move_to_end(key_id)
+            if now - known.at < FRESH_FOR:
+                return known.key
+        try:
+            return await self._look(key_id, now)
+        except UnavailableError:
+            if known is None or now - known.at > USABLE_FOR:
+                raise
+            return known.key
+
+    async def _look(self, key_id: str, now: datetime) -> ApiKey | None:
+        """Ask Postgres; callers who want to know the same at the same time share the answer."""
+        if self._away_until is not None and now < self._away_until:
+            msg = "the database of keys does not answer"
+            raise UnavailableError(msg)
+        look = self._looks.get(key_id)
+        if look is None:
+            look = self._looks[key_id] = asyncio.create_task(self._ask(key_id))
+            look.add_done_callback(lambda _: self._looks.pop(key_id, None))
+        # Shielded: a caller who leaves must not take the answer from the others.
+        return await asyncio.shield(look)
+
+    async def _ask(self, key_id: str) -> ApiKey | None:
+        try:
+            async with asyncio.timeout(_ANSWERS_WITHIN_S):
+                key = await self._store.find(key_id)
+        except (TimeoutError, UnavailableError) as error:
+            self._away_until = self._clock.now() + _REST
+            msg = "the database of keys does not answer"
+            raise UnavailableError(msg) from error
+        self._remember(key_id, key)
+        return key
+
+    def _remember(self, key_id: str, key: ApiKey | None) -> None:
+        if key is None:
+            self._known.pop(key_id, None)
+            return
+        self._known[key_id] = _Known(key, self._clock.now())
+        self._known.move_to_end(key_id)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
