@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -52,6 +52,7 @@ class Plan:
         handlers: `module:attribute` of further handlers for the pullers.
         overrides: Further settings for every part.
         restart: When a crashed part starts again.
+        only: Parts to start, by name; None starts all.
     """
 
     folder: Path
@@ -62,6 +63,7 @@ class Plan:
     handlers: tuple[str, ...] = ()
     overrides: Mapping[str, object] = field(default_factory=dict)
     restart: RestartPolicy = field(default_factory=RestartPolicy)
+    only: Collection[str] | None = None
 
 
 class Stack:
@@ -85,7 +87,7 @@ class Stack:
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Start everything; returns when the API says that it is ready.
+        """Start everything; returns when the API, if it is among it, says that it is ready.
 
         Raises:
             EmbeddedError: If the servers do not start.
@@ -155,8 +157,12 @@ class Stack:
 
     async def _start_parts(self, insights: Sequence[str]) -> None:
         # Consumers first, so that nothing is waited for; parts stop in the reverse order.
+        only = self._plan.only
         for part in self._parts(insights):
-            await self.supervisor.start(part)
+            if only is None or part.name in only:
+                await self.supervisor.start(part)
+        if only is not None and "api" not in only:
+            return
         try:
             async with asyncio.timeout(_READY_WITHIN_S):
                 await self._until_ready()

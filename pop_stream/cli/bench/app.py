@@ -2,6 +2,7 @@
 
 import typer
 
+from pop_stream.cli.bench.backlog import backlog
 from pop_stream.cli.bench.fairness import fairness
 from pop_stream.cli.bench.latency import latency
 from pop_stream.cli.bench.pipeline import pipeline
@@ -13,5 +14,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (pipeline, latency, fairness):
+for command in (pipeline, latency, backlog, fairness):
     app.command()(command)

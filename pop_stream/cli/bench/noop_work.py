@@ -35,15 +35,22 @@ class NoopWork:
         """The id of the agenda with this number."""
         return f"{self.run}-{number}"
 
+    def insight_id(self, number: int) -> str:
+        """The insight of the agenda with this number."""
+        return self.insights[number % len(self.insights)]
+
+    def customer_id(self, number: int) -> str:
+        """The customer of the agenda with this number."""
+        return f"customer-{number // len(self.insights) % self.customers}"
+
     def body(self, number: int) -> bytes:
         """The agenda with this number, encoded."""
-        insight_id = self.insights[number % len(self.insights)]
+        insight_id = self.insight_id(number)
         template = self._templates.get(insight_id)
         if template is None:
             template = self._templates[insight_id] = self._template(insight_id)
-        customer = number // len(self.insights) % self.customers
         text = template.replace("<id>", self.agenda_id(number), 1)
-        return text.replace("<customer>", f"customer-{customer}", 1).encode()
+        return text.replace("<customer>", self.customer_id(number), 1).encode()
 
     def _template(self, insight_id: str) -> str:
         operations: list[dict[str, Any]] = [

@@ -193,7 +193,10 @@ def _agenda(customer_id: CustomerId) -> Arrival:
 
 
 def definitions_toml(
-    insights: Mapping[str, AlgorithmName], target: int | str, customers: Iterable[Customer] = ()
+    insights: Mapping[str, AlgorithmName],
+    target: int | str,
+    customers: Iterable[Customer] = (),
+    more: Iterable[str] = (),
 ) -> str:
     """Definitions as a file: JSON strings and numbers are TOML's, too.
 
@@ -201,6 +204,7 @@ def definitions_toml(
         insights: Algorithm by id; an agenda is placed by its param `PARAM`.
         target: Of all of them.
         customers: Of which only the weight is told.
+        more: Further lines of each insight.
     """
     lines: list[str] = []
     for insight_id, algorithm in insights.items():
@@ -209,6 +213,7 @@ def definitions_toml(
             f"algorithm = {json.dumps(algorithm)}",
             f"target = {json.dumps(target)}",
             f"mappers = {{ params = [{json.dumps(f'{PARAM}={insight_id}')}] }}",
+            *more,
         ]
     for customer in customers:
         lines += [

@@ -1,0 +1,186 @@
+"""Measures a standing backlog: what an agenda costs to pick, to hold, and to recover."""
+
+import secrets
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from pop_stream import wiring
+from pop_stream.bus import clients
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.topics import Topics, ensure, insight_spec
+from pop_stream.cli.bench.meter import Cost, read_costs
+from pop_stream.cli.bench.noop_work import NoopWork
+from pop_stream.cli.bench.session import definitions_toml
+from pop_stream.cli.bench.standing import SCHEDULER, Standing, Wires, insight_topics
+from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.core.definitions import AlgorithmName
+
+_MOST_TARGET: Final = 200
+_LEAST_ROUND_AGENDAS: Final = 10_000
+_WARM_UP_PICKS: Final = 100
+_US: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be measured.
+
+    Attributes:
+        ready: Agendas that wait, of all insights together.
+        picks: Most that are picked one at a time.
+        size: Bytes of an agenda.
+    """
+
+    ready: int
+    customers: int
+    insights: int
+    picks: int
+    size: int
+
+    @property
+    def target(self) -> int:
+        """Of each insight: a part of what it holds, so that there is a backlog."""
+        return max(1, min(_MOST_TARGET, self.ready // self.insights // 4))
+
+
+async def run_backlog(wanted: Wanted, folder: Path, tell: Tell) -> Mapping[str, Any]:
+    """Start broker and scheduler, fill, pick, kill, recover, stop; the report.
+
+    Args:
+        wanted: What is to be measured.
+        folder: For data and logs; a new one.
+        tell: What is going on.
+
+    Raises:
+        CommandError: If something does not start, fails, or stands still for minutes.
+    """
+    run = secrets.token_hex(4)
+    insights = [f"bench-{number}" for number in range(1, wanted.insights + 1)]
+    work = NoopWork(run, insights, customers=wanted.customers, size=wanted.size)
+    async with AsyncExitStack() as entering:
+        stack = Stack(_plan(wanted, insights, folder), tell)
+        await entering.enter_async_context(stack)
+        await entering.enter_async_context(failing_with(stack))
+        wires = await entering.enter_async_context(_wired(stack, insights))
+        standing = Standing(wires, work)
+        filled = await _fill(stack, standing, wanted)
+        tell(f"{wanted.ready:,} agendas placed in {filled['fill_s']:.1f} s")
+        picked = await _pick(stack, standing, wanted)
+        tell(f"picked one at a time: {picked['pick_us']:,.0f} µs of the scheduler")
+        rounds = await _rounds(stack, standing)
+        memory = _scheduler(stack)
+        recovery_s = await _recover(stack, standing)
+        after = _scheduler(stack)
+    return {
+        "ready": wanted.ready,
+        "customers": wanted.customers,
+        "insights": wanted.insights,
+        "target": wanted.target,
+        **picked,
+        "rss_mb": round(memory.rss_mb, 1),
+        "recovery_s": round(recovery_s, 3),
+        **rounds,
+        **filled,
+        "peak_rss_mb": round(memory.peak_rss_mb, 1),
+        "rss_after_recovery_mb": round(after.rss_mb, 1),
+        "peak_rss_of_recovery_mb": round(after.peak_rss_mb, 1),
+    }
+
+
+def _plan(wanted: Wanted, insights: list[str], folder: Path) -> Plan:
+    folder.mkdir(parents=True, exist_ok=True)
+    definitions = folder / "definitions.toml"
+    algorithms: dict[str, AlgorithmName] = dict.fromkeys(insights, "weighted_fair")
+    # A refill at once: whatever is claimed is replaced, one or many.
+    text = definitions_toml(
+        algorithms,
+        wanted.target,
+        more=(f"low_water = {wanted.target}", "partitions = 1", "lease_ms = 86400000"),
+    )
+    definitions.write_text(text, encoding="utf-8")
+    return Plan(
+        folder=folder,
+        definitions=definitions,
+        overrides={"topic_prefix": f"bench-{secrets.token_hex(3)}."},
+        only=(SCHEDULER,),
+    )
+
+
+@asynccontextmanager
+async def _wired(stack: Stack, insights: list[str]) -> AsyncIterator[Wires]:
+    settings = stack.settings
+    topics = Topics(settings.topic_prefix)
+    async with (
+        wiring.admin_client(settings, client_id="bench-backlog") as admin,
+        wiring.publisher(settings, client_id="bench-backlog") as publisher,
+        DefinitionFollower(settings, client_id="bench-backlog") as follower,
+    ):
+        specs = [insight_spec(topics, one, 1) for one in insights]
+        await ensure(admin, specs, replication_factor=settings.replication_factor)
+        consumer = clients.consumer(settings, client_id="bench-backlog", group_id=None)
+        consumer.assign(insight_topics(topics, insights))
+        async with consumer:
+            yield Wires(topics, follower.current, publisher, consumer, admin)
+
+
+async def _fill(stack: Stack, standing: Standing, wanted: Wanted) -> dict[str, float]:
+    before, begin = _scheduler(stack), monotonic()
+    await standing.fill(wanted.ready + wanted.target * wanted.insights)
+    lasted = monotonic() - begin
+    await standing.gather(wanted.target * wanted.insights)
+    spent = _scheduler(stack).cpu_s - before.cpu_s
+    return {
+        "fill_s": round(lasted, 3),
+        "place_us": round(spent / wanted.ready * _US, 2),
+    }
+
+
+async def _pick(stack: Stack, standing: Standing, wanted: Wanted) -> dict[str, float]:
+    """One at a time, of each insight in turn; the backlog gets that much smaller."""
+    insights = [*standing.out]
+    for number in range(min(_WARM_UP_PICKS, wanted.ready // 4)):
+        await standing.pick_one(insights[number % len(insights)])
+    picks = min(wanted.picks, wanted.ready // 2)
+    before, begin = _scheduler(stack), monotonic()
+    for number in range(picks):
+        await standing.pick_one(insights[number % len(insights)])
+    lasted, spent = monotonic() - begin, _scheduler(stack).cpu_s - before.cpu_s
+    return {
+        "pick_us": round(spent / picks * _US, 1),
+        "pick_wall_us": round(lasted / picks * _US, 1),
+        "picks": picks,
+    }
+
+
+async def _rounds(stack: Stack, standing: Standing) -> dict[str, float]:
+    """As many at a time as are out, each replaced by a new one: the backlog stands."""
+    await standing.pick_all()
+    before, begin, count = _scheduler(stack), monotonic(), 0
+    while count < _LEAST_ROUND_AGENDAS:
+        count += await standing.pick_all()
+    lasted, spent = monotonic() - begin, _scheduler(stack).cpu_s - before.cpu_s
+    return {
+        "round_us": round(spent / count * _US, 2),
+        "round_wall_us": round(lasted / count * _US, 2),
+        "round_agendas": count,
+    }
+
+
+async def _recover(stack: Stack, standing: Standing) -> float:
+    """Seconds from a kill until the first emission after it, a restart in between."""
+    insight_id = next(iter(standing.out))
+    begin = monotonic()
+    stack.supervisor.kill(SCHEDULER, signal.SIGKILL)
+    await standing.publish([standing.note(insight_id, 1)])
+    await standing.gather(1)
+    return monotonic() - begin
+
+
+def _scheduler(stack: Stack) -> Cost:
+    processes = stack.processes()
+    return read_costs({SCHEDULER: processes[SCHEDULER]})[SCHEDULER]
