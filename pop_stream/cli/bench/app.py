@@ -3,7 +3,9 @@
 import typer
 
 from pop_stream.cli.bench.backlog import backlog
+from pop_stream.cli.bench.compare import compare
 from pop_stream.cli.bench.fairness import fairness
+from pop_stream.cli.bench.idle import idle
 from pop_stream.cli.bench.latency import latency
 from pop_stream.cli.bench.pipeline import pipeline
 
@@ -14,5 +16,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (pipeline, latency, backlog, fairness):
+for command in (pipeline, latency, backlog, idle, fairness, compare):
     app.command()(command)

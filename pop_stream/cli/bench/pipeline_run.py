@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import process_time
+from time import monotonic, process_time
 from typing import Final
 
 from pop_stream.bus.topics import Topics
@@ -125,6 +125,35 @@ async def run_pipeline(wanted: Wanted, folder: Path, tell: Tell) -> Outcome:
                 floors.append(await rig.run_floor(wanted.pace))
                 tell(f"floor {number}: {floors[-1].per_s:,.0f} agendas/s")
     return Outcome(runs, floors, warm_up)
+
+
+async def run_idle(
+    folder: Path,
+    tell: Tell,
+    *,
+    agendas: int,
+    insights: int,
+    settle_s: float,
+    seconds: float,
+) -> Mapping[str, float]:
+    """Start a stack, run some agendas, wait, and count; shares of one core by part.
+
+    Raises:
+        CommandError: If something does not start, or fails on the way.
+    """
+    wanted = Wanted(Pace(agendas=agendas), insights=insights)
+    async with AsyncExitStack() as entering:
+        stack = Stack(plan_of(wanted, folder), tell)
+        await entering.enter_async_context(stack)
+        await entering.enter_async_context(failing_with(stack))
+        store = await entering.enter_async_context(open_store(stack.settings))
+        await _Rig(stack, store, wanted).run(wanted.pace)
+        tell(f"idle; counted from in {settle_s:g} s on, for {seconds:g} s")
+        await asyncio.sleep(settle_s)
+        before, began = read_costs(stack.processes()), monotonic()
+        await asyncio.sleep(seconds)
+        used, lasted = spent(before, read_costs(stack.processes())), monotonic() - began
+    return {name: one / lasted for name, one in used.items()}
 
 
 def plan_of(wanted: Wanted, folder: Path, **overrides: object) -> Plan:

@@ -1,0 +1,89 @@
+"""`pop-stream bench idle`: what all parts cost while nothing is submitted."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from pop_stream.cli.output import JsonFlag
+
+_SETTLE_S: Final = 10.0
+
+
+def idle(
+    *,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="What is counted.")] = 30,
+    warm_up: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Agendas that are run before it.")
+    ] = 500,
+    insights: Annotated[int, typer.Option(min=1, max=1000, help="That are defined.")] = 1,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run some agendas, let everything come to rest, and count processor time.
+
+    As a share of one core, by part: 0.05 is 5 % of one core.
+    """
+    import uvloop
+
+    from pop_stream.cli import logs
+    from pop_stream.cli.bench.conditions import conditions
+    from pop_stream.cli.bench.folder import data_folder
+    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.errors import CommandError
+    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.output import console, emit
+
+    logs.configure(for_a_person())
+    shown = console(as_json=as_json)
+    told = conditions(
+        seconds=seconds, settle_s=_SETTLE_S, warm_up_agendas=warm_up, insights=insights
+    )
+
+    async def run() -> None:
+        from pop_stream.cli.bench.pipeline_run import run_idle
+
+        with data_folder(folder) as place:
+            found = await run_idle(
+                place,
+                lambda line: shown.print(f"[dim]{line}[/]"),
+                agendas=warm_up,
+                insights=insights,
+                settle_s=_SETTLE_S,
+                seconds=seconds,
+            )
+        result = report(found)
+        shown.print(_view(result))
+        if as_json:
+            emit({**result, "conditions": told})
+
+    if run_to_interrupt(run(), loop_factory=uvloop.new_event_loop):
+        msg = "interrupted; everything was stopped"
+        raise CommandError(msg)
+
+
+def report(shares: Mapping[str, float]) -> Mapping[str, Any]:
+    """Shares of one core: all parts together, ours alone, and each."""
+    from pop_stream.cli.bench.meter import own
+
+    return {
+        "core_share": round(sum(shares.values()), 4),
+        "own_core_share": round(sum(shares[name] for name in own(shares)), 4),
+        "parts": {name: round(one, 4) for name, one in shares.items()},
+    }
+
+
+def _view(result: Mapping[str, Any]) -> Any:  # noqa: ANN401  # what rich prints
+    from pop_stream.cli.output import table
+
+    shares = {
+        **result["parts"],
+        "ours together": result["own_core_share"],
+        "all together": result["core_share"],
+    }
+    return table(
+        ("part", "#of one core"), [(name, f"{one:.2%}") for name, one in shares.items()]
+    )
