@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
@@ -71,13 +71,22 @@ class ApiClient:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, *path: str) -> Json:
+    async def get(self, *path: str, query: Sequence[tuple[str, str]] = ()) -> Json:
         """The JSON at `/v1/<path>`.
 
         Raises:
             ApiError: If the answer is no success, or there is none.
         """
-        return await self._call("GET", _path(*path))
+        asked = f"?{urlencode(query)}" if query else ""
+        return await self._call("GET", _path(*path) + asked)
+
+    async def post(self, *path: str, body: Mapping[str, Any]) -> Json:
+        """The JSON that posting some to `/v1/<path>` is answered with.
+
+        Raises:
+            ApiError: If the answer is no success, or there is none.
+        """
+        return await self._call("POST", _path(*path), body=json.dumps(body).encode())
 
     async def submit(self, body: bytes, *, patience: timedelta = timedelta(0)) -> Json:
         """Submit one agenda or a list of them, as JSON.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import pop_stream
-from pop_stream.cli import admin, agendas, dev, parts, replay
+from pop_stream.cli import admin, agenda_group, agendas, dev, parts, replay
 from pop_stream.cli.bench.app import app as bench
 from pop_stream.cli.demo import command as demo
 from pop_stream.cli.errors import UsageError, message, wants_traces
@@ -51,6 +51,7 @@ for panel, commands in (
 ):
     for command in commands:
         app.command(rich_help_panel=panel)(command)
+app.add_typer(agenda_group.app, name="agenda", rich_help_panel="Work with agendas")
 app.add_typer(bench, rich_help_panel="Measure")
 
 
