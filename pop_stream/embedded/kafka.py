@@ -1,9 +1,11 @@
-"""One real Kafka broker, combined with its controller, for a single machine."""
+"""A real Kafka broker, combined with its controller: alone, or one of a few, on one machine."""
 
 import asyncio
 import shutil
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -39,8 +41,48 @@ _JVM_OPTIONS = (
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One broker's place in its cluster.
+
+    Attributes:
+        number: From 1.
+        port: For clients and other brokers.
+        controller: Port of the quorum.
+    """
+
+    number: int
+    port: int
+    controller: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The brokers that belong together, and the id their data are formatted with."""
+
+    id: str
+    nodes: Sequence[Node]
+
+
+def plan_cluster(folder: DataFolder, brokers: int) -> Cluster:
+    """Ports for so many brokers, the remembered ones while they are free.
+
+    Call as the owner, before any of them runs.
+    """
+    nodes = [
+        Node(one, folder.port(f"kafka-{one}"), folder.port(f"kafka-{one}-controller"))
+        for one in range(1, brokers + 1)
+    ]
+    known = folder.kafka / "cluster-id"
+    if not known.exists():
+        known.write_text(urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+    return Cluster(known.read_text(), nodes)
+
+
 class Kafka:
-    """A broker in `folder.kafka`; start once, stop once.
+    """A broker of `cluster`, its data below `folder.kafka`.
+
+    It may be started again after it ended.
 
     The port is kept over restarts while it is free. Records survive a kill of the process;
     after a loss of power the last ones may be gone, since Kafka leaves syncing to replicas.
@@ -49,11 +91,15 @@ class Kafka:
         bootstrap: `host:port` for clients, once started.
     """
 
-    def __init__(self, folder: DataFolder, jars: list[Path], *, node_id: int = 1) -> None:
+    def __init__(
+        self, folder: DataFolder, jars: list[Path], *, cluster: Cluster, node: Node
+    ) -> None:
         self.bootstrap = ""
-        self._folder = folder
-        self._node_id = node_id
-        self._home = home = folder.kafka
+        self._cluster = cluster
+        self._node = node
+        self._node_id = node_id = node.number
+        is_alone = len(cluster.nodes) == 1
+        self._home = home = folder.kafka if is_alone else folder.kafka / f"node-{node_id}"
         self._data = home / f"data-{node_id}"
         self._aside = home / f"format-{node_id}"
         self._properties = home / f"server-{node_id}.properties"
@@ -61,7 +107,8 @@ class Kafka:
         self._log_file = home / "logs" / f"server-{node_id}.log"
         self._classpath = ":".join(map(str, jars))
         command = self._java("kafka.Kafka", self._properties.name)
-        self._process = ServerProcess(Launch(f"kafka-{node_id}", command, home))
+        self._launch = Launch(f"kafka-{node_id}", command, home)
+        self._process = ServerProcess(self._launch)
 
     @property
     def pid(self) -> int | None:
@@ -76,8 +123,10 @@ class Kafka:
         Raises:
             ServerStartError: If the broker ends or does not accept within a minute.
         """
-        launch = self._process.launch
+        launch = self._launch
+        self._home.mkdir(exist_ok=True)
         await asyncio.to_thread(end_leftovers, self._home, launch.name, launch.stop_signal)
+        self._process = ServerProcess(launch)
         self._configure()
         await self._format()
         self._process.spawn()
@@ -106,10 +155,8 @@ class Kafka:
         return self._process.start_error(f"it ended with exit code {code}", log=self._log_file)
 
     def _configure(self) -> None:
-        port = self._folder.port(f"kafka-{self._node_id}")
-        controller = self._folder.port(f"kafka-{self._node_id}-controller")
-        self.bootstrap = f"127.0.0.1:{port}"
-        properties = _broker_properties(self._node_id, port, controller)
+        self.bootstrap = f"127.0.0.1:{self._node.port}"
+        properties = _broker_properties(self._node, self._cluster)
         # Relative to the working directory: a comma or a letter beyond Latin-1 in the folder's
         # own path would not survive a properties file.
         _write(self._properties, properties | {"log.dirs": self._data.name})
@@ -122,12 +169,13 @@ class Kafka:
             return
         # Formatted aside and renamed: a format cut short never looks like a formatted folder.
         shutil.rmtree(self._aside, ignore_errors=True)
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ("format", "--standalone", f"--cluster-id={cluster}", "--config")
+        alone = ("--standalone",) if len(self._cluster.nodes) == 1 else ()
+        arguments = ("format", *alone, f"--cluster-id={self._cluster.id}", "--config")
         command = self._java(
             "kafka.tools.StorageTool", *arguments, self._format_properties.name
         )
-        await run_to_end(Launch("kafka-format", command, self._home), limit_s=_FORMAT_LIMIT_S)
+        launch = Launch("kafka-format", command, self._home)
+        await run_to_end(launch, limit_s=_FORMAT_LIMIT_S)
         self._aside.rename(self._data)
 
     async def _accepting(self) -> None:
@@ -145,26 +193,29 @@ class Kafka:
         return (str(java()), "-cp", self._classpath, *_JVM_OPTIONS, main, *arguments)
 
 
-def _broker_properties(node_id: int, port: int, controller: int) -> dict[str, str]:
-    listeners = f"CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+def _broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
+    listeners = f"CLIENT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller}"
+    copies = str(min(3, len(cluster.nodes)))
+    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
     return {
         "process.roles": "broker,controller",
-        "node.id": str(node_id),
+        "node.id": str(node.number),
         "listeners": listeners,
         "advertised.listeners": listeners,
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+        **_quorum(cluster),
         "auto.create.topics.enable": "false",
-        "default.replication.factor": "1",
-        "offsets.topic.replication.factor": "1",
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
         "offsets.topic.num.partitions": "8",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
         "transaction.state.log.num.partitions": "4",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
@@ -172,6 +223,19 @@ def _broker_properties(node_id: int, port: int, controller: int) -> dict[str, st
         "metadata.max.idle.interval.ms": "10000",
         # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
+    }
+
+
+def _quorum(cluster: Cluster) -> dict[str, str]:
+    if len(cluster.nodes) == 1:
+        controller = cluster.nodes[0].controller
+        return {"controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}"}
+    voters = (f"{one.number}@127.0.0.1:{one.controller}" for one in cluster.nodes)
+    return {
+        "controller.quorum.voters": ",".join(voters),
+        # A dead broker's partitions move after this; Kafka's own 9 s suit machines far apart.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
     }
 
 

@@ -53,7 +53,9 @@ _log = structlog.get_logger(__name__)
 
 
 class Postgres:
-    """A server in `folder.postgres`; start once, stop once. Only its password opens it.
+    """A server in `folder.postgres`, which only its password opens.
+
+    It may be started again after it ended.
 
     The port is kept over restarts while it is free. What was committed survives a kill of the
     process and a loss of power.
@@ -69,6 +71,7 @@ class Postgres:
         self._data = self._home / "data"
         self._password = self._home / "password"
         self._process: ServerProcess | None = None
+        self._port: int | None = None
 
     @property
     def pid(self) -> int | None:
@@ -86,7 +89,8 @@ class Postgres:
         identity = await asyncio.to_thread(self._prepare)
         await asyncio.to_thread(self._end_leftovers)
         await self._initialise(identity)
-        port = self._folder.port("postgres")
+        # Asked for once: while a session of a killed server lingers, its port is not free.
+        port = self._port = self._port or self._folder.port("postgres")
         self._process = process = ServerProcess(self._launch(port, identity))
         password = quote(self._password.read_text())
         self.dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres?sslmode=disable"

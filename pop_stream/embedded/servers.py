@@ -1,6 +1,8 @@
-"""Both servers of one data folder, started together and stopped together."""
+"""The servers of one data folder, started together and stopped together."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -10,7 +12,7 @@ from typing import Self
 from pop_stream.embedded.errors import ServerStartError
 from pop_stream.embedded.folder import DataFolder
 from pop_stream.embedded.jars import default_cache, kafka_jars
-from pop_stream.embedded.kafka import Kafka
+from pop_stream.embedded.kafka import Kafka, plan_cluster
 from pop_stream.embedded.postgres import Postgres
 
 
@@ -20,21 +22,28 @@ class EmbeddedServers:
     Enter once; enter a new instance to start again on the same data. An error or a
     cancellation while starting leaves nothing running and the folder unlocked.
 
+    Args:
+        folder: Of the data; once for one broker, and another one for three.
+        cache: Of Kafka's jars; the platform's if not given.
+        brokers: 1, or 3 that replicate to each other and need two of them.
+
     Attributes:
-        bootstrap: Kafka's `host:port`, once entered.
+        bootstrap: Kafka's `host:port`, comma between, once entered.
         dsn: PostgreSQL's, with its password, once entered.
     """
 
-    def __init__(self, folder: Path, *, cache: Path | None = None) -> None:
+    def __init__(self, folder: Path, *, cache: Path | None = None, brokers: int = 1) -> None:
         self.bootstrap = ""
         self.dsn = ""
         self._folder = DataFolder(folder)
         self._cache = cache if cache is not None else default_cache()
+        self._brokers = brokers
         self._owned = ExitStack()
-        self._started: list[Kafka | Postgres] = []
+        self._started: dict[str, Kafka | Postgres] = {}
+        self._down: dict[str, asyncio.Event] = {}
 
     async def __aenter__(self) -> Self:
-        """Start both and wait until both serve.
+        """Start all and wait until all serve.
 
         Raises:
             FolderLockedError: If another process owns the folder.
@@ -59,22 +68,50 @@ class EmbeddedServers:
 
     @property
     def processes(self) -> Mapping[str, int]:
-        """The process ids of the servers that run, by `kafka` and `postgres`."""
+        """The process ids of the servers: `kafka`, or `kafka-1` and so on, and `postgres`."""
         return {
-            type(server).__name__.lower(): server.pid
-            for server in self._started
-            if server.pid is not None
+            name: server.pid for name, server in self._started.items() if server.pid is not None
         }
 
+    async def take_down(self, name: str, *, orderly: bool = False) -> None:
+        """End one server, by kill -9 unless orderly; to be `bring_back`ed, and no failure.
+
+        Args:
+            name: As in `processes`.
+            orderly: Let it close its files and sessions.
+        """
+        server = self._started[name]
+        self._down[name] = asyncio.Event()
+        if not orderly and server.pid is not None:
+            os.kill(server.pid, signal.SIGKILL)
+            await server.ended()
+        await server.stop()
+
+    async def bring_back(self, name: str) -> None:
+        """Start a server that was taken down, on its data and its port.
+
+        Raises:
+            ServerStartError: If it does not come up.
+        """
+        await self._started[name].start()
+        self._down.pop(name).set()
+
     async def failed(self) -> ServerStartError:
-        """Wait until either server ends by itself, and tell which and why."""
-        watches = [asyncio.create_task(server.ended()) for server in self._started]
+        """Wait until a server ends by itself, and tell which and why."""
+        watches = [asyncio.create_task(self._unwanted_end(name)) for name in self._started]
         try:
             done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
             for watch in watches:
                 watch.cancel()
+
+    async def _unwanted_end(self, name: str) -> ServerStartError:
+        while True:
+            error = await self._started[name].ended()
+            if name not in self._down:
+                return error
+            await self._down[name].wait()
 
     async def _start_kafka(self) -> None:
         cancelled = threading.Event()
@@ -83,23 +120,32 @@ class EmbeddedServers:
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        kafka = Kafka(self._folder, jars)
-        self._started.append(kafka)
-        await kafka.start()
-        self.bootstrap = kafka.bootstrap
+        cluster = plan_cluster(self._folder, self._brokers)
+        alone = self._brokers == 1
+        brokers = {
+            "kafka" if alone else f"kafka-{node.number}": Kafka(
+                self._folder, jars, cluster=cluster, node=node
+            )
+            for node in cluster.nodes
+        }
+        self._started |= brokers
+        async with asyncio.TaskGroup() as group:  # none of three serves before another does
+            for broker in brokers.values():
+                group.create_task(broker.start())
+        self.bootstrap = ",".join(broker.bootstrap for broker in brokers.values())
 
     async def _start_postgres(self) -> None:
         postgres = Postgres(self._folder)
-        self._started.append(postgres)
+        self._started["postgres"] = postgres
         await postgres.start()
         self.dsn = postgres.dsn
 
     async def _stop(self) -> None:
-        # Asked first and awaited second: cancelled meanwhile, both still end.
-        for server in self._started:
+        # Asked first and awaited second: cancelled meanwhile, all still end.
+        for server in self._started.values():
             server.request_stop()
         try:
-            for server in self._started:
+            for server in self._started.values():
                 await server.stop()
         finally:
             self._owned.close()
