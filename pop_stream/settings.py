@@ -130,6 +130,18 @@ class Settings(BaseSettings):
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None, description="Port of the scheduler's `/metrics`; none if unset."
     )
+    callback_keys: tuple[SecretStr, ...] = Field(
+        default=(),
+        description="Each customer's secret is made from these; JSON list, newest first; "
+        "without any, no callback is sent. With several, each signs.",
+    )
+    callback_networks: tuple[str, ...] = Field(
+        default=(),
+        description="Internal networks that callbacks may go to, as 10.1.0.0/16; JSON list.",
+    )
+    callback_tries: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=10, description="Tries of a callback before it is given up."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
     log_format: Literal["json", "console"] = Field(default="json")
 

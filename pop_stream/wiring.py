@@ -19,6 +19,7 @@ from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.topics import Topics
+from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock
 from pop_stream.core.definition_records import definitions_from
 from pop_stream.core.definitions import Definition, Insight
@@ -33,6 +34,7 @@ from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.callbacks import PostgresCallbacks
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.migrate import ensure_database, pending_migrations
 from pop_stream.store.migrate import migrate as apply_migrations
@@ -158,12 +160,19 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
-    """The rollup until `stop`."""
+    """The rollup, and the sender of callbacks, until `stop`; ends at once when one fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        store = PostgresSummaries(await enter(open_pool(settings)))
+        pool = await enter(open_pool(settings))
         publish = await enter(publisher(settings, client_id="rollup"))
-        await roll_up(settings, store=store, publisher=publish, stop=stop)
+        sender = Sender(settings, PostgresCallbacks(pool), publish, WallClock())
+        await enter(sender)
+        async with asyncio.TaskGroup() as tasks:
+            store = PostgresSummaries(pool)
+            tasks.create_task(
+                roll_up(settings, store=store, publisher=publish, stop=stop), name="rollup"
+            )
+            tasks.create_task(sender.run(stop), name="callbacks")
 
 
 async def migrate(settings: Settings) -> list[str]:

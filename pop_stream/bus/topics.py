@@ -63,6 +63,11 @@ class Topics:
         """Records that no part could use."""
         return f"{self.prefix}dead-letters"
 
+    @property
+    def dead_callbacks(self) -> str:
+        """Callbacks that no try could deliver."""
+        return f"{self.prefix}dead-callbacks"
+
     def insight(self, insight_id: str) -> str:
         """The topic that an insight's pullers read."""
         return f"{self.prefix}insight.{insight_id}"

@@ -62,6 +62,26 @@ def doctor(as_json: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
+def callback_secret(
+    customer: Annotated[str, typer.Argument(help="Whose.")], as_json: JsonFlag = False
+) -> None:
+    """Show the secret with which a customer checks callbacks; made from POP_CALLBACK_KEYS."""
+    from pop_stream.cli.environment import load_settings
+    from pop_stream.cli.errors import UsageError
+    from pop_stream.core.callbacks import secret_of
+
+    keys = load_settings().callback_keys
+    if not keys:
+        msg = "POP_CALLBACK_KEYS is not set, so no callback is sent; set it to a JSON list"
+        raise UsageError(msg)
+    secrets = [secret_of(customer, key.get_secret_value().encode()) for key in keys]
+    if as_json:
+        emit({"customer_id": customer, "secrets": secrets})
+        return
+    for one in secrets:
+        typer.echo(one)
+
+
 def _show_findings(findings: list[str], otherwise: str) -> None:
     for one in findings:
         console().print(f"[red]✗[/] {one}", markup=True)

@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from pop_stream.core import events
 from pop_stream.core.agenda import Agenda
+from pop_stream.core.callbacks import CallbackGivenUp
 from pop_stream.core.definitions import Definition
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
@@ -63,6 +64,9 @@ def schemas() -> dict[str, Schema]:
         "controls.json": _titled("An attempt to stop", _of(events.AttemptStop)),
         "decisions.json": _titled("One emission round", _of(events.RoundDecided)),
         "answers.json": _titled("The scheduler's view", _of(events.InsightAnswered)),
+        "dead-callbacks.json": _titled(
+            "A callback that no try could deliver", _of(CallbackGivenUp)
+        ),
         "dead-letters.json": _titled(
             "A record that no part could use", _of(events.RecordRefused)
         ),

@@ -9,6 +9,7 @@ import typer
 import pop_stream
 from pop_stream.cli import admin, agenda_group, agendas, dev, parts, replay
 from pop_stream.cli.bench.app import app as bench
+from pop_stream.cli.chaos import command as chaos
 from pop_stream.cli.demo import command as demo
 from pop_stream.cli.errors import UsageError, message, wants_traces
 from pop_stream.cli.simulate import command as simulate
@@ -46,8 +47,11 @@ for panel, commands in (
     ("Try it", (dev.dev, demo.demo)),
     ("Work with agendas", (agendas.submit, agendas.progress, agendas.watch)),
     ("Parts, one long-running process each", parts.COMMANDS),
-    ("Operate", (admin.migrate, admin.topics, admin.doctor, replay.replay)),
-    ("Measure", (simulate.simulate,)),
+    (
+        "Operate",
+        (admin.migrate, admin.topics, admin.doctor, admin.callback_secret, replay.replay),
+    ),
+    ("Measure", (simulate.simulate, chaos.chaos)),
 ):
     for command in commands:
         app.command(rich_help_panel=panel)(command)

@@ -53,6 +53,8 @@ class Plan:
         overrides: Further settings for every part.
         restart: When a crashed part starts again.
         only: Parts to start, by name; None starts all.
+        brokers: Of the embedded Kafka: 1, or 3 that replicate to each other.
+        environment: Further variables for every part, as they are.
     """
 
     folder: Path
@@ -64,6 +66,8 @@ class Plan:
     overrides: Mapping[str, object] = field(default_factory=dict)
     restart: RestartPolicy = field(default_factory=RestartPolicy)
     only: Collection[str] | None = None
+    brokers: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Stack:
@@ -102,7 +106,7 @@ class Stack:
             self.supervisor = await opening.enter_async_context(
                 Supervisor(
                     self._plan.folder.absolute() / "logs",
-                    environment=variables(overrides),
+                    environment={**variables(overrides), **self._plan.environment},
                     policy=self._plan.restart,
                     tell=self._tell_status,
                 )
@@ -119,6 +123,18 @@ class Stack:
         """The process ids of what was started here, by part; of both servers, if they were."""
         parts = {name: one.pid for name, one in self.supervisor.status().items()}
         return {**(self._servers.processes if self._servers else {}), **parts}
+
+    @property
+    def servers(self) -> EmbeddedServers:
+        """The servers that were started here.
+
+        Raises:
+            UsageError: If others are used.
+        """
+        if self._servers is None:
+            msg = f"only servers started here can be taken down; unset {_SERVER_VARIABLES[0]}"
+            raise UsageError(msg)
+        return self._servers
 
     async def failed(self) -> Exception:
         """Wait until a server ends or a part is given up, and tell which and why."""
@@ -148,7 +164,10 @@ class Stack:
             folder.mkdir(parents=True, exist_ok=True)
             return overrides
         self._tell(f"starting Kafka and PostgreSQL in {folder}")
-        self._servers = await opening.enter_async_context(EmbeddedServers(folder))
+        servers = EmbeddedServers(folder, brokers=self._plan.brokers)
+        self._servers = await opening.enter_async_context(servers)
+        if self._plan.brokers > 1:
+            overrides["replication_factor"] = self._plan.brokers
         if not os.environ.get("POP_KAFKA_BOOTSTRAP"):
             overrides["kafka_bootstrap"] = self._servers.bootstrap
         if not os.environ.get("POP_POSTGRES_DSN"):

@@ -36,6 +36,11 @@ Name = Annotated[
 ]
 
 
+CallbackUrl = Annotated[
+    str, StringConstraints(max_length=2_000, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
+]
+
+
 class Operation(BaseModel):
     """One node of an agenda's DAG."""
 
@@ -119,6 +124,9 @@ class Agenda(BaseModel):
     )
     template: TemplateRef | None = Field(
         default=None, description="The template it was made from; set when one is run."
+    )
+    callback_url: CallbackUrl | None = Field(
+        default=None, description="Told, signed, how it ended; else its customer's."
     )
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 

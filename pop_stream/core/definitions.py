@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from pop_stream.core.agenda import Id
+from pop_stream.core.agenda import CallbackUrl, Id
 from pop_stream.core.identity import Ownership
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
 from pop_stream.core.retry import Backoff
@@ -46,6 +46,9 @@ class Customer(BaseModel):
         default=1, description="With rate_per_s: most agendas at once after a rest."
     )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
+    callback_url: CallbackUrl | None = Field(
+        default=None, description="Told, signed, how each agenda ended that names none itself."
+    )
     pool: Id | None = Field(
         default=None, description="Only insights of this resource pool take its agendas."
     )

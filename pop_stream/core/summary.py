@@ -93,6 +93,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         stopping: Why the attempt is to stop, once its puller was told.
         history: Earlier attempts, oldest first, at most `MOST_REMEMBERED`.
         issues: Why it was refused.
+        callback_url: Who is told how it ends.
     """
 
     agenda_id: str
@@ -120,6 +121,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[PastAttempt, ...] = ()
     issues: tuple[RefusedIssue, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    callback_url: str | None = None
 
     @property
     def lease_until(self) -> datetime | None:
@@ -197,6 +199,7 @@ def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
         priority=event.priority,
         operation_names=event.operations,
         body=bytes(event.agenda),
+        callback_url=event.callback_url,
         accepted_at=event.at,
     )
 

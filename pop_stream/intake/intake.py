@@ -105,7 +105,16 @@ class Intake:
 
     def _new_sorter(self, definitions: Definitions) -> Sorter:
         placement = Placement(definitions.insights.values())
-        return Sorter(self._topics, placement, max_agenda_bytes=self._settings.max_agenda_bytes)
+        return Sorter(
+            self._topics,
+            placement,
+            max_agenda_bytes=self._settings.max_agenda_bytes,
+            callback_urls={
+                one.id: one.callback_url
+                for one in definitions.customers.values()
+                if one.callback_url
+            },
+        )
 
 
 def by_age(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:

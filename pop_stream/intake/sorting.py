@@ -1,6 +1,6 @@
 """What becomes of a batch of submissions: each is accepted and placed, or refused with why."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -60,10 +60,25 @@ class Sorted:
 
 
 class Sorter:
-    """Sorts batches by the definitions of one moment."""
+    """Sorts batches by the definitions of one moment.
 
-    def __init__(self, topics: Topics, placement: Placement, *, max_agenda_bytes: int) -> None:
+    Args:
+        topics: Names of topics.
+        placement: Of that moment.
+        max_agenda_bytes: Of an agenda as it was submitted.
+        callback_urls: By customer: what an agenda gets that names none.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        placement: Placement,
+        *,
+        max_agenda_bytes: int,
+        callback_urls: Mapping[str, str] | None = None,
+    ) -> None:
         self._topics = topics
+        self._callback_urls = callback_urls or {}
         self._placement = placement
         self._max_agenda_bytes = max_agenda_bytes
 
@@ -101,6 +116,8 @@ class Sorter:
         insight_id = self._placement.place(agenda)
         encoded = msgspec.Raw(encode_agenda(agenda))
         accepted = _accepted(agenda, encoded, insight_id, now)
+        if url := agenda.callback_url or self._callback_urls.get(agenda.customer_id):
+            accepted = msgspec.structs.replace(accepted, callback_url=url)
         placed = encode(_placed(agenda, encoded, now))
         _check_events(accepted, placed)
         result.lifecycle.append(accepted)

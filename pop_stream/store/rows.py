@@ -50,6 +50,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
         summary.waiting_for,
         summary.stopping,
         _list(summary.history),
+        summary.callback_url,
     )
 
 
@@ -99,6 +100,7 @@ def summary_of(
         waiting_for=row["waiting_for"],
         stopping=row["stopping"],
         history=_HISTORY.decode(row["history"]) if row["history"] else (),
+        callback_url=row["callback_url"],
     )
 
 

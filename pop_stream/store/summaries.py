@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pop_stream import faults
+from pop_stream.core.callbacks import owed
 from pop_stream.core.errors import UnavailableError, UnstorableError
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -17,6 +18,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.summary import Summary, fold_all
 from pop_stream.ports import FoldedBatch
+from pop_stream.store.callbacks import owe
 from pop_stream.store.offsets import advance_offsets, affected, read_offsets
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
@@ -171,6 +173,14 @@ async def _write(connection: "Connection", changes: Sequence[tuple[_Known, Summa
         forgotten += [(after.agenda_id, name) for name in known if name not in after.operations]
     if await _execute(connection, "keep_agendas", agendas) != len(agendas):
         raise _OvertakenError
+    await owe(
+        connection,
+        [
+            (ended, after.callback_url)
+            for before, after in changes
+            if after.callback_url and (ended := owed(before.summary, after))
+        ],
+    )
     await _execute(connection, "keep_operations", kept)
     await _execute(connection, "forget_operations", forgotten)
 

@@ -4,7 +4,8 @@
 select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
-    started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, stopping, history
+    started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, stopping, history,
+    callback_url
 from agendas
 where {filter}
 order by coalesce(accepted_at, '-infinity') {direction}, agenda_id {direction}

@@ -11,7 +11,7 @@ select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history
+    waiting_until, waiting_for, stopping, history, callback_url
 from agendas
 where agenda_id = any($1::text[]);
 
@@ -30,7 +30,7 @@ insert into agendas as known (
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history
+    waiting_until, waiting_for, stopping, history, callback_url
 )
 select *
 from unnest(
@@ -38,7 +38,7 @@ from unnest(
     $8::text[], $9::integer[], $10::json[], $11::json[], $12::real[], $13::text[], $14::text[],
     $15::timestamptz[], $16::integer[], $17::timestamptz[], $18::timestamptz[],
     $19::timestamptz[], $20::timestamptz[], $21::json[], $22::json[],
-    $23::timestamptz[], $24::text[], $25::text[], $26::json[]
+    $23::timestamptz[], $24::text[], $25::text[], $26::json[], $27::text[]
 )
 on conflict (agenda_id) do update set
     version = excluded.version,
@@ -66,6 +66,7 @@ on conflict (agenda_id) do update set
     waiting_for = excluded.waiting_for,
     stopping = excluded.stopping,
     history = excluded.history,
+    callback_url = excluded.callback_url,
     updated_at = now()
 where known.version = excluded.version - 1;
 

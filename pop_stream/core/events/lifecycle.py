@@ -37,7 +37,11 @@ class AgendaEvent(Event, frozen=True):
 
 
 class AgendaAccepted(AgendaEvent, frozen=True):
-    """Intake validated and placed the agenda; from here on it is never lost."""
+    """Intake validated and placed the agenda; from here on it is never lost.
+
+    Attributes:
+        callback_url: Who is told how it ends: the agenda's own, or its customer's.
+    """
 
     insight_id: str
     customer_id: str
@@ -46,6 +50,7 @@ class AgendaAccepted(AgendaEvent, frozen=True):
     link_id: str | None = None
     priority: int = 5
     operations: tuple[str, ...] = ()
+    callback_url: str | None = None
 
 
 class AgendaRefused(AgendaEvent, frozen=True):

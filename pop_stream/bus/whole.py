@@ -1,0 +1,41 @@
+"""A topic read whole: all records up to the end it has when asked."""
+
+from collections.abc import AsyncIterator
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.settings import Settings
+
+_POLL_MS = 500
+
+
+async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
+    """The records of all partitions, one partition after the other, each in its order.
+
+    Without a group, so that nobody is disturbed and nothing is committed. A topic that does
+    not exist has none.
+    """
+    async with clients.consumer(settings, client_id="whole", group_id=None) as looking:
+        if topic not in await looking.topics():
+            return
+    # Named at the start, the topic's partitions are known; read they are one by one.
+    async with clients.consumer(settings, topic, client_id="whole", group_id=None) as consumer:
+        numbers = sorted(consumer.partitions_for_topic(topic) or ())
+        consumer.unsubscribe()
+        for number in numbers:
+            async for record in _partition(consumer, TopicPartition(topic, number)):
+                yield record
+
+
+async def _partition(
+    consumer: AIOKafkaConsumer, partition: TopicPartition
+) -> AsyncIterator[ConsumerRecord]:
+    consumer.assign([partition])
+    await consumer.seek_to_beginning(partition)
+    end = (await consumer.end_offsets([partition]))[partition]
+    while await consumer.position(partition) < end:
+        fetched = await consumer.getmany(partition, timeout_ms=_POLL_MS)
+        for record in fetched.get(partition, ()):
+            if record.offset < end:
+                yield record

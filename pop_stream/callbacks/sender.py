@@ -1,0 +1,266 @@
+"""Delivers callbacks: takes them from the outbox, signs, sends, and tries again."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import aiohttp
+import structlog
+
+from pop_stream.bus.topics import Topics
+from pop_stream.callbacks.guard import ForbiddenAddressError, Guard, GuardedResolver
+from pop_stream.core.callbacks import (
+    BACKOFF,
+    ID_HEADER,
+    SIGNATURE_HEADER,
+    CallbackGivenUp,
+    secret_of,
+    signature,
+)
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.events import encode
+from pop_stream.ports import Clock, Publisher, Record
+from pop_stream.settings import Settings
+
+AT_ONCE: Final = 32
+"""Callbacks under way at a time in one process."""
+
+ANSWER_WITHIN: Final = timedelta(seconds=10)
+"""From the look-up of the name to the last byte of the answer's head."""
+
+LOOK_EVERY: Final = timedelta(seconds=0.5)
+
+_AWAY_PAUSE_S: Final = 5.0
+_REASON_LENGTH: Final = 500
+
+_log = structlog.get_logger()
+
+
+class Owed(Protocol):
+    """One callback of the outbox, taken for a try."""
+
+    @property
+    def number(self) -> int:
+        """Its place in the outbox."""
+        ...
+
+    @property
+    def callback_id(self) -> str:
+        """What a receiver tells repeats by."""
+        ...
+
+    @property
+    def agenda_id(self) -> str:
+        """Whose end it tells."""
+        ...
+
+    @property
+    def customer_id(self) -> str:
+        """Whose secret signs it."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Where it goes."""
+        ...
+
+    @property
+    def body(self) -> str:
+        """What is sent."""
+        ...
+
+    @property
+    def tries(self) -> int:
+        """With the one to be made now."""
+        ...
+
+
+class Outbox(Protocol):
+    """Where callbacks wait; every method raises UnavailableError while it is away."""
+
+    async def take(self, most: int) -> Sequence[Owed]:
+        """Callbacks to try now, out of the others' sight for a while."""
+        ...
+
+    async def delivered(self, number: int) -> None:
+        """Forget one that was received."""
+        ...
+
+    async def postpone(self, number: int, pause: timedelta, reason: str) -> None:
+        """Have one tried again after a pause."""
+        ...
+
+    async def give_up(self, number: int, reason: str) -> None:
+        """Let one be."""
+        ...
+
+
+class NotReceivedError(Exception):
+    """A try failed.
+
+    Attributes:
+        is_final: Whether no other try can help.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason[:_REASON_LENGTH])
+        self.is_final = is_final
+
+
+class Sender:
+    """Sends until told to stop; use as a context manager.
+
+    Received is what is answered with a 2xx. 410 says that nobody is there any more, and is
+    final; redirects are not followed.
+
+    Args:
+        settings: Keys to sign with, networks that are allowed, how many tries.
+        outbox: Where callbacks wait.
+        publisher: For the dead letters.
+        clock: For the instants in signatures.
+    """
+
+    def __init__(
+        self, settings: Settings, outbox: Outbox, publisher: Publisher, clock: Clock
+    ) -> None:
+        self._keys = [one.get_secret_value().encode() for one in settings.callback_keys]
+        self._most_tries = settings.callback_tries
+        self._guard = Guard(settings.callback_networks)
+        self._topic = Topics(settings.topic_prefix).dead_callbacks
+        self._outbox = outbox
+        self._publisher = publisher
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=GuardedResolver(self._guard), use_dns_cache=False, limit=AT_ONCE
+            ),
+            timeout=aiohttp.ClientTimeout(total=ANSWER_WITHIN.total_seconds()),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Deliver what is owed, until `stop`; without a key nothing is sent, and all waits."""
+        if not self._keys:
+            _log.info("callbacks.off", remedy="set POP_CALLBACK_KEYS to send them")
+            await stop.wait()
+            return
+        while not stop.is_set():
+            try:
+                sent = await self.turn()
+            except UnavailableError as error:
+                _log.info("callbacks.waiting", reason=str(error))
+                await _pause(stop, _AWAY_PAUSE_S)
+            else:
+                if not sent:
+                    await _pause(stop, LOOK_EVERY.total_seconds())
+
+    async def turn(self) -> int:
+        """Try what is due now, once each; how many that were.
+
+        Raises:
+            UnavailableError: If the outbox is away; what was received is then sent again.
+        """
+        owed = await self._outbox.take(AT_ONCE)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for one in owed:
+                    tasks.create_task(self._try(one))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return len(owed)
+
+    async def _try(self, one: Owed) -> None:
+        facts = {"callback_id": one.callback_id, "tries": one.tries}
+        try:
+            await self._send(one)
+        except NotReceivedError as error:
+            reason = str(error)
+            if error.is_final or one.tries >= self._most_tries:
+                await self._bury(one, reason)
+                _log.warning("callback.given_up", **facts, reason=reason)
+            else:
+                pause_s = BACKOFF.pause_s(one.tries, seed=one.callback_id)
+                await self._outbox.postpone(one.number, timedelta(seconds=pause_s), reason)
+                _log.info("callback.postponed", **facts, reason=reason, pause_s=pause_s)
+        else:
+            await self._outbox.delivered(one.number)
+            _log.info("callback.delivered", **facts)
+
+    async def _send(self, one: Owed) -> None:
+        assert self._session is not None  # noqa: S101  the context is entered
+        body = one.body.encode()
+        secrets = [secret_of(one.customer_id, key) for key in self._keys]
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "pop-stream",
+            ID_HEADER: one.callback_id,
+            SIGNATURE_HEADER: signature(body, self._clock.now(), secrets),
+        }
+        try:
+            self._guard.check_url(one.url)
+            async with self._session.post(
+                one.url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                status = response.status
+        except ForbiddenAddressError as error:
+            raise NotReceivedError(str(error), is_final=True) from None
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            if cause := _forbidden(error):
+                raise NotReceivedError(str(cause), is_final=True) from None
+            msg = f"{type(error).__name__}: {error}"
+            raise NotReceivedError(msg) from None
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            is_final = status == HTTPStatus.GONE
+            msg = f"answered with {status}"
+            raise NotReceivedError(msg, is_final=is_final)
+
+    async def _bury(self, one: Owed, reason: str) -> None:
+        letter = CallbackGivenUp(
+            callback_id=one.callback_id,
+            agenda_id=one.agenda_id,
+            customer_id=one.customer_id,
+            url=one.url,
+            tries=one.tries,
+            reason=reason,
+            at=self._clock.now(),
+            body=one.body,
+        )
+        # Told before it is noted: a crash between tells twice, and loses none.
+        await self._publisher.publish(
+            [Record(self._topic, one.customer_id.encode(), encode(letter))]
+        )
+        await self._outbox.give_up(one.number, reason)
+
+
+def _forbidden(error: BaseException) -> ForbiddenAddressError | None:
+    """The guard's word, if that is what lies behind the client's error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ForbiddenAddressError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()

@@ -1,0 +1,111 @@
+"""What really happened, by Kafka's records, Postgres' rows and the file of starts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_whole
+from pop_stream.cli.chaos.handlers import Start, read_starts
+from pop_stream.cli.chaos.load import INSIGHTS
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.events import (
+    AgendaAccepted,
+    AgendaClaimed,
+    LifecycleEvent,
+    decode_emitted,
+    decode_lifecycle,
+)
+from pop_stream.core.summary import Summary, fold_all
+from pop_stream.settings import Settings
+from pop_stream.store.ledger import Entry, PostgresLedger
+from pop_stream.store.pool import open_pool
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """One record on an insight's topic; records of one round share the instant."""
+
+    agenda_id: str
+    attempt: int
+    insight_id: str
+    emitted_at: float
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything that is judged; instants in seconds since the epoch.
+
+    Attributes:
+        accepted_at: Of agendas that `agenda.accepted` tells of: the first time.
+        claims: (agenda, attempt) of every claim.
+        folded: What Kafka's events add up to, by agenda.
+        entries: What Postgres has.
+        emissions: In the order of their partitions.
+        starts: In order of time.
+    """
+
+    accepted_at: dict[str, float] = field(default_factory=dict)
+    claims: set[tuple[str, int]] = field(default_factory=set)
+    folded: dict[str, Summary] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    emissions: list[Emission] = field(default_factory=list)
+    starts: Sequence[Start] = ()
+    dead_letters: int = 0
+
+
+async def gather(settings: Settings, prefix: str, starts: Path) -> Evidence:
+    """Read it all.
+
+    Args:
+        settings: Where Kafka and Postgres are.
+        prefix: Of the run's agenda ids; others are left aside.
+        starts: The file that handlers wrote.
+    """
+    evidence = Evidence(starts=sorted(read_starts(starts), key=lambda one: one.at))
+    await _read_lifecycle(settings, prefix, evidence)
+    topics = Topics(settings.topic_prefix)
+    for insight_id in INSIGHTS:
+        async for record in read_whole(settings, topics.insight(insight_id)):
+            emitted = decode_emitted(record.value)
+            at = emitted.emitted_at.timestamp()
+            evidence.emissions.append(
+                Emission(emitted.agenda_id, emitted.attempt, insight_id, at)
+            )
+    async for _ in read_whole(settings, topics.dead_letters):
+        evidence.dead_letters += 1
+    evidence.entries = await _entries(settings, evidence.folded)
+    return evidence
+
+
+async def _read_lifecycle(settings: Settings, prefix: str, evidence: Evidence) -> None:
+    told: dict[str, list[LifecycleEvent]] = {}
+    topic = Topics(settings.topic_prefix).agenda_events
+    async for record in read_whole(settings, topic):
+        try:
+            lifecycle = decode_lifecycle(record.value)
+        except UnreadableRecordError:
+            continue
+        for event in lifecycle:
+            if event.agenda_id.startswith(prefix):
+                told.setdefault(event.agenda_id, []).append(event)
+                _note(evidence, event)
+    for agenda_id, lifecycle in told.items():
+        summary, _ = fold_all(None, lifecycle)
+        if summary is not None:
+            evidence.folded[agenda_id] = summary
+
+
+def _note(evidence: Evidence, event: LifecycleEvent) -> None:
+    match event:
+        case AgendaAccepted():
+            evidence.accepted_at.setdefault(event.agenda_id, event.at.timestamp())
+        case AgendaClaimed():
+            evidence.claims.add((event.agenda_id, event.attempt))
+        case _:
+            pass
+
+
+async def _entries(settings: Settings, wanted: Mapping[str, object]) -> Mapping[str, Entry]:
+    async with open_pool(settings) as pool:
+        return await PostgresLedger(pool).entries([*wanted])

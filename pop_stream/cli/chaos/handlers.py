@@ -1,0 +1,61 @@
+"""The work of a chaos run: every start is noted in a file before anything else is done.
+
+Given to pullers as `pop_stream.cli.chaos.handlers:handlers`.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from time import time_ns
+from typing import Final
+
+from pop_stream.pullers import Handlers, OperationCall
+
+WORK: Final = "chaos.work"
+STARTS: Final = "POP_CHAOS_STARTS"
+"""Variable with the file that all pullers append to."""
+
+handlers = Handlers()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One call of a handler.
+
+    Attributes:
+        at: Seconds since the epoch.
+        pid: Of the puller.
+    """
+
+    agenda_id: str
+    attempt: int
+    operation: str
+    at: float
+    pid: int
+
+
+@handlers.handler(WORK)
+async def work(call: OperationCall) -> None:
+    """Note the start, then take as long as the payload says, in seconds."""
+    words = (call.agenda_id, call.attempt, call.name, time_ns(), os.getpid())
+    # One write of one line with O_APPEND: whole, and in the kernel's hands once it returns.
+    os.write(_file(), (" ".join(map(str, words)) + "\n").encode())
+    if isinstance(call.payload, int | float):
+        await asyncio.sleep(call.payload)
+
+
+def read_starts(path: Path) -> Iterator[Start]:
+    """All starts on record, in order of writing; none if nothing was ever started."""
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        agenda_id, attempt, operation, at, pid = line.split(" ")
+        yield Start(agenda_id, int(attempt), operation, int(at) / 1e9, int(pid))
+
+
+@cache
+def _file() -> int:
+    return os.open(os.environ[STARTS], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

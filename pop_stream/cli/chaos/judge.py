@@ -1,0 +1,171 @@
+"""Holds the evidence of a chaos run against what was promised; pure."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from pop_stream.cli.chaos.evidence import Evidence
+from pop_stream.cli.chaos.hand import Dealt
+from pop_stream.cli.chaos.handlers import Start
+
+LONGEST_PAUSE_S: Final = 10.0
+"""What is promised: within this, work that is ready is started by someone."""
+
+AFTERMATH_S: Final = 15.0
+"""How long after a blow repeats may follow from it: a session's end, and reading anew."""
+
+_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a run came to.
+
+    Attributes:
+        accepted: Agendas that were acknowledged to their submitter, or told as accepted.
+        terminal: Those that have ended, by their summary in Postgres.
+        lost: Those that have not.
+        disagreeing: Agendas of which Postgres says something else than Kafka's events.
+        unclaimed_starts: (agenda, attempt) that were started and never claimed.
+        duplicate_starts: Starts of an attempt beyond its first that follow from no blow.
+        excused_starts: Such starts within a blow's aftermath.
+        rounds_repeated: Emission rounds that emitted again what had been emitted.
+        worst_pause_s: Longest stretch without a start while something was ready.
+    """
+
+    accepted: int
+    terminal: int
+    lost: Sequence[str]
+    disagreeing: Sequence[str]
+    unclaimed_starts: Sequence[str]
+    duplicate_starts: int
+    excused_starts: int
+    rounds_repeated: int
+    worst_pause_s: float
+    recovery_s: Mapping[str, float] = field(default_factory=dict)
+    blows: int = 0
+
+    def broken(self) -> Iterator[str]:
+        """The promises that were not kept, in words."""
+        if self.lost:
+            yield f"lost: {len(self.lost)} agendas, such as {_some(self.lost)}"
+        if self.disagreeing:
+            yield f"Postgres disagrees with Kafka: {_some(self.disagreeing)}"
+        if self.unclaimed_starts:
+            yield f"started without a claim: {_some(self.unclaimed_starts)}"
+        if self.duplicate_starts:
+            yield f"{self.duplicate_starts} attempts were started again without a blow"
+        if self.rounds_repeated > self.blows:
+            yield f"{self.rounds_repeated} rounds were emitted again, by {self.blows} blows"
+        if self.worst_pause_s > LONGEST_PAUSE_S:
+            yield f"nothing was started for {self.worst_pause_s:.1f} s while work was ready"
+
+
+def judge(
+    evidence: Evidence, acknowledged: Collection[str], blows: Sequence[Dealt]
+) -> Judgement:
+    """Hold everything against everything.
+
+    Args:
+        evidence: What is on record.
+        acknowledged: Agendas whose submitter was told that they are taken.
+        blows: What was done.
+    """
+    accepted = {*acknowledged, *evidence.accepted_at}
+    ended = {one for one, entry in evidence.entries.items() if entry.state.is_terminal}
+    repeats = [*_repeats(evidence.starts)]
+    excused = sum(_is_excused(again, blows) for again in repeats)
+    started = {(one.agenda_id, one.attempt) for one in evidence.starts}
+    return Judgement(
+        accepted=len(accepted),
+        terminal=len(accepted & ended),
+        lost=sorted(accepted - ended),
+        disagreeing=sorted(_disagreeing(evidence)),
+        unclaimed_starts=sorted(f"{one}#{number}" for one, number in started - evidence.claims),
+        duplicate_starts=len(repeats) - excused,
+        excused_starts=excused,
+        rounds_repeated=_rounds_repeated(evidence),
+        worst_pause_s=worst_pause_s(evidence.accepted_at, evidence.starts),
+        recovery_s=_recoveries(evidence, blows),
+        blows=len(blows),
+    )
+
+
+def worst_pause_s(accepted_at: Mapping[str, float], starts: Sequence[Start]) -> float:
+    """The longest stretch without any start while an agenda waited for its first.
+
+    Args:
+        accepted_at: From when on each agenda waited.
+        starts: In order of time.
+    """
+    first: dict[str, float] = {}
+    for start in starts:
+        first.setdefault(start.agenda_id, start.at)
+    waits = sorted((at, first[one]) for one, at in accepted_at.items() if one in first)
+    stretches = pairwise([0.0, *(start.at for start in starts)])
+    worst, waiting_since = 0.0, iter(waits)
+    held: list[tuple[float, float]] = []
+    ahead = next(waiting_since, None)
+    for begin, end in stretches:
+        while ahead is not None and ahead[0] < end:
+            held.append(ahead)
+            ahead = next(waiting_since, None)
+        held = [wait for wait in held if wait[1] >= end]
+        since = min((at for at, _ in held), default=end)
+        worst = max(worst, end - max(begin, since))
+    return worst
+
+
+def _repeats(starts: Sequence[Start]) -> Iterator[Start]:
+    """Every start of an operation's attempt beyond the first."""
+    known: set[tuple[str, int, str]] = set()
+    for start in starts:
+        key = (start.agenda_id, start.attempt, start.operation)
+        if key in known:
+            yield start
+        known.add(key)
+
+
+def _is_excused(again: Start, blows: Sequence[Dealt]) -> bool:
+    return any(one.at <= again.at <= one.until + AFTERMATH_S for one in blows)
+
+
+def _rounds_repeated(evidence: Evidence) -> int:
+    """Rounds with at least one record of an attempt that was on the topic already."""
+    seen: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, float]] = set()
+    for one in evidence.emissions:
+        key = (one.agenda_id, one.attempt)
+        if key in seen:
+            repeated.add((one.insight_id, one.emitted_at))
+        seen.add(key)
+    return len(repeated)
+
+
+def _disagreeing(evidence: Evidence) -> Iterator[str]:
+    for agenda_id, folded in evidence.folded.items():
+        entry = evidence.entries.get(agenda_id)
+        if entry is None:
+            yield f"{agenda_id}: {folded.state.value} and no row"
+        elif (entry.state, entry.attempt) != (folded.state, folded.attempt):
+            yield (
+                f"{agenda_id}: {folded.state.value} of attempt {folded.attempt}, "
+                f"the row {entry.state.value} of {entry.attempt}"
+            )
+
+
+def _recoveries(evidence: Evidence, blows: Sequence[Dealt]) -> Mapping[str, float]:
+    """By part, the longest time from a blow to the next start of anything that waited then."""
+    found: dict[str, float] = {}
+    for one in blows:
+        after = (start.at for start in evidence.starts if start.at >= one.at)
+        soonest = next(after, None)
+        if soonest is not None:
+            found[one.blow.part] = max(found.get(one.blow.part, 0.0), soonest - one.at)
+    return {part: round(seconds, 3) for part, seconds in sorted(found.items())}
+
+
+def _some(names: Sequence[str]) -> str:
+    left = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {left} more" if left > 0 else "")

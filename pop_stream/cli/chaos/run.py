@@ -1,0 +1,177 @@
+"""The course of a chaos run: start, warm up, load and blows, settle, gather, judge."""
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from pop_stream import wiring
+from pop_stream.bus.topics import Topics
+from pop_stream.cli.chaos.blows import Blow, Wanted, plan_blows
+from pop_stream.cli.chaos.evidence import gather
+from pop_stream.cli.chaos.hand import Dealt, Hand
+from pop_stream.cli.chaos.handlers import STARTS, read_starts
+from pop_stream.cli.chaos.judge import Judgement, judge
+from pop_stream.cli.chaos.load import Load, submit
+from pop_stream.cli.client import ApiClient
+from pop_stream.cli.errors import CommandError
+from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.cli.supervisor import RestartPolicy
+from pop_stream.clock import WallClock
+from pop_stream.core.errors import UnavailableError
+from pop_stream.embedded.folder import PORTS, is_free_port
+from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.pool import open_pool
+
+_DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
+_HANDLERS: Final = "pop_stream.cli.chaos.handlers:handlers"
+_RESTART: Final = RestartPolicy(longest_pause=timedelta(seconds=1))
+_WARM_WITHIN_S: Final = 60.0
+_WARM_UP_S: Final = 1.0
+_QUIET_S: Final = 1.0
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Chaos:
+    """What to do.
+
+    Attributes:
+        settle_s: How long after the load and the last blow everything may take to end.
+    """
+
+    folder: Path
+    wanted: Wanted
+    seed: int
+    rate_per_s: float = 40.0
+    brokers: int = 1
+    pullers: int = 2
+    schedulers: int = 2
+    settle_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was done, and what came of it.
+
+    Attributes:
+        refused: Submissions that were refused, with the answers.
+        settled_s: From the end of load and blows until all had ended, or until given up.
+        attempts: The highest number of an attempt that was started.
+    """
+
+    judgement: Judgement
+    dealt: list[Dealt]
+    refused: dict[str, str]
+    starts: int
+    attempts: int
+    dead_letters: int
+    settled_s: float
+
+
+async def run_chaos(chaos: Chaos, tell: Tell) -> Outcome:
+    """Run it, and take everything down again.
+
+    Raises:
+        CommandError: If something does not start, or the load cannot be submitted.
+    """
+    starts = chaos.folder.absolute() / f"starts-{secrets.token_hex(4)}"
+    plan = Plan(
+        folder=chaos.folder,
+        definitions=_DEFINITIONS,
+        port=_some_port(),
+        pullers=chaos.pullers,
+        copies={"scheduler": chaos.schedulers},
+        handlers=(_HANDLERS,),
+        brokers=chaos.brokers,
+        overrides={
+            "topic_prefix": f"chaos-{secrets.token_hex(3)}.",
+            "puller_concurrency": 8,
+            "heartbeat": timedelta(seconds=2),
+        },
+        restart=_RESTART,
+        environment={STARTS: str(starts)},
+    )
+    stack = Stack(plan, tell)
+    async with stack, failing_with(stack):
+        await _warm_up(stack, starts, seed=chaos.seed)
+        return await _run(chaos, stack, starts, tell)
+
+
+def _some_port() -> int:
+    """One that nobody else on the machine is likely to take while the API is down."""
+    return next(port for _ in PORTS if is_free_port(port := secrets.choice(PORTS)))
+
+
+async def _warm_up(stack: Stack, starts: Path, *, seed: int) -> None:
+    """Have the topics made and the groups joined: a first start is not what is timed."""
+    load = Load("warm", seed, rate_per_s=20.0, seconds=_WARM_UP_S)
+    await _submit(stack, load)
+    try:
+        async with asyncio.timeout(_WARM_WITHIN_S):
+            waiting = load.acknowledged
+            while waiting := waiting - {one.agenda_id for one in read_starts(starts)}:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)  # the file is another process's
+    except TimeoutError:
+        msg = f"the first agendas were not started; logs are in {stack.supervisor.logs}"
+        raise CommandError(msg) from None
+
+
+async def _run(chaos: Chaos, stack: Stack, starts: Path, tell: Tell) -> Outcome:
+    load = Load("c", chaos.seed, chaos.rate_per_s, chaos.wanted.seconds)
+    hand = Hand(stack, WallClock(), tell)
+    async with asyncio.TaskGroup() as tasks:
+        dealing = tasks.create_task(hand.deal(_blows(chaos, stack)))
+        tasks.create_task(_submit(stack, load))
+    tell(f"{len(load.acknowledged)} agendas are acknowledged; waiting until all have ended")
+    settled_s = await _settle(stack, load, within_s=chaos.settle_s)
+    evidence = await gather(stack.settings, f"{load.prefix}-", starts)
+    own = [one for one in evidence.starts if one.agenda_id.startswith(f"{load.prefix}-")]
+    evidence.starts = own
+    return Outcome(
+        judgement=judge(evidence, load.acknowledged, dealing.result()),
+        dealt=dealing.result(),
+        refused=load.refused,
+        starts=len(own),
+        attempts=max((one.attempt for one in own), default=0),
+        dead_letters=evidence.dead_letters,
+        settled_s=settled_s,
+    )
+
+
+def _blows(chaos: Chaos, stack: Stack) -> list[Blow]:
+    parts = [*stack.supervisor.status()]
+    brokers = [one for one in stack.processes() if one.startswith("kafka")]
+    return plan_blows(chaos.wanted, parts=parts, brokers=brokers, seed=chaos.seed)
+
+
+async def _submit(stack: Stack, load: Load) -> None:
+    topic = Topics(stack.settings.topic_prefix).submissions
+    async with (
+        ApiClient(stack.settings.api_url) as api,
+        wiring.publisher(stack.settings, client_id="chaos") as publisher,
+    ):
+        await submit(load, api, publisher, topic)
+
+
+async def _settle(stack: Stack, load: Load, *, within_s: float) -> float:
+    """Wait until Postgres says that all have ended; seconds that it took, or the limit."""
+    now = asyncio.get_running_loop().time
+    began = now()
+    waiting = set(load.acknowledged)
+    async with open_pool(stack.settings) as pool:
+        ledger = PostgresLedger(pool)
+        while waiting and now() - began < within_s:
+            try:
+                entries = await ledger.entries([*waiting])
+            except UnavailableError:
+                entries = {}
+            waiting -= {one for one, entry in entries.items() if entry.state.is_terminal}
+            if waiting:
+                await asyncio.sleep(_LOOK_S)
+    settled_s = now() - began
+    # An end may be told twice, or a late start be noted, a moment after the last summary.
+    await asyncio.sleep(_QUIET_S)
+    return settled_s

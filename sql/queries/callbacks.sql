@@ -1,0 +1,74 @@
+-- name: owe
+-- Notes callbacks, in the transaction that folds the ends; one told again is the same one.
+insert into callbacks (callback_id, agenda_id, customer_id, url, body)
+select *
+from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+on conflict (callback_id) do nothing;
+
+-- name: take
+-- Takes callbacks that are due, for one try each, out of the others' sight for a while. Of one
+-- customer only a few, so that none whose server hangs holds up all; of one agenda the oldest.
+with due as (
+    select
+        number,
+        row_number() over (partition by customer_id order by number) as place
+    from (
+        select number, customer_id
+        from callbacks as later
+        where
+            given_up_at is null
+            and due_at <= now()
+            and not exists (
+                select from callbacks as earlier
+                where
+                    earlier.agenda_id = later.agenda_id
+                    and earlier.number < later.number
+                    and earlier.given_up_at is null
+            )
+        order by due_at
+        limit 2000
+    ) as waiting
+),
+picked as (
+    select callbacks.number
+    from callbacks
+    inner join due on callbacks.number = due.number
+    where
+        due.place <= $2
+        and callbacks.due_at <= now()
+        and callbacks.given_up_at is null
+    order by callbacks.number
+    limit $1
+    for update of callbacks skip locked
+)
+update callbacks
+set tries = tries + 1, due_at = now() + $3::interval
+from picked
+where callbacks.number = picked.number
+returning
+    callbacks.number, callback_id, agenda_id, customer_id, url, body, tries, created_at;
+
+-- name: delivered
+-- Forgets a callback that was received.
+delete from callbacks
+where number = $1;
+
+-- name: postpone
+-- Notes why a try failed, and when the next one is due.
+update callbacks
+set due_at = now() + $2::interval, reason = $3
+where number = $1;
+
+-- name: give_up
+-- Lets a callback be; it stays for people to see.
+update callbacks
+set given_up_at = now(), reason = $2
+where number = $1;
+
+-- name: backlog
+-- How many wait, how many were given up, and since when the oldest waits.
+select
+    count(*) filter (where given_up_at is null) as waiting,
+    count(*) filter (where given_up_at is not null) as given_up,
+    min(created_at) filter (where given_up_at is null) as oldest
+from callbacks;

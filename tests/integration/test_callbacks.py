@@ -1,0 +1,253 @@
+"""Callbacks from the fold to a receiver: real Postgres, real sockets, a real Kafka."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from msgspec import Raw
+from pydantic import SecretStr
+
+from pop_stream import wiring
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_whole
+from pop_stream.callbacks.sender import Sender
+from pop_stream.clock import WallClock
+from pop_stream.core.callbacks import secret_of
+from pop_stream.core.events import AgendaAccepted, AgendaGivenUp, AgendaSucceeded
+from pop_stream.store.callbacks import PostgresCallbacks
+from pop_stream.store.migrate import migrate
+from pop_stream.store.pool import open_pool
+from pop_stream.store.summaries import PostgresSummaries
+
+KEY = "an operator's key"
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LOOPBACK = ("127.0.0.0/8",)
+
+
+class Receiver:
+    """A customer's server: keeps what it is sent, and answers as it is told."""
+
+    def __init__(self):
+        self.heard = []
+        self.answers = []
+        self._server = None
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_post("/{tail:.*}", self._hear)
+        self._server = TestServer(app)
+        await self._server.start_server()
+        return self
+
+    async def __aexit__(self, *_):
+        await self._server.close()
+
+    @property
+    def url(self):
+        return str(self._server.make_url("/hook?x=1"))
+
+    async def _hear(self, request):
+        self.heard.append((dict(request.headers), await request.read()))
+        answer = self.answers.pop(0) if self.answers else 204
+        if isinstance(answer, str):
+            raise web.HTTPFound(answer)
+        return web.Response(status=answer)
+
+
+class World:
+    def __init__(self, settings, pool):
+        self.settings = settings
+        self.pool = pool
+        self.outbox = PostgresCallbacks(pool)
+        self._offset = 0
+
+    async def tell(self, *lifecycle):
+        before, self._offset = self._offset, self._offset + len(lifecycle)
+        spans = {0: (before, self._offset)}
+        await PostgresSummaries(self.pool).fold("events", spans, lifecycle)
+
+    @asynccontextmanager
+    async def sender(self, **changes):
+        known = {"callback_keys": (SecretStr(KEY),), "callback_networks": LOOPBACK, **changes}
+        settings = self.settings.model_copy(update=known)
+        async with (
+            wiring.publisher(settings, client_id="test") as publisher,
+            Sender(settings, self.outbox, publisher, WallClock()) as sender,
+        ):
+            yield sender
+
+    async def make_due(self):
+        await self.pool.execute("update callbacks set due_at = now()")
+
+
+@pytest_asyncio.fixture
+async def world(settings):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings) as pool:
+        yield World(settings, pool)
+
+
+@pytest_asyncio.fixture
+async def receiver():
+    async with Receiver() as receiver:
+        yield receiver
+
+
+def ending(url, agenda_id="a-1", attempt=1, customer_id="anna"):
+    common = {"agenda_id": agenda_id, "at": NOW, "insight_id": "media"}
+    return (
+        AgendaAccepted(**common, customer_id=customer_id, agenda=Raw(b"{}"), callback_url=url),
+        AgendaSucceeded(**common, attempt=attempt),
+    )
+
+
+async def test_an_end_is_told_once_signed_and_forgotten(world, receiver):
+    await world.tell(*ending(receiver.url))
+    async with world.sender() as sender:
+        assert await sender.turn() == 1
+        assert await sender.turn() == 0
+    [(headers, body)] = receiver.heard
+    told = json.loads(body)
+    assert told["type"] == "agenda.ended"
+    assert (told["agenda_id"], told["state"], told["attempt"]) == ("a-1", "succeeded", 1)
+    assert headers["Pop-Callback-Id"] == told["id"] == "a-1/1"
+    seconds, mark = (one.partition("=")[2] for one in headers["Pop-Signature"].split(","))
+    secret = secret_of("anna", KEY.encode())
+    signed = hmac.new(secret.encode(), seconds.encode() + b"." + body, hashlib.sha256)
+    assert mark == signed.hexdigest()
+    assert (await world.outbox.backlog()).waiting == 0
+
+
+async def test_an_end_folded_twice_is_owed_once(world, receiver):
+    accepted, succeeded = ending(receiver.url)
+    await world.tell(accepted, succeeded)
+    await world.tell(succeeded, accepted)
+    assert (await world.outbox.backlog()).waiting == 1
+
+
+async def test_what_is_not_received_is_sent_again_later_under_the_same_id(world, receiver):
+    receiver.answers = [500, 302]
+    await world.tell(*ending(receiver.url))
+    async with world.sender() as sender:
+        for _ in range(3):
+            assert await sender.turn() == 1
+            assert await sender.turn() == 0  # not due yet
+            await world.make_due()
+    assert [headers["Pop-Callback-Id"] for headers, _ in receiver.heard] == ["a-1/1"] * 3
+    assert (await world.outbox.backlog()).waiting == 0
+
+
+async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
+    await wiring.ensure_topics(world.settings)
+    receiver.answers = [503, 503]
+    await world.tell(*ending(receiver.url))
+    async with world.sender(callback_tries=2) as sender:
+        await sender.turn()
+        await world.make_due()
+        await sender.turn()
+    backlog = await world.outbox.backlog()
+    assert (backlog.waiting, backlog.given_up) == (0, 1)
+    topic = Topics(world.settings.topic_prefix).dead_callbacks
+    [letter] = [json.loads(one.value) async for one in read_whole(world.settings, topic)]
+    assert (letter["callback_id"], letter["tries"]) == ("a-1/1", 2)
+    assert letter["reason"] == "answered with 503"
+
+
+async def test_gone_is_final_at_once(world, receiver):
+    await wiring.ensure_topics(world.settings)
+    receiver.answers = [410]
+    await world.tell(*ending(receiver.url))
+    async with world.sender() as sender:
+        await sender.turn()
+    assert (await world.outbox.backlog()).given_up == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
+async def test_internal_addresses_are_never_called(world, receiver, host):
+    await wiring.ensure_topics(world.settings)
+    await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
+    async with world.sender(callback_networks=()) as sender:
+        await sender.turn()
+    assert not receiver.heard
+    assert (await world.outbox.backlog()).given_up == 1
+    reason = await world.pool.fetchval("select reason from callbacks")
+    assert "internal address" in reason
+
+
+async def test_a_redirect_is_not_followed(world, receiver):
+    async with Receiver() as other:
+        receiver.answers = [other.url]
+        await world.tell(*ending(receiver.url))
+        async with world.sender() as sender:
+            await sender.turn()
+        assert not other.heard
+    assert (await world.outbox.backlog()).waiting == 1
+
+
+async def test_ends_of_one_agenda_are_told_in_their_order(world, receiver):
+    receiver.answers = [500]
+    accepted, succeeded = ending(receiver.url)
+    await world.tell(accepted, succeeded)
+    await world.pool.execute(
+        "insert into callbacks (callback_id, agenda_id, customer_id, url, body) "
+        "select 'a-1/2', agenda_id, customer_id, url, '{}' from callbacks"
+    )
+    async with world.sender() as sender:
+        assert await sender.turn() == 1  # the second waits for the first
+        await world.make_due()
+        assert await sender.turn() == 1
+        assert await sender.turn() == 1
+    ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.heard]
+    assert ids == ["a-1/1", "a-1/1", "a-1/2"]
+
+
+async def test_two_senders_share_and_neither_repeats(world, receiver):
+    for number in range(40):
+        await world.tell(*ending(receiver.url, f"a-{number}", customer_id=f"c-{number % 9}"))
+    async with world.sender() as one, world.sender() as other:
+        async with asyncio.timeout(30):
+            while (await world.outbox.backlog()).waiting:
+                await asyncio.gather(one.turn(), other.turn())
+    ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.heard]
+    assert sorted(ids) == sorted(f"a-{number}/1" for number in range(40))
+
+
+async def test_what_a_dead_sender_took_comes_back(world, receiver):
+    await world.tell(*ending(receiver.url))
+    assert len(await world.outbox.take(10)) == 1
+    assert await world.outbox.take(10) == []
+    await world.pool.execute(
+        "update callbacks set due_at = due_at - $1::interval", timedelta(minutes=1)
+    )
+    assert len(await world.outbox.take(10)) == 1
+
+
+async def test_without_a_key_nothing_is_sent_and_nothing_is_forgotten(world, receiver):
+    await world.tell(*ending(receiver.url))
+    stop = asyncio.Event()
+    async with world.sender(callback_keys=()) as sender:
+        running = asyncio.create_task(sender.run(stop))
+        await asyncio.sleep(0)
+        stop.set()
+        await running
+    assert not receiver.heard
+    assert (await world.outbox.backlog()).waiting == 1
+
+
+async def test_a_failure_is_told_with_its_message(world, receiver):
+    accepted, _ = ending(receiver.url)
+    given_up = AgendaGivenUp(
+        agenda_id="a-1", at=NOW, insight_id="media", attempt=1, message="no luck"
+    )
+    await world.tell(accepted, given_up)
+    async with world.sender() as sender:
+        await sender.turn()
+    told = json.loads(receiver.heard[0][1])
+    assert (told["state"], told["message"]) == ("failed", "no luck")

@@ -1,0 +1,78 @@
+"""Addresses that a callback may go to, and those that it may not."""
+
+import socket
+
+import pytest
+
+from pop_stream.callbacks.guard import ForbiddenAddressError, Guard, GuardedResolver
+
+INTERNAL = [
+    "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
+    "100.64.0.1", "0.0.0.1", "224.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1",
+    "::1", "::", "fe80::1", "fe80::1%eth0", "fd00:ec2::254", "fc00::1", "ff02::1",
+    "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "2002:7f00:1::",
+    "2001:db8::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", INTERNAL)
+def test_internal_addresses_are_refused(address):
+    with pytest.raises(ForbiddenAddressError, match="internal"):
+        Guard().check(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
+def test_addresses_of_everyone_pass(address):
+    Guard().check(address)
+
+
+def test_a_network_that_is_allowed_passes_and_its_neighbour_does_not():
+    guard = Guard(["10.1.0.0/16", "::1/128"])
+    guard.check("10.1.2.3")
+    guard.check("::1")
+    with pytest.raises(ForbiddenAddressError):
+        guard.check("10.2.0.1")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:9/x", "http://[::1]/", "https://169.254.169.254/latest/meta-data/"],
+)
+def test_a_url_with_an_internal_address_is_refused(url):
+    with pytest.raises(ForbiddenAddressError):
+        Guard().check_url(url)
+
+
+def test_a_url_with_a_name_is_judged_when_the_name_is_looked_up():
+    Guard().check_url("http://localhost/")
+
+
+class Resolver:
+    def __init__(self, *addresses):
+        self._addresses = addresses
+
+    async def resolve(self, host, port=0, family=socket.AF_UNSPEC):
+        return [
+            {"hostname": host, "host": one, "port": port, "family": 2, "proto": 6, "flags": 0}
+            for one in self._addresses
+        ]
+
+    async def close(self):
+        pass
+
+
+async def test_a_name_with_one_internal_address_among_others_is_refused():
+    resolver = GuardedResolver(Guard(), Resolver("8.8.8.8", "10.0.0.1"))
+    with pytest.raises(ForbiddenAddressError, match=r"10\.0\.0\.1"):
+        await resolver.resolve("tricky.example", 80)
+
+
+async def test_the_addresses_that_were_judged_are_those_that_are_used():
+    resolver = GuardedResolver(Guard(), Resolver("8.8.8.8", "8.8.4.4"))
+    found = await resolver.resolve("fine.example", 443)
+    assert [one["host"] for one in found] == ["8.8.8.8", "8.8.4.4"]
+
+
+async def test_localhost_by_name_is_refused_for_real():
+    with pytest.raises(ForbiddenAddressError):
+        await GuardedResolver(Guard()).resolve("localhost", 80)
