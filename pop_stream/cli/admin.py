@@ -1,7 +1,7 @@
 """What an operator runs now and then: `migrate`, `topics` and `doctor`."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -80,6 +80,9 @@ def callback_secret(
         return
     for one in secrets:
         typer.echo(one)
+
+
+COMMANDS: Final = (migrate, topics, doctor, callback_secret)
 
 
 def _show_findings(findings: list[str], otherwise: str) -> None:
