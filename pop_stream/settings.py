@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+Days = Annotated[timedelta, Field(ge=timedelta(hours=1), le=timedelta(days=36_500))]
 Seconds = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=1))]
 
 Leeway = Annotated[timedelta, Field(ge=timedelta(0), le=timedelta(minutes=5))]
@@ -129,6 +130,23 @@ class Settings(BaseSettings):
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None, description="Port of the scheduler's `/metrics`; none if unset."
+    )
+    retain_succeeded: Days = Field(
+        default=timedelta(days=30), description="How long a success is kept, from its end."
+    )
+    retain_failed: Days = Field(
+        default=timedelta(days=90),
+        description="How long a failure is kept, and a callback that was given up.",
+    )
+    retain_stopped: Days = Field(
+        default=timedelta(days=30),
+        description="How long what was cancelled or expired is kept.",
+    )
+    retain_refused: Days = Field(
+        default=timedelta(days=14), description="How long a refusal is kept."
+    )
+    retain_every: Seconds = Field(
+        default=timedelta(hours=1), description="Between two removals of what is old enough."
     )
     callback_keys: tuple[SecretStr, ...] = Field(
         default=(),

@@ -30,6 +30,7 @@ from pop_stream.identity.key_sets import KeySet, source
 from pop_stream.identity.tokens import TokenRules, TokenVerifier
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
+from pop_stream.rollup.retention import retain, retain_regularly, retention_of
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
@@ -40,6 +41,7 @@ from pop_stream.store.migrate import ensure_database, pending_migrations
 from pop_stream.store.migrate import migrate as apply_migrations
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
+from pop_stream.store.retention import PostgresRetention
 from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.telemetry import exposed
 
@@ -160,7 +162,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
-    """The rollup, and the sender of callbacks, until `stop`; ends at once when one fails."""
+    """The rollup, callbacks and retention, until `stop`; ends at once when one fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings))
@@ -173,6 +175,18 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 roll_up(settings, store=store, publisher=publish, stop=stop), name="rollup"
             )
             tasks.create_task(sender.run(stop), name="callbacks")
+            archive = PostgresRetention(pool)
+            retaining = retain_regularly(settings, archive, WallClock(), stop)
+            tasks.create_task(retaining, name="retention")
+
+
+async def retain_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
+    """Remove what has ended long enough ago; how many by state, and `callbacks`."""
+    async with open_pool(settings) as pool:
+        now = WallClock().now()
+        return await retain(
+            PostgresRetention(pool), retention_of(settings), now, dry_run=dry_run
+        )
 
 
 async def migrate(settings: Settings) -> list[str]:
@@ -195,7 +209,13 @@ async def doctor(settings: Settings) -> list[str]:
 
     One fault does not hide the next; each line says what to do about it.
     """
-    checks = (_broker_findings, _schema_findings, _definition_findings, _security_findings)
+    checks = (
+        _broker_findings,
+        _schema_findings,
+        _definition_findings,
+        _security_findings,
+        _retention_findings,
+    )
     return [finding for check in checks for finding in await check(settings)]
 
 
@@ -280,6 +300,21 @@ async def _definition_findings(settings: Settings) -> list[str]:
     if not known:
         return ["no insight is defined, so every agenda is refused: set POP_DEFINITIONS_FILE"]
     return []
+
+
+async def _retention_findings(settings: Settings) -> list[str]:
+    """Summaries must outlive the events they came from: else removed looks like lost."""
+    names = Topics(settings.topic_prefix)
+    specs = {spec.name: spec for spec in topics.catalog(names)}
+    events_kept = specs[names.agenda_events].retention
+    kept = retention_of(settings).shortest
+    if events_kept is None or kept >= events_kept:
+        return []
+    return [
+        f"ended agendas are kept for {kept}, their events for {events_kept}: raise "
+        "POP_RETAIN_SUCCEEDED, POP_RETAIN_FAILED and POP_RETAIN_STOPPED to at least that, or "
+        "`pop-stream doctor --ledger` takes removed agendas for lost ones"
+    ]
 
 
 def _topic_creator(

@@ -4,9 +4,11 @@ import asyncio
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
 from pop_stream.core.errors import UnavailableError
@@ -89,6 +91,12 @@ class TopicSpec:
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def retention(self) -> timedelta | None:
+        """How long records are kept; None if for ever."""
+        kept_ms = self.configs.get("retention.ms")
+        return None if kept_ms is None else timedelta(milliseconds=int(kept_ms))
+
 
 def catalog(topics: Topics) -> Sequence[TopicSpec]:
     """The fixed topics, as `topics/catalog.toml` has them."""
@@ -145,14 +153,43 @@ async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list
     """What is wrong with the topics, in words; empty when all is well."""
     present = set(await admin.list_topics())
     known = [spec for spec in specs if spec.name in present]
-    found = [f"{spec.name} is missing" for spec in specs if spec.name not in present]
+    found = [
+        f"{spec.name} is missing: run `pop-stream migrate`"
+        for spec in specs
+        if spec.name not in present
+    ]
     for described in await admin.describe_topics([spec.name for spec in known]):
         spec = next(one for one in known if one.name == described["topic"])
         count = len(described["partitions"])
         if count != spec.partitions:
             found.append(
-                f"{spec.name} has {count} partitions, the catalog says {spec.partitions}"
+                f"{spec.name} has {count} partitions, the catalog says {spec.partitions}: "
+                "its records would be sought elsewhere; make it anew"
             )
+    return [*found, *await _config_faults(admin, known)]
+
+
+async def _config_faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
+    """Settings that are not as the catalog has them: records kept too short are lost work."""
+    wanted = {
+        spec.name: {"cleanup.policy": "delete", **spec.configs}
+        for spec in specs
+        if spec.configs
+    }
+    asked = [
+        ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(configs, ""))
+        for name, configs in wanted.items()
+    ]
+    found: list[str] = []
+    for response in await admin.describe_configs(asked):
+        for _, _, _, name, entries in response.resources:
+            known = {entry[0]: entry[1] for entry in entries}
+            found += [
+                f"{name} has {key} = {known.get(key)}, the catalog says {value}: "
+                "change it with kafka-configs, or know why"
+                for key, value in wanted[name].items()
+                if known.get(key) != value
+            ]
     return found
 
 

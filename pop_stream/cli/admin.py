@@ -62,6 +62,28 @@ def doctor(as_json: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
+def retain(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Remove nothing, only count.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove agendas that ended long enough ago, as POP_RETAIN_… say; the rollup does, too.
+
+    Nothing that waits or runs is ever removed, whatever its age.
+    """
+    from pop_stream import wiring
+    from pop_stream.cli import logs
+
+    settings = logs.configure_for_a_person()
+    removed = asyncio.run(wiring.retain_once(settings, dry_run=dry_run))
+    if as_json:
+        emit({"removed": removed, "dry_run": dry_run})
+        return
+    for kind, count in removed.items():
+        typer.echo(f"{'would remove' if dry_run else 'removed'}: {count:,} {kind}")
+
+
 def callback_secret(
     customer: Annotated[str, typer.Argument(help="Whose.")], as_json: JsonFlag = False
 ) -> None:
@@ -82,7 +104,7 @@ def callback_secret(
         typer.echo(one)
 
 
-COMMANDS: Final = (migrate, topics, doctor, callback_secret)
+COMMANDS: Final = (migrate, topics, doctor, retain, callback_secret)
 
 
 def _show_findings(findings: list[str], otherwise: str) -> None:

@@ -49,7 +49,7 @@ for panel, commands in (
     ("Parts, one long-running process each", parts.COMMANDS),
     (
         "Operate",
-        (admin.migrate, admin.topics, admin.doctor, admin.callback_secret, replay.replay),
+        (*admin.COMMANDS, replay.replay),
     ),
     ("Measure", (simulate.simulate, chaos.chaos)),
 ):

@@ -1,0 +1,75 @@
+"""Has ended agendas removed now and then, for as long as the rollup runs."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Final, Protocol
+
+import structlog
+
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.lifecycle import State
+from pop_stream.core.retention import Retention
+from pop_stream.ports import Clock
+from pop_stream.settings import Settings
+
+_FIRST_AFTER_S: Final = 60.0
+"""After the start of the process: a crash loop must not add to what is wrong already."""
+
+_log = structlog.get_logger()
+
+
+class Archive(Protocol):
+    """Where ended agendas are; every method raises UnavailableError while it is away."""
+
+    async def remove(
+        self, before: Mapping[State, datetime], *, dry_run: bool = False
+    ) -> Mapping[State, int]:
+        """Remove what ended before the instant of its state; how many, by state."""
+        ...
+
+    async def remove_callbacks(self, before: datetime, *, dry_run: bool = False) -> int:
+        """Remove callbacks that were given up before an instant; how many."""
+        ...
+
+
+def retention_of(settings: Settings) -> Retention:
+    """What the operator has set."""
+    return Retention(
+        succeeded=settings.retain_succeeded,
+        failed=settings.retain_failed,
+        stopped=settings.retain_stopped,
+        refused=settings.retain_refused,
+    )
+
+
+async def retain(
+    archive: Archive, retention: Retention, now: datetime, *, dry_run: bool = False
+) -> dict[str, int]:
+    """Remove once what is old enough; how many by state, and `callbacks`."""
+    removed = await archive.remove(retention.before(now), dry_run=dry_run)
+    callbacks = await archive.remove_callbacks(now - retention.failed, dry_run=dry_run)
+    return {**{state.value: count for state, count in removed.items()}, "callbacks": callbacks}
+
+
+async def retain_regularly(
+    settings: Settings, archive: Archive, clock: Clock, stop: asyncio.Event
+) -> None:
+    """Remove what is old enough every `retain_every`, until `stop`."""
+    pause_s = _FIRST_AFTER_S
+    while not await _is_set_within(stop, pause_s):
+        pause_s = settings.retain_every.total_seconds()
+        try:
+            removed = await retain(archive, retention_of(settings), clock.now())
+        except UnavailableError as error:
+            _log.info("retention.postponed", reason=str(error))
+        else:
+            _log.info("agendas.removed", **removed)
+
+
+async def _is_set_within(stop: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    return stop.is_set()

@@ -1,0 +1,53 @@
+-- name: page
+-- The next agendas by acceptance, with whether each has ended long enough ago. An agenda ends
+-- after its acceptance, so none accepted after the latest instant can be among them.
+select
+    agenda_id,
+    coalesce(accepted_at, '-infinity') as place,
+    agendas.state,
+    ended_at < aged.before as is_aged
+from agendas
+left join unnest($1::text[], $2::timestamptz[]) as aged (state, before)
+    on agendas.state = aged.state
+where
+    (coalesce(accepted_at, '-infinity'), agenda_id) > ($3::timestamptz, $4::text)
+    and coalesce(accepted_at, '-infinity') < $5::timestamptz
+order by coalesce(accepted_at, '-infinity'), agenda_id
+limit $6;
+
+-- name: remove
+-- Removes agendas that are still as aged as they were found, with their operations. One that
+-- runs again has another state by now, and stays.
+with gone as (
+    delete from agendas
+    using unnest($1::text[], $2::timestamptz[]) as aged (state, before)
+    where
+        agendas.agenda_id = any($3::text[])
+        and agendas.state = aged.state
+        and agendas.ended_at < aged.before
+    returning agendas.agenda_id, agendas.state
+),
+with_operations as (
+    delete from operations
+    using gone
+    where operations.agenda_id = gone.agenda_id
+)
+select state, count(*) as agendas
+from gone
+group by state;
+
+-- name: count_callbacks
+-- Callbacks that were given up long enough ago.
+select count(*)
+from callbacks
+where given_up_at < $1;
+
+-- name: remove_callbacks
+-- Removes some of them.
+delete from callbacks
+where number in (
+    select number
+    from callbacks
+    where given_up_at < $1
+    limit $2
+);

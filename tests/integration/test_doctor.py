@@ -1,0 +1,57 @@
+"""What `pop-stream doctor` finds on a real cluster."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from pop_stream import wiring
+from pop_stream.bus.topics import Topics
+from pop_stream.store.migrate import migrate
+
+
+@pytest.fixture
+def names(settings):
+    return Topics(settings.topic_prefix)
+
+
+async def test_topics_as_created_are_as_the_catalog_has_them(settings):
+    await wiring.ensure_topics(settings)
+    assert await wiring.topic_faults(settings) == []
+
+
+async def test_records_kept_too_short_are_found(settings, names):
+    await wiring.ensure_topics(settings)
+    async with wiring.admin_client(settings) as admin:
+        answers = await admin.alter_configs(
+            [
+                ConfigResource(
+                    ConfigResourceType.TOPIC, names.submissions, {"retention.ms": "60000"}
+                ),
+                ConfigResource(
+                    ConfigResourceType.TOPIC, names.definitions, {"cleanup.policy": "delete"}
+                ),
+            ]
+        )
+    assert not [one for answer in answers for one in answer.resources if one[0]]
+    async with asyncio.timeout(15):
+        while len(found := await wiring.topic_faults(settings)) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # brokers hear of it a moment later
+    assert (
+        f"{names.submissions} has retention.ms = 60000, the catalog says 604800000" in found[0]
+    )
+    assert (
+        f"{names.definitions} has cleanup.policy = delete, the catalog says compact" in found[1]
+    )
+
+
+async def test_summaries_kept_shorter_than_their_events_are_found(settings):
+    await wiring.ensure_topics(settings)
+    await migrate(settings.postgres_dsn.get_secret_value())
+    short = settings.model_copy(update={"retain_stopped": timedelta(days=3)})
+    found = [one for one in await wiring.doctor(short) if "POP_RETAIN" in one]
+    assert len(found) == 1
+    assert "3 days" in found[0]
+    assert "14 days" in found[0]
+    assert not [one for one in await wiring.doctor(settings) if "POP_RETAIN" in one]

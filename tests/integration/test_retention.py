@@ -1,0 +1,141 @@
+"""What retention removes from a real Postgres, and what it never does."""
+
+import asyncio
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import pytest_asyncio
+
+from pop_stream.core.lifecycle import TERMINAL, State
+from pop_stream.core.retention import Retention
+from pop_stream.rollup.retention import retain
+from pop_stream.store import retention as store
+from pop_stream.store.migrate import migrate
+from pop_stream.store.pool import open_pool
+from pop_stream.store.retention import PostgresRetention
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+KEPT = Retention(succeeded=10 * DAY, failed=40 * DAY, stopped=20 * DAY, refused=5 * DAY)
+ROW = """
+insert into agendas (
+    agenda_id, version, state, attempt, insight_id, customer_id, title, priority,
+    operation_names, percent, message, puller_id, lease_ms, accepted_at, ended_at
+) values ($1, 1, $2, 1, 'media', 'anna', '', 5, '[]', 0, '', '', 0, $3, $4)
+"""
+
+
+@pytest_asyncio.fixture
+async def pool(settings):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings) as pool:
+        yield pool
+
+
+async def keep(pool, agenda_id, state, *, ended=None, accepted=timedelta(days=100)):
+    accepted_at = None if state is State.REFUSED else NOW - accepted
+    ended_at = None if ended is None else NOW - ended
+    await pool.execute(ROW, agenda_id, state.value, accepted_at, ended_at)
+    await pool.execute(
+        "insert into operations (agenda_id, name, state, percent, message) "
+        "values ($1, 'o', 'succeeded', 100, '')",
+        agenda_id,
+    )
+
+
+async def left(pool):
+    agendas = {row["agenda_id"] for row in await pool.fetch("select agenda_id from agendas")}
+    rows = await pool.fetch("select agenda_id from operations")
+    assert {row["agenda_id"] for row in rows} == agendas  # operations go with their agenda
+    return agendas
+
+
+async def test_each_end_is_kept_for_its_own_span(pool):
+    for state, days in itertools.product(sorted(TERMINAL, key=str), (4, 6, 11, 21, 41)):
+        await keep(pool, f"{state.value}-{days}", state, ended=days * DAY)
+    removed = await retain(PostgresRetention(pool), KEPT, NOW)
+    spans = {"succeeded": 10, "failed": 40, "cancelled": 20, "expired": 20, "refused": 5}
+    assert await left(pool) == {
+        f"{state}-{days}" for state, span in spans.items() for days in (4, 6, 11, 21, 41)
+        if days < span
+    }  # fmt: skip
+    assert removed == {
+        "succeeded": 3, "failed": 1, "cancelled": 2, "expired": 2, "refused": 4, "callbacks": 0
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - TERMINAL, key=str))
+async def test_what_has_not_ended_is_never_removed(pool, state):
+    # `retrying` has the instant of its last attempt's end, and goes on all the same.
+    await keep(pool, "old", state, ended=90 * DAY)
+    await keep(pool, "older", state, ended=None)
+    removed = await retain(PostgresRetention(pool), KEPT, NOW)
+    assert await left(pool) == {"old", "older"}
+    assert sum(removed.values()) == 0
+
+
+async def test_a_dry_run_counts_and_removes_nothing(pool):
+    await keep(pool, "old", State.SUCCEEDED, ended=50 * DAY)
+    counted = await retain(PostgresRetention(pool), KEPT, NOW, dry_run=True)
+    assert counted == {"succeeded": 1, "callbacks": 0}
+    assert await left(pool) == {"old"}
+
+
+async def test_more_than_a_batch_goes_and_what_lies_between_stays(pool, monkeypatch):
+    monkeypatch.setattr(store, "BATCH", 7)
+    for number in range(40):
+        state = State.RUNNING if number % 5 == 0 else State.SUCCEEDED
+        ended = None if state is State.RUNNING else 50 * DAY
+        await keep(pool, f"a-{number}", state, ended=ended, accepted=(90 - number) * DAY)
+    removed = await retain(PostgresRetention(pool), KEPT, NOW)
+    assert removed["succeeded"] == 32
+    assert await left(pool) == {f"a-{number}" for number in range(0, 40, 5)}
+
+
+async def test_one_that_runs_again_meanwhile_stays(pool):
+    await keep(pool, "again", State.SUCCEEDED, ended=50 * DAY)
+    async with pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(
+            "update agendas set state = 'ready', ended_at = null where agenda_id = 'again'"
+        )
+        removing = asyncio.create_task(retain(PostgresRetention(pool), KEPT, NOW))
+        async with asyncio.timeout(20):
+            while not await pool.fetchval(  # noqa: ASYNC110  # the database tells
+                "select count(*) from pg_stat_activity "
+                "where wait_event_type = 'Lock' and datname = current_database()"
+            ):
+                await asyncio.sleep(0.02)
+        await transaction.commit()
+    removed = await removing
+    assert await left(pool) == {"again"}
+    assert sum(removed.values()) == 0
+
+
+async def test_two_at_once_remove_everything_once(pool):
+    for number in range(300):
+        await keep(pool, f"a-{number}", State.SUCCEEDED, ended=50 * DAY)
+    both = await asyncio.gather(*(retain(PostgresRetention(pool), KEPT, NOW) for _ in range(2)))
+    assert sum(one.get("succeeded", 0) for one in both) == 300
+    assert await left(pool) == set()
+
+
+async def test_callbacks_that_were_given_up_go_as_failures_do(pool):
+    for number, days in enumerate((30, 50)):
+        await pool.execute(
+            "insert into callbacks "
+            "(callback_id, agenda_id, customer_id, url, body, given_up_at) "
+            "values ($1, 'a', 'anna', 'https://x.example', '{}', $2)",
+            f"a/{number}", NOW - days * DAY,
+        )  # fmt: skip
+    await pool.execute(
+        "insert into callbacks (callback_id, agenda_id, customer_id, url, body, created_at)"
+        " values ('a/9', 'a', 'anna', 'https://x.example', '{}', $1)",
+        NOW - 99 * DAY,
+    )
+    assert (await retain(PostgresRetention(pool), KEPT, NOW))["callbacks"] == 1
+    rows = await pool.fetch("select callback_id from callbacks")
+    kept = [row["callback_id"] for row in rows]
+    assert sorted(kept) == ["a/0", "a/9"]
