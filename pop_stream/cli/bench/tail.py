@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -34,8 +34,8 @@ class Told:
         failures: Attempts that failed, and agendas that were refused.
     """
 
-    successes: Counter[str]
-    claims: Counter[tuple[str, int]]
+    successes: Counter[str] = field(default_factory=Counter)
+    claims: Counter[tuple[str, int]] = field(default_factory=Counter)
     failures: int = 0
 
     @property
@@ -73,7 +73,7 @@ async def ends(settings: Settings) -> Places:
 
 async def read_told(settings: Settings, run: str, begin: Places) -> Told:
     """What is said, from a place on, of agendas whose id begins so."""
-    told = Told(Counter(), Counter())
+    told = Told()
     async for event in read_events(settings, begin):
         if event.agenda_id.startswith(run):
             told.note(event)

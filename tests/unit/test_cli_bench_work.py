@@ -1,0 +1,209 @@
+"""What the benchmarks submit, how they drive it, and what they draw and compare."""
+
+import json
+import re
+
+import pytest
+
+from pop_stream.cli.bench.backlog import report as backlog_report
+from pop_stream.cli.bench.backlog import steps
+from pop_stream.cli.bench.backlog_run import Wanted
+from pop_stream.cli.bench.compare import compared, read_result
+from pop_stream.cli.bench.drive import Pace, drive
+from pop_stream.cli.bench.figures import Sample
+from pop_stream.cli.bench.handlers import handlers, read_starts
+from pop_stream.cli.bench.noop_work import NoopWork
+from pop_stream.cli.bench.open_loop import run_open_loop
+from pop_stream.cli.bench.picture import Lines, draw_lines
+from pop_stream.cli.errors import UsageError
+from pop_stream.core.agenda import parse_agenda
+
+INSIGHTS = ("one", "two")
+
+
+@pytest.mark.parametrize("operations", [1, 3])
+@pytest.mark.parametrize("size", [1, 300, 5_000])
+def test_work_is_valid_and_of_the_wanted_size(operations, size):
+    work = NoopWork("run", INSIGHTS, customers=3, operations=operations, size=size)
+    bodies = [work.body(number) for number in range(12)]
+    agendas = [parse_agenda(body) for body in bodies]
+    assert {len(one.operations) for one in agendas} == {operations}
+    assert {one.operations[0].type for one in agendas} <= set(handlers.types)
+    if size == 5_000:
+        assert all(abs(len(body) - size) < 30 for body in bodies)
+
+
+def test_work_takes_insights_and_customers_in_turn():
+    work = NoopWork("run", INSIGHTS, customers=3)
+    agendas = [parse_agenda(work.body(number)) for number in range(12)]
+    pairs = [(work.insight_id(number), one.customer_id) for number, one in enumerate(agendas)]
+    assert {pairs.count(pair) for pair in set(pairs)} == {2}
+    assert len(set(pairs)) == 6
+    assert [one.id for one in agendas] == [work.agenda_id(number) for number in range(12)]
+    assert [one.params["bench"] for one in agendas] == [pair[0] for pair in pairs]
+
+
+class Path:
+    """Takes agendas in; each look lets some more come out."""
+
+    def __init__(self, *, a_look=1 << 30, base=0):
+        self.submitted = 0
+        self.out = base
+        self.most_open = 0
+        self.base = base
+        self.a_look = a_look
+
+    async def submit(self, first, count):
+        assert first == self.submitted
+        self.submitted += count
+        self.most_open = max(self.most_open, self.submitted - (self.out - self.base))
+
+    async def ended(self):
+        self.out = min(self.base + self.submitted, self.out + self.a_look)
+        return self.out
+
+
+async def test_a_burst_submits_exactly_what_it_should_and_waits_for_all_of_it():
+    path = Path(a_look=500, base=7)
+    samples = await drive(path.submit, path.ended, Pace(agendas=1_234))
+    assert path.submitted == 1_234
+    assert samples[0] == Sample(0.0, 0, 0)
+    assert samples[-1].submitted == samples[-1].ended == 1_234
+
+
+async def test_a_closed_loop_never_has_more_outstanding_than_its_window():
+    path = Path(a_look=30)
+    samples = await drive(path.submit, path.ended, Pace(seconds=0.5, window=100))
+    assert 100 < samples[-1].ended == path.submitted
+    assert path.most_open <= 100
+
+
+async def test_a_path_that_stands_still_is_given_up(monkeypatch):
+    monkeypatch.setattr("pop_stream.cli.bench.drive._STALLED_S", 0.2)
+    path = Path(a_look=0)
+    with pytest.raises(BaseExceptionGroup) as failed:
+        await drive(path.submit, path.ended, Pace(agendas=10))
+    assert "only 0 of 10 agendas have ended" in str(failed.value.exceptions[0])
+
+
+async def test_an_open_loop_keeps_its_rate_and_counts_from_when_each_was_due():
+    sent = []
+
+    async def submit(number):
+        sent.append(number)
+
+    async def ended(numbers):
+        return numbers
+
+    course = await run_open_loop(submit, ended, rate=400, total=100)
+    assert sent == list(range(100))
+    assert course.due(99) - course.due(0) == pytest.approx(99 / 400)
+    assert all(at >= course.due(number) for number, at in enumerate(course.sent))
+    assert sorted(course.summaries) == sent
+    assert all(course.summaries[number] >= course.sent[number] for number in sent)
+
+
+async def test_an_open_loop_tells_which_submission_failed():
+    async def submit(number):
+        if number == 3:
+            raise ConnectionResetError
+
+    async def ended(numbers):
+        return numbers
+
+    with pytest.raises(BaseExceptionGroup) as failed:
+        await run_open_loop(submit, ended, rate=1_000, total=10)
+    assert "agenda 3 failed: ConnectionResetError()" in str(failed.value.exceptions[0])
+
+
+def test_the_first_of_several_starts_counts(tmp_path):
+    (tmp_path / "starts-1").write_text("a-1 2000000000\nb-2 1000000000\n")
+    (tmp_path / "starts-2").write_text("a-1 1500000000\n")
+    assert read_starts(tmp_path) == {"a-1": 1.5, "b-2": 1.0}
+
+
+def test_growth_changes_one_size_and_is_compared_with_the_least():
+    base = Wanted(ready=100_000, customers=7, insights=3, picks=10, size=300)
+    assert steps(base, None) == [base]
+    grown = steps(base, "customers")
+    assert [one.customers for one in grown] == [10, 100, 1_000, 10_000]
+    assert {(one.ready, one.insights) for one in grown} == {(100_000, 3)}
+    costs = [
+        {"place_us": 10.0, "pick_us": 100.0, "round_us": 50.0},
+        {"place_us": 9.0, "pick_us": 130.0, "round_us": 50.0},
+    ]
+    found = backlog_report(costs, grown="customers")
+    assert found["largest_over_first"] == {"place_us": 1.0, "pick_us": 1.3, "round_us": 1.0}
+    assert found["pick_us"] == 130.0
+    assert backlog_report(costs[:1], grown=None) == costs[0]
+
+
+@pytest.mark.parametrize(
+    ("ready", "insights", "target"), [(1_000_000, 1, 200), (1_000, 1, 200), (1_000, 200, 1)]
+)
+def test_what_is_out_is_a_part_of_what_waits(ready, insights, target):
+    assert Wanted(ready, 10, insights, 10, 300).target == target
+
+
+def test_two_results_are_compared_by_name():
+    a = {"per_s": 100, "parts": {"x": 2.0}, "conditions": {"cores": 2, "commit": "a"}}
+    b = {"per_s": 150, "parts": {"y": 1.0}, "conditions": {"cores": 2, "commit": "b"}}
+    a["runs"] = b["runs"] = [{"per_s": 1}]
+    assert compared(a, b) == {
+        "per_s": (100, 150, 1.5),
+        "parts.x": (2.0, None, None),
+        "conditions.commit": ("a", "b", None),
+        "parts.y": (None, 1.0, None),
+    }
+    everything = compared(a, b, everything=True)
+    assert everything["conditions.cores"] == (2, 2, 1.0)
+    assert everything["runs[0].per_s"] == (1, 1, 1.0)
+
+
+def test_a_ratio_to_nothing_is_unknown():
+    assert compared({"lost": 0, "ok": True}, {"lost": 3, "ok": True}) == {
+        "lost": (0, 3, None),
+        "ok": (True, True, None),
+    }
+
+
+def test_a_result_is_the_last_line_of_its_file(tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text('starting\n{"agendas_per_s": 1}\n')
+    assert read_result(file) == {"agendas_per_s": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no JSON object"),
+        ("[1]", "no JSON object"),
+        ("{", "--json"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused_with_a_remedy(tmp_path, content, said):
+    file = tmp_path / "a.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(UsageError, match=re.escape(said)) as refused:
+        read_result(file)
+    assert str(file) in str(refused.value)
+    assert "--json" in str(refused.value)
+
+
+def test_a_picture_has_a_line_for_every_run():
+    lines = Lines(
+        title="Runs & floors",
+        about="Agendas",
+        across="seconds",
+        named={
+            "ours": [[(0.0, 0.0), (2.0, 10.0)], [(0.0, 0.0), (1.5, 10.0)]],
+            "floor": [[(0.0, 0.0), (1.0, 10.0)]],
+        },
+    )
+    svg = draw_lines(lines)
+    assert svg.count('<path class="line"') == 3
+    assert "Runs &amp; floors" in svg
+    assert json.dumps("floor").strip('"') in svg
+    assert draw_lines(Lines("Nothing", "", "", {})).endswith("</svg>\n")
