@@ -1,11 +1,17 @@
 """The loop of a part that works on whole batches: read, handle, commit."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+COMMIT_EVERY_S: Final = 0.25
+"""Under load; what lies so far back may be handled again after a crash."""
+
+_POLL_MS: Final = 250
 
 _log = structlog.get_logger()
 
@@ -13,21 +19,96 @@ Handle = Callable[[Sequence[ConsumerRecord]], Awaitable[None]]
 
 
 async def handle_batches(
-    consumer: AIOKafkaConsumer, handle: Handle, *, max_records: int, stop: asyncio.Event
+    consumer: AIOKafkaConsumer,
+    handle: Handle,
+    *,
+    max_records: int,
+    stop: asyncio.Event,
+    least_s: float = 0.0,
 ) -> None:
-    """Hand whole batches to `handle` until `stop`, committing each after it returned.
+    """Hand whole batches to `handle` until `stop`, and commit what it returned from.
 
     A lone record is handed over at once; under load a batch holds all that was fetched, up
     to `max_records`, ordered within each partition. When `handle` raises, nothing of its
     batch is committed and the error leaves this loop: the process should end, and the next
-    owner of the partitions repeats the batch.
+    owner of the partitions repeats the batch, and what came up to `COMMIT_EVERY_S` before.
+
+    Args:
+        consumer: Started, with a subscription.
+        handle: Must bear to be given a batch again.
+        max_records: Of one batch.
+        stop: Seen between two batches.
+        least_s: From the begin of a batch to that of the next, so that more gathers for it.
     """
+    commits, beat = Commits(consumer), Beat(least_s)
     while not stop.is_set():
-        fetched = await consumer.getmany(timeout_ms=250, max_records=max_records)
+        await beat.wait()
+        fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
         if not fetched:
+            await commits.flush()
             continue
+        beat.begin()
         await handle([record for records in fetched.values() for record in records])
-        await commit(consumer, {tp: records[-1].offset + 1 for tp, records in fetched.items()})
+        await commits.note({tp: records[-1].offset + 1 for tp, records in fetched.items()})
+    await commits.flush()
+
+
+class Beat:
+    """Keeps batches apart: the first after a rest is not delayed, the others gather.
+
+    Args:
+        least_s: From the begin of one to the begin of the next; 0 does not wait.
+    """
+
+    def __init__(self, least_s: float) -> None:
+        self._least_s = least_s
+        self._now = asyncio.get_running_loop().time
+        self._next_s = self._now()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next may begin."""
+        return self._now() >= self._next_s
+
+    def begin(self) -> None:
+        """One begins now."""
+        self._next_s = self._now() + self._least_s
+
+    async def wait(self) -> None:
+        """Wait until the next may begin."""
+        if (pause_s := self._next_s - self._now()) > 0:
+            await asyncio.sleep(pause_s)
+
+
+class Commits:
+    """Commits at once after a rest, and every `COMMIT_EVERY_S` under load.
+
+    Args:
+        consumer: Whose offsets.
+    """
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+        self._pending: dict[TopicPartition, int] = {}
+        self._beat = Beat(COMMIT_EVERY_S)
+
+    async def note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """All before these offsets is handled."""
+        self._pending.update(offsets)
+        if self._beat.is_due:
+            self._beat.begin()
+            await self._commit()
+
+    async def flush(self) -> None:
+        """Commit what is pending; to be called whenever there is nothing to handle."""
+        await self._commit()
+
+    async def _commit(self) -> None:
+        mine = self._consumer.assignment()
+        offsets = {tp: offset for tp, offset in self._pending.items() if tp in mine}
+        self._pending.clear()
+        if offsets:
+            await commit(self._consumer, offsets)
 
 
 async def commit(consumer: AIOKafkaConsumer, offsets: dict[TopicPartition, int]) -> None:

@@ -35,6 +35,9 @@ PART: Final = "relay"
 
 BATCH_RECORDS: Final = 2_000
 
+_LEAST_S: Final = 0.008
+"""Between batches: the scheduler makes a round for each, and runners have work meanwhile."""
+
 _log = structlog.get_logger()
 
 
@@ -62,7 +65,9 @@ class Relay:
         )
         async with consumer:
             _log.info("relay.started", topic=self._topics.agenda_events)
-            await handle_batches(consumer, self.handle, max_records=BATCH_RECORDS, stop=stop)
+            await handle_batches(
+                consumer, self.handle, max_records=BATCH_RECORDS, stop=stop, least_s=_LEAST_S
+            )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""

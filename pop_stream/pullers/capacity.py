@@ -35,10 +35,19 @@ class Capacity:
         return self._running < self._runners
 
     async def some(self) -> None:
-        """Wait until a slot is free; by the time the caller runs, another may have it."""
-        while not self.free:
+        """Wait until slots are free; by the time the caller runs, another may have them.
+
+        Those for claims ahead are dealt out half of them at a time, as each claim costs the
+        brokers much the same whatever it is of; but no runner waits for that.
+        """
+        while not self._is_worth_taking():
             self._any.clear()
             await self._any.wait()
+
+    def _is_worth_taking(self) -> bool:
+        ahead = self._ahead()
+        free = self._runners + ahead - self._held
+        return self._held < self._runners or free >= max(1, ahead // 2)
 
     def take(self, most: int) -> int:
         """Hold up to `most` slots; returns how many."""

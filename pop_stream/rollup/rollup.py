@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from pop_stream import faults
 from pop_stream.bus import clients
-from pop_stream.bus.batches import commit
+from pop_stream.bus.batches import Beat, Commits
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
@@ -30,6 +30,10 @@ BATCH_EVENTS: Final = 5_000
 
 FIRST_PAUSE: Final = timedelta(milliseconds=100)
 LONGEST_PAUSE: Final = timedelta(seconds=5)
+
+_LEAST_S: Final = 0.025
+"""Between batches: most agendas then end in the batch that tells of their emission, and are
+written once. The first after a rest is not delayed."""
 
 _FETCH_BYTES: Final = 1024 * 1024
 _WALL: Final = WallClock()
@@ -88,6 +92,8 @@ class Rollup:
         self._clock = clock
         self._positions = Positions(self._topic)
         self._pause = timedelta(0)
+        self._beat = Beat(_LEAST_S)
+        self._commits = Commits(consumer)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and fold until `stop`, which is seen between two batches."""
@@ -103,13 +109,17 @@ class Rollup:
             except UnavailableError as error:
                 self._positions.forget()
                 await self._wait(stop, error)
+        await self._commits.flush()
 
     async def _turn(self) -> None:
         """Fold what has been fetched, in batches of bounded size."""
+        await self._beat.wait()
         known = self._positions.known
         fetched = await self._consumer.getmany(timeout_ms=250, max_records=BATCH_EVENTS)
         if known is not self._positions.known:
             return  # a rebalance came between: what was fetched is fetched again
+        if fetched:
+            self._beat.begin()
         records = [one for tp, many in fetched.items() if tp.partition in known for one in many]
         entries: list[Entry] = []
         refusals: list[Refusal] = []
@@ -123,8 +133,9 @@ class Rollup:
             await self._fold(entries[start : start + BATCH_EVENTS], known)
         if entries:
             faults.reach("rollup.folded")
-            offsets = {TopicPartition(self._topic, p): known[p] for p in known}
-            await commit(self._consumer, offsets)
+            await self._commits.note({TopicPartition(self._topic, p): known[p] for p in known})
+        else:
+            await self._commits.flush()
 
     async def _fold(self, entries: Sequence[Entry], known: dict[int, int]) -> None:
         """Fold in one transaction, or in smaller ones around an event that no row can hold."""

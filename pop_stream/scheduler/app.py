@@ -8,6 +8,7 @@ Faust swallows errors of its own recovery callback.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Any, Final
 
 import faust
@@ -32,6 +33,7 @@ PART: Final = "scheduler"
 TABLE: Final = "ready"
 
 _BUFFERED_RECORDS: Final = 4_096
+_LOOK_AHEAD: Final = 32
 
 _log = structlog.get_logger()
 
@@ -115,7 +117,8 @@ class Scheduler:
             message = event.message
             try:
                 source = Source(message.partition, message.offset)
-                await self._handle(source, message.value)
+                next_waits = _waits(stream, message.partition)
+                await self._handle(source, message.value, next_waits=next_waits)
             except Exception as error:
                 # The index may be half changed: the table is what counts, so read it anew.
                 _log.exception("round.failed", partition=message.partition)
@@ -124,12 +127,14 @@ class Scheduler:
                 code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
                 await self._bury(message, (code, repr(error)))
 
-    async def _handle(self, source: Source, value: bytes | None) -> None:
+    async def _handle(
+        self, source: Source, value: bytes | None, *, next_waits: bool = False
+    ) -> None:
         """Handle a record, as often as a broker that is away makes it necessary."""
         pause_s = 0.1
         while True:
             try:
-                return await self._rounds.handle(source, value)
+                return await self._rounds.handle(source, value, next_waits=next_waits)
             except UnavailableError as error:
                 _log.warning("round.postponed", partition=source.partition, reason=str(error))
                 self._rounds.unload(source.partition)
@@ -165,6 +170,12 @@ class Scheduler:
 
     def _ready_partitions(self, topic_partitions: set[Any]) -> set[int]:
         return {tp.partition for tp in topic_partitions if tp.topic == self._topics.ready}
+
+
+def _waits(stream: Any, partition: int) -> bool:  # noqa: ANN401  # a Faust stream
+    """Whether another record of the partition is among the next that the agent will see."""
+    waiting = islice(stream.channel.queue._queue, _LOOK_AHEAD)  # noqa: SLF001  # no way to peek
+    return any(event.message.partition == partition for event in waiting)
 
 
 def _app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped

@@ -5,6 +5,7 @@ lets pullers and the rollup drop the repeats. The other order could lose one.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
@@ -43,6 +44,9 @@ from pop_stream.scheduler.shelf import Shelf, insights_in
 MOST_CHOSEN: Final = 2_000
 """Of one round, so that its decision and its journal row fit a record; the next follows."""
 
+MOST_PUT_OFF: Final = 16
+"""Records in a row that may leave the choice to the next: some milliseconds' work."""
+
 _log = structlog.get_logger()
 
 
@@ -51,6 +55,18 @@ class Source(NamedTuple):
 
     partition: int
     offset: int
+
+
+@dataclass(slots=True)
+class _PutOff:
+    """Desks of a partition that wait for their choice, and for how many records already."""
+
+    desks: dict[str, Desk] = field(default_factory=dict)
+    records: int = 0
+
+    def add(self, desks: Mapping[str, Desk]) -> None:
+        self.desks.update(desks)
+        self.records += 1
 
 
 class Rounds:
@@ -85,6 +101,7 @@ class Rounds:
         self._create_topic = create_topic
         self._partitions = partitions
         self._desks: dict[int, dict[str, Desk]] = {}
+        self._put_off: dict[int, _PutOff] = {}
         self._in_force: Definitions | None = None
 
     def desks(self) -> list[Desk]:
@@ -105,13 +122,19 @@ class Rounds:
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""
         self._desks.pop(partition, None)
+        self._put_off.pop(partition, None)
 
-    async def handle(self, source: Source, value: bytes | None) -> None:
+    async def handle(
+        self, source: Source, value: bytes | None, *, next_waits: bool = False
+    ) -> None:
         """Handle one record of `pop.ready`.
 
         Args:
             source: Where the record was read.
             value: Its value.
+            next_waits: Whether the next record of the partition is at hand. Then what this
+                one changes is kept, and the choice is left to that one, which knows more;
+                but not more than `MOST_PUT_OFF` times in a row.
 
         Raises:
             UnreadableRecordError: If it is no event; nothing was done.
@@ -129,6 +152,13 @@ class Rounds:
             away += self._astray(source.partition, event)
         if away:
             await publish_until_acknowledged(self._publisher, away)
+        put_off = self._put_off.setdefault(source.partition, _PutOff())
+        if next_waits and put_off.records < MOST_PUT_OFF:
+            put_off.add(touched)
+            for desk in touched.values():
+                desk.shelf.save(desk.backlog)
+            return
+        touched = {**self._put_off.pop(source.partition).desks, **touched}
         for desk in self._with_pools(source.partition, touched):
             await self._refill(desk, source)
             desk.shelf.save(desk.backlog)

@@ -1,5 +1,7 @@
 """How many agendas are claimed before a runner is free, and when none is."""
 
+import asyncio
+
 import pytest
 
 from pop_stream.pullers.capacity import Capacity
@@ -53,6 +55,24 @@ def test_slots_follow_the_runs():
     assert ahead == 3
     assert capacity.take(9) == 3
     assert capacity.free == 0
+
+
+async def test_slots_ahead_are_dealt_out_in_portions_but_no_runner_waits():
+    capacity = Capacity(2)
+    capacity.begin(0.0)
+    capacity.end(0.0, 0.001)
+    capacity.note_claim(0.002)
+    assert capacity.take(99) == 8
+    waiting = asyncio.create_task(capacity.some())
+    capacity.give_back(2)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    capacity.give_back()
+    await waiting
+    assert capacity.take(2) == 2
+    capacity.give_back(6)
+    await capacity.some()
 
 
 def test_runners_are_idle_until_as_many_run():

@@ -1,7 +1,9 @@
 """One event at a time: kept, decided, emitted, kept again; and what failures leave behind."""
 
+from collections import deque
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -95,11 +97,11 @@ class Stage:
             version=current.version + 1,
         )
 
-    async def tell(self, *ready_events, partition=None):
+    async def tell(self, *ready_events, partition=None, next_waits=False):
         self.offset += 1
         at = self.home(ready_events[0].insight_id) if partition is None else partition
         value = encode(ready_events[0] if len(ready_events) == 1 else list(ready_events))
-        await self.rounds.handle(Source(at, self.offset), value)
+        await self.rounds.handle(Source(at, self.offset), value, next_waits=next_waits)
 
     def page(self, names, insight_id="media", offset=None):
         self.offset += offset is None
@@ -188,6 +190,35 @@ async def test_a_freed_slot_is_filled_at_once(stage):
     await stage.place("ann", 25)
     await stage.end("ann-0", "ann-1")
     assert stage.emitted_ids()[10:] == ["ann-10", "ann-11"]
+
+
+async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_next(stage):
+    await stage.tell(stage.page(["ann-0"]), next_waits=True)
+    assert stage.emitted() == []
+    stage.rounds = stage.new_rounds()
+    await stage.tell(InsightTick(insight_id="media"))
+    assert stage.emitted_ids() == ["ann-0"]
+
+
+async def test_every_insight_whose_choice_was_put_off_gets_it():
+    stage = Stage(MEDIA, *(Insight(id=f"i{n}") for n in range(9)))
+    home = stage.home("media")
+    other = next(
+        one
+        for one in stage.definitions.current.insights
+        if one != "media" and stage.home(one) == home
+    )
+    await stage.tell(stage.page(["ann-0"], other), next_waits=True)
+    await stage.place("ann", 1)
+    assert (len(stage.emitted(other)), len(stage.emitted())) == (1, 1)
+
+
+async def test_choice_is_not_put_off_for_ever(stage):
+    for n in range(rounds_module.MOST_PUT_OFF):
+        await stage.tell(stage.page([f"ann-{n}"]), next_waits=True)
+    assert stage.emitted() == []
+    await stage.tell(stage.page(["bob-0"]), next_waits=True)
+    assert len(stage.emitted()) == 10
 
 
 async def test_claims_alone_make_room_too(stage):
@@ -529,14 +560,15 @@ async def test_an_event_is_tried_again_until_the_broker_is_back(stage):
 
 
 class Stream:
-    """What Faust hands to an agent."""
+    """What Faust hands to an agent, with the queue behind it."""
 
     def __init__(self, *messages):
-        self._messages = messages
+        waiting = deque(SimpleNamespace(message=message) for message in messages)
+        self.channel = SimpleNamespace(queue=SimpleNamespace(_queue=waiting))
 
     async def events(self):
-        for message in self._messages:
-            yield type("Event", (), {"message": message})
+        while self.channel.queue._queue:
+            yield self.channel.queue._queue.popleft()
 
 
 def message(value, partition, offset=1):
@@ -556,6 +588,16 @@ async def test_what_cannot_be_handled_is_buried_and_the_next_event_goes_on(stage
         1,
     )
     assert stage.emitted_ids() == ["ann-0"]
+
+
+async def test_records_at_hand_share_a_round_whatever_lies_between_them(stage):
+    home = stage.home("media")
+    pages = [encode(stage.page([f"{name}-0"])) for name in ("ann", "bob", "cem")]
+    ann, bob, cem = (message(page, home, offset) for offset, page in enumerate(pages))
+    elsewhere = message(encode(InsightTick(insight_id="")), (home + 1) % PARTITIONS)
+    await scheduler_on(stage)._consume(Stream(ann, elsewhere, bob, cem))
+    [decision] = stage.decisions()
+    assert (sorted(decision.chosen), decision.offset) == (["ann-0", "bob-0", "cem-0"], 2)
 
 
 async def test_after_an_error_the_table_is_what_counts(stage):

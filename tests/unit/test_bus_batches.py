@@ -1,0 +1,121 @@
+"""Which batches are handed over, when they are committed, and what is kept apart."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import CommitFailedError
+
+from pop_stream.bus.batches import Beat, Commits, handle_batches
+
+HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@dataclass
+class Record:
+    offset: int
+
+
+@dataclass
+class Consumer:
+    """Returns prepared batches, then nothing, and sets `stop` once that was asked for."""
+
+    batches: list = field(default_factory=list)
+    mine: set = field(default_factory=lambda: {HERE, THERE})
+    committed: list = field(default_factory=list)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    rests: int = 1
+    error: Exception | None = None
+
+    async def getmany(self, *, timeout_ms, max_records):
+        if self.batches:
+            return self.batches.pop(0)
+        self.rests -= 1
+        if not self.rests:
+            self.stop.set()
+        return {}
+
+    def assignment(self):
+        return self.mine
+
+    async def commit(self, offsets):
+        if self.error:
+            raise self.error
+        self.committed.append(offsets)
+
+
+def batch(*offsets, at=HERE):
+    return {at: [Record(offset) for offset in offsets]}
+
+
+async def handled(consumer, **more):
+    seen = []
+
+    async def handle(records):
+        seen.append([one.offset for one in records])
+
+    async with asyncio.timeout(5):
+        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, **more)
+    return seen
+
+
+async def test_first_batch_is_committed_at_once_and_those_that_follow_together():
+    consumer = Consumer([batch(0, 1), batch(2), batch(3, at=THERE), batch(4)])
+    assert await handled(consumer) == [[0, 1], [2], [3], [4]]
+    assert consumer.committed == [{HERE: 2}, {HERE: 5, THERE: 4}]
+
+
+async def test_what_is_handled_is_committed_before_stopping():
+    consumer = Consumer([batch(0), batch(1)])
+
+    async def handle(records):
+        if records[0].offset == 1:
+            consumer.stop.set()
+
+    async with asyncio.timeout(5):
+        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop)
+    assert consumer.committed == [{HERE: 1}, {HERE: 2}]
+
+
+async def test_batch_that_failed_is_not_committed():
+    consumer = Consumer([batch(0), batch(1)])
+
+    async def handle(records):
+        if records[0].offset == 1:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await handle_batches(consumer, handle, max_records=9, stop=consumer.stop)
+    assert consumer.committed == [{HERE: 1}]
+
+
+async def test_partition_that_moved_keeps_no_other_from_being_committed():
+    consumer = Consumer()
+    commits = Commits(consumer)
+    await commits.note({HERE: 1})
+    await commits.note({HERE: 2, THERE: 7})
+    consumer.mine = {THERE}
+    await commits.flush()
+    assert consumer.committed == [{HERE: 1}, {THERE: 7}]
+    await commits.flush()
+    assert len(consumer.committed) == 2
+
+
+async def test_commit_that_is_overtaken_is_no_failure():
+    consumer = Consumer([batch(0)], error=CommitFailedError())
+    assert await handled(consumer) == [[0]]
+
+
+async def test_beat_keeps_batches_apart_and_delays_none_after_a_rest():
+    loop = asyncio.get_running_loop()
+    beat = Beat(0.05)
+    begun = loop.time()
+    await beat.wait()
+    assert loop.time() - begun < 0.04
+    beat.begin()
+    assert not beat.is_due
+    begun = loop.time()
+    await beat.wait()
+    assert loop.time() - begun > 0.04
+    assert beat.is_due
