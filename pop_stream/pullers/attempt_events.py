@@ -14,7 +14,7 @@ from pop_stream.core.events import (
     LifecycleEvent,
     OperationProgress,
 )
-from pop_stream.pullers.run import Failure
+from pop_stream.pullers.failure import Failure
 
 PROGRESS_BYTES: Final = 336 * 1024
 """Most bytes of operations in one event. It holds the largest operation (`RESULT_BYTES` and
@@ -89,8 +89,14 @@ def bytes_of(operations: Iterable[OperationProgress]) -> int:
         _FIXED_BYTES
         + (0 if one.result is UNSET else len(one.result))
         + _WORST_ESCAPE * (len(one.name) + len(one.message))
+        + sum(_bytes_of_diagnostic(told) for told in one.diagnostics)
         for one in operations
     )
+
+
+def _bytes_of_diagnostic(told: Diagnostic) -> int:
+    detail = 0 if told.detail is None else DETAIL_BYTES
+    return _FIXED_BYTES + _WORST_ESCAPE * len(told.message) + detail
 
 
 def _progressed(

@@ -1,22 +1,34 @@
 """Calls a handler: in the event loop if it is async, else in a thread."""
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import Executor
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Final
+
+import structlog
 
 from pop_stream.core import references
 from pop_stream.core.agenda import Operation
-from pop_stream.core.events import EmittedAgenda
+from pop_stream.core.events import Diagnostic, PriorProgress
 from pop_stream.core.references import UnresolvedReferenceError
 from pop_stream.ports import Clock
 from pop_stream.pullers.errors import FinalError, RetryableError
 from pop_stream.pullers.handlers import Handler, Handlers
-from pop_stream.pullers.operation_call import OperationCall, SyncOperationCall
+from pop_stream.pullers.messages import clean, message
+from pop_stream.pullers.operation_call import AppendTo, OperationCall, SyncOperationCall
 from pop_stream.pullers.operation_run import OperationRun
+
+CLEAN_UP_S: Final = 5.0
+"""How long a handler that is to stop has until the puller goes on without it."""
+
+DETAIL_BYTES: Final = 2_000
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +44,34 @@ class Equipment:
     clock: Clock
 
 
-async def invoke(
-    equipment: Equipment,
-    emitted: EmittedAgenda,
-    one: OperationRun,
-    names: Mapping[str, object],
-) -> object:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFacts:
+    """What handlers are told of the attempt they work for.
+
+    Attributes:
+        names: What payloads may refer to.
+        prior: How far operations were when an earlier attempt ended.
+        append_for: Makes what the handler of the operation of a name appends others with.
+    """
+
+    agenda_id: str
+    customer_id: str
+    insight_id: str
+    link_id: str | None
+    attempt: int
+    expires_at: datetime | None
+    names: dict[str, object]
+    append_for: Callable[[str], AppendTo]
+    prior: Mapping[str, PriorProgress] = field(default_factory=dict)
+
+
+async def invoke(equipment: Equipment, facts: CallFacts, one: OperationRun) -> object:
     """The value that the operation's handler returns.
 
     Args:
         equipment: Has the handler.
-        emitted: The agenda's attempt.
+        facts: Of the attempt.
         one: The operation.
-        names: What its payload may refer to.
 
     Raises:
         FinalError: If its type has no handler or a reference leads nowhere.
@@ -54,20 +81,12 @@ async def invoke(
     handler = equipment.handlers.find(operation.type)
     if handler is None:
         raise unknown_type(operation, equipment.handlers)
-    facts: dict[str, Any] = {
-        "name": operation.name,
-        "type": operation.type,
-        "payload": _resolved(operation, names),
-        "params": operation.params,
-        "agenda_id": emitted.agenda_id,
-        "customer_id": emitted.customer_id,
-        "insight_id": emitted.insight_id,
-        "attempt": emitted.attempt,
-        "report_to": one.report,
-    }
+    call = _call(equipment, facts, one)
     if handler.is_async:
-        return await handler.function(OperationCall(**facts))
-    returned = await _in_thread(handler, SyncOperationCall(**facts), one, equipment.threads)
+        return await handler.function(OperationCall(**call))
+    loop = asyncio.get_running_loop()
+    sync_call = SyncOperationCall(**call, loop=loop)
+    returned = await _in_thread(handler, sync_call, one, equipment.threads)
     # A function that is not async may still return a coroutine, as a lambda does.
     return await returned if isawaitable(returned) else returned
 
@@ -79,6 +98,55 @@ def unknown_type(operation: Operation, handlers: Handlers) -> FinalError:
         f"operation type {operation.type!r} has no handler here (registered: {known}); "
         "register one, or correct the type or the insight's mappers"
     )
+
+
+def _call(equipment: Equipment, facts: CallFacts, one: OperationRun) -> dict[str, Any]:
+    operation, clock = one.operation, equipment.clock
+
+    def note(text: str, code: str, detail: object) -> None:
+        _check_detail(detail)
+        noted = Diagnostic(
+            message=message(text), at=clock.now(), code=clean(code)[:100], detail=detail
+        )
+        one.note(noted)
+
+    return {
+        "name": operation.name,
+        "type": operation.type,
+        "payload": _resolved(operation, facts.names),
+        "params": operation.params,
+        "agenda_id": facts.agenda_id,
+        "customer_id": facts.customer_id,
+        "insight_id": facts.insight_id,
+        "link_id": facts.link_id,
+        "attempt": facts.attempt,
+        "tries": one.tries,
+        "prior": facts.prior.get(operation.name),
+        "deadline": _deadline(facts.expires_at, operation.timeout_s, clock),
+        "report_to": one.report,
+        "note_to": note,
+        "append_to": facts.append_for(operation.name),
+    }
+
+
+def _deadline(
+    expires_at: datetime | None, timeout_s: float | None, clock: Clock
+) -> datetime | None:
+    if timeout_s is None:
+        return expires_at
+    over_at = clock.now() + timedelta(seconds=timeout_s)
+    return over_at if expires_at is None else min(expires_at, over_at)
+
+
+def _check_detail(detail: object) -> None:
+    try:
+        size = len(json.dumps(detail, allow_nan=False))
+    except (TypeError, RecursionError) as error:
+        msg = f"detail: is not JSON: {error}"
+        raise ValueError(msg) from None
+    if size > DETAIL_BYTES:
+        msg = f"detail: has {size} bytes, at most {DETAIL_BYTES} are kept; shorten it"
+        raise ValueError(msg)
 
 
 async def _in_thread(
@@ -93,11 +161,30 @@ async def _in_thread(
             msg = "the handler raised StopIteration"
             raise RetryableError(msg) from error
 
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(threads, copy_context().run, work)
+    job: Future[object] = threads.submit(copy_context().run, work)
+    ended = asyncio.wrap_future(job)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        call.stopping.set()
+        if not job.cancel():
+            await _until_ended(ended, call, one)
+        raise
 
 
-def _resolved(operation: Operation, names: Mapping[str, object]) -> object:
+async def _until_ended(
+    ended: "asyncio.Future[object]", call: SyncOperationCall, one: OperationRun
+) -> None:
+    """Wait for a thread that was asked to end; one that does not in time is left behind."""
+    await asyncio.wait([ended], timeout=CLEAN_UP_S)
+    if not ended.done():
+        one.is_left_behind = True
+        _log.warning("operation.left_behind", operation=call.name, agenda_id=call.agenda_id)
+
+
+def _resolved(operation: Operation, names: dict[str, object]) -> Any:  # noqa: ANN401  # JSON
+    # Resolved before anything is awaited, so that no other operation's name stands there.
+    names["pop.operationName"] = operation.name
     try:
         return references.resolve(operation.payload, names)
     except UnresolvedReferenceError as error:

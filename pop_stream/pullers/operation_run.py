@@ -8,12 +8,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pop_stream.core.agenda import Operation
-from pop_stream.core.events import OperationProgress, OperationState
+from pop_stream.core.events import Diagnostic, OperationProgress, OperationState
+from pop_stream.pullers.failure import last
 from pop_stream.pullers.messages import message
 
 
 class OperationRun:
-    """Changes are made by the event loop, except for `report`, which any thread may call.
+    """Changes are made by the event loop, except for `report` and `note`: any thread may.
 
     Args:
         operation: What is run.
@@ -21,35 +22,55 @@ class OperationRun:
     """
 
     __slots__ = (
-        "_began", "_ended_at", "_message", "_percent_message", "_result", "_started_at",
-        "_state", "_told", "_untold", "operation",
+        "_began", "_diagnostics", "_ended_at", "_message", "_percent_message", "_result",
+        "_started_at", "_state", "_told", "_tries", "_untold", "_worked_s", "is_left_behind",
+        "operation",
     )  # fmt: skip
 
     def __init__(self, operation: Operation, untold: "deque[OperationRun]") -> None:
         self.operation = operation
+        self.is_left_behind = False
         self._untold = untold
         self._told = True
         self._state: OperationState = "waiting"
         self._percent_message = (0.0, "")
+        self._diagnostics: tuple[Diagnostic, ...] = ()
         self._result: msgspec.Raw | UnsetType = UNSET
         self._started_at: datetime | None = None
         self._ended_at: datetime | None = None
         self._began = 0.0
+        self._worked_s = 0.0
+        self._tries = 1
 
     def start(self, at: datetime) -> None:
         """It runs from now on."""
         self._state = "running"
         self._started_at = at
-        self.begin()
         self._has_news()
 
     def begin(self) -> None:
         """Count worker-seconds from here; called again by a thread that got to it later."""
         self._began = monotonic()
 
+    def pause(self) -> None:
+        """Count no worker-seconds from here until it begins again."""
+        self._worked_s += monotonic() - self._began
+
+    @property
     def worked_s(self) -> float:
-        """Worker-seconds since it began."""
-        return monotonic() - self._began
+        """Worker-seconds until its last pause."""
+        return self._worked_s
+
+    def try_again(self) -> None:
+        """Another try begins; its progress counts from nothing."""
+        self._tries += 1
+        self._percent_message = (0.0, "")
+        self._has_news()
+
+    @property
+    def tries(self) -> int:
+        """Tries begun so far, the present one included."""
+        return self._tries
 
     def report(self, percent: float, text: str) -> None:
         """Take a report; after its end it is ignored."""
@@ -57,6 +78,11 @@ class OperationRun:
             # One assignment, so that no reader sees half of it.
             self._percent_message = (min(100.0, max(0.0, float(percent))), message(text))
             self._has_news()
+
+    def note(self, diagnostic: Diagnostic) -> None:
+        """Keep something that a person may want to know, and the newest ten of all."""
+        self._diagnostics = last((*self._diagnostics, diagnostic))
+        self._has_news()
 
     def succeed(self, result: bytes, at: datetime) -> None:
         """It ended well.
@@ -89,6 +115,8 @@ class OperationRun:
             started_at=self._started_at,
             ended_at=self._ended_at,
             result=result,
+            diagnostics=self._diagnostics,
+            tries=self._tries,
         )
 
     def _end(self, at: datetime) -> None:

@@ -6,49 +6,47 @@ Knows no Kafka. What changed is asked for with `take_changes`; how it ended is t
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
-import structlog
 
 from pop_stream.core import references
-from pop_stream.core.agenda import Agenda, Operation, plan
-from pop_stream.core.events import Diagnostic, EmittedAgenda, OperationProgress
+from pop_stream.core.agenda import Agenda, Operation
+from pop_stream.core.appended import appended, encode_operation
+from pop_stream.core.events import (
+    AppendedOperation,
+    EmittedAgenda,
+    OperationProgress,
+    PriorProgress,
+)
 from pop_stream.core.references import OUTPUT_SUFFIX
-from pop_stream.pullers.errors import OperationError, RetryableError
-from pop_stream.pullers.invocation import Equipment, invoke, unknown_type
-from pop_stream.pullers.messages import message
+from pop_stream.pullers.dag import Dag
+from pop_stream.pullers.failure import Failure, failure_of, reason_of
+from pop_stream.pullers.invocation import CallFacts, Equipment, unknown_type
+from pop_stream.pullers.operation_call import AppendTo
 from pop_stream.pullers.operation_run import OperationRun
-from pop_stream.pullers.results import encode_result
+from pop_stream.pullers.tries import Trier, TriesFailedError
 
 PARALLEL_OPERATIONS: Final = 64
 """Most operations of one agenda that run at a time; the rest of a wide DAG waits."""
 
-_MOST_DIAGNOSTICS: Final = 10
-
-_log = structlog.get_logger()
-
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an attempt failed.
+class Earlier:
+    """What earlier attempts of an agenda left.
 
     Attributes:
-        message: Of the operation that failed first, with its name.
-        retryable: Whether another attempt may help: nothing failed finally.
-        diagnostics: One for each operation that failed, the first ten.
+        succeeded: Results of operations that ended well, JSON or empty for none; these are
+            not run again, and not told again.
+        unfinished: How far others had come.
+        appended: Operations that the agenda has besides those it came with.
     """
 
-    message: str
-    retryable: bool
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-    def joined(self, later: "Failure") -> "Failure":
-        """This failure, with one that came after it."""
-        diagnostics = (*self.diagnostics, *later.diagnostics)[:_MOST_DIAGNOSTICS]
-        return Failure(self.message, self.retryable and later.retryable, diagnostics)
+    succeeded: Mapping[str, bytes] = field(default_factory=dict)
+    unfinished: Mapping[str, PriorProgress] = field(default_factory=dict)
+    appended: tuple[Operation, ...] = ()
 
 
 class AgendaRun:
@@ -58,8 +56,7 @@ class AgendaRun:
         emitted: What was taken from the insight's topic.
         agenda: Its agenda, parsed.
         equipment: Shared by all runs of a puller.
-        succeeded: Results of operations that an earlier attempt ended well, JSON or empty
-            for none; these are not run again, and not told again.
+        earlier: From attempts before this one.
     """
 
     def __init__(
@@ -67,28 +64,36 @@ class AgendaRun:
         emitted: EmittedAgenda,
         agenda: Agenda,
         equipment: Equipment,
-        succeeded: Mapping[str, bytes] | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
-        self._emitted = emitted
-        self._operations = agenda.operations
+        self._earlier = earlier or Earlier()
+        self._operations = [*agenda.operations, *self._earlier.appended]
         self._equipment = equipment
-        self._succeeded = succeeded or {}
         self._untold: deque[OperationRun] = deque()
+        self._appended: list[AppendedOperation] = []
         self._failure: Failure | None = None
+        self._over = asyncio.Event()
         self._names: dict[str, object] = {
             "pop.agendaId": emitted.agenda_id,
             "pop.customerId": emitted.customer_id,
         }
         self._spent_s: dict[str, float] = {}
+        self._dag = Dag(self._operations)
+        self._running: set[str] = set()
+        self._workers = 0
+        self._group: asyncio.TaskGroup | None = None
+        self._referred = set(_referred(self._operations))
+        self._results: dict[str, bytes] = {}
+        self._trier = Trier(equipment, self._facts(emitted, agenda), self._over)
 
     @property
     def has_changes(self) -> bool:
         """Whether there is progress that was not taken yet."""
-        return bool(self._untold)
+        return bool(self._untold or self._appended)
 
     @property
     def spent_s(self) -> dict[str, float]:
-        """Worker-seconds so far, by operation type, of operations that ended."""
+        """Worker-seconds so far, by operation type, of tries that ended."""
         return self._spent_s
 
     def take_changes(self) -> list[OperationProgress]:
@@ -96,156 +101,139 @@ class AgendaRun:
         # Threads may add more meanwhile: those are left for the next call.
         return [self._untold.popleft().tell() for _ in range(len(self._untold))]
 
+    def take_appended(self) -> list[AppendedOperation]:
+        """Operations appended since this was last called; to be told before their progress."""
+        taken, self._appended = self._appended, []
+        return taken
+
     async def run(self) -> Failure | None:
         """Run all operations; once one failed start no more, but let those running end.
 
         To be called once. Cancelled, it cancels what runs and counts that as failed.
         """
-        if self._all_known():
-            if len(self._operations) == 1 and not self._succeeded:
-                await self._operate(self._operations[0])
-            else:
-                await _Graph(self._operations, self).run(self._succeeded)
+        if not self._all_known(self._operations):
+            return self._failure
+        self._keep_earlier()
+        if len(self._operations) == 1 and self._dag.ready:
+            await self._operate(self._dag.ready.popleft())
+        if self._dag.ready and not self._failure:
+            async with asyncio.TaskGroup() as self._group:
+                self._workers = 1
+                await self._work()
         return self._failure
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether an operation failed, so that no other may start."""
-        return self._failure is not None
+    def _facts(self, emitted: EmittedAgenda, agenda: Agenda) -> CallFacts:
+        return CallFacts(
+            agenda_id=emitted.agenda_id,
+            customer_id=emitted.customer_id,
+            insight_id=emitted.insight_id,
+            link_id=agenda.link_id,
+            attempt=emitted.attempt,
+            expires_at=agenda.expires_at,
+            names=self._names,
+            append_for=self._append_for,
+            prior=self._earlier.unfinished,
+        )
 
-    async def operate(self, operation: Operation, *, is_referred_to: bool) -> None:
-        """Run one operation and keep its result if others refer to it; for the graph."""
-        encoded = await self._operate(operation)
-        if is_referred_to and encoded is not None:
-            self.keep(operation.name, encoded)
+    def _keep_earlier(self) -> None:
+        for name, encoded in self._earlier.succeeded.items():
+            self._keep(name, encoded)
+        self._dag.skip(self._earlier.succeeded)
 
-    def keep(self, name: str, encoded: bytes) -> None:
-        """Let payloads refer to an operation's result."""
+    def _keep(self, name: str, encoded: bytes) -> None:
+        """Appended operations may refer to any result, so none is let go before the end."""
+        self._results[name] = encoded
+        if name in self._referred:
+            self._refer_to(name, encoded)
+
+    def _refer_to(self, name: str, encoded: bytes) -> None:
         value = msgspec.json.decode(encoded) if encoded else None
         self._names[f"{name}{OUTPUT_SUFFIX}"] = value
 
-    def _all_known(self) -> bool:
+    def _all_known(self, operations: Sequence[Operation]) -> bool:
         """Looks before anything starts, so that no work is done in vain."""
         find = self._equipment.handlers.find
-        for operation in self._operations:
+        for operation in operations:
             if find(operation.type) is None:
                 one = OperationRun(operation, self._untold)
-                self._fail(one, unknown_type(operation, self._equipment.handlers))
+                error = unknown_type(operation, self._equipment.handlers)
+                one.fail(reason_of(error), self._equipment.clock.now())
+                self._fail(one, error)
                 return False
         return True
 
-    async def _operate(self, operation: Operation) -> bytes | None:
-        """Run an operation, whatever its handler does; its result, None if it failed."""
-        one = OperationRun(operation, self._untold)
-        one.start(self._equipment.clock.now())
-        try:
-            self._names["pop.operationName"] = operation.name
-            returned = await invoke(self._equipment, self._emitted, one, self._names)
-            encoded = encode_result(returned)
-            one.succeed(encoded, self._equipment.clock.now())
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                one.fail("stopped before it ended", self._equipment.clock.now())
-                raise
-            self._fail(one, RetryableError("its handler cancelled itself"))
-        except (Exception, SystemExit) as error:  # a handler may raise anything at all
-            self._fail(one, error)
-        else:
-            return encoded
-        finally:
-            spent = self._spent_s
-            spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s()
-        return None
-
-    def _fail(self, one: OperationRun, error: BaseException) -> None:
-        at = self._equipment.clock.now()
-        operation = one.operation
-        is_ours = isinstance(error, OperationError)
-        reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
-        _log.info(
-            "operation.failed",
-            operation=operation.name,
-            operation_type=operation.type,
-            reason=reason,
-            exc_info=None if is_ours else error,
-        )
-        one.fail(reason, at)
-        diagnostic = Diagnostic(
-            message=message(reason),
-            at=at,
-            code=error.code if isinstance(error, OperationError) else type(error).__name__,
-            detail={"operation": operation.name},
-        )
-        failure = Failure(
-            message(f"operation {operation.name!r} failed: {reason}"),
-            retryable=error.retryable if isinstance(error, OperationError) else True,
-            diagnostics=(diagnostic,),
-        )
-        self._failure = self._failure.joined(failure) if self._failure else failure
-
-
-class _Graph:
-    """The DAG of a run and the tasks that work on it.
-
-    A worker takes one ready operation after the other, so that a chain needs one task only;
-    it brings in more workers while more operations are ready.
-    """
-
-    def __init__(self, operations: tuple[Operation, ...], run: AgendaRun) -> None:
-        self._run = run
-        self._by_name = {operation.name: operation for operation in operations}
-        self._referred = set(_referred(operations))
-        self._sorter = plan(operations)
-        self._ready: deque[str] = deque()
-        self._workers = 1
-
-    async def run(self, succeeded: Mapping[str, bytes]) -> None:
-        self._advance()
-        self._skip(succeeded)
-        if self._ready:
-            async with asyncio.TaskGroup() as group:
-                await self._work(group, self._ready.popleft())
-
-    def _skip(self, succeeded: Mapping[str, bytes]) -> None:
-        """Count operations as done that need not run, from the roots on."""
-        waiting: list[str] = []
-        while self._ready:
-            name = self._ready.popleft()
-            if name not in succeeded:
-                waiting.append(name)
-                continue
-            if name in self._referred:
-                self._run.keep(name, succeeded[name])
-            self._advance(name)
-        self._ready.extend(waiting)
-
-    async def _work(self, group: asyncio.TaskGroup, name: str | None) -> None:
-        while name is not None and not self._run.has_failed:
-            self._bring_in_workers(group)
-            await self._run.operate(self._by_name[name], is_referred_to=name in self._referred)
-            if not self._run.has_failed:
-                self._advance(name)
-            name = self._ready.popleft() if self._ready else None
+    async def _work(self) -> None:
+        """Take one ready operation after the other, so that a chain needs one task only."""
+        while self._dag.ready and not self._failure:
+            operation = self._dag.ready.popleft()
+            self._bring_in_workers()
+            await self._operate(operation)
         self._workers -= 1
 
-    def _advance(self, *done: str) -> None:
-        self._sorter.done(*done)
-        self._ready.extend(self._sorter.get_ready())
-
-    def _bring_in_workers(self, group: asyncio.TaskGroup) -> None:
-        while self._ready and self._workers < PARALLEL_OPERATIONS:
+    def _bring_in_workers(self) -> None:
+        """As many as there are ready operations; each is counted before it begins."""
+        if self._group is None:
+            return
+        for _ in range(min(len(self._dag.ready), PARALLEL_OPERATIONS - self._workers)):
             self._workers += 1
-            group.create_task(self._work(group, self._ready.popleft()))
+            self._group.create_task(self._work())
+
+    async def _operate(self, operation: Operation) -> None:
+        one = OperationRun(operation, self._untold)
+        one.start(self._equipment.clock.now())
+        self._running.add(operation.name)
+        try:
+            encoded = await self._trier.carry_out(one)
+        except TriesFailedError as failed:
+            self._fail(one, failed.__cause__ or failed)
+        else:
+            self._keep(operation.name, encoded)
+            self._dag.done(operation.name)
+        finally:
+            self._running.discard(operation.name)
+            spent = self._spent_s
+            spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
+
+    def _fail(self, one: OperationRun, error: BaseException) -> None:
+        failure = failure_of(one.operation.name, error, at=self._equipment.clock.now())
+        self._failure = self._failure.joined(failure) if self._failure else failure
+        self._over.set()
+
+    def _append_for(self, name: str) -> AppendTo:
+        async def append(operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+            return self._append(name, operations)
+
+        return append
+
+    def _append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        if by not in self._running:
+            msg = f"operation {by!r} has ended; append to its agenda while it runs"
+            raise RuntimeError(msg)
+        new = appended(given, to=self._operations)
+        at = self._equipment.clock.now()
+        # Kept even if the attempt has failed: the next one may not run this operation again.
+        self._appended += [
+            AppendedOperation(by=by, at=at, operation=msgspec.Raw(encode_operation(one)))
+            for one in new
+        ]
+        self._operations += new
+        self._let_refer(new)
+        if self._all_known(new):
+            self._dag.add(new)
+            self._bring_in_workers()
+        return tuple(one.name for one in new)
+
+    def _let_refer(self, new: Sequence[Operation]) -> None:
+        names = set(_referred(new)) - self._referred
+        self._referred |= names
+        for name in names & self._results.keys():
+            self._refer_to(name, self._results[name])
 
 
-def _referred(operations: Iterable[Operation]) -> Iterable[str]:
-    for operation in operations:
-        for reference in references.find(operation.payload):
-            if reference.operation is not None:
-                yield reference.operation
-
-
-def _is_cancelled() -> bool:
-    """Whether the current task was told to end, rather than its handler ending itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _referred(operations: Sequence[Operation]) -> list[str]:
+    return [
+        reference.operation
+        for operation in operations
+        for reference in references.find(operation.payload)
+        if reference.operation is not None
+    ]

@@ -13,12 +13,14 @@ from pop_stream.core.events.accounts import (
     RoundDecided,
 )
 from pop_stream.core.events.base import (
+    AppendedOperation,
     Diagnostic,
     Event,
     Instant,
     OperationProgress,
     OperationState,
     Outcome,
+    PriorProgress,
     RefusedIssue,
     Struct,
 )
@@ -101,6 +103,7 @@ __all__ = [
     "AgendaStopping",
     "AgendaSucceeded",
     "AgendaWaiting",
+    "AppendedOperation",
     "AttemptEvent",
     "AttemptStop",
     "Claim",
@@ -121,6 +124,7 @@ __all__ = [
     "Origin",
     "Outcome",
     "PlacedAgenda",
+    "PriorProgress",
     "ReadyEvent",
     "RecordRefused",
     "RefusedIssue",

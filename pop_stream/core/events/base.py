@@ -34,11 +34,23 @@ class Diagnostic(Struct, frozen=True):
     detail: Any = None
 
 
+class PriorProgress(Struct, frozen=True):
+    """How far an operation was when an earlier attempt ended without its success."""
+
+    attempt: int
+    state: OperationState
+    percent: float = 0.0
+    message: str = ""
+
+
 class OperationProgress(Struct, frozen=True):
     """The newest knowledge about one operation in one attempt; replaces what was known.
 
     Attributes:
+        tries: So many were begun in this attempt; a later one counts as further.
+        diagnostics: What its handler told, and why each failed try did; the last ones.
         reported_at: Of two reports equally far, the later counts; absent, the event's `at`.
+        prior: Filled in by the fold, for the attempt that begins it anew.
     """
 
     name: str
@@ -50,6 +62,21 @@ class OperationProgress(Struct, frozen=True):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     diagnostics: tuple[Diagnostic, ...] = ()
     reported_at: Instant | None = None
+    tries: int = 1
+    prior: PriorProgress | None = None
+
+
+class AppendedOperation(Struct, frozen=True):
+    """An operation that a handler appended to its agenda while it ran.
+
+    Attributes:
+        by: Name of the operation whose handler did; without it, this one goes too.
+        operation: As in an agenda.
+    """
+
+    by: str
+    at: Instant
+    operation: msgspec.Raw
 
 
 class RefusedIssue(Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Raw, field
 
 from pop_stream.core.events.base import (
+    AppendedOperation,
     Diagnostic,
     Event,
     Instant,
@@ -150,9 +151,14 @@ class AgendaRenewed(AttemptEvent, frozen=True):
 
 
 class AgendaProgressed(AttemptEvent, frozen=True):
-    """Operations whose progress changed since the last report; also renews the lease."""
+    """Operations whose progress changed since the last report; also renews the lease.
 
-    operations: tuple[OperationProgress, ...]
+    Attributes:
+        appended: Operations that the agenda has from now on, besides those it came with.
+    """
+
+    operations: tuple[OperationProgress, ...] = ()
+    appended: tuple[AppendedOperation, ...] = ()
 
 
 class AgendaStopping(AttemptEvent, frozen=True):

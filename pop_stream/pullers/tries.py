@@ -1,0 +1,122 @@
+"""Tries an operation as often as it allows, at the point of failure, within one attempt."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from pop_stream.core.agenda import Operation
+from pop_stream.core.events import Diagnostic
+from pop_stream.core.retry import Backoff
+from pop_stream.pullers.errors import OperationError, RetryableError
+from pop_stream.pullers.failure import code_of, is_retryable, reason_of
+from pop_stream.pullers.invocation import CallFacts, Equipment, invoke
+from pop_stream.pullers.messages import message
+from pop_stream.pullers.operation_run import OperationRun
+from pop_stream.pullers.results import encode_result
+
+_DEFAULT: Final = Backoff()
+
+_log = structlog.get_logger()
+
+
+class TriesFailedError(Exception):
+    """The operation failed, and is not tried again in this attempt; its cause says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trier:
+    """One per attempt at an agenda.
+
+    Attributes:
+        equipment: Shared by all runs of a puller.
+        facts: What every handler is told of the attempt.
+        is_over: Set once the attempt has failed, so that nothing is tried again.
+    """
+
+    equipment: Equipment
+    facts: CallFacts
+    is_over: asyncio.Event
+
+    async def carry_out(self, one: OperationRun) -> bytes:
+        """The operation's result as JSON, empty for none; told of as succeeded or failed.
+
+        Raises:
+            TriesFailedError: If the last try that is allowed failed.
+        """
+        clock = self.equipment.clock
+        try:
+            while not isinstance(outcome := await self._try(one), bytes):
+                if not await self._is_due_again(one, outcome):
+                    one.fail(reason_of(outcome), clock.now())
+                    raise TriesFailedError from outcome
+                one.try_again()
+        except asyncio.CancelledError:
+            one.fail("stopped before it ended", clock.now())
+            raise
+        one.succeed(outcome, clock.now())
+        return outcome
+
+    async def _try(self, one: OperationRun) -> bytes | BaseException:
+        """The result of one try, or what its handler raised, which may be anything at all."""
+        operation = one.operation
+        limit = asyncio.timeout(operation.timeout_s)
+        one.begin()
+        try:
+            async with limit:
+                returned = await invoke(self.equipment, self.facts, one)
+            # A handler may take its cancellation for something else, and go on.
+            return _too_slow(operation) if limit.expired() else encode_result(returned)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return RetryableError("its handler cancelled itself")
+        except (Exception, SystemExit) as error:
+            return _too_slow(operation) if limit.expired() else error
+        finally:
+            one.pause()
+
+    async def _is_due_again(self, one: OperationRun, error: BaseException) -> bool:
+        """Take note of a failed try, and wait for the next; whether there is one."""
+        operation, at = one.operation, self.equipment.clock.now()
+        _log.info(
+            "operation.failed",
+            operation=operation.name,
+            operation_type=operation.type,
+            tries=one.tries,
+            reason=reason_of(error),
+            exc_info=None if isinstance(error, OperationError) else error,
+        )
+        if operation.max_attempts == 1:
+            return False
+        one.note(_failed_try(one, error, at=at))
+        if one.tries >= operation.max_attempts or one.is_left_behind or not is_retryable(error):
+            return False
+        backoff = operation.backoff or _DEFAULT
+        pause_s = backoff.pause_s(one.tries, seed=f"{self.facts.agenda_id}/{operation.name}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self.is_over.wait()
+        return not self.is_over.is_set()
+
+
+def _failed_try(one: OperationRun, error: BaseException, *, at: datetime) -> Diagnostic:
+    return Diagnostic(
+        message=message(reason_of(error)),
+        at=at,
+        code=code_of(error),
+        detail={"try": one.tries, "max_attempts": one.operation.max_attempts},
+    )
+
+
+def _too_slow(operation: Operation) -> RetryableError:
+    return RetryableError(f"timeout_s = {operation.timeout_s:g}: it ran longer")
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task was told to end, rather than its handler ending itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
