@@ -9,7 +9,14 @@ from aiohttp import web
 from msgspec import UNSET, Meta, UnsetType
 
 from pop_stream.core.errors import Issue
-from pop_stream.core.events import Diagnostic, OperationState, StopReason, WaitReason
+from pop_stream.core.events import (
+    AppendedOperation,
+    Diagnostic,
+    OperationState,
+    PriorProgress,
+    StopReason,
+    WaitReason,
+)
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import PastAttempt
 
@@ -110,6 +117,13 @@ class OperationView(Model, frozen=True):
     ended_at: Instant | None
     result: Annotated[msgspec.Raw | None, Meta(description="Any JSON.")]
     diagnostics: tuple[Diagnostic, ...]
+    tries: Annotated[int, Meta(ge=1, description="Begun in this attempt.")]
+    appended_by: Annotated[
+        str | None, Meta(description="The operation whose handler added this one.")
+    ]
+    prior: Annotated[
+        PriorProgress | None, Meta(description="How far an earlier attempt was with it.")
+    ]
 
 
 class AgendaProgress(Model, frozen=True):
@@ -122,6 +136,9 @@ class AgendaProgress(Model, frozen=True):
     message: str
     operations: tuple[OperationView, ...]
     diagnostics: tuple[Diagnostic, ...]
+    appended: Annotated[
+        tuple[AppendedOperation, ...], Meta(description="Operations that handlers added.")
+    ]
 
 
 class LinkView(Model, frozen=True):

@@ -1,6 +1,6 @@
 """Summaries as clients see them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,13 +14,16 @@ from pop_stream.api.models import (
     OperationView,
 )
 from pop_stream.core.errors import Issue
-from pop_stream.core.events import OperationProgress
-from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.core.events import AppendedOperation, OperationProgress
+from pop_stream.core.summary import LinkSummary, Summary, appended_name
 
 
 class _Operation(msgspec.Struct):
     name: str
     type: str
+
+
+_OPERATION: Final = msgspec.json.Decoder(_Operation)
 
 
 class _Operations(msgspec.Struct):
@@ -66,19 +69,31 @@ def agenda_view(summary: Summary) -> AgendaSummary:
 
 
 def progress_view(summary: Summary) -> AgendaProgress:
-    """The agenda's operations in its own order, then those only a puller spoke of."""
-    types = _types(summary.body)
-    names = dict.fromkeys((*summary.operation_names, *summary.operations))
+    """The agenda's operations in its own order, then those that came while it ran."""
     return AgendaProgress(
         id=summary.agenda_id,
         state=summary.state,
         attempt=summary.attempt,
         percent=_rounded(summary.percent),
         message=summary.message,
-        operations=tuple(
-            _operation(name, types.get(name), summary.operations.get(name)) for name in names
-        ),
+        operations=operation_views(summary),
         diagnostics=summary.diagnostics,
+        appended=summary.appended,
+    )
+
+
+def operation_views(summary: Summary) -> tuple[OperationView, ...]:
+    """All operations: the agenda's, those appended, those only a puller spoke of."""
+    types = {**_types(summary.body), **_types_of_appended(summary.appended)}
+    appended_by = {appended_name(one): one.by for one in summary.appended}
+    names = dict.fromkeys((*summary.operation_names, *appended_by, *summary.operations))
+    return tuple(
+        _operation(
+            summary.operations.get(name) or OperationProgress(name=name, state="waiting"),
+            types.get(name),
+            appended_by.get(name),
+        )
+        for name in names
     )
 
 
@@ -93,11 +108,12 @@ def link_view(link: LinkSummary) -> LinkView:
     )
 
 
-def _operation(name: str, kind: str | None, known: OperationProgress | None) -> OperationView:
-    one = known or OperationProgress(name=name, state="waiting")
+def _operation(
+    one: OperationProgress, kind: str | None, appended_by: str | None
+) -> OperationView:
     result = b"" if one.result is UNSET else bytes(one.result)
     return OperationView(
-        name=name,
+        name=one.name,
         type=kind,
         state=one.state,
         percent=_rounded(min(100.0, max(0.0, one.percent))),
@@ -106,6 +122,9 @@ def _operation(name: str, kind: str | None, known: OperationProgress | None) -> 
         ended_at=one.ended_at,
         result=msgspec.Raw(result) if result else None,
         diagnostics=one.diagnostics,
+        tries=one.tries,
+        appended_by=appended_by,
+        prior=one.prior,
     )
 
 
@@ -113,6 +132,14 @@ def _types(body: bytes) -> Mapping[str, str]:
     if not body:
         return {}
     return {one.name: one.type for one in _OPERATIONS.decode(body).operations}
+
+
+def _types_of_appended(appended: Sequence[AppendedOperation]) -> Mapping[str, str]:
+    try:
+        known = [_OPERATION.decode(one.operation) for one in appended]
+    except msgspec.DecodeError:
+        return {}
+    return {one.name: one.type for one in known}
 
 
 def _rounded(percent: float) -> float:

@@ -34,11 +34,13 @@ from pop_stream.core.events import (
     AgendaStopping,
     AgendaSucceeded,
     AgendaWaiting,
+    AppendedOperation,
     AttemptEvent,
     Diagnostic,
     Instant,
     LifecycleEvent,
     OperationProgress,
+    PriorProgress,
     RefusedIssue,
     StopReason,
     Struct,
@@ -86,6 +88,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         body: The agenda as accepted, JSON; empty until `agenda.accepted` was folded.
         operation_names: All operations, in the agenda's order.
         operations: Furthest progress by operation name; absent ones are waiting.
+        appended: Operations that handlers added, in the order in which they did.
         heard_at: When the attempt's puller last gave a sign of life.
         lease_ms: The longest that a claim or renewal of the attempt asked for; 0 before any.
         waiting_until: While WAITING, when it is due.
@@ -107,6 +110,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     operation_names: tuple[str, ...] = ()
     operations: Mapping[str, OperationProgress] = msgspec.field(default_factory=dict)
+    appended: tuple[AppendedOperation, ...] = ()
     message: str = ""
     puller_id: str = ""
     heard_at: datetime | None = None
@@ -135,7 +139,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """Mean over all operations; an ended one counts 100, whatever its outcome."""
         if self.state is State.SUCCEEDED:
             return 100.0
-        total = max(len(self.operation_names), len(self.operations))
+        known = len(self.operation_names) + len(self.appended)
+        total = max(known, len(self.operations))
         if not total:
             return 0.0
         return fsum(map(_percent, self.operations.values())) / total
@@ -213,15 +218,25 @@ def _command(summary: Summary | None, event: AgendaCommanded) -> Summary:
 
 
 def _in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
-    """The summary moved on to the event's attempt; operations that succeeded are kept."""
+    """The summary moved on to the event's attempt.
+
+    Operations that succeeded are kept; of the others, how far they were.
+    """
     if event.attempt < summary.attempt:
         msg = f"attempt {event.attempt} of {event.agenda_id} is outdated by {summary.attempt}"
         raise TransitionError(msg)
     if event.attempt == summary.attempt:
         return summary
-    kept = {name: one for name, one in summary.operations.items() if one.state == "succeeded"}
+    left = {name: _left(one, summary.attempt) for name, one in summary.operations.items()}
+    kept = {name: one for name, one in left.items() if one is not None}
+    appended = summary.appended
     if isinstance(event, AgendaRestarted):
-        kept = {name: kept[name] for name in event.keep if name in kept}
+        kept = {
+            name: kept[name]
+            for name in event.keep
+            if name in kept and kept[name].state == "succeeded"
+        }
+        appended, kept = _without_orphans(appended, kept)
     elif summary.state.is_terminal:
         msg = f"{event.agenda_id} ended before its attempt {event.attempt}"
         raise TransitionError(msg)
@@ -230,6 +245,7 @@ def _in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
         state=State.READY,
         attempt=event.attempt,
         operations=kept,
+        appended=appended,
         history=_remembered(summary),
         message="",
         puller_id="",
@@ -243,6 +259,32 @@ def _in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
         waiting_for=None,
         diagnostics=(),
     )
+
+
+def _left(one: OperationProgress, attempt: int) -> OperationProgress | None:
+    """What an attempt leaves of an operation to the next, if anything."""
+    if one.state == "succeeded":
+        return one
+    prior = one.prior
+    if one.state != "waiting":
+        prior = PriorProgress(
+            attempt=attempt, state=one.state, percent=_percent_told(one), message=one.message
+        )
+    if prior is None:
+        return None
+    return OperationProgress(name=one.name, state="waiting", prior=prior)
+
+
+def _without_orphans(
+    appended: tuple[AppendedOperation, ...], kept: Mapping[str, OperationProgress]
+) -> tuple[tuple[AppendedOperation, ...], dict[str, OperationProgress]]:
+    """Without those whose appender begins anew: it will append them again, or others."""
+    remaining = dict(kept)
+    while orphans := [one for one in appended if one.by not in remaining]:
+        appended = tuple(one for one in appended if one.by in remaining)
+        for one in orphans:
+            remaining.pop(appended_name(one), None)
+    return appended, remaining
 
 
 def _remembered(summary: Summary) -> tuple[PastAttempt, ...]:
@@ -276,7 +318,38 @@ def _renew(summary: Summary, event: AgendaRenewed) -> Summary:
 
 
 def _progress_on(summary: Summary, event: AgendaProgressed | AgendaStopped) -> Summary:
+    if isinstance(event, AgendaProgressed) and event.appended:
+        summary = _append(summary, event.appended)
     return _merge(_hear(summary, event.at), event)
+
+
+def _append(summary: Summary, told: tuple[AppendedOperation, ...]) -> Summary:
+    """With what is new by name; of one name told twice with other content, the first."""
+    names = {*summary.operation_names}
+    by_name: dict[str, AppendedOperation] = {}
+    for one in sorted((*summary.appended, *told), key=_appending_order):
+        by_name.setdefault(appended_name(one), one)
+    appended = tuple(one for name, one in by_name.items() if name not in names)
+    return summary if appended == summary.appended else replace(summary, appended=appended)
+
+
+def _appending_order(one: AppendedOperation) -> tuple[datetime, bytes]:
+    return one.at, bytes(one.operation)
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+_NAMED: Final = msgspec.json.Decoder(_Named)
+
+
+def appended_name(one: AppendedOperation) -> str:
+    """The name of an appended operation; empty if a foreign puller told of none."""
+    try:
+        return _NAMED.decode(one.operation).name
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 def _stop(summary: Summary, event: AgendaStopping) -> Summary:
@@ -346,7 +419,8 @@ def _merge(
         one = told if told.reported_at else replace(told, reported_at=event.at)
         known = news.get(one.name) or summary.operations.get(one.name)
         if known is None or _is_further(one, known):
-            news[one.name] = one
+            prior = known.prior if known else None
+            news[one.name] = replace(one, prior=prior) if prior else one
     return replace(summary, operations={**summary.operations, **news}) if news else summary
 
 
@@ -357,13 +431,17 @@ def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
     return mine > theirs
 
 
-def _progress(one: OperationProgress) -> tuple[int, float, datetime | None]:
-    return _RANK[one.state], _percent(one), one.reported_at
+def _progress(one: OperationProgress) -> tuple[int, int, float, datetime | None]:
+    # What an attempt left has no instant, and is never as far as what the next one tells.
+    rank = -1 if one.reported_at is None else _RANK[one.state]
+    return rank, one.tries, _percent(one), one.reported_at
 
 
 def _percent(one: OperationProgress) -> float:
-    if one.state in {"succeeded", "failed"}:
-        return 100.0
+    return 100.0 if one.state in {"succeeded", "failed"} else _percent_told(one)
+
+
+def _percent_told(one: OperationProgress) -> float:
     return min(100.0, max(0.0, one.percent))
 
 

@@ -1,24 +1,29 @@
 """The events of an attempt's progress and end, none of them too large for a record."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec import UNSET
 
 from pop_stream.core.events import (
     AgendaFailed,
     AgendaProgressed,
+    AgendaStopped,
     AgendaSucceeded,
+    AppendedOperation,
+    Diagnostic,
     EmittedAgenda,
     LifecycleEvent,
     OperationProgress,
 )
 from pop_stream.pullers.failure import Failure
+from pop_stream.pullers.invocation import DETAIL_BYTES
 
 PROGRESS_BYTES: Final = 336 * 1024
-"""Most bytes of operations in one event. It holds the largest operation (`RESULT_BYTES` and
-its texts), and leaves an event that also has diagnostics below 512 KiB."""
+"""Most bytes of operations in one event. It holds the largest operation (`RESULT_BYTES`, its
+texts and diagnostics), and leaves an event that also has diagnostics below 512 KiB."""
 
 _MOST_TYPES: Final = 200
 """Above it, the seconds by operation type get an event without operations."""
@@ -30,57 +35,68 @@ _WORST_ESCAPE: Final = 6
 """Bytes that one character may become in JSON."""
 
 
-def ending(
-    emitted: EmittedAgenda,
-    operations: Sequence[OperationProgress],
-    failure: Failure | None,
-    *,
-    at: datetime,
-    spent_s: dict[str, float],
-) -> list[LifecycleEvent]:
-    """The last events of an attempt, in order: progress that does not fit, then its end.
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What of an attempt was not told yet.
 
-    Args:
-        emitted: The attempt.
-        operations: Those with progress that was not told yet.
-        failure: None if it succeeded.
-        at: When it ended.
-        spent_s: Worker-seconds by operation type.
+    Attributes:
+        appended: Told before the progress, which may be of these.
     """
-    *earlier, last = [*_chunks(operations)] or [()]
-    if len(spent_s) > _MOST_TYPES:
+
+    operations: Sequence[OperationProgress] = ()
+    appended: Sequence[AppendedOperation] = ()
+
+
+NOTHING: Final = Changes()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended.
+
+    Attributes:
+        spent_s: Worker-seconds by operation type.
+        failure: Why it failed; None if it did not.
+        is_stopped: Whether it was told to stop, and did.
+    """
+
+    at: datetime
+    spent_s: dict[str, float] = field(default_factory=dict)
+    failure: Failure | None = None
+    is_stopped: bool = False
+
+
+def ending(emitted: EmittedAgenda, changes: Changes, end: Ending) -> list[LifecycleEvent]:
+    """The last events of an attempt, in order: progress that does not fit, then its end."""
+    told: list[LifecycleEvent] = [*_appended(emitted, changes.appended, end.at)]
+    *earlier, last = [*_chunks(changes.operations)] or [()]
+    if len(end.spent_s) > _MOST_TYPES:
         earlier, last = [*earlier, last], ()
-    told: list[LifecycleEvent] = [_progressed(emitted, chunk, at) for chunk in earlier]
-    rounded = {kind: round(seconds, 6) for kind, seconds in spent_s.items()}
-    if failure is None:
-        end: LifecycleEvent = AgendaSucceeded(
-            agenda_id=emitted.agenda_id,
-            at=at,
-            insight_id=emitted.insight_id,
-            attempt=emitted.attempt,
-            operations=last,
-            spent_s=rounded,
-        )
-    else:
-        end = AgendaFailed(
-            agenda_id=emitted.agenda_id,
-            at=at,
-            insight_id=emitted.insight_id,
-            attempt=emitted.attempt,
-            message=failure.message,
-            retryable=failure.retryable,
-            operations=last,
-            spent_s=rounded,
-            diagnostics=failure.diagnostics,
-        )
-    return [*told, end]
+    told += [_progressed(emitted, chunk, end.at) for chunk in earlier]
+    facts: dict[str, Any] = {
+        **_attempt(emitted, end.at),
+        "operations": last,
+        "spent_s": {kind: round(seconds, 6) for kind, seconds in end.spent_s.items()},
+    }
+    if end.is_stopped:
+        return [*told, AgendaStopped(**facts)]
+    if end.failure is None:
+        return [*told, AgendaSucceeded(**facts)]
+    failed = AgendaFailed(
+        **facts,
+        message=end.failure.message,
+        retryable=end.failure.retryable,
+        diagnostics=end.failure.diagnostics,
+    )
+    return [*told, failed]
 
 
-def progress(
-    emitted: EmittedAgenda, operations: Sequence[OperationProgress], *, at: datetime
-) -> list[LifecycleEvent]:
-    """Events that tell of changed operations while the attempt runs."""
-    return [_progressed(emitted, chunk, at) for chunk in _chunks(operations)]
+def progress(emitted: EmittedAgenda, changes: Changes, *, at: datetime) -> list[LifecycleEvent]:
+    """Events that tell of changes while the attempt runs."""
+    return [
+        *_appended(emitted, changes.appended, at),
+        *(_progressed(emitted, chunk, at) for chunk in _chunks(changes.operations)),
+    ]
 
 
 def bytes_of(operations: Iterable[OperationProgress]) -> int:
@@ -89,26 +105,45 @@ def bytes_of(operations: Iterable[OperationProgress]) -> int:
         _FIXED_BYTES
         + (0 if one.result is UNSET else len(one.result))
         + _WORST_ESCAPE * (len(one.name) + len(one.message))
-        + sum(_bytes_of_diagnostic(told) for told in one.diagnostics)
+        + sum(map(_bytes_of_diagnostic, one.diagnostics))
         for one in operations
     )
 
 
 def _bytes_of_diagnostic(told: Diagnostic) -> int:
     detail = 0 if told.detail is None else DETAIL_BYTES
-    return _FIXED_BYTES + _WORST_ESCAPE * len(told.message) + detail
+    return _FIXED_BYTES + _WORST_ESCAPE * (len(told.message) + len(told.code)) + detail
+
+
+def _attempt(emitted: EmittedAgenda, at: datetime) -> dict[str, Any]:
+    return {
+        "agenda_id": emitted.agenda_id,
+        "at": at,
+        "insight_id": emitted.insight_id,
+        "attempt": emitted.attempt,
+    }
 
 
 def _progressed(
     emitted: EmittedAgenda, operations: tuple[OperationProgress, ...], at: datetime
 ) -> AgendaProgressed:
-    return AgendaProgressed(
-        agenda_id=emitted.agenda_id,
-        at=at,
-        insight_id=emitted.insight_id,
-        attempt=emitted.attempt,
-        operations=operations,
-    )
+    return AgendaProgressed(**_attempt(emitted, at), operations=operations)
+
+
+def _appended(
+    emitted: EmittedAgenda, appended: Sequence[AppendedOperation], at: datetime
+) -> Iterator[AgendaProgressed]:
+    held: list[AppendedOperation] = []
+    size = 0
+    for one in appended:
+        more = _FIXED_BYTES + len(one.operation)
+        if held and size + more > PROGRESS_BYTES:
+            yield AgendaProgressed(**_attempt(emitted, at), appended=tuple(held))
+            held, size = [], 0
+        held.append(one)
+        size += more
+    if held:
+        yield AgendaProgressed(**_attempt(emitted, at), appended=tuple(held))
 
 
 def _chunks(operations: Sequence[OperationProgress]) -> Iterator[tuple[OperationProgress, ...]]:

@@ -19,7 +19,7 @@ from pop_stream.core.references import UnresolvedReferenceError
 from pop_stream.ports import Clock
 from pop_stream.pullers.errors import FinalError, RetryableError
 from pop_stream.pullers.handlers import Handler, Handlers
-from pop_stream.pullers.messages import clean, message
+from pop_stream.pullers.messages import brief, clean
 from pop_stream.pullers.operation_call import AppendTo, OperationCall, SyncOperationCall
 from pop_stream.pullers.operation_run import OperationRun
 
@@ -27,6 +27,7 @@ CLEAN_UP_S: Final = 5.0
 """How long a handler that is to stop has until the puller goes on without it."""
 
 DETAIL_BYTES: Final = 2_000
+"""Largest detail of a diagnostic, as JSON."""
 
 _log = structlog.get_logger()
 
@@ -104,9 +105,8 @@ def _call(equipment: Equipment, facts: CallFacts, one: OperationRun) -> dict[str
     operation, clock = one.operation, equipment.clock
 
     def note(text: str, code: str, detail: object) -> None:
-        _check_detail(detail)
         noted = Diagnostic(
-            message=message(text), at=clock.now(), code=clean(code)[:100], detail=detail
+            message=brief(text), at=clock.now(), code=clean(code)[:100], detail=_sound(detail)
         )
         one.note(noted)
 
@@ -138,15 +138,16 @@ def _deadline(
     return over_at if expires_at is None else min(expires_at, over_at)
 
 
-def _check_detail(detail: object) -> None:
+def _sound(detail: object) -> object:
     try:
-        size = len(json.dumps(detail, allow_nan=False))
-    except (TypeError, RecursionError) as error:
+        text = clean(json.dumps(detail, allow_nan=False, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError) as error:
         msg = f"detail: is not JSON: {error}"
         raise ValueError(msg) from None
-    if size > DETAIL_BYTES:
+    if (size := len(text.encode())) > DETAIL_BYTES:
         msg = f"detail: has {size} bytes, at most {DETAIL_BYTES} are kept; shorten it"
         raise ValueError(msg)
+    return json.loads(text)
 
 
 async def _in_thread(

@@ -6,6 +6,9 @@ from typing import Final
 MESSAGE_LENGTH: Final = 2_000
 """Longest message of a report or a failure, in characters; the rest is cut."""
 
+BRIEF_LENGTH: Final = 500
+"""Longest message of a diagnostic of an operation, of which there may be several."""
+
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -23,6 +26,11 @@ def clean(text: str) -> str:
 def message(text: str) -> str:
     """The text, clean and at most `MESSAGE_LENGTH` long."""
     return clean(text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…")
+
+
+def brief(text: str) -> str:
+    """The text, clean and at most `BRIEF_LENGTH` long."""
+    return clean(text if len(text) <= BRIEF_LENGTH else f"{text[: BRIEF_LENGTH - 1]}…")
 
 
 def excerpt(raw: bytes, *, most_bytes: int) -> tuple[str, bool]:

@@ -52,7 +52,7 @@ class _Call:
         """Leave a diagnostic on the operation, from any thread; the newest ten are kept.
 
         Args:
-            message: For a person; the first 2,000 characters are kept.
+            message: For a person; the first 500 characters are kept.
             code: For a program.
             detail: Anything JSON can say, up to 2,000 bytes.
 

@@ -18,10 +18,10 @@ from pop_stream.core.appended import appended, encode_operation
 from pop_stream.core.events import (
     AppendedOperation,
     EmittedAgenda,
-    OperationProgress,
     PriorProgress,
 )
 from pop_stream.core.references import OUTPUT_SUFFIX
+from pop_stream.pullers.attempt_events import Changes
 from pop_stream.pullers.dag import Dag
 from pop_stream.pullers.failure import Failure, failure_of, reason_of
 from pop_stream.pullers.invocation import CallFacts, Equipment, unknown_type
@@ -96,15 +96,12 @@ class AgendaRun:
         """Worker-seconds so far, by operation type, of tries that ended."""
         return self._spent_s
 
-    def take_changes(self) -> list[OperationProgress]:
-        """Progress of every operation that changed since this was last called."""
+    def take_changes(self) -> Changes:
+        """What changed since this was last called."""
+        appended, self._appended = self._appended, []
         # Threads may add more meanwhile: those are left for the next call.
-        return [self._untold.popleft().tell() for _ in range(len(self._untold))]
-
-    def take_appended(self) -> list[AppendedOperation]:
-        """Operations appended since this was last called; to be told before their progress."""
-        taken, self._appended = self._appended, []
-        return taken
+        operations = [self._untold.popleft().tell() for _ in range(len(self._untold))]
+        return Changes(operations, appended)
 
     async def run(self) -> Failure | None:
         """Run all operations; once one failed start no more, but let those running end.

@@ -15,12 +15,13 @@ from pop_stream import faults
 from pop_stream.core.agenda import parse_agenda
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import Diagnostic, EmittedAgenda
-from pop_stream.pullers.attempt_events import ending
+from pop_stream.pullers.attempt_events import NOTHING, Ending, ending
 from pop_stream.pullers.capacity import Capacity
+from pop_stream.pullers.failure import Failure
 from pop_stream.pullers.invocation import Equipment
 from pop_stream.pullers.messages import message
 from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.run import AgendaRun, Failure
+from pop_stream.pullers.run import AgendaRun
 
 _log = structlog.get_logger()
 
@@ -185,10 +186,8 @@ class RunningAgendas:
         self._reporter.add(
             ending(
                 held.emitted,
-                run.take_changes() if run else (),
-                failure,
-                at=self._equipment.clock.now(),
-                spent_s=run.spent_s if run else {},
+                run.take_changes() if run else NOTHING,
+                Ending(self._equipment.clock.now(), run.spent_s if run else {}, failure),
             )
         )
         facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}

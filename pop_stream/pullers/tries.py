@@ -14,7 +14,7 @@ from pop_stream.core.retry import Backoff
 from pop_stream.pullers.errors import OperationError, RetryableError
 from pop_stream.pullers.failure import code_of, is_retryable, reason_of
 from pop_stream.pullers.invocation import CallFacts, Equipment, invoke
-from pop_stream.pullers.messages import message
+from pop_stream.pullers.messages import brief
 from pop_stream.pullers.operation_run import OperationRun
 from pop_stream.pullers.results import encode_result
 
@@ -105,7 +105,7 @@ class Trier:
 
 def _failed_try(one: OperationRun, error: BaseException, *, at: datetime) -> Diagnostic:
     return Diagnostic(
-        message=message(reason_of(error)),
+        message=brief(reason_of(error)),
         at=at,
         code=code_of(error),
         detail={"try": one.tries, "max_attempts": one.operation.max_attempts},

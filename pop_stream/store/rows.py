@@ -7,7 +7,13 @@ import asyncpg
 import msgspec
 from msgspec import UNSET
 
-from pop_stream.core.events import Diagnostic, OperationProgress, RefusedIssue
+from pop_stream.core.events import (
+    AppendedOperation,
+    Diagnostic,
+    OperationProgress,
+    PriorProgress,
+    RefusedIssue,
+)
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import PastAttempt, Summary
 
@@ -18,6 +24,8 @@ _NAMES: Final = msgspec.json.Decoder(tuple[str, ...])
 _ISSUES: Final = msgspec.json.Decoder(tuple[RefusedIssue, ...])
 _DIAGNOSTICS: Final = msgspec.json.Decoder(tuple[Diagnostic, ...])
 _HISTORY: Final = msgspec.json.Decoder(tuple[PastAttempt, ...])
+_APPENDED: Final = msgspec.json.Decoder(tuple[AppendedOperation, ...])
+_PRIOR: Final = msgspec.json.Decoder(PriorProgress)
 _STATES: Final[Mapping[str, State]] = {state.value: state for state in State}
 
 
@@ -51,6 +59,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
         summary.stopping,
         _list(summary.history),
         summary.callback_url,
+        _list(summary.appended),
     )
 
 
@@ -67,6 +76,8 @@ def operation_row(agenda_id: str, operation: OperationProgress) -> Row:
         None if operation.result is UNSET else _json(bytes(operation.result)),
         _list(operation.diagnostics),
         operation.reported_at,
+        operation.tries,
+        None if operation.prior is None else _JSON.encode(operation.prior),
     )
 
 
@@ -101,6 +112,7 @@ def summary_of(
         stopping=row["stopping"],
         history=_HISTORY.decode(row["history"]) if row["history"] else (),
         callback_url=row["callback_url"],
+        appended=_APPENDED.decode(row["appended"]) if row["appended"] else (),
     )
 
 
@@ -117,6 +129,8 @@ def operation_of(row: asyncpg.Record) -> OperationProgress:
         result=UNSET if row["result"] is None else msgspec.Raw(row["result"]),
         diagnostics=_DIAGNOSTICS.decode(diagnostics) if diagnostics else (),
         reported_at=row["reported_at"],
+        tries=row["tries"],
+        prior=_PRIOR.decode(row["prior"]) if row["prior"] else None,
     )
 
 

@@ -5,7 +5,7 @@ select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, stopping, history,
-    callback_url
+    callback_url, appended
 from agendas
 where {filter}
 order by coalesce(accepted_at, '-infinity') {direction}, agenda_id {direction}
@@ -26,7 +26,7 @@ where agenda_id = any($1::text[]);
 -- How far the operations of several agendas are.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at
+    reported_at, tries, prior
 from operations
 where agenda_id = any($1::text[]);
 

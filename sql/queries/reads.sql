@@ -4,7 +4,7 @@ select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url
+    waiting_until, waiting_for, stopping, history, callback_url, appended
 from agendas
 where agenda_id = $1;
 
@@ -12,7 +12,7 @@ where agenda_id = $1;
 -- What was reported of one agenda's operations.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at
+    reported_at, tries, prior
 from operations
 where agenda_id = $1;
 

@@ -11,7 +11,7 @@ select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url
+    waiting_until, waiting_for, stopping, history, callback_url, appended
 from agendas
 where agenda_id = any($1::text[]);
 
@@ -19,7 +19,7 @@ where agenda_id = any($1::text[]);
 -- Operations of the agendas whose operations a batch tells of.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at
+    reported_at, tries, prior
 from operations
 where agenda_id = any($1::text[]);
 
@@ -30,7 +30,7 @@ insert into agendas as known (
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url
+    waiting_until, waiting_for, stopping, history, callback_url, appended
 )
 select *
 from unnest(
@@ -38,7 +38,7 @@ from unnest(
     $8::text[], $9::integer[], $10::json[], $11::json[], $12::real[], $13::text[], $14::text[],
     $15::timestamptz[], $16::integer[], $17::timestamptz[], $18::timestamptz[],
     $19::timestamptz[], $20::timestamptz[], $21::json[], $22::json[],
-    $23::timestamptz[], $24::text[], $25::text[], $26::json[], $27::text[]
+    $23::timestamptz[], $24::text[], $25::text[], $26::json[], $27::text[], $28::json[]
 )
 on conflict (agenda_id) do update set
     version = excluded.version,
@@ -67,6 +67,7 @@ on conflict (agenda_id) do update set
     stopping = excluded.stopping,
     history = excluded.history,
     callback_url = excluded.callback_url,
+    appended = excluded.appended,
     updated_at = now()
 where known.version = excluded.version - 1;
 
@@ -74,12 +75,12 @@ where known.version = excluded.version - 1;
 -- Inserts or replaces operations; the version of their agenda has been guarded before.
 insert into operations (
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
-    reported_at
+    reported_at, tries, prior
 )
 select *
 from unnest(
     $1::text[], $2::text[], $3::text[], $4::double precision[], $5::text[], $6::timestamptz[],
-    $7::timestamptz[], $8::json[], $9::json[], $10::timestamptz[]
+    $7::timestamptz[], $8::json[], $9::json[], $10::timestamptz[], $11::integer[], $12::json[]
 )
 on conflict (agenda_id, name) do update set
     state = excluded.state,
@@ -89,7 +90,9 @@ on conflict (agenda_id, name) do update set
     ended_at = excluded.ended_at,
     result = excluded.result,
     diagnostics = excluded.diagnostics,
-    reported_at = excluded.reported_at;
+    reported_at = excluded.reported_at,
+    tries = excluded.tries,
+    prior = excluded.prior;
 
 -- name: forget_operations
 -- Removes what a new attempt begins anew.

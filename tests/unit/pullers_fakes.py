@@ -13,7 +13,7 @@ from pop_stream.core.agenda import parse_agenda
 from pop_stream.core.events import EmittedAgenda
 from pop_stream.pullers.handlers import Handlers
 from pop_stream.pullers.invocation import Equipment
-from pop_stream.pullers.run import AgendaRun
+from pop_stream.pullers.run import AgendaRun, Earlier
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -49,11 +49,11 @@ def run_of(
     handlers: Handlers,
     *operations: Mapping[str, object],
     threads: Executor | None = None,
-    succeeded: Mapping[str, bytes] | None = None,
+    earlier: Earlier | None = None,
 ) -> AgendaRun:
     one = emitted(*operations)
     tools = equipment(handlers, threads or ThreadPoolExecutor(1))
-    return AgendaRun(one, parse_agenda(bytes(one.agenda)), tools, succeeded)
+    return AgendaRun(one, parse_agenda(bytes(one.agenda)), tools, earlier)
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def pool(size: int = 4):
 
 
 def states(run: AgendaRun) -> dict[str, str]:
-    return {one.name: one.state for one in run.take_changes()}
+    return {one.name: one.state for one in run.take_changes().operations}
 
 
 def node(

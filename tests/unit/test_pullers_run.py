@@ -10,7 +10,7 @@ from pullers_fakes import node, pool, run_of, states
 
 from pop_stream.pullers import FinalError, Handlers, RetryableError
 from pop_stream.pullers.results import RESULT_BYTES
-from pop_stream.pullers.run import PARALLEL_OPERATIONS
+from pop_stream.pullers.run import PARALLEL_OPERATIONS, Earlier
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def test_single_operation_runs_in_the_task_of_its_agenda(handlers):
     run = run_of(handlers, node("a"))
     assert await run.run() is None
     assert tasks == [asyncio.current_task()]
-    (told,) = run.take_changes()
+    (told,) = run.take_changes().operations
     assert (told.state, told.percent, bytes(told.result)) == ("succeeded", 100, b'{"size":12}')
     assert not run.has_changes
     assert set(run.spent_s) == {"work"}
@@ -288,7 +288,7 @@ async def test_result_that_cannot_be_sent_fails_finally(handlers, result, says):
     assert failure is not None
     assert not failure.retryable
     assert says in failure.message
-    (told,) = run.take_changes()
+    (told,) = run.take_changes().operations
     assert (told.state, told.result) == ("failed", msgspec.UNSET)
 
 
@@ -307,11 +307,11 @@ async def test_reports_are_told_once_with_the_newest_values(handlers):
     async with asyncio.TaskGroup() as group:
         group.create_task(run.run())
         await reported.wait()
-        (told,) = run.take_changes()
+        (told,) = run.take_changes().operations
         assert (told.state, told.percent, told.message) == ("running", 40, "half way")
         assert not run.has_changes
         go_on.set()
-    (told,) = run.take_changes()
+    (told,) = run.take_changes().operations
     assert (told.state, told.percent) == ("succeeded", 100)
     assert told.message.startswith("\N{REPLACEMENT CHARACTER}xxx")
 
@@ -330,7 +330,7 @@ async def test_percent_is_held_within_its_bounds(handlers, percent, told):
     async with asyncio.TaskGroup() as group:
         group.create_task(run.run())
         await reported.wait()
-        assert run.take_changes()[0].percent == told
+        assert run.take_changes().operations[0].percent == told
         go_on.set()
 
 
@@ -350,7 +350,7 @@ async def test_sync_handlers_run_in_threads_at_the_same_time_and_may_report(hand
     with pool(2) as threads:
         run = run_of(handlers, node("a"), node("b"), threads=threads)
         assert await run.run() is None
-    told = {one.name: one for one in run.take_changes()}
+    told = {one.name: one for one in run.take_changes().operations}
     assert seen == ["r7", "r7"]
     assert {one.message for one in told.values()} == {"in False"}
     assert msgspec.json.decode(told["b"].result) == "b"
@@ -381,7 +381,7 @@ async def test_plain_function_may_return_a_coroutine(handlers):
     with pool() as threads:
         run = run_of(handlers, node("a"), threads=threads)
         assert await run.run() is None
-    assert bytes(run.take_changes()[0].result) == b"7"
+    assert bytes(run.take_changes().operations[0].result) == b"7"
 
 
 async def test_cancelled_run_cancels_its_handlers_and_counts_them_as_failed(handlers):
@@ -432,7 +432,7 @@ async def test_operations_of_an_earlier_attempt_are_not_run_again(handlers):
         node("d"),
     ]
     earlier = {"a": b"", "b": b'{"n":5}'}
-    run = run_of(handlers, *graph, succeeded=earlier)
+    run = run_of(handlers, *graph, earlier=Earlier(earlier))
     assert await run.run() is None
     assert sorted(ran) == [("c", 5), ("d", None)]
     assert states(run) == {"c": "succeeded", "d": "succeeded"}
@@ -440,6 +440,6 @@ async def test_operations_of_an_earlier_attempt_are_not_run_again(handlers):
 
 async def test_nothing_is_left_to_do_when_all_succeeded_before(handlers):
     handlers.handler("work")(_divide)
-    run = run_of(handlers, node("a"), node("b", "a"), succeeded={"a": b"1", "b": b""})
+    run = run_of(handlers, node("a"), node("b", "a"), earlier=Earlier({"a": b"1", "b": b""}))
     assert await run.run() is None
     assert not run.has_changes
