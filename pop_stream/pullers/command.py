@@ -17,6 +17,9 @@ from pop_stream.pullers.payload import read_payload
 OUTPUT_BYTES: Final = 96 * 1024
 """Most of each output that becomes part of the result; the rest is read and dropped."""
 
+TERMINATED_S: Final = 3.0
+"""How long a program that is to stop has from SIGTERM to SIGKILL."""
+
 _SHOWN_BYTES: Final = 500
 _REAPED_S: Final = 5.0
 _OWN_VARIABLES: Final = "POP_"
@@ -36,8 +39,9 @@ class Command(BaseModel):
 class CommandHandler:
     """Runs programs of a list.
 
-    A program has its own process group, which is killed when its time is up or the agenda is
-    cancelled. It gets the puller's environment without the POP_ variables.
+    A program has its own process group. When its time is up or the agenda is to stop, the
+    group gets SIGTERM, and SIGKILL if it is there seconds later. It gets the puller's
+    environment without the POP_ variables.
 
     Args:
         allowed: Programs, as a payload must name them.
@@ -68,7 +72,7 @@ class CommandHandler:
             async with asyncio.timeout(command.timeout_s):
                 stdout, stderr = await _communicate(process, command.stdin)
         except BaseException as error:
-            await _kill(process)
+            await _end(process)
             if isinstance(error, TimeoutError):
                 msg = f"payload.timeout_s = {command.timeout_s:g}: {command.program} ran longer"
                 raise RetryableError(msg) from None
@@ -83,7 +87,7 @@ async def _started(command: Command) -> asyncio.subprocess.Process:
     except asyncio.CancelledError:
         # Cancelled while starting, asyncio ends the program but not the children it has.
         with suppress(FinalError, OSError):
-            await _kill(await starting)
+            await _end(await starting)
         raise
 
 
@@ -128,11 +132,22 @@ async def _head(stream: asyncio.StreamReader | None) -> bytes:
     return bytes(head)
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask the whole group to end, then force what is left of it."""
+    _signal(process, signal.SIGTERM)
+    await _wait(process, TERMINATED_S)
+    _signal(process, signal.SIGKILL)
+    await _wait(process, _REAPED_S)
+
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, number)
+
+
+async def _wait(process: asyncio.subprocess.Process, seconds: float) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(_REAPED_S):
+        async with asyncio.timeout(seconds):
             await process.wait()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -85,9 +85,8 @@ async def invoke(equipment: Equipment, facts: CallFacts, one: OperationRun) -> o
     call = _call(equipment, facts, one)
     if handler.is_async:
         return await handler.function(OperationCall(**call))
-    loop = asyncio.get_running_loop()
-    sync_call = SyncOperationCall(**call, loop=loop)
-    returned = await _in_thread(handler, sync_call, one, equipment.threads)
+    call["append_to"] = _from_thread(call["append_to"])
+    returned = await _in_thread(handler, SyncOperationCall(**call), one, equipment.threads)
     # A function that is not async may still return a coroutine, as a lambda does.
     return await returned if isawaitable(returned) else returned
 
@@ -127,6 +126,19 @@ def _call(equipment: Equipment, facts: CallFacts, one: OperationRun) -> dict[str
         "note_to": note,
         "append_to": facts.append_for(operation.name),
     }
+
+
+def _from_thread(append: AppendTo) -> AppendTo:
+    """The function, which belongs to the event loop, for use in any other thread."""
+    loop = asyncio.get_running_loop()
+
+    async def in_loop(operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        return append(operations)
+
+    def from_thread(operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        return asyncio.run_coroutine_threadsafe(in_loop(operations), loop).result()
+
+    return from_thread
 
 
 def _deadline(

@@ -64,7 +64,7 @@ class LeaseKeeper:
         for held in self._running:
             if held.has_ended:
                 continue
-            if now_s - held.heard_s >= self._interval_s(held):
+            if held.stop is None and now_s - held.heard_s >= self._interval_s(held):
                 held.heard_s = now_s
                 due.append(self._renewal(held))
             if now_s - held.told_s >= PROGRESS_EVERY_S and held.run and held.run.has_changes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,16 @@ from pop_stream.core.events import PriorProgress
 
 ReportTo = Callable[[float, str], None]
 NoteTo = Callable[[str, str, Any], None]
-AppendTo = Callable[[Sequence[Mapping[str, Any]]], Awaitable[tuple[str, ...]]]
+AppendTo = Callable[[Sequence[Mapping[str, Any]]], tuple[str, ...]]
+
+
+def _ignore(*_: object) -> None:
+    """Notes of a call that no puller made, as in a test of a handler."""
+
+
+def _append_nothing(_: object) -> tuple[str, ...]:
+    """Nothing is appended by a call that no puller made."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +54,8 @@ class _Call:
     prior: PriorProgress | None = None
     deadline: datetime | None = None
     report_to: ReportTo = field(repr=False, compare=False)
-    note_to: NoteTo = field(repr=False, compare=False)
-    append_to: AppendTo = field(repr=False, compare=False)
+    note_to: NoteTo = field(default=_ignore, repr=False, compare=False)
+    append_to: AppendTo = field(default=_append_nothing, repr=False, compare=False)
 
     def note(self, message: str, *, code: str = "", detail: JsonValue = None) -> None:
         """Leave a diagnostic on the operation, from any thread; the newest ten are kept.
@@ -93,7 +102,9 @@ class OperationCall(_Call):
             SubmissionError: If one of them is not sound, or bears the name of another
                 operation; then none is added.
         """
-        return await self.append_to(operations)
+        appended = self.append_to(operations)
+        await asyncio.sleep(0)
+        return appended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +119,6 @@ class SyncOperationCall(_Call):
     stopping: threading.Event = field(
         default_factory=threading.Event, repr=False, compare=False
     )
-    loop: asyncio.AbstractEventLoop = field(repr=False, compare=False)
 
     def report(self, percent: float, message: str = "") -> None:
         """Tell how far the operation is, from any thread; most reports are not sent.
@@ -121,8 +131,4 @@ class SyncOperationCall(_Call):
 
     def append(self, operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Add operations to the running agenda; see `OperationCall.append`."""
-
-        async def append() -> tuple[str, ...]:
-            return await self.append_to(operations)
-
-        return asyncio.run_coroutine_threadsafe(append(), self.loop).result()
+        return self.append_to(operations)

@@ -16,8 +16,10 @@ import structlog
 import uvloop
 
 from pop_stream.bus import clients
+from pop_stream.bus.controls import controls
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.steady_publisher import SteadyPublisher
+from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.ids import TOPIC_SAFE_PATTERN
@@ -29,6 +31,7 @@ from pop_stream.pullers.invocation import Equipment
 from pop_stream.pullers.lease import LeaseKeeper
 from pop_stream.pullers.pipeline import Intake
 from pop_stream.pullers.reporter import Reporter
+from pop_stream.pullers.resume import Resumption
 from pop_stream.pullers.running import RunningAgendas
 from pop_stream.pullers.window import AttemptWindow
 from pop_stream.settings import Settings
@@ -133,7 +136,8 @@ class Puller:
         capacity = Capacity(self._concurrency)
         reporter = Reporter(publisher, self._topics.agenda_events)
         equipment = Equipment(self.handlers, threads, clock)
-        running = RunningAgendas(agendas, equipment, reporter, capacity)
+        resumption = Resumption(self._settings)
+        running = RunningAgendas(agendas, equipment, reporter, capacity, resumption)
         window = AttemptWindow()
         claimer = Claimer(publisher, self._topics, clock, puller_id=puller_id, window=window)
         intake = Intake(claimer, running, reporter, capacity)
@@ -150,6 +154,7 @@ class Puller:
             helpers = [
                 background.create_task(reporter.run()),
                 background.create_task(keeper.run()),
+                background.create_task(self._controls(running).run()),
             ]
             try:
                 await self._pull(stop, intake)
@@ -158,6 +163,7 @@ class Puller:
                 await _flush(reporter)
                 for helper in helpers:
                     helper.cancel()
+                await resumption.close()
                 await publisher.close()
 
     async def _pull(self, stop: asyncio.Event, intake: Intake) -> None:
@@ -193,6 +199,9 @@ class Puller:
                 await self.handlers.close()
         except TimeoutError:
             _log.warning("handlers.not_closed", after_s=_CLOSE_S)
+
+    def _controls(self, running: RunningAgendas) -> Tail:
+        return controls(self._settings, client_id="puller-controls", hear=running.heed)
 
     def _publisher(self) -> KafkaPublisher:
         producer = clients.producer(self._settings, client_id="puller")

@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,6 @@ from pop_stream.pullers.attempt_events import Changes
 from pop_stream.pullers.dag import Dag
 from pop_stream.pullers.failure import Failure, failure_of, reason_of
 from pop_stream.pullers.invocation import CallFacts, Equipment, unknown_type
-from pop_stream.pullers.operation_call import AppendTo
 from pop_stream.pullers.operation_run import OperationRun
 from pop_stream.pullers.tries import Trier, TriesFailedError
 
@@ -128,7 +128,7 @@ class AgendaRun:
             attempt=emitted.attempt,
             expires_at=agenda.expires_at,
             names=self._names,
-            append_for=self._append_for,
+            append_for=lambda name: partial(self._append, name),
             prior=self._earlier.unfinished,
         )
 
@@ -195,12 +195,6 @@ class AgendaRun:
         failure = failure_of(one.operation.name, error, at=self._equipment.clock.now())
         self._failure = self._failure.joined(failure) if self._failure else failure
         self._over.set()
-
-    def _append_for(self, name: str) -> AppendTo:
-        async def append(operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-            return self._append(name, operations)
-
-        return append
 
     def _append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         if by not in self._running:

@@ -12,16 +12,18 @@ from typing import Final
 import structlog
 
 from pop_stream import faults
-from pop_stream.core.agenda import parse_agenda
+from pop_stream.core.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import SubmissionError
-from pop_stream.core.events import Diagnostic, EmittedAgenda
-from pop_stream.pullers.attempt_events import NOTHING, Ending, ending
+from pop_stream.core.events import AttemptStop, Diagnostic, EmittedAgenda, OperationProgress
+from pop_stream.core.stops import Stops
+from pop_stream.pullers.attempt_events import NOTHING, Changes, Ending, ending, progress
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.failure import Failure
 from pop_stream.pullers.invocation import Equipment
 from pop_stream.pullers.messages import message
 from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.run import AgendaRun
+from pop_stream.pullers.resume import Resumption
+from pop_stream.pullers.run import AgendaRun, Earlier
 
 _log = structlog.get_logger()
 
@@ -41,6 +43,7 @@ class Held:
         told_s: When progress was last told of; at first, when the lease began.
         begun_s: When it began to run, on the same clock; None while it waits for a runner.
         run: None until the agenda is read.
+        stop: Heard since, and being heeded: the lease is not renewed any more.
         has_ended: Nothing more may be told of it.
     """
 
@@ -50,6 +53,7 @@ class Held:
     told_s: float
     begun_s: float | None = None
     run: AgendaRun | None = None
+    stop: AttemptStop | None = None
     has_ended: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -61,6 +65,7 @@ class RunningAgendas:
         group: Where their tasks live.
         equipment: Shared by all runs.
         reporter: Told of every end.
+        resumption: Reads what earlier attempts left; None if nothing can.
         capacity: Says whether a runner is free; gets back one slot for each attempt that ends.
     """
 
@@ -70,13 +75,16 @@ class RunningAgendas:
         equipment: Equipment,
         reporter: Reporter,
         capacity: Capacity,
+        resumption: Resumption | None = None,
     ) -> None:
         self._group = group
         self._equipment = equipment
         self._reporter = reporter
         self._capacity = capacity
+        self._resumption = resumption
         self._held: dict[str, Held] = {}
         self._waiting: deque[Held] = deque()
+        self._stops = Stops()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -97,7 +105,21 @@ class RunningAgendas:
         self._held[emitted.agenda_id] = held
         self._idle.clear()
         self._waiting.append(held)
+        if stop := self._stops.of(emitted.agenda_id, emitted.attempt):
+            self._heed(held, stop)
         self._begin_waiting()
+
+    def heed(self, stop: AttemptStop) -> None:
+        """Stop the attempt, if it or an older one runs here, or once it is to be started."""
+        self._stops.remember(stop)
+        held = self._held.get(stop.agenda_id)
+        if held is not None and held.emitted.attempt <= stop.attempt and held.stop is None:
+            self._heed(held, stop)
+
+    def _heed(self, held: Held, stop: AttemptStop) -> None:
+        held.stop = stop
+        _log.info("agenda.stopping", **_facts(held.emitted), reason=stop.reason)
+        self._cancel(held)
 
     def _outdate(self, agenda_id: str) -> None:
         outdated = self._held.get(agenda_id)
@@ -174,29 +196,50 @@ class RunningAgendas:
             reason = message(f"the agenda is not sound: {error}")
             diagnostic = Diagnostic(message=reason, at=at, code=error.code)
             return Failure(reason, retryable=False, diagnostics=(diagnostic,))
-        held.run = AgendaRun(held.emitted, agenda, self._equipment)
+        earlier = await self._earlier(held.emitted, agenda)
+        held.run = AgendaRun(held.emitted, agenda, self._equipment, earlier)
         return await held.run.run()
+
+    async def _earlier(self, emitted: EmittedAgenda, agenda: Agenda) -> Earlier | None:
+        if not emitted.resumes or self._resumption is None:
+            return None
+
+        def tell(reason: str) -> None:
+            waits = OperationProgress(
+                name=agenda.operations[-1].name, state="waiting", message=message(reason)
+            )
+            at = self._equipment.clock.now()
+            self._reporter.add(progress(emitted, Changes([waits]), at=at))
+
+        return await self._resumption.earlier(emitted, tell)
 
     def _end(self, held: Held, failure: Failure | None) -> None:
         if held.has_ended:
             return
         faults.reach("puller.ran")
         held.has_ended = True
-        run = held.run
-        self._reporter.add(
-            ending(
-                held.emitted,
-                run.take_changes() if run else NOTHING,
-                Ending(self._equipment.clock.now(), run.spent_s if run else {}, failure),
-            )
+        run, stop = held.run, held.stop
+        end = Ending(
+            self._equipment.clock.now(),
+            run.spent_s if run else {},
+            failure,
+            is_stopped=stop is not None and failure is STOPPED,
         )
-        facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}
-        if failure is None:
-            _log.info("agenda.succeeded", **facts)
-        else:
-            _log.info(
-                "agenda.failed", **facts, reason=failure.message, retryable=failure.retryable
-            )
+        if stop is None or stop.reason != "outdated":
+            changes = run.take_changes() if run else NOTHING
+            self._reporter.add(ending(held.emitted, changes, end))
+        _log_end(held, end)
+
+
+def _log_end(held: Held, end: Ending) -> None:
+    facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}
+    if held.stop is not None and end.is_stopped:
+        _log.info("agenda.stopped", **facts, reason=held.stop.reason)
+    elif end.failure is None:
+        _log.info("agenda.succeeded", **facts)
+    else:
+        failure = end.failure
+        _log.info("agenda.failed", **facts, reason=failure.message, retryable=failure.retryable)
 
 
 def _facts(emitted: EmittedAgenda) -> dict[str, object]:

@@ -12,6 +12,7 @@ from aiohttp.test_utils import TestServer
 from pullers_fakes import node, run_of
 
 from pop_stream.pullers import builtin
+from pop_stream.pullers import command as command_module
 from pop_stream.pullers.builtin import sleep
 from pop_stream.pullers.command import OUTPUT_BYTES
 from pop_stream.pullers.http_request import BODY_BYTES
@@ -39,7 +40,7 @@ async def result_of(handlers, kind, payload):
     run = run_of(handlers, node("a", kind=kind, payload=payload))
     failure = await run.run()
     assert failure is None, failure
-    return msgspec.json.decode(run.take_changes()[0].result)
+    return msgspec.json.decode(run.take_changes().operations[0].result)
 
 
 async def failure_of(handlers, kind, payload):
@@ -274,3 +275,27 @@ async def test_cancelled_command_is_killed_with_its_children(handlers, family):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await asyncio.to_thread(reader.read) == ""
+
+
+FOREVER = 'exec 9>"$0"; echo begun >&9; while :; do sleep 0.05; done'
+POLITE = f"trap 'echo swept >&9; exit 0' TERM; {FOREVER}"
+STUBBORN = f"trap '' TERM; {FOREVER}"
+
+
+@pytest.mark.parametrize(("program", "last_words"), [(POLITE, "swept\n"), (STUBBORN, "")])
+async def test_cancelled_command_may_clean_up_but_not_stay(
+    handlers, tmp_path, monkeypatch, program, last_words
+):
+    monkeypatch.setattr(command_module, "TERMINATED_S", 0.5)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    payload = {"program": SHELL, "args": ["-c", program, str(pipe)]}
+    task = asyncio.create_task(
+        run_of(handlers, node("a", kind="command", payload=payload)).run()
+    )
+    with await asyncio.to_thread(pipe.open) as reader:
+        assert await asyncio.to_thread(reader.readline) == "begun\n"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(reader.read) == last_words

@@ -15,7 +15,9 @@ from pop_stream.core.events import (
     AgendaFailed,
     AgendaProgressed,
     AgendaRenewed,
+    AgendaStopped,
     AgendaSucceeded,
+    AttemptStop,
 )
 from pop_stream.pullers import Handlers
 from pop_stream.pullers import running as module
@@ -307,3 +309,104 @@ async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_mo
             async with asyncio.timeout(0.3):
                 await task
     assert len(away) == count
+
+
+def stop_of(attempt=1, reason="cancelled", agenda_id="a1"):
+    return AttemptStop(agenda_id=agenda_id, insight_id="media", attempt=attempt, reason=reason)
+
+
+@asynccontextmanager
+async def endless(handlers, **facts):
+    """An agenda of which one operation has ended and the other never does."""
+    begun = asyncio.Event()
+
+    @handlers.handler("quick")
+    async def quick(operation):
+        return 1
+
+    @handlers.handler("work")
+    async def work(operation):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with puller(handlers) as one:
+        start(one, emitted(node("q", kind="quick"), node("a", "q"), **facts))
+        await begun.wait()
+        yield one
+        await one.running.ended()
+
+
+@pytest.mark.parametrize("attempt", [2, 3])
+async def test_stop_cancels_the_attempt_which_says_what_it_got_done(handlers, attempt):
+    async with endless(handlers, attempt=2) as one:
+        one.running.heed(stop_of(attempt))
+        one.running.heed(stop_of(attempt))
+    (stopped,) = one.told
+    assert isinstance(stopped, AgendaStopped)
+    assert stopped.attempt == 2
+    assert {op.name: op.state for op in stopped.operations} == {"q": "succeeded", "a": "failed"}
+    assert set(stopped.spent_s) == {"quick", "work"}
+    assert one.capacity.free == 4
+
+
+async def test_stop_of_an_outdated_attempt_is_heeded_in_silence(handlers):
+    async with endless(handlers) as one:
+        one.running.heed(stop_of(reason="outdated"))
+    assert one.told == []
+    assert one.capacity.free == 4
+
+
+async def test_stop_of_an_older_attempt_or_another_agenda_changes_nothing(handlers):
+    async with endless(handlers, attempt=2) as one:
+        one.running.heed(stop_of(1))
+        one.running.heed(stop_of(2, agenda_id="a2"))
+        assert len(one.running) == 1
+        assert all(held.stop is None for held in one.running)
+        one.running.heed(stop_of(2))
+
+
+@pytest.mark.parametrize(("reason", "told"), [("expired", [AgendaStopped]), ("outdated", [])])
+async def test_attempt_that_was_stopped_before_it_was_claimed_never_runs(
+    handlers, reason, told
+):
+    handlers.handler("work")(lambda operation: pytest.fail("it ran"))
+    async with puller(handlers) as one:
+        one.running.heed(stop_of(2, reason=reason))
+        start(one, emitted(node("a"), attempt=2))
+        await one.running.ended()
+        assert one.capacity.free == 4
+    assert [type(event) for event in one.told] == told
+
+
+async def test_attempt_after_a_stopped_one_runs(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        return None
+
+    async with puller(handlers) as one:
+        one.running.heed(stop_of(1))
+        start(one, emitted(node("a"), attempt=2))
+        await one.running.ended()
+    assert [type(event) for event in one.told] == [AgendaSucceeded]
+
+
+async def test_lease_of_a_stopping_attempt_is_not_renewed(handlers):
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await go_on.wait()
+
+    async with puller(handlers) as one:
+        start(one, emitted(node("a")))
+        await begun.wait()
+        (held,) = one.running
+        one.running.heed(stop_of())
+        due = keeper(one).due(held.claimed_s + 30)
+        assert [event for event in due if isinstance(event, AgendaRenewed)] == []
+        go_on.set()
+        await one.running.ended()

@@ -1,5 +1,6 @@
 """What single events and short stories add up to."""
 
+import msgspec
 import pytest
 from lifecycle_events import (
     BODY,
@@ -25,15 +26,17 @@ from lifecycle_events import (
     succeeded,
     waiting,
 )
+from msgspec.structs import replace
 
 from pop_stream.core.errors import TransitionError
-from pop_stream.core.events import Diagnostic
+from pop_stream.core.events import AppendedOperation, Diagnostic, PriorProgress
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import (
     MOST_REMEMBERED,
     LinkSummary,
     PastAttempt,
     Summary,
+    appended_name,
     fold,
     fold_all,
 )
@@ -125,7 +128,7 @@ def test_facts_that_arrive_after_the_end_complete_the_summary():
     assert (summary.emitted_at, summary.started_at) == (at(1), at(2))
 
 
-def test_a_new_attempt_keeps_only_operations_that_succeeded():
+def test_a_new_attempt_keeps_what_succeeded_and_how_far_the_rest_was():
     summary = told(
         accepted(),
         emitted(1),
@@ -134,10 +137,71 @@ def test_a_new_attempt_keeps_only_operations_that_succeeded():
         emitted(60, attempt=2),
     )
     assert (summary.state, summary.attempt) == (State.EMITTED, 2)
-    assert set(summary.operations) == {"fetch"}
+    assert summary.operations["fetch"].state == "succeeded"
+    store = summary.operations["store"]
+    assert (store.state, store.percent, store.reported_at) == ("waiting", 0, None)
+    assert store.prior == PriorProgress(attempt=1, state="running", percent=70)
     assert summary.percent == 50
     assert (summary.started_at, summary.puller_id, summary.heard_at) == (None, "", None)
     assert summary.emitted_at == at(60)
+
+
+def test_prior_progress_outlives_attempts_that_did_not_begin_the_operation():
+    summary = told(
+        accepted(),
+        progressed(3, operation("store", percent=70)),
+        claimed(60, attempt=2),
+        claimed(90, attempt=3),
+        progressed(95, operation("store", percent=10), attempt=3),
+    )
+    store = summary.operations["store"]
+    assert (store.state, store.percent) == ("running", 10)
+    assert store.prior == PriorProgress(attempt=1, state="running", percent=70)
+
+
+def test_a_later_try_is_further_whatever_its_percent():
+    tries = [
+        progressed(3, replace(operation("store", percent=80), tries=1)),
+        progressed(4, replace(operation("store", percent=5), tries=2)),
+    ]
+    for order in (tries, tries[::-1]):
+        assert told(accepted(), *order).operations["store"].percent == 5
+
+
+def appended(name, by="fetch", seconds=3):
+    raw = msgspec.Raw(msgspec.json.encode({"name": name, "type": "work"}))
+    return AppendedOperation(by=by, at=at(seconds), operation=raw)
+
+
+def names_of(summary):
+    return [appended_name(one) for one in summary.appended]
+
+
+def test_appended_operations_count_once_in_any_order_and_stay_for_the_next_attempt():
+    stories = [
+        replace(progressed(3), appended=(appended("one"), appended("two", seconds=4))),
+        replace(progressed(5), appended=(appended("one", seconds=5), appended("fetch"))),
+    ]
+    for order in (stories, stories[::-1]):
+        summary = told(accepted(), *order, succeeded(6, operation("fetch", "succeeded")))
+        assert names_of(summary) == ["one", "two"]
+    summary = told(
+        accepted(), *stories, progressed(6, operation("one", "succeeded")), emitted(60, 2)
+    )
+    assert names_of(summary) == ["one", "two"]
+    assert summary.percent == 25  # of fetch, store, one and two
+
+
+def test_what_an_operation_appended_goes_when_it_is_reset_and_what_that_appended_too():
+    ended = told(
+        accepted(),
+        replace(progressed(3), appended=(appended("one"), appended("two", by="one"))),
+        replace(progressed(4), appended=(appended("three", by="store"),)),
+        succeeded(5, *[operation(n, "succeeded") for n in ("fetch", "store", "one", "two")]),
+    )
+    again = told(restarted(9, keep=("store", "one", "two")), before=ended)
+    assert names_of(again) == ["three"]
+    assert set(again.operations) == {"store"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Reads a topic from its end, whole and without a group: what every process is to hear."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from pop_stream.bus import clients
+from pop_stream.settings import Settings
+
+_LOOK_EVERY_S: Final = 1.0
+_POLL_MS: Final = 1000
+
+_log = structlog.get_logger()
+
+
+class Tail:
+    """Hears what is written after it began, each record once, in order within a partition.
+
+    An interruption misses nothing: it goes on where it was. A topic that does not exist, as
+    in a cluster of an earlier version, is waited for.
+
+    Args:
+        settings: Where the cluster is.
+        topic: Of few partitions.
+        client_id: Shown in the broker's logs.
+        hear: Called with every record; must not raise.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        *,
+        client_id: str,
+        hear: Callable[[ConsumerRecord], None],
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._client_id = client_id
+        self._hear = hear
+        self._next: dict[TopicPartition, int] = {}
+        self.began = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Read until cancelled; `began` is set once nothing is missed any more."""
+        while True:
+            consumer = clients.consumer(
+                self._settings,
+                client_id=self._client_id,
+                group_id=None,
+                auto_offset_reset="latest",
+            )
+            try:
+                await consumer.start()
+                await self._read(consumer)
+            except (KafkaError, OSError) as error:
+                _log.warning("tail.interrupted", topic=self._topic, error=repr(error))
+                await asyncio.sleep(_LOOK_EVERY_S)
+            finally:
+                await consumer.stop()
+
+    async def _read(self, consumer: AIOKafkaConsumer) -> NoReturn:
+        while self._topic not in await consumer.topics():  # noqa: ASYNC110  # no event
+            await asyncio.sleep(_LOOK_EVERY_S)
+        partitions = [
+            TopicPartition(self._topic, number)
+            for number in sorted(consumer.partitions_for_topic(self._topic) or ())
+        ]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        for partition in partitions:
+            self._next.setdefault(partition, ends[partition])
+            consumer.seek(partition, self._next[partition])
+        self.began.set()
+        while True:
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+            for partition, records in fetched.items():
+                for record in records:
+                    self._hear(record)
+                    self._next[partition] = record.offset + 1

@@ -1,0 +1,143 @@
+"""Reads what earlier attempts of an agenda left, before the next one starts."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import structlog
+
+from pop_stream.core.appended import decode_appended
+from pop_stream.core.errors import SubmissionError
+from pop_stream.core.events import (
+    AppendedOperation,
+    EmittedAgenda,
+    OperationState,
+    PriorProgress,
+)
+from pop_stream.pullers.run import Earlier
+from pop_stream.settings import Settings
+
+WAITERS: Final = 16
+"""Most agendas of a puller that ask at a time; others wait for their turn to."""
+
+_REQUEST: Final = aiohttp.ClientTimeout(total=10)
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+
+_log = structlog.get_logger()
+
+
+class _Operation(msgspec.Struct):
+    name: str
+    state: OperationState
+    result: msgspec.Raw | None = None
+    prior: PriorProgress | None = None
+
+
+class _Progress(msgspec.Struct):
+    attempt: int
+    operations: list[_Operation]
+    appended: tuple[AppendedOperation, ...] = ()
+
+
+class _NotYetError(Exception):
+    """Why it cannot be read now, in words."""
+
+
+_PROGRESS: Final = msgspec.json.Decoder(_Progress)
+_NULL: Final = b"null"
+
+
+class Resumption:
+    """One per puller; its connections are closed with it.
+
+    Args:
+        settings: Where the API is, and what token it wants.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.api_url.rstrip("/")
+        token = settings.api_token
+        self._headers: Mapping[str, str] = (
+            {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+        )
+        self._turns = asyncio.Semaphore(WAITERS)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def earlier(self, emitted: EmittedAgenda, tell: Callable[[str], None]) -> Earlier:
+        """What earlier attempts left; waits for as long as it cannot be known.
+
+        The summary must have come to this attempt: then all that was told of earlier ones,
+        and still counts, is in it.
+
+        Args:
+            emitted: The attempt that is to start, its lease held.
+            tell: Called with a reason, in words, whenever a new one keeps it waiting.
+        """
+        pause_s, told = _FIRST_PAUSE_S, ""
+        while True:
+            try:
+                async with self._turns:
+                    return await self._ask(emitted)
+            except _NotYetError as reason:
+                if str(reason) != told:
+                    told = str(reason)
+                    tell(f"waits for the results of earlier attempts: {told}")
+                    _log.info("agenda.resuming", agenda_id=emitted.agenda_id, reason=told)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _ask(self, emitted: EmittedAgenda) -> Earlier:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=_REQUEST, headers=self._headers)
+        url = f"{self._url}/v1/agendas/{emitted.agenda_id}/progress"
+        try:
+            async with self._session.get(url) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            msg = f"the API at {self._url} does not answer ({type(error).__name__})"
+            raise _NotYetError(msg) from error
+        if response.status != HTTPStatus.OK:
+            msg = f"the API at {self._url} answers {response.status}{_remedy(response.status)}"
+            raise _NotYetError(msg)
+        return _earlier(body, emitted.attempt)
+
+
+def _earlier(body: bytes, attempt: int) -> Earlier:
+    try:
+        progress = _PROGRESS.decode(body)
+        appended = decode_appended(progress.appended)
+    except (msgspec.DecodeError, SubmissionError) as error:
+        msg = f"the API's answer cannot be read: {error}"
+        raise _NotYetError(msg) from error
+    if progress.attempt < attempt:
+        msg = f"the summary is at attempt {progress.attempt}"
+        raise _NotYetError(msg)
+    succeeded: dict[str, bytes] = {}
+    unfinished: dict[str, PriorProgress] = {}
+    for one in progress.operations:
+        if one.state == "succeeded":
+            result = b"" if one.result is None else bytes(one.result)
+            succeeded[one.name] = b"" if result == _NULL else result
+        elif one.prior is not None:
+            unfinished[one.name] = one.prior
+    return Earlier(succeeded, unfinished, appended)
+
+
+def _remedy(status: int) -> str:
+    remedies: Mapping[int, Any] = {
+        HTTPStatus.UNAUTHORIZED: ": set POP_API_TOKEN to a key with the role `read`",
+        HTTPStatus.FORBIDDEN: ": give the key in POP_API_TOKEN the role `read`",
+        HTTPStatus.NOT_FOUND: ": the summary is not there yet, or the key may not see it",
+        HTTPStatus.SERVICE_UNAVAILABLE: ": the database is away",
+    }
+    return str(remedies.get(status, ""))

@@ -1,0 +1,37 @@
+import pytest
+
+from pop_stream.core.events import AttemptStop
+from pop_stream.core.stops import Stops
+
+
+def stop(agenda_id="a1", attempt=1, reason="cancelled"):
+    return AttemptStop(agenda_id=agenda_id, insight_id="media", attempt=attempt, reason=reason)
+
+
+def test_stop_covers_its_attempt_and_those_before_but_none_after():
+    stops = Stops()
+    stops.remember(stop(attempt=2))
+    assert stops.of("a1", 1) == stops.of("a1", 2) == stop(attempt=2)
+    assert stops.of("a1", 3) is None
+    assert stops.of("a2", 1) is None
+
+
+def test_stop_of_an_older_attempt_does_not_replace_a_newer_one():
+    stops = Stops()
+    stops.remember(stop(attempt=2))
+    stops.remember(stop(attempt=1, reason="outdated"))
+    assert stops.of("a1", 2) == stop(attempt=2)
+
+
+def test_what_was_heard_of_longest_ago_is_forgotten_first():
+    stops = Stops(size=2)
+    for agenda_id in ("a1", "a2", "a1", "a3"):
+        stops.remember(stop(agenda_id))
+    assert len(stops) == 2
+    assert stops.of("a2", 1) is None
+    assert stops.of("a1", 1) is not None
+
+
+def test_memory_for_nothing_is_refused():
+    with pytest.raises(ValueError, match="size must be at least 1"):
+        Stops(0)
