@@ -57,7 +57,11 @@ class Settings(BaseSettings):
         default=8080, description="Where the API listens; 0 takes a free port."
     )
     api_url: str = Field(
-        default="http://127.0.0.1:8080", description="Where the command line finds the API."
+        default="http://127.0.0.1:8080",
+        description="Where the command line and pullers find the API.",
+    )
+    api_token: SecretStr | None = Field(
+        default=None, description="Key or token that pullers show the API; role `read`."
     )
     auth: Literal["off", "required"] | None = Field(
         default=None,

@@ -15,12 +15,18 @@ from lifecycle_events import (
     operation,
     progressed,
     refused,
+    restarted,
     succeeded,
 )
 from pydantic import SecretStr
 
 from pop_stream.core.errors import OffsetsMovedError, UnavailableError, UnstorableError
-from pop_stream.core.events import Diagnostic
+from pop_stream.core.events import (
+    AppendedOperation,
+    Diagnostic,
+    OperationProgress,
+    PriorProgress,
+)
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import fold_all
 from pop_stream.ports import FoldedBatch, LinkPart
@@ -131,15 +137,37 @@ async def test_events_that_do_not_follow_are_counted(summaries):
     assert folded == FoldedBatch(applied=2, skipped=2)
 
 
-async def test_a_new_attempt_forgets_operations_that_did_not_succeed(summaries):
+async def test_a_new_attempt_keeps_of_unfinished_operations_how_far_they_were(summaries):
     await summaries.fold(
         accepted(),
         progressed(1, operation("fetch", "succeeded"), operation("store", percent=70)),
     )
     await summaries.fold(emitted(60, 2))
     summary = await summaries.reader.agenda("a1")
-    assert set(summary.operations) == {"fetch"}
+    assert summary.operations["store"] == OperationProgress(
+        name="store",
+        state="waiting",
+        prior=PriorProgress(attempt=1, state="running", percent=70),
+    )
     assert summary.percent == 50
+
+
+async def test_appended_operations_and_tries_survive_and_go_with_a_reset(summaries):
+    new = msgspec.Raw(b'{"name": "thumbnail", "type": "work"}')
+    appended = AppendedOperation(by="fetch", at=at(1), operation=new)
+    growing = msgspec.structs.replace(progressed(1), appended=(appended,))
+    await summaries.fold(accepted(), growing, progressed(2, operation("thumbnail", tries=3)))
+    await summaries.fold(claimed(60, 2))
+    summary = await summaries.reader.agenda("a1")
+    assert summary.appended == (appended,)
+    assert summary.percent == 0
+    await summaries.fold(
+        progressed(61, operation("thumbnail", tries=2), attempt=2), succeeded(70, attempt=2)
+    )
+    assert (await summaries.reader.agenda("a1")).operations["thumbnail"].tries == 2
+    await summaries.fold(restarted(80, attempt=3))
+    summary = await summaries.reader.agenda("a1")
+    assert (summary.appended, dict(summary.operations)) == ((), {})
 
 
 async def test_operations_come_in_the_order_of_the_agenda(summaries):
