@@ -48,8 +48,7 @@ def slots(insight: Insight, depth: Depth, pace: Pace) -> int:
         pace: For an automatic target.
     """
     aim = target(insight, pace)
-    low_water = min(insight.low_water or aim - aim // 4, aim)
-    if depth.unclaimed >= low_water:
+    if depth.unclaimed >= (insight.low_water or aim - aim // 4):
         return 0
     room = aim - depth.unclaimed
     if insight.max_in_flight is not None:

@@ -133,7 +133,6 @@ class FairQueue:
         if flow is None:
             flow = Flow(customer_id, self._share_of(customer_id), self.clock[-1])
             self._flows[customer_id] = flow
-            self._moved.add(customer_id)
         return flow
 
     def upcoming(self, most: int) -> list[Flow]:

@@ -70,6 +70,6 @@ def _whole(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     whole = {name: floor(share + 1e-9) for name, share in shares.items()}
     left = total - sum(whole.values())
     by_remainder = sorted(shares, key=lambda name: (whole[name] - shares[name], name))
-    for name in by_remainder[: max(0, left)]:
+    for name in by_remainder[:left]:
         whole[name] += 1
     return whole

@@ -26,6 +26,9 @@ from pop_stream.core.service import ServiceLog
 from pop_stream.core.virtual_desk import VirtualDesk
 from pop_stream.core.workload import Arrival, Change, Redefine, Reload, Setting
 
+LONGEST_S: Final = 1e11
+"""Virtual time ends here, after 3,000 years: what is later is no date."""
+
 _BODY: Final = Raw(b"{}")
 
 
@@ -53,7 +56,7 @@ def simulate(arrivals: Iterable[Arrival], setting: Setting) -> Run:
         setting: The insight, its customers and runners, and what changes on the way.
 
     Raises:
-        ValueError: If an arrival is earlier than the one before.
+        ValueError: If an arrival is earlier than the one before, or it takes `LONGEST_S`.
     """
     return _Simulation(arrivals, setting).run()
 
@@ -94,6 +97,9 @@ class _Simulation:
 
     def run(self) -> Run:
         while (at := self._next_instant()) < inf:
+            if at > LONGEST_S:
+                msg = f"at {at:g} s it is not over; are instants or runtimes in milliseconds?"
+                raise ValueError(msg)
             self._now = max(self._now, at)
             self._step()
         return Run(

@@ -485,6 +485,27 @@ def test_a_key_that_came_back_is_noted_though_its_customer_did_not_move():
     assert ids(other.choose(12)) == ids(one.choose(12))
 
 
+def test_a_new_key_joins_at_the_present_after_a_reload_too():
+    one = backlog()
+    agendas = [placed(f"{key}{n}", fairness_key=key) for n in range(30) for key in "xy"]
+    one.place(agendas)
+    one.choose(40)
+    other = reloaded([(0, agendas)], one.take_delta())
+    more = [placed(f"z{n}", fairness_key="z") for n in range(9)]
+    other.place(more)
+    one.place(more)
+    assert ids(other.choose(9)) == ids(one.choose(9))
+
+
+def test_a_reload_notes_nothing_anew():
+    one = backlog()
+    agendas = several("ann", 3)
+    one.place(agendas)
+    one.choose(1)
+    other = reloaded([(0, agendas)], one.take_delta())
+    assert other.take_delta() is None
+
+
 def test_a_key_that_waits_below_the_urgent_keeps_its_turn_over_a_reload():
     one = backlog()
     agendas = [

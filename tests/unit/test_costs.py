@@ -78,6 +78,12 @@ def test_a_stray_outlier_moves_it_little():
     assert book.learned["cut"] == pytest.approx(1.0 + 3.0 / 16)
 
 
+def test_a_stray_outlier_moves_it_as_little_downwards():
+    book = CostBook({"cut": 1.0})
+    book.learn(("cut",), {"cut": 0.001})
+    assert book.learned["cut"] == pytest.approx(1.0 - 0.75 / 16)
+
+
 @pytest.mark.parametrize("factor", [4.0, 0.25, 10.0, 0.1])
 def test_a_lasting_change_is_followed_within_dozens(factor):
     book = CostBook({"cut": 1.0})

@@ -77,6 +77,20 @@ def test_fifo_is_by_age_over_customers_priorities_ranks_and_keys():
     assert refs(queue, 3) == [1, 2, 3]
 
 
+def test_fifo_knows_no_keys():
+    queue = queue_of(algorithm="fifo")
+    fill(queue, "a", [1, 2], key="x")
+    fill(queue, "a", [3, 4], key="y")
+    assert refs(queue, 4) == [1, 2, 3, 4]
+
+
+def test_without_strict_priorities_there_is_one_clock():
+    queue = queue_of()
+    fill(queue, "a", range(3), priority=7)
+    picked(queue, 2)
+    assert queue.clock == (1.0,)
+
+
 def test_nothing_is_picked_from_nothing():
     queue = queue_of()
     assert queue.pick(lambda _: 1.0) is None
@@ -351,6 +365,17 @@ def test_a_clock_that_goes_back_gives_no_tokens_twice():
     assert picked(queue, 1, now=101.0) == "a"
 
 
+def test_a_customer_that_was_parked_returns_at_the_present():
+    shares = {"a": Share(rate_per_s=1.0)}
+    queue = queue_of(shares)
+    fill(queue, "a", range(100))
+    fill(queue, "b", range(200, 400))
+    assert picked(queue, 100, now=50.0).count("a") == 1
+    shares.clear()
+    queue.reshare()
+    assert 5 <= picked(queue, 10, now=50.0).count("a") <= 6
+
+
 # ---- within a customer ----
 
 
@@ -582,7 +607,56 @@ def test_withdrawing_all_ends_the_way_up():
     queue = queue_of(aging=aging({}))
     fill(queue, "a", [1], priority=5)
     queue.withdraw("a", entry(1))
+    queue.forget_idle()
+    assert [*queue.flows()] == []
     assert picked(queue, 1, now=15.0) == "-"
+
+
+def test_the_first_to_move_up_is_waited_for():
+    queue = queue_of(aging=aging({1: 0.0, 2: 4.0, 3: 0.0}))
+    fill(queue, "a", [1], priority=9)
+    fill(queue, "a", [2], priority=5)
+    assert queue.due_at == pytest.approx(10.0)
+    picked(queue, 1, now=12.0)
+    assert queue.due_at == pytest.approx(20.0)
+    fill(queue, "b", [3], priority=1)
+    queue.withdraw("a", entry(1, priority=9))
+    picked(queue, 1, now=13.0)
+    assert queue.due_at == pytest.approx(20.0)
+    assert picked(queue, 1, now=20.0) == "-"
+    assert queue.due_at is None
+
+
+def test_nothing_is_waited_for_once_only_the_most_urgent_is_left():
+    queue = queue_of(aging=aging({1: 0.0, 2: 0.0}))
+    fill(queue, "a", [2], priority=1)
+    fill(queue, "a", [1], priority=2)
+    queue.withdraw("a", entry(1, priority=2))
+    assert queue.due_at is None
+
+
+def test_what_has_aged_goes_before_what_comes_later_with_that_priority():
+    queue = queue_of(aging=aging({1: 0.0, **dict.fromkeys(range(10, 20), 80.0)}))
+    fill(queue, "a", [1], priority=9)
+    fill(queue, "a", range(10, 20), priority=1)
+    assert refs(queue, 2, now=80.0) == [1, 10]
+
+
+def test_who_comes_to_another_urgency_starts_at_its_present():
+    """Service of the urgent is no credit of those who waited, and no debt of newcomers."""
+    arrivals = {**dict.fromkeys(range(10, 20), 0.0), 30: 0.0}
+    queue = queue_of(aging=aging(arrivals))
+    fill(queue, "a", range(10, 15), priority=1)
+    fill(queue, "b", [15, 16, 17, 18], priority=2)
+    assert picked(queue, 5, cost=100.0) == "aaaaa"
+    fill(queue, "c", [19, 30], priority=2)
+    assert picked(queue, 4) == "bcbc"
+    assert queue.clock[:3] == (400.0, 1.0, 0.0)
+
+
+def test_steps_too_short_to_count_are_over_at_once():
+    """1e9 seconds are more steps of 1e-300 than a float can tell."""
+    assert aging({1: 0.0}, step_s=1e-300).urgency(9, 1, 1e9) == 1
 
 
 # ---- state ----
@@ -648,6 +722,27 @@ def test_the_gap_stays_below_its_bound():
         gaps.append(queue.spread())
         assert gaps[-1] <= queue.bound()
     assert max(gaps) == 7.0
+
+
+def test_the_bound_remembers_how_many_were_out_and_what_they_were_off_by():
+    queue = queue_of()
+    fill(queue, "a", range(10))
+    picked(queue, 10, cost=0.1)
+    fill(queue, "a", range(20, 30))
+    fill(queue, "b", range(40, 50))
+    for _ in range(10):
+        queue.settle("a", correction=5.0)
+    picked(queue, 3, cost=0.1)
+    assert queue.spread() > 30.0
+    assert queue.spread() <= queue.bound() == 2 * 11 * 5.0
+
+
+def test_with_all_at_rest_the_bound_starts_anew():
+    queue = queue_of()
+    fill(queue, "a", [1])
+    picked(queue, 1, cost=50.0)
+    queue.settle("a")
+    assert queue.bound() == 0.0
 
 
 def test_refunds_leave_no_litter_of_outdated_turns():

@@ -84,7 +84,10 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         msg = "--scenario and --trace exclude each other; give one of them"
         raise UsageError(msg)
     shown.print(title)
-    trials = {insight: run_trial(case) for insight, case in found.items()}
+    try:
+        trials = {insight: run_trial(case) for insight, case in found.items()}
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     shown.print(report.view(trials))
     if svg is not None:
         write_picture(svg, scenario or (trace.name if trace else "skew"), trials)

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.text import Text
 
 from pop_stream.cli.demo.report import duration
@@ -127,7 +128,7 @@ def _cells(row: Row) -> list[str]:
     waits = row.waits
     spans = (waits.mean, waits.p50, waits.p95, waits.p99, row.fifo.p99)
     return [
-        row.name,
+        escape(row.name),
         f"{waits.count:,}",
         f"{row.served_s:,.1f} s",
         *(duration(span * _MILLISECONDS) for span in spans),
@@ -138,7 +139,7 @@ def _insights(trials: Mapping[str, Trial]) -> RenderableType:
     columns = ("insight", "#agendas", "#busy", "#depth", "#Jain", "#gap/bound")
     cells = [
         [
-            insight,
+            escape(insight),
             f"{one.audit.times.started:,}",
             f"{one.audit.utilisation(one.runners):.0%}",
             f"{one.audit.depth}",
@@ -162,13 +163,14 @@ def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
         gap = worst.audit.gap
         yield (
             f"[bold]Worst gap {gap.seconds:.3g} s[/], {gap.over_bound:.2f} of its bound "
-            f"{gap.bound:.3g} s with {worst.audit.depth} out at once: {gap.ahead} ahead of "
-            f"{gap.behind}; the {worst.audit.paired} largest customers compared in pairs"
+            f"{gap.bound:.3g} s with {worst.audit.depth} out at once: {escape(gap.ahead)} "
+            f"ahead of {escape(gap.behind)}; the {worst.audit.paired} largest customers "
+            "compared in pairs"
         )
     if figures["quiet_p99_over_alone"]:
         yield (
             f"[bold]Quiet p99 {figures['quiet_p99_over_alone']:.2f} times[/] what it is alone"
-            f" ({', '.join(figures['quiet'])})"
+            f" ({escape(', '.join(figures['quiet']))})"
         )
     if figures["makespan_over_fifo"]:
         yield (

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pop_stream.cli.errors import UsageError
 from pop_stream.cli.simulate.trace import Row, Trace
 from pop_stream.core.agenda import DEFAULT_PRIORITY
+from pop_stream.core.costs import MOST_COST_S
 
 DEFAULT_INSIGHT: Final = "work"
 """The insight of rows that name none."""
@@ -140,8 +141,8 @@ def _submit(text: str) -> float:
 
 def _runtime(text: str) -> float:
     seconds = _number(text, "write the seconds it kept a worker, as 0.25")
-    if seconds < 0:
-        msg = "is negative; write the seconds it kept a worker, 0 or more"
+    if not 0 <= seconds <= MOST_COST_S:
+        msg = f"is out of range; write the seconds it kept a worker, 0 to {MOST_COST_S:g}"
         raise ValueError(msg)
     return seconds
 
@@ -149,10 +150,10 @@ def _runtime(text: str) -> float:
 def _cost(text: str) -> float | None:
     if not text.strip():
         return None
-    remedy = "write worker-seconds above 0, or nothing to have them learned"
+    remedy = "write worker-seconds, or nothing to have them learned"
     seconds = _number(text, remedy)
-    if seconds <= 0:
-        msg = f"is not above 0; {remedy}"
+    if seconds < 0:
+        msg = f"is negative; {remedy}"
         raise ValueError(msg)
     return seconds
 

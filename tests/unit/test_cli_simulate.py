@@ -1,0 +1,199 @@
+"""`pop-stream simulate`: every scenario keeps the bound, and any trace is run or refused."""
+
+import json
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from pop_stream.cli import main as command_line
+from pop_stream.cli.simulate.scenarios import SCENARIOS, scenario
+
+HEADER = "submit_s,customer,insight,runtime_s,cost\n"
+KEYS = {
+    "name", "algorithm", "runners", "seed", "jain", "jain_customers", "worst_gap_over_bound",
+    "quiet_p99_over_alone", "makespan_over_fifo", "throughput_over_fifo", "agendas",
+    "unfinished", "makespan_s", "agendas_per_s", "quiet", "worst_gap", "waits", "insights",
+}  # fmt: skip
+
+
+@pytest.fixture
+def simulate(monkeypatch, capsys):
+    """Run it; returns its exit code, its report if any, and what it told a person."""
+
+    def simulate(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pop-stream", "simulate", "--json", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out and json.loads(said.out), said.err
+
+    return simulate
+
+
+@pytest.fixture
+def trace(tmp_path, simulate):
+    def trace(text, *arguments):
+        path = tmp_path / "trace.csv"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return simulate("--trace", str(path), *arguments)
+
+    return trace
+
+
+# ---- named scenarios ----
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_ends_all_its_work_within_the_bound(simulate, name):
+    code, report, _ = simulate("--scenario", name, "--scale", "0.1")
+    assert code == 0
+    assert set(report) == KEYS
+    assert report["unfinished"] == 0
+    assert report["agendas"] == sum(one["count"] for one in report["waits"].values()) > 0
+    assert 0 < report["worst_gap_over_bound"] <= 1
+    # No worse than to have the longest agenda left for the end.
+    longest_s = max(one.runtime_s for one in scenario(name, seed=1, rate=1600.0).arrivals)
+    fifo_s = report["makespan_s"] / report["makespan_over_fifo"]
+    assert report["makespan_s"] <= 1.02 * fifo_s + longest_s
+
+
+def test_the_same_seed_is_the_same_report_and_another_is_another(simulate):
+    seeds = ("1", "1", "2")
+    found = [simulate("--scenario", "burst", "--scale", "0.1", "--seed", one) for one in seeds]
+    reports = [report | {"seed": None} for _, report, _ in found]
+    assert reports[0] == reports[1] != reports[2]
+
+
+def test_the_flood_delays_the_four_far_less_than_by_age(simulate):
+    _, report, _ = simulate("--scenario", "skew", "--scale", "0.3")
+    for one in ("anna", "bruno", "carla", "dora"):
+        assert report["waits"][one]["p99_s"] * 5 < report["waits"][one]["fifo_p99_s"]
+
+
+def test_weights_and_algorithm_are_those_that_were_asked_for(simulate):
+    arguments = ("--scenario", "reweight", "--scale", "0.1", "--target", "2")
+    _, by_age, _ = simulate(*arguments, "--algorithm", "fifo")
+    assert by_age["algorithm"] == "fifo"
+    assert by_age["makespan_over_fifo"] == 1.0
+    _, weighted, _ = simulate(*arguments, "--weights", "a=9")
+    assert weighted["waits"]["a"]["mean_s"] < weighted["waits"]["c"]["mean_s"] / 1.5
+
+
+def test_a_picture_is_an_svg_with_everybody_named(simulate, tmp_path):
+    path = tmp_path / "sybil.svg"
+    code, _, _ = simulate("--scenario", "sybil", "--scale", "0.05", "--svg", str(path))
+    assert code == 0
+    texts = " ".join(ET.fromstring(path.read_text()).itertext())  # noqa: S314  # just written
+    assert all(one in texts for one in ("split", "plain", "other"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["--scenario", "unheard"], "use one of skew, trickle"),
+        (["--scenario", "skew", "--trace", "x.csv"], "give one of them"),
+        (["--trace", "no-such-file.csv"], "No such file"),
+        (["--trace", "."], "Is a directory"),
+        (["--weights", "a"], "write customer=weight"),
+        (["--weights", "=2"], "name the customer"),
+        (["--weights", "a=0"], "from 0.001 to 1000000"),
+        (["--weights", "a=nan"], "from 0.001 to 1000000"),
+        (["--target", "0"], "write auto, or a number from 1"),
+        (["--target", "many"], "write auto, or a number from 1"),
+        (["--runners", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_a_remedy(simulate, arguments, remedy):
+    code, report, said = simulate(*arguments)
+    assert code != 0
+    assert not report
+    assert remedy in " ".join(said.split())
+    assert "Traceback" not in said
+
+
+# ---- traces ----
+
+
+def rows(*lines):
+    return HEADER + "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "line 1: no column 'submit_s', found nothing"),
+        (HEADER, "no agendas"),
+        ("submit_s,customer,cost\n0,a,1\n", "no column 'runtime_s', found submit_s, customer"),
+        (HEADER.replace(",", ";") + "0;a;x;1;\n", "no column 'submit_s', found submit_s;"),
+        ("submit_s,customer,runtime_s,cost,cost\n0,a,1,1,1\n", "two columns are named 'cost'"),
+        (rows("0,a,x,1,", "0,a,x"), "line 3: 3 fields where the header has 5"),
+        (rows("soon,a,x,1,"), "line 2, column submit_s: 'soon' is no number"),
+        (rows("nan,a,x,1,"), "column submit_s: 'nan' is no number"),
+        (rows("0,,x,1,"), "column customer: '' is no customer"),
+        (rows("0,a,x,-1,"), "column runtime_s: '-1' is out of range; write the seconds"),
+        (rows("0,a,x,1e300,"), "column runtime_s: '1e300' is out of range"),
+        (rows("0,a,x,inf,"), "column runtime_s: 'inf' is no number"),
+        (rows("0,a,x,1,-2"), "column cost: '-2' is negative; write worker-seconds"),
+        (rows("0,a,x,1,much"), "column cost: 'much' is no number"),
+        (rows("0,a,x,1,", "1e15,a,x,1,"), "at 1e+15 s it is not over; are instants"),
+        ("submit_s,customer,runtime_s,priority\n0,a,1,10\n", "column priority: '10' is no"),
+        ("submit_s,customer,runtime_s,weight\n0,a,1,1e9\n", "column weight: '1e9' is out of"),
+        (b"submit_s,customer,runtime_s\n0,\xff\xfe,1\n", "a CSV file in UTF-8"),
+        (rows('0,"a,x,1,'), "a trace is a CSV file"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_refused_where_it_is_wrong(trace, text, told):
+    code, report, said = trace(text)
+    assert code != 0
+    assert not report
+    assert told in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rows("5,a,x,1,", "1,b,x,2,3", "-7,c,x,0,0.5"),
+        rows("0,a,x,0,", "0,b,x,0,", "0,c,x,0,0"),
+        rows("0,a,x,0.01,1e300", "0,b,x,0.01,1e-300", "0,c,x,1,"),
+        rows("1700000000.5,a,x,1,", "1700000001,b,x,1,", "1700000001,c,y,1,"),
+        rows("0,[/],[bold],1,", "0,[red]b,[bold],1,", '0,"c, d",[bold],1,'),
+        "\ufeff" + rows("0,a,x,1,", "", ",,,,", "0,b,x,1,", "0,c,x,1,").upper(),
+        "size,Customer,runtime_s,submit_s\n1,a,1,0\n2,b,1,0\n3,c,1,0\n",
+        "submit_s,customer,runtime_s,weight\n0,a,1,1e-3\n0,b,1,1e6\n0,c,1,\n",
+    ],
+    ids=["unsorted", "zero", "huge", "epoch", "names", "upper", "unknown column", "weights"],
+)
+def test_an_odd_trace_is_run_as_it_says(trace, text):
+    code, report, said = trace(text)
+    assert code == 0, said
+    assert (report["agendas"], report["unfinished"]) == (3, 0)
+    assert report["worst_gap_over_bound"] <= 1
+    assert all(one["mean_s"] >= 0 for one in report["waits"].values())
+
+
+def test_columns_that_mean_nothing_are_named(trace):
+    _, _, said = trace("submit_s,customer,runtime_s,colour\n0,a,1,red\n")
+    assert "ignored columns: colour" in said
+
+
+def test_insights_run_side_by_side(trace):
+    lines = [f"{0},{name},{one},0.1," for one in ("x", "y") for name in "ab" * 50]
+    code, report, _ = trace(rows(*lines), "--runners", "5")
+    assert code == 0
+    assert set(report["insights"]) == {"x", "y"}
+    assert report["makespan_s"] == pytest.approx(2.0, rel=0.1)
+    assert report["waits"]["a"]["count"] == 100
+
+
+def test_a_skewed_trace_is_fair_by_what_ran_whatever_was_declared(trace):
+    """Half of it is of one customer that declares a thousandth, and gains nothing by it."""
+    lines = [f"{n % 3 / 10},big,x,0.05,0.00005" for n in range(2_000)]
+    lines += [f"{n % 3 / 10},c{n % 9},x,0.05," for n in range(2_000)]
+    code, report, _ = trace(rows(*lines), "--runners", "20")
+    assert code == 0
+    assert (report["agendas"], report["unfinished"]) == (4_000, 0)
+    assert report["jain"] > 0.999
+    assert report["worst_gap_over_bound"] <= 1
+    assert report["makespan_over_fifo"] <= 1.01
