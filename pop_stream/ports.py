@@ -56,11 +56,28 @@ class Publisher(Protocol):
         ...
 
 
-class LagProbe(Protocol):
-    """Reads how far the pullers of insights are behind."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How far those who read have come.
 
-    async def lags(self, insights: Sequence[InsightId]) -> Mapping[InsightId, int]:
-        """Records past the committed offset, by insight; absent when unknown."""
+    Attributes:
+        lags: Records past the pullers' commit, by insight and partition of its topic;
+            an insight is absent when that is unknown.
+        told: By partition of the lifecycle's topic, the offset after its last record; None
+            if it was not asked for or is unknown.
+        relayed: By the same partition, the offset that the relay has committed.
+    """
+
+    lags: Mapping[InsightId, Sequence[int]] = field(default_factory=dict)
+    told: Mapping[int, int] | None = None
+    relayed: Mapping[int, int] = field(default_factory=dict)
+
+
+class LagProbe(Protocol):
+    """Reads how far pullers and the relay are behind."""
+
+    async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
+        """Ask for the lag of insights and, if `relay`, for what the relay has read."""
         ...
 
 
@@ -76,8 +93,16 @@ class DefinitionSource(Protocol):
 class Questions(Protocol):
     """Asks the scheduler about what waits with it."""
 
-    async def ask(self, insight_id: str, agenda_id: str = "") -> InsightAnswered:
+    async def ask(
+        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+    ) -> InsightAnswered:
         """What the scheduler says of an insight, and of an agenda if one is named.
+
+        Args:
+            insight_id: Any insight.
+            agenda_id: Whose place is wanted; empty for none.
+            agenda_ids: Of which it is wanted whether the scheduler holds them; at most
+                `MOST_ASKED`.
 
         Raises:
             UnavailableError: If no scheduler answers in time.

@@ -7,10 +7,12 @@ import msgspec
 
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Insight
-from pop_stream.core.events import Origin, PlacedAgenda, Settlement
+from pop_stream.core.events import Command, Origin, PlacedAgenda, Settlement
 from pop_stream.core.flow import Share
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+LONG = 1e6
+"""Seconds after which any retry is due."""
 
 
 def placed(agenda_id, customer_id="acme", after=0.0, **fields) -> PlacedAgenda:
@@ -47,6 +49,32 @@ def settled(agenda_id: str, attempt: int = 1, **spent_s: float) -> Settlement:
     return Settlement(
         agenda_id=agenda_id, attempt=attempt, outcome="succeeded", spent_s=dict(spent_s)
     )
+
+
+def failed(
+    agenda_id: str, attempt: int = 1, *, retryable: bool = True, **spent_s: float
+) -> Settlement:
+    """A failure that took so many worker-seconds, by operation type."""
+    return Settlement(
+        agenda_id=agenda_id,
+        attempt=attempt,
+        outcome="failed",
+        spent_s=dict(spent_s),
+        retryable=retryable,
+        message="no luck",
+    )
+
+
+def give_back(target: Backlog, agenda_id: str, attempt: int, now: float = 0.0) -> bool:
+    """The attempt fails and its pause is over at once: the next one waits for its turn."""
+    happened = target.settle(failed(agenda_id, attempt), now)
+    target.wake(now + LONG)
+    return happened
+
+
+def cancel(target: Backlog, agenda_id: str, now: float = 0.0) -> bool:
+    """Someone wants the agenda gone."""
+    return target.obey(Command(agenda_id=agenda_id, action="cancel"), now)
 
 
 def ids(chosen: Iterable) -> list[str]:

@@ -1,6 +1,6 @@
 """In-memory stand-ins for ports; each passes the contract suite of the real one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ from pop_stream.core.definitions import Definitions
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightAnswered
 from pop_stream.core.ids import InsightId
-from pop_stream.ports import Record
+from pop_stream.ports import Look, Record
 
 
 class ManualClock:
@@ -80,7 +80,9 @@ class FixedAnswers:
 
     by_question: dict[tuple[str, str], InsightAnswered] = field(default_factory=dict)
 
-    async def ask(self, insight_id: str, agenda_id: str = "") -> InsightAnswered:
+    async def ask(
+        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+    ) -> InsightAnswered:
         try:
             return self.by_question[insight_id, agenda_id]
         except KeyError:
@@ -90,9 +92,24 @@ class FixedAnswers:
 
 @dataclass
 class FixedLags:
-    """Lags that a test sets by hand."""
+    """What a test says of pullers and the relay.
 
-    by_insight: dict[InsightId, int] = field(default_factory=dict)
+    Attributes:
+        by_insight: Records behind, by partition of the insight's topic.
+        told: By partition of the lifecycle's topic; None for a broker that is away.
+        relayed: By the same; None for all that was told.
+        asked: What was asked for, look by look.
+    """
 
-    async def lags(self, insights: Sequence[InsightId]) -> Mapping[InsightId, int]:
-        return {one: self.by_insight[one] for one in insights if one in self.by_insight}
+    by_insight: dict[InsightId, Sequence[int]] = field(default_factory=dict)
+    told: dict[int, int] | None = field(default_factory=dict)
+    relayed: dict[int, int] | None = None
+    asked: list[tuple[tuple[InsightId, ...], bool]] = field(default_factory=list)
+
+    async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
+        self.asked.append((tuple(insights), relay))
+        lags = {one: self.by_insight[one] for one in insights if one in self.by_insight}
+        if not relay or self.told is None:
+            return Look(lags)
+        relayed = self.told if self.relayed is None else self.relayed
+        return Look(lags, told=dict(self.told), relayed=dict(relayed))

@@ -10,6 +10,7 @@ from aiokafka import ConsumerRecord
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import RecordRefused, RefusedIssue, encode
+from pop_stream.core.outbox import Failed
 from pop_stream.ports import Record
 
 _KEPT_BYTES: Final = 512 * 1024
@@ -52,6 +53,33 @@ def dead_letter(
     )
     key = record.key[:_KEPT_KEY_BYTES] if record.key else record.key
     return Record(topics.dead_letters, key, encode(refused))
+
+
+def failed_agenda(
+    topics: Topics, failed: Failed, insight_id: str, *, agenda: bytes, part: str, at: datetime
+) -> Record:
+    """The record for `pop.dead-letters` of an agenda that failed for good.
+
+    Args:
+        topics: Names of topics.
+        failed: Which one, and why.
+        insight_id: Where it ran.
+        agenda: Itself, JSON; what is too long for a record is cut off.
+        part: Who gave it up.
+        at: The present instant.
+    """
+    refused = RecordRefused(
+        topic=topics.insight(insight_id),
+        partition=-1,
+        offset=-1,
+        at=at,
+        part=part,
+        code=failed.code,
+        reason=f"attempt {failed.attempt}: {failed.message}",
+        value_base64=base64.b64encode(agenda[:_KEPT_BYTES]).decode(),
+        truncated=len(agenda) > _KEPT_BYTES,
+    )
+    return Record(topics.dead_letters, failed.agenda_id.encode(), encode(refused))
 
 
 def refused_issues(issues: Sequence[Issue]) -> tuple[RefusedIssue, ...]:

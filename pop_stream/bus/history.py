@@ -82,7 +82,7 @@ async def _inputs(
             continue
         for event in ready_events:
             if event.insight_id == insight_id:
-                yield Input(record.offset, event)
+                yield Input(record.offset, event, record.timestamp / 1000)
 
 
 async def _versions(consumer: AIOKafkaConsumer, topics: Topics) -> AsyncIterator[Definitions]:

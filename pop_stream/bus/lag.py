@@ -1,7 +1,7 @@
-"""How far the pullers of insights are behind, asked of the brokers in few requests."""
+"""How far pullers and the relay are behind, asked of the brokers in few requests."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 import structlog
@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from pop_stream.bus.offset_fetch import ManyOffsetsRequest
 from pop_stream.bus.topics import Topics
 from pop_stream.core.ids import InsightId
+from pop_stream.ports import Look
 
 ANSWER_WITHIN_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""
@@ -39,30 +40,47 @@ class KafkaLagProbe:
         self._coordinators: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
 
-    async def lags(self, insights: Sequence[InsightId]) -> Mapping[InsightId, int]:
+    async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
         """See the port. An insight whose group never committed has no known lag."""
         by_group = {self._topics.puller_group(one): one for one in insights}
+        events, relay_group = self._topics.agenda_events, self._topics.group("relay")
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                await self._count_partitions(insights)
-                committed = await self._committed([*by_group])
+                names = {self._topics.insight(one) for one in insights}
+                await self._count_partitions(names | ({events} if relay else set()))
+                found = await self._committed([*by_group, *([relay_group] if relay else [])])
                 wanted = {
-                    by_group[group]: self._everywhere(by_group[group], offsets)
-                    for group, offsets in committed.items()
+                    one: self._everywhere(self._topics.insight(one), found.get(group, ()))
+                    for group, one in by_group.items()
                 }
+                told = [TopicPartition(events, n) for n in self._numbers(events) if relay]
                 asked = [tp for offsets in wanted.values() for tp in offsets]
-                ends = await self._consumer.end_offsets(asked) if asked else {}
+                ends = await self._ends([*asked, *told])
         except (KafkaError, TimeoutError) as error:
             _log.info("lag.unknown", error=repr(error))
-            return {}
-        return {
-            insight_id: sum(max(0, ends[tp] - offset) for tp, offset in offsets.items())
-            for insight_id, offsets in wanted.items()
+            return Look()
+        lags = {
+            one: [max(0, ends[tp] - offsets[tp]) for tp in sorted(offsets)]
+            for one, offsets in wanted.items()
             if offsets
         }
+        if relay_group not in found:
+            return Look(lags)
+        relayed = _offsets(events, found[relay_group])
+        return Look(
+            lags,
+            told={tp.partition: ends[tp] for tp in told},
+            relayed={tp.partition: offset for tp, offset in relayed.items()},
+        )
 
-    async def _count_partitions(self, insights: Sequence[InsightId]) -> None:
-        new = {self._topics.insight(one) for one in insights} - self._partitions.keys()
+    async def _ends(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if not asked:
+            return {}
+        ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(asked)
+        return ends
+
+    async def _count_partitions(self, names: Set[str]) -> None:
+        new = names - self._partitions.keys()
         for described in await self._admin.describe_topics(sorted(new)) if new else ():
             if described["partitions"]:
                 self._partitions[described["topic"]] = len(described["partitions"])
@@ -89,19 +107,23 @@ class KafkaLagProbe:
                     committed[group] = found
         return committed
 
-    def _everywhere(
-        self, insight_id: InsightId, found: Sequence[Any]
-    ) -> Mapping[TopicPartition, int]:
+    def _numbers(self, topic: str) -> range:
+        return range(self._partitions.get(topic, 0))
+
+    def _everywhere(self, topic: str, found: Sequence[Any]) -> Mapping[TopicPartition, int]:
         """Committed offsets; a partition without one counts from 0 if another has one."""
-        topic = self._topics.insight(insight_id)
-        offsets = {
-            TopicPartition(topic, partition): offset
-            for name, partitions, _ in found
-            if name == topic
-            for partition, offset, _, _, code, _ in partitions
-            if not code and offset >= 0
-        }
+        offsets = _offsets(topic, found)
         if not offsets:
             return {}
-        everywhere = range(self._partitions.get(topic, 0))
-        return {TopicPartition(topic, partition): 0 for partition in everywhere} | offsets
+        return {TopicPartition(topic, number): 0 for number in self._numbers(topic)} | offsets
+
+
+def _offsets(topic: str, found: Sequence[Any]) -> dict[TopicPartition, int]:
+    """What a group has committed in a topic, from the topics as the protocol has them."""
+    return {
+        TopicPartition(topic, partition): offset
+        for name, partitions, _ in found
+        if name == topic
+        for partition, offset, _, _, code, _ in partitions
+        if not code and offset >= 0
+    }

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Self
 
@@ -57,10 +58,15 @@ class KafkaQuestions:
             await asyncio.gather(self._reading, return_exceptions=True)
         await self._consumer.stop()
 
-    async def ask(self, insight_id: str, agenda_id: str = "") -> InsightAnswered:
+    async def ask(
+        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+    ) -> InsightAnswered:
         """See the port."""
         question = InsightAsked(
-            insight_id=insight_id, question_id=secrets.token_hex(8), agenda_id=agenda_id
+            insight_id=insight_id,
+            question_id=secrets.token_hex(8),
+            agenda_id=agenda_id,
+            agenda_ids=tuple(agenda_ids),
         )
         partitions = await self._publisher.partitions(self._topics.ready)
         record = ready_record(

@@ -2,14 +2,37 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import field
 from msgspec.structs import replace
 
-from pop_stream.core.events import Struct
+from pop_stream.core.events import StopReason, Struct, WaitReason
 
 T = TypeVar("T")
+
+
+class Mark(Struct, frozen=True, array_like=True):
+    """What people or the clock want of a slot's agenda; most have no mark.
+
+    Attributes:
+        due: While it waits, or would without being held: when it goes on, in seconds since
+            the epoch; 0 for at once.
+        why: While it waits: what for.
+        priority: In place of the submitted one; None for that.
+        rank: In place of the submitted one; None for that.
+        hold: Whether the attempt after this one waits for its release.
+        stopping: Why the attempt that is out is to stop; empty if it is not.
+        message: Of the stop, in the words of who wants it.
+    """
+
+    due: float = 0.0
+    why: WaitReason = "not_before"
+    priority: int | None = None
+    rank: int | None = None
+    hold: bool = False
+    stopping: StopReason | Literal[""] = ""
+    message: str = ""
 
 
 class SlotNote(Struct, frozen=True, array_like=True):
@@ -19,6 +42,7 @@ class SlotNote(Struct, frozen=True, array_like=True):
         ref: Page number and slot in one integer, as `ref_of` makes it.
         charge: What its customer's tag was moved by; only while it is out.
         cost: Worker-seconds it was taken to cost; only while it is out.
+        mark: None where nothing is wanted of it.
     """
 
     ref: int
@@ -26,6 +50,7 @@ class SlotNote(Struct, frozen=True, array_like=True):
     attempt: int = 1
     charge: float = 0.0
     cost: float = 0.0
+    mark: Mark | None = None
 
 
 class Tags(Struct, frozen=True, array_like=True):

@@ -10,6 +10,9 @@ _HELD = {
     "rate": "customer {customer} is at its rate limit",
 }
 
+_PARKED = frozenset({"waiting", "held"})
+_CAUSES = {"retry": "the attempt before failed", "lost": "its puller fell silent"}
+
 
 def explain(summary: Summary, answer: InsightAnswered | None) -> str:
     """One sentence for the person who waits.
@@ -23,11 +26,33 @@ def explain(summary: Summary, answer: InsightAnswered | None) -> str:
         return f"refused: {reasons}"
     if summary.state.is_terminal:
         return f"it has ended: {summary.state.value}"
-    if answer is not None and answer.agenda is not None and answer.agenda.state == "ready":
-        return _waiting(answer.agenda, answer)
+    if answer is not None and answer.agenda is not None:
+        held = _held(answer.agenda, answer, summary)
+        if held:
+            return held
     if summary.state is State.RUNNING:
         return f"it runs, attempt {summary.attempt}, on puller {summary.puller_id or 'unknown'}"
     return _on_its_way(summary, answer)
+
+
+def _held(place: AgendaPlace, answer: InsightAnswered, summary: Summary) -> str:
+    """What the scheduler knows better than the summary; empty if that is nothing."""
+    if place.stopping:
+        return f"it is to stop, for it is {place.stopping}: its puller was told"
+    if place.state in _PARKED:
+        return _parked(place, summary)
+    return _waiting(place, answer) if place.state == "ready" else ""
+
+
+def _parked(place: AgendaPlace, summary: Summary) -> str:
+    if place.state == "held":
+        return "it is on hold, until someone releases it"
+    until = place.until.isoformat(timespec="seconds") if place.until else "an instant"
+    if place.why == "not_before":
+        return f"it is not to start before {until}"
+    cause = _CAUSES[place.why or "retry"]
+    said = f": {summary.message}" if summary.message else ""
+    return f"{cause}, so attempt {place.attempt} starts from {until} on{said}"
 
 
 def _on_its_way(summary: Summary, answer: InsightAnswered | None) -> str:

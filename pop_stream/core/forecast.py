@@ -1,18 +1,22 @@
 """What the scheduler can say about its backlog: shares, and when an agenda's turn comes."""
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from math import ceil
-from typing import Final, Literal
+from typing import Final
 
-from pop_stream.core.backlog import Backlog, Whereabouts
-from pop_stream.core.events import AgendaPlace, CustomerShare
+from pop_stream.core.backlog import Backlog
+from pop_stream.core.events import AgendaPlace, CustomerShare, HeldAgenda, PlaceState
 from pop_stream.core.flow import Flow
-from pop_stream.core.page import CLAIMED, EMITTED, READY
+from pop_stream.core.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.whereabouts import Whereabouts
 
-_NAMES: Final[Mapping[int, Literal["ready", "emitted", "claimed"]]] = {
+_NAMES: Final[Mapping[int, PlaceState]] = {
     READY: "ready",
     EMITTED: "emitted",
     CLAIMED: "claimed",
+    WAITING: "waiting",
+    HELD: "held",
 }
 
 
@@ -69,8 +73,9 @@ def place(
     eta_s = None
     if where.state == CLAIMED:
         eta_s = 0.0
-    elif rate_per_s > 0 and not where.flow.held_by:
+    elif where.state in {READY, EMITTED} and rate_per_s > 0 and not where.flow.held_by:
         eta_s = round((position + unclaimed) / rate_per_s, 3)
+    mark = where.mark
     return AgendaPlace(
         agenda_id=agenda_id,
         state=_NAMES[where.state],
@@ -78,6 +83,21 @@ def place(
         own_ahead=where.own_ahead,
         eta_s=eta_s,
         customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
+        attempt=where.attempt,
+        until=datetime.fromtimestamp(mark.due, UTC) if mark.due else None,
+        why=mark.why if where.state == WAITING else None,
+        stopping=mark.stopping,
+    )
+
+
+def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[HeldAgenda, ...]:
+    """Those of the agendas that are here, in any state; costs a look-up each."""
+    slots = backlog.slots
+    found = ((agenda_id, slots.find(agenda_id)) for agenda_id in agenda_ids)
+    return tuple(
+        HeldAgenda(agenda_id, _NAMES[slots.state(ref)], slots.attempt(ref))
+        for agenda_id, ref in found
+        if ref is not None
     )
 
 

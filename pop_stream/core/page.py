@@ -2,18 +2,24 @@
 
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from sys import intern
 from typing import Final
 
 from pop_stream.core.events import PlacedAgenda
 from pop_stream.core.ids import CustomerId
+from pop_stream.core.retry import Backoff
 
 SLOT_BITS: Final = 9
 PAGE_SLOTS: Final = 1 << SLOT_BITS
 """Most agendas of a page."""
 
-READY, EMITTED, CLAIMED, GONE = range(4)
+READY, EMITTED, CLAIMED, GONE, WAITING, HELD = range(6)
 """The states of a slot. A page whose slots are all gone is deleted."""
+
+OUT: Final = frozenset({EMITTED, CLAIMED})
+"""States of a slot whose agenda is on its insight's topic or with a puller."""
 
 _SLOT_MASK: Final = PAGE_SLOTS - 1
 _UNDECLARED: Final = -1.0
@@ -30,11 +36,43 @@ def place_of(ref: int) -> tuple[int, int]:
     return ref >> SLOT_BITS, ref & _SLOT_MASK
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an agenda came with besides its turn; most came with none of it.
+
+    Attributes:
+        attempt: The first one here.
+        not_before: When it is due, in seconds since the epoch; None for at once.
+        expires_at: Its deadline, in seconds since the epoch; None for none.
+        held: Whether it waits for its release.
+        max_attempts: From `attempt` on; None for what its insight allows.
+        backoff: None for its insight's.
+    """
+
+    attempt: int = 1
+    not_before: float | None = None
+    expires_at: float | None = None
+    held: bool = False
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+
+    @property
+    def state(self) -> int:
+        """The state of its slot to begin with."""
+        if self.held:
+            return HELD
+        return READY if self.not_before is None else WAITING
+
+
+NO_TERMS: Final = Terms()
+
+
 class Page:
     """The columns of some agendas, without their bodies.
 
     Attributes:
         left: Slots that are not gone.
+        terms: By slot, of those agendas that came with any.
         types: Operation types of each agenda; equal ones are one object.
         arrivals: When each was accepted, in seconds since the epoch.
     """
@@ -50,6 +88,7 @@ class Page:
         "priorities",
         "ranks",
         "states",
+        "terms",
         "types",
     )
 
@@ -65,6 +104,15 @@ class Page:
         self.ranks = array("H", [agenda.rank for agenda in agendas])
         self.priorities = bytearray(agenda.priority for agenda in agendas)
         self.states = bytearray(len(agendas))
+        self.terms: dict[int, Terms] = {}
+        for slot, agenda in enumerate(agendas):
+            if _has_terms(agenda):
+                self.terms[slot] = terms = _terms(agenda)
+                self.states[slot] = terms.state
+
+    def terms_of(self, slot: int) -> Terms:
+        """What its agenda came with besides its turn."""
+        return self.terms.get(slot, NO_TERMS)
 
     def declared_cost(self, slot: int) -> float | None:
         """Worker-seconds as the submitter declared, or None."""
@@ -86,6 +134,32 @@ def slots_in(bitmap: str) -> Iterable[int]:
     """The slots that `Page.gone` wrote."""
     bits = int(bitmap, 16)
     return (slot for slot in range(bits.bit_length()) if bits >> slot & 1)
+
+
+def _has_terms(agenda: PlacedAgenda) -> bool:
+    return (
+        agenda.attempt > 1
+        or agenda.held
+        or agenda.not_before is not None
+        or agenda.expires_at is not None
+        or agenda.max_attempts is not None
+        or agenda.backoff is not None
+    )
+
+
+def _terms(agenda: PlacedAgenda) -> Terms:
+    return Terms(
+        attempt=agenda.attempt,
+        not_before=_seconds(agenda.not_before),
+        expires_at=_seconds(agenda.expires_at),
+        held=agenda.held,
+        max_attempts=agenda.max_attempts,
+        backoff=agenda.backoff,
+    )
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
 def _declared(agenda: PlacedAgenda) -> float:

@@ -8,11 +8,13 @@ come out; and with other weights one sees what they would have changed.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pop_stream.core import hearing
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Definitions, Insight
 from pop_stream.core.events import (
     InsightNoted,
     InsightPlaced,
+    InsightTick,
     ReadyEvent,
     RoundDecided,
     Settlement,
@@ -24,10 +26,16 @@ from pop_stream.core.ids import CustomerId, InsightId
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One event of `pop.ready` about the insight, with the offset of its record."""
+    """One event of `pop.ready` about the insight, with the offset of its record.
+
+    Attributes:
+        at: When it was written, in seconds since the epoch. The scheduler handled it a
+            little later, so a retry may come due in another round than it did.
+    """
 
     offset: int
     event: ReadyEvent
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +91,11 @@ def replay(
     for decision in decisions:
         backlog = stage.backlog_for(decision)
         while pending is not None and pending.offset <= decision.offset:
-            _feed(backlog, pending.event)
+            _feed(backlog, pending)
             pending = next(waiting, None)
-        chosen = backlog.choose(decision.slots, decision.at.timestamp())
+        now = decision.at.timestamp()
+        backlog.wake(now)
+        chosen = backlog.choose(decision.slots, now)
         yield Replayed(decision, tuple(one.agenda_id for one in chosen))
 
 
@@ -126,9 +136,10 @@ def what_if(
     for decision in decisions:
         backlog = stage.backlog_for(decision)
         while pending is not None and pending.offset <= decision.offset:
-            _feed_other(backlog, pending.event, out, spent)
+            _feed_other(backlog, pending, out, spent)
             pending = next(waiting, None)
         now = decision.at.timestamp()
+        backlog.wake(now)
         for one in backlog.choose(decision.slots, now):
             out[one.agenda_id] = one.attempt
             outcome = outcomes.setdefault(one.customer_id, Outcome())
@@ -182,30 +193,31 @@ class _Stage:
         return Share(weight, share.max_in_flight, share.rate_per_s, share.burst, share.paused)
 
 
-def _feed(backlog: Backlog, event: ReadyEvent) -> None:
-    match event:
-        case InsightPlaced():
-            agendas = [decode_placed(one) for one in event.agendas]
-            fresh = backlog.news(agendas, event.origins)
+def _feed(backlog: Backlog, one: Input) -> None:
+    match one.event:
+        case InsightPlaced(agendas=bodies, origins=origins):
+            agendas = [decode_placed(body) for body in bodies]
+            fresh = backlog.news(agendas, origins)
             if fresh:
-                backlog.place([agendas[index] for index in fresh])
+                backlog.place([agendas[index] for index in fresh], one.at)
         case InsightNoted():
-            for claim in event.claims:
-                backlog.claim(claim.agenda_id, claim.attempt)
-            for settlement in event.settlements:
-                backlog.settle(settlement)
+            hearing.hear(backlog, one.event, one.at)
+        case InsightTick():
+            hearing.look_again(backlog, one.event, one.at)
         case _:
             pass
+    backlog.take_told()
 
 
 def _feed_other(
     backlog: Backlog,
-    event: ReadyEvent,
+    one: Input,
     out: dict[str, int],
     spent: Mapping[str, Mapping[str, float]],
 ) -> None:
+    event = one.event
     if not isinstance(event, InsightNoted):
-        _feed(backlog, event)
+        _feed(backlog, one)
         return
     for _ in event.settlements:
         if not out:

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from pop_stream.core.backlog import Chosen
 from pop_stream.core.costs import bounded
 from pop_stream.core.definitions import Customer, Definitions, Insight
 from pop_stream.core.events import PlacedAgenda, Settlement
@@ -24,6 +23,7 @@ from pop_stream.core.replay import share_from
 from pop_stream.core.runners import Runners
 from pop_stream.core.service import ServiceLog
 from pop_stream.core.virtual_desk import VirtualDesk
+from pop_stream.core.whereabouts import Chosen
 from pop_stream.core.workload import Arrival, Change, Redefine, Reload, Setting
 
 LONGEST_S: Final = 1e11

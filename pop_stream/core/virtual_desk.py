@@ -7,7 +7,7 @@ from typing import Final
 
 from pop_stream.core import admission
 from pop_stream.core.admission import Depth
-from pop_stream.core.backlog import Backlog, Chosen
+from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Delta
 from pop_stream.core.events import PlacedAgenda, Settlement
@@ -15,6 +15,7 @@ from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.pace import Counts, Pace
 from pop_stream.core.page import PAGE_SLOTS
+from pop_stream.core.whereabouts import Chosen
 
 _MOST_DELTAS: Final = 200
 

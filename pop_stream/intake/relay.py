@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import structlog
 from aiokafka import ConsumerRecord
 from msgspec.structs import replace
@@ -16,18 +18,31 @@ from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
+    MESSAGE_LENGTH,
     AgendaClaimed,
+    AgendaCommanded,
     AgendaFailed,
+    AgendaProgressed,
+    AgendaRenewed,
+    AgendaRestarted,
+    AgendaStopped,
     AgendaSucceeded,
     AttemptEvent,
     Claim,
+    Command,
     InsightNoted,
+    InsightPlaced,
     LifecycleEvent,
+    Origin,
+    Outcome,
+    ReadyEvent,
     Settlement,
     decode_lifecycle,
+    decode_placed,
     encode,
 )
 from pop_stream.core.ids import ID_LENGTH, INSIGHT_ID_LENGTH
+from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.ports import DefinitionSource, Publisher
 from pop_stream.settings import Settings
 
@@ -38,11 +53,14 @@ BATCH_RECORDS: Final = 2_000
 _LEAST_S: Final = 0.008
 """Between batches: the scheduler makes a round for each, and runners have work meanwhile."""
 
+NOT_SUBMITTED: Final = -2
+"""Less a partition of `pop.agenda-events`: the partition of a restart's origin."""
+
 _log = structlog.get_logger()
 
 
 class Relay:
-    """Reads `pop.agenda-events`, keeps claims and settlements, writes them by insight.
+    """Reads `pop.agenda-events`, and writes by insight what pullers say and people want.
 
     Stateless: a repeated batch repeats notes that the scheduler has taken already.
     """
@@ -71,80 +89,208 @@ class Relay:
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
-        notes = [part for note in notes_of(_events(records)) for part in _fitting(note)]
-        if not notes:
+        restarted: list[tuple[AgendaRestarted, Origin]] = []
+        notes = notes_of(_heard(records, restarted))
+        # Restarts first: a command may follow one in the same batch.
+        told: list[ReadyEvent] = [*placed_again(restarted)]
+        told += [part for note in notes for part in _fitting(note)]
+        if not told:
             return
         partitions = await self._publisher.partitions(self._topics.ready)
         current = self._definitions.current
+        # Restarts first: a command may follow one in the same batch.
         ready = [
-            ready_record(self._topics, current, note, partitions=partitions) for note in notes
+            ready_record(self._topics, current, event, partitions=partitions) for event in told
         ]
         await publish_until_acknowledged(self._publisher, ready)
         faults.reach("relay.published")
 
 
+@dataclass(slots=True)
+class _Notes:
+    """What was heard about one insight."""
+
+    claims: list[Claim] = field(default_factory=list)
+    settlements: list[Settlement] = field(default_factory=list)
+    renewals: dict[tuple[str, int], None] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+
+
 def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:
-    """One note per insight with the claims and settlements among the events, in order."""
-    claims: dict[str, list[Claim]] = {}
-    settlements: dict[str, list[Settlement]] = {}
+    """One note per insight with what the scheduler must hear of the events, in order.
+
+    Of many signs of life of an attempt one is enough, and none if the note has its claim
+    or its end.
+    """
+    found: dict[str, _Notes] = {}
     for event in lifecycle:
         match event:
             case AgendaClaimed():
                 claim = Claim(agenda_id=event.agenda_id, attempt=event.attempt)
-                claims.setdefault(event.insight_id, []).append(claim)
-            case AgendaSucceeded() | AgendaFailed():
-                settlements.setdefault(event.insight_id, []).append(_settlement(event))
+                _about(found, event).claims.append(claim)
+            case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
+                _about(found, event).settlements.append(_settlement(event))
+            case AgendaRenewed() | AgendaProgressed():
+                _about(found, event).renewals[event.agenda_id, event.attempt] = None
+            case AgendaCommanded():
+                _about(found, event).commands.append(_command(event))
             case _:
                 pass
-    return [
-        InsightNoted(
-            insight_id=insight_id,
-            claims=tuple(claims.get(insight_id, ())),
-            settlements=tuple(settlements.get(insight_id, ())),
-        )
-        for insight_id in {**claims, **settlements}
-    ]
+    return [_note(insight_id, notes) for insight_id, notes in found.items()]
+
+
+def placed_again(
+    restarted: Iterable[tuple[AgendaRestarted, Origin]],
+) -> Iterator[InsightPlaced]:
+    """Agendas to be placed again, in pages that fit a frame; in order within an insight."""
+    pages: dict[str, list[tuple[msgspec.Raw, Origin]]] = {}
+    for event, origin in restarted:
+        if _is_placeable(event):
+            pages.setdefault(event.insight_id, []).append((event.placed, origin))
+    for insight_id, placed in pages.items():
+        for page in _pages(placed):
+            agendas, origins = zip(*page, strict=True)
+            yield InsightPlaced(insight_id=insight_id, agendas=agendas, origins=origins)
+
+
+def _about(found: dict[str, _Notes], event: AttemptEvent | AgendaCommanded) -> _Notes:
+    notes = found.get(event.insight_id)
+    if notes is None:
+        notes = found[event.insight_id] = _Notes()
+    return notes
+
+
+def _note(insight_id: str, notes: _Notes) -> InsightNoted:
+    renewals = notes.renewals
+    if renewals:
+        for claim in notes.claims:
+            renewals.pop((claim.agenda_id, claim.attempt), None)
+        for end in notes.settlements:
+            renewals.pop((end.agenda_id, end.attempt), None)
+    return InsightNoted(
+        insight_id=insight_id,
+        claims=tuple(notes.claims),
+        settlements=tuple(notes.settlements),
+        renewals=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in renewals),
+        commands=tuple(notes.commands),
+    )
 
 
 def _fitting(note: InsightNoted) -> Iterator[InsightNoted]:
-    """The note in parts that each fit a frame, claims before settlements."""
-    claims, settlements = note.claims, note.settlements
+    """The note in parts that each fit a frame: claims, then renewals, ends, commands."""
     if len(encode(note)) <= FRAME_BYTES:
         yield note
-    elif claims and settlements:
-        yield from _fitting(replace(note, settlements=()))
-        yield from _fitting(replace(note, claims=()))
-    elif len(claims) + len(settlements) > 1:
-        middle = (len(claims) + len(settlements)) // 2
-        yield from _fitting(
-            replace(note, claims=claims[:middle], settlements=settlements[:middle])
-        )
-        yield from _fitting(
-            replace(note, claims=claims[middle:], settlements=settlements[middle:])
-        )
+        return
+    for name in ("claims", "renewals", "settlements", "commands"):
+        whole = getattr(note, name)
+        if whole:
+            alone = InsightNoted(insight_id=note.insight_id)
+            yield from _halves(replace(alone, **{name: whole}), name)
+
+
+def _halves(note: InsightNoted, name: str) -> Iterator[InsightNoted]:
+    """A note of one kind of news, halved until each part fits."""
+    some = getattr(note, name)
+    if len(encode(note)) <= FRAME_BYTES:
+        yield note
+    elif len(some) > 1:
+        middle = len(some) // 2
+        yield from _halves(replace(note, **{name: some[:middle]}), name)
+        yield from _halves(replace(note, **{name: some[middle:]}), name)
     else:
         # Its costs alone outgrow a frame: the slot must be freed all the same.
-        yield replace(note, settlements=(replace(settlements[0], spent_s={}),))
+        yield replace(note, settlements=(replace(some[0], spent_s={}),))
+
+
+def _pages(
+    placed: Sequence[tuple[msgspec.Raw, Origin]],
+) -> Iterator[list[tuple[msgspec.Raw, Origin]]]:
+    page: list[tuple[msgspec.Raw, Origin]] = []
+    size = 0
+    for one in placed:
+        body = len(bytes(one[0]))
+        if page and (len(page) == PAGE_SLOTS or size + body > FRAME_BYTES):
+            yield page
+            page, size = [], 0
+        page.append(one)
+        size += body
+    if page:
+        yield page
+
+
+def _is_placeable(event: AgendaRestarted) -> bool:
+    """Whether the scheduler could use it: anyone may write to the topic."""
+    try:
+        placed = decode_placed(event.placed)
+    except UnreadableRecordError:
+        placed = None
+    if placed is not None and (placed.agenda_id, placed.attempt) == (
+        event.agenda_id,
+        event.attempt,
+    ):
+        return True
+    _log.warning("restart.skipped", agenda_id=event.agenda_id, attempt=event.attempt)
+    return False
 
 
 def _is_sane(event: LifecycleEvent) -> bool:
     """Whether its ids could be ids: anyone may write to the topic."""
-    insight_id = event.insight_id if isinstance(event, AttemptEvent) else ""
+    insight_id = getattr(event, "insight_id", "")
     return len(event.agenda_id) <= ID_LENGTH and len(insight_id) <= INSIGHT_ID_LENGTH
 
 
-def _settlement(event: AgendaSucceeded | AgendaFailed) -> Settlement:
+def _settlement(event: AgendaSucceeded | AgendaFailed | AgendaStopped) -> Settlement:
+    match event:
+        case AgendaSucceeded():
+            return _ended(event, "succeeded")
+        case AgendaStopped():
+            return _ended(event, "stopped")
+        case AgendaFailed():
+            return replace(
+                _ended(event, "failed"),
+                retryable=event.retryable,
+                message=event.message[:MESSAGE_LENGTH],
+            )
+
+
+def _ended(
+    event: AgendaSucceeded | AgendaFailed | AgendaStopped, outcome: Outcome
+) -> Settlement:
     return Settlement(
         agenda_id=event.agenda_id,
         attempt=event.attempt,
-        outcome="succeeded" if isinstance(event, AgendaSucceeded) else "failed",
+        outcome=outcome,
         spent_s=event.spent_s,
     )
 
 
-def _events(records: Sequence[ConsumerRecord]) -> Iterable[LifecycleEvent]:
+def _command(event: AgendaCommanded) -> Command:
+    return Command(
+        agenda_id=event.agenda_id,
+        action=event.action,
+        priority=event.priority,
+        rank=event.rank,
+        by=event.by[:ID_LENGTH],
+        reason=event.reason[:MESSAGE_LENGTH],
+    )
+
+
+def _heard(
+    records: Sequence[ConsumerRecord], restarted: list[tuple[AgendaRestarted, Origin]]
+) -> Iterator[LifecycleEvent]:
+    """The events of a batch; restarts are put aside, with where they were told."""
     for record in records:
         try:
-            yield from filter(_is_sane, decode_lifecycle(record.value))
+            told = decode_lifecycle(record.value)
         except UnreadableRecordError:
             _log.warning("record.skipped", partition=record.partition, offset=record.offset)
+            continue
+        for index, event in enumerate(told):
+            if not _is_sane(event):
+                continue
+            if isinstance(event, AgendaRestarted):
+                partition = NOT_SUBMITTED - record.partition
+                origin = Origin(partition=partition, offset=record.offset, index=index)
+                restarted.append((event, origin))
+            else:
+                yield event

@@ -25,11 +25,11 @@ from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import Rounds, Source
 from pop_stream.scheduler.table import FaustReadyTable
+from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.ticks import Ticker
 from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.settings import Settings
 
-PART: Final = "scheduler"
 TABLE: Final = "ready"
 
 _BUFFERED_RECORDS: Final = 4_096

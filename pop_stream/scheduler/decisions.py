@@ -7,8 +7,9 @@ from typing import Final
 
 from pop_stream.core import forecast
 from pop_stream.core.admission import Depth
-from pop_stream.core.backlog import Backlog, Chosen
+from pop_stream.core.backlog import Backlog
 from pop_stream.core.events import RoundDecided
+from pop_stream.core.whereabouts import Chosen
 from pop_stream.scheduler.desk import Desk
 
 _CUSTOMERS: Final = 50
@@ -51,6 +52,8 @@ def decided(
         gap=desk.gap(at),
         bound=backlog.queue.bound(),
         waiting=_waiting(backlog, len(chosen), slots),
+        delayed=backlog.waiting,
+        held=backlog.held,
     )
 
 

@@ -4,10 +4,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from pop_stream.core import admission, forecast
+from pop_stream.core import admission, forecast, hearing
 from pop_stream.core.admission import Depth
 from pop_stream.core.backlog import Backlog
-from pop_stream.core.events import InsightAnswered, InsightAsked
+from pop_stream.core.events import (
+    MOST_ASKED,
+    InsightAnswered,
+    InsightAsked,
+    InsightTick,
+)
 from pop_stream.core.ids import InsightId
 from pop_stream.core.pace import Counts, Pace
 from pop_stream.core.pools import Claimant
@@ -68,6 +73,12 @@ class Desk:
         )
         self.pace.observe(counts, now)
 
+    def look_again(self, tick: InsightTick, now: datetime) -> None:
+        """Take note of what the ticker saw; what is due is looked for at every event."""
+        if tick.lag is not None and tick.emitted is not None:
+            self.lag = (tick.lag, tick.emitted)
+        hearing.look_again(self.backlog, tick, now.timestamp())
+
     def slots(self) -> int:
         """How many agendas a round may emit now, its pool left aside."""
         if not self.is_defined or not self.backlog.ready:
@@ -122,9 +133,12 @@ class Desk:
                 waiting[:_CUSTOMERS_SHOWN], mean=self.mean_service(now), now=seconds
             ),
             others=max(0, len(waiting) - _CUSTOMERS_SHOWN),
+            delayed=backlog.waiting,
+            held=backlog.held,
             gap=self.gap(now),
             bound=backlog.queue.bound(),
             agenda=place,
+            holds=forecast.held(backlog, question.agenda_ids[:MOST_ASKED]),
         )
 
     def _viewed(self, now: datetime) -> _View:

@@ -19,6 +19,8 @@ _OTHERS: Final = "(others)"
 
 _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[Desk, datetime], float]]]] = (
     ("ready", "Agendas that wait", lambda desk, _: desk.backlog.ready),
+    ("waiting", "Agendas that wait for an instant", lambda desk, _: desk.backlog.waiting),
+    ("held", "Agendas that wait for their release", lambda desk, _: desk.backlog.held),
     ("in_flight", "Agendas emitted and not settled", lambda desk, _: desk.backlog.in_flight),
     ("lag", "Records that no puller has claimed", lambda desk, _: desk.depth.unclaimed),
     (
@@ -36,6 +38,20 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[Desk, datetime], float
         "bound_seconds",
         "What the gap cannot exceed",
         lambda desk, _: desk.backlog.queue.bound(),
+    ),
+)
+
+_COUNTERS: Final[Sequence[tuple[str, str, Callable[[Desk], int]]]] = (
+    ("pop_agendas_emitted", "Agendas ever emitted", lambda desk: desk.backlog.emitted),
+    (
+        "pop_attempts_lost",
+        "Attempts whose lease ended, since this worker took the insight over",
+        lambda desk: desk.backlog.attempts.lost,
+    ),
+    (
+        "pop_commands_ignored",
+        "Commands about agendas that are unknown or have ended, likewise",
+        lambda desk: desk.backlog.steering.ignored,
     ),
 )
 
@@ -67,12 +83,11 @@ class SchedulerCollector(Collector):
             for desk in desks:
                 family.add_metric([desk.insight_id], value_of(desk, now))
             yield family
-        emitted = CounterMetricFamily(
-            "pop_agendas_emitted", "Agendas ever emitted", labels=["insight"]
-        )
-        for desk in desks:
-            emitted.add_metric([desk.insight_id], desk.backlog.emitted)
-        yield emitted
+        for name, help_text, count_of in _COUNTERS:
+            counter = CounterMetricFamily(name, help_text, labels=["insight"])
+            for desk in desks:
+                counter.add_metric([desk.insight_id], count_of(desk))
+            yield counter
         yield from _customers([(desk, customers_shown(desk, now)) for desk in desks])
 
 

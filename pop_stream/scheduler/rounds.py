@@ -1,4 +1,4 @@
-"""What the scheduler does with one event: keep, decide, emit, keep again.
+"""What the scheduler does with one event: keep, decide, emit and tell, keep again.
 
 Emit, then write the table: a crash between the two repeats a round, and the attempt number
 lets pullers and the rollup drop the repeats. The other order could lose one.
@@ -6,37 +6,35 @@ lets pullers and the rollup drop the repeats. The other order could lose one.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import structlog
-from msgspec import Raw
 from msgspec.structs import replace
 
 from pop_stream import faults
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
-from pop_stream.core import pools
-from pop_stream.core.backlog import Backlog, Chosen
+from pop_stream.core import hearing, pools
+from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Definitions, Insight
 from pop_stream.core.events import (
-    AgendaEmitted,
-    EmittedAgenda,
     InsightAsked,
     InsightNoted,
     InsightPlaced,
     InsightTick,
     ReadyEvent,
-    RoundDecided,
     decode_placed,
     decode_ready,
     encode,
 )
 from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId, InsightId
-from pop_stream.core.page import place_of
 from pop_stream.core.partitioning import partition_of
+from pop_stream.core.whereabouts import Chosen
 from pop_stream.ports import Clock, DefinitionSource, Publisher, ReadyTable, Record
+from pop_stream.scheduler import telling
 from pop_stream.scheduler.decisions import decided
 from pop_stream.scheduler.desk import Desk
 from pop_stream.scheduler.shelf import Shelf, insights_in
@@ -153,7 +151,9 @@ class Rounds:
         if away:
             await publish_until_acknowledged(self._publisher, away)
         put_off = self._put_off.setdefault(source.partition, _PutOff())
-        if next_waits and put_off.records < MOST_PUT_OFF:
+        # What is kept must have been told before, so what there is to tell is not put off.
+        is_silent = all(desk.backlog.outbox.is_empty for desk in touched.values())
+        if next_waits and is_silent and put_off.records < MOST_PUT_OFF:
             put_off.add(touched)
             for desk in touched.values():
                 desk.shelf.save(desk.backlog)
@@ -168,7 +168,7 @@ class Rounds:
         desks: dict[str, Desk] = {}
         for insight_id, rows in insights_in(self._table, partition).items():
             desk = self._new_desk(partition, insight_id)
-            desk.shelf.load(rows, desk.backlog)
+            desk.shelf.load(rows, desk.backlog, self._clock.now().timestamp())
             desks[insight_id] = desk
         self._desks[partition] = desks
         ready = sum(desk.backlog.ready for desk in desks.values())
@@ -263,13 +263,9 @@ class Rounds:
             case InsightPlaced():
                 self._place(desk, event)
             case InsightNoted():
-                for claim in event.claims:
-                    desk.backlog.claim(claim.agenda_id, claim.attempt)
-                for settlement in event.settlements:
-                    desk.backlog.settle(settlement)
+                hearing.hear(desk.backlog, event, self._clock.now().timestamp())
             case InsightTick():
-                if event.lag is not None and event.emitted is not None:
-                    desk.lag = (event.lag, event.emitted)
+                desk.look_again(event, self._clock.now())
             case InsightAsked():
                 answer = desk.answer(event, self._clock.now())
                 key = desk.insight_id.encode()
@@ -280,62 +276,51 @@ class Rounds:
         agendas = [decode_placed(one) for one in event.agendas]
         fresh = desk.backlog.news(agendas, event.origins)
         if fresh:
-            number = desk.backlog.place([agendas[index] for index in fresh])
+            now = self._clock.now().timestamp()
+            number = desk.backlog.place([agendas[index] for index in fresh], now)
             desk.shelf.put_page(number, [bytes(event.agendas[index]) for index in fresh])
 
     async def _refill(self, desk: Desk, source: Source) -> None:
+        """Let happen what is due, choose, and publish all that there is to tell."""
         now = self._clock.now()
+        desk.backlog.wake(now.timestamp())
         desk.observe(now)
         slots, depth = self._room(desk), desk.depth
         chosen = desk.backlog.choose(slots, now.timestamp())
-        if not chosen:
+        if not chosen and desk.backlog.outbox.is_empty:
             return
+        told = desk.backlog.take_told()
+        records = [
+            *telling.stops(self._topics, told),
+            *telling.letters(self._topics, desk, told, now),
+        ]
+        lifecycle = told.lifecycle
+        if chosen:
+            decision = replace(
+                decided(desk, chosen, depth=depth, slots=slots, at=now),
+                partition=source.partition,
+                offset=source.offset,
+                definitions=self._in_force.version if self._in_force else 0,
+            )
+            why = Record(self._topics.decisions, desk.insight_id.encode(), encode(decision))
+            records = [*await self._emit(desk, chosen, now), why, *records]
+            lifecycle += telling.emissions(desk, chosen, now)
+        topic = self._topics.agenda_events
+        records += await lifecycle_records(self._publisher, topic, lifecycle)
+        if faults.is_set("scheduler.emitting"):  # else all are sent side by side
+            half = records[: len(chosen) // 2 + 1]
+            await publish_until_acknowledged(self._publisher, half)
+            faults.reach("scheduler.emitting")
+        await publish_until_acknowledged(self._publisher, records)
+        faults.reach("scheduler.emitted")
+
+    async def _emit(
+        self, desk: Desk, chosen: Sequence[Chosen], now: datetime
+    ) -> Sequence[Record]:
         if not desk.has_topic:
             await self._create_topic(desk.backlog.insight)
             desk.has_topic = True
-        decision = replace(
-            decided(desk, chosen, depth=depth, slots=slots, at=now),
-            partition=source.partition,
-            offset=source.offset,
-            definitions=self._in_force.version if self._in_force else 0,
+        partitions = await self._publisher.partitions(self._topics.insight(desk.insight_id))
+        return telling.emitted_records(
+            self._topics, desk, chosen, partitions=partitions, now=now
         )
-        await self._publish(desk, chosen, decision)
-
-    async def _publish(
-        self, desk: Desk, chosen: Sequence[Chosen], decision: RoundDecided
-    ) -> None:
-        records = [self._emitted_record(desk, one, decision) for one in chosen]
-        lifecycle = await lifecycle_records(
-            self._publisher,
-            self._topics.agenda_events,
-            [
-                AgendaEmitted(
-                    agenda_id=one.agenda_id,
-                    at=decision.at,
-                    insight_id=desk.insight_id,
-                    attempt=one.attempt,
-                )
-                for one in chosen
-            ],
-        )
-        why = Record(self._topics.decisions, desk.insight_id.encode(), encode(decision))
-        if faults.is_set("scheduler.emitting"):  # else all are sent side by side
-            await publish_until_acknowledged(self._publisher, records[: len(records) // 2 + 1])
-            faults.reach("scheduler.emitting")
-        await publish_until_acknowledged(self._publisher, [*records, *lifecycle, why])
-        faults.reach("scheduler.emitted")
-
-    def _emitted_record(self, desk: Desk, chosen: Chosen, decision: RoundDecided) -> Record:
-        placed = desk.shelf.agenda(*place_of(chosen.ref))
-        emitted = EmittedAgenda(
-            agenda_id=chosen.agenda_id,
-            insight_id=desk.insight_id,
-            customer_id=chosen.customer_id,
-            attempt=chosen.attempt,
-            accepted_at=placed.accepted_at,
-            emitted_at=decision.at,
-            lease_ms=desk.backlog.insight.lease_ms,
-            agenda=Raw(placed.agenda),
-        )
-        topic = self._topics.insight(desk.insight_id)
-        return Record(topic, chosen.agenda_id.encode(), encode(emitted))

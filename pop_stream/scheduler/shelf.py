@@ -96,12 +96,13 @@ class Shelf:
         if self._sequence - self._marked >= RING:
             self._snapshot(backlog)
 
-    def load(self, rows: dict[str, bytes], backlog: Backlog) -> None:
+    def load(self, rows: dict[str, bytes], backlog: Backlog, now: float = 0.0) -> None:
         """Fill a new backlog from the insight's rows.
 
         Args:
             rows: All rows of this insight, by full key.
             backlog: As made, never used.
+            now: The present instant, in seconds since the epoch; leases begin anew at it.
         """
         raw_head = rows.get(f"{self._prefix}/head")
         head = _HEAD.decode(raw_head) if raw_head else _Head(sequence=0, side=0, parts=0)
@@ -112,7 +113,7 @@ class Shelf:
         newer = [row for row in journal if row.sequence > head.sequence]
         deltas.extend(row.delta for row in newer)
         self._sequence = newer[-1].sequence if newer else head.sequence
-        backlog.restore(self._pages(rows), deltas)
+        backlog.restore(self._pages(rows), deltas, now)
         self.drop_pages(backlog.take_emptied())
 
     def _snapshot(self, backlog: Backlog) -> None:

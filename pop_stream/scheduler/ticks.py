@@ -1,11 +1,11 @@
 """Ticks: what makes the scheduler look again when no event would.
 
-Only the agent may write the table, so everything here just publishes to `pop.ready`.
+Only the agent may write the table, so everything here just publishes to `pop.ready`; lease
+clocks are in no table, so they may be set here.
 """
 
 import asyncio
-from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import structlog
@@ -13,18 +13,28 @@ import structlog
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightTick, encode
-from pop_stream.ports import Clock, LagProbe, Publisher, Record
+from pop_stream.core.heard import HeardClock
+from pop_stream.ports import Clock, LagProbe, Look, Publisher, Record
 from pop_stream.scheduler.desk import Desk
 from pop_stream.scheduler.rounds import Rounds
 
 LEAST_PAUSE_S: Final = 0.01
 """So that many small dues do not become a busy loop."""
 
+LISTEN_EVERY_S: Final = 1.0
+"""Between two looks at what the relay has read, while any lease runs."""
+
+DEAF_AFTER_S: Final = 3.0
+"""Without such a look for longer, an outage may have kept pullers from being heard."""
+
+_AGAIN_AFTER_S: Final = 1.0
+"""A tick for a due that was not acted on is repeated after this."""
+
 _log = structlog.get_logger()
 
 
 class Ticker:
-    """Wakes partitions that were gained, and insights that may emit again."""
+    """Wakes partitions that were gained, and insights in which something may happen."""
 
     def __init__(
         self,
@@ -42,6 +52,9 @@ class Ticker:
         self._clock = clock
         self._interval_s = interval.total_seconds()
         self._gained: set[int] = set()
+        self._heard = HeardClock()
+        self._listened_at: float | None = None
+        self._woken: dict[str, tuple[float, float]] = {}
 
     def gain(self, partitions: set[int]) -> None:
         """These partitions have just been assigned to this worker."""
@@ -61,36 +74,116 @@ class Ticker:
             await asyncio.sleep(self._pause_s())
 
     def _pause_s(self) -> float:
-        """Up to the interval, but not past the moment when someone's token or step is due."""
-        now = self._clock.now().timestamp()
-        # One without slots is woken by what frees them, not by its dues.
-        able = (desk for desk in self._rounds.desks() if desk.slots() > 0)
-        dues = (desk.backlog.queue.due_at for desk in able)
-        soonest = min((due for due in dues if due is not None), default=now + self._interval_s)
+        """Up to the interval, but not past the moment when something is due."""
+        now = self._now()
+        soonest = now + self._interval_s
+        for desk in self._rounds.desks():
+            # One without slots is woken by what frees them, not by its customers' dues.
+            turn_at = desk.backlog.queue.due_at if desk.slots() > 0 else None
+            for due in (turn_at, self._due_at(desk, now)):
+                if due is not None and due < soonest:
+                    soonest = due
         return min(self._interval_s, max(LEAST_PAUSE_S, soonest - now))
 
     async def _tick(self) -> None:
         ticks = [self._wake(partition) for partition in self._gained - self._rounds.loaded()]
-        waiting = [desk for desk in self._rounds.desks() if desk.backlog.ready]
-        ticks += await self._look(waiting)
+        desks = self._rounds.desks()
+        emitted = {desk.insight_id: desk.backlog.emitted for desk in desks}
+        look = await self._look(desks)
+        for desk in desks:
+            event = self._event(desk, look, emitted[desk.insight_id])
+            if event is not None:
+                key = desk.insight_id.encode()
+                ticks.append(Record(self._topics.ready, key, encode(event), desk.partition))
         if ticks:
             await self._publisher.publish(ticks)
         self._gained -= self._rounds.loaded()
 
-    async def _look(self, waiting: Sequence[Desk]) -> list[Record]:
-        """Ask for the lag of insights that wait, and tick those that may go on."""
-        emitted = {desk.insight_id: desk.backlog.emitted for desk in waiting}
-        blocked = [desk for desk in waiting if desk.depth.unclaimed]
-        lags = await self._probe.lags([desk.insight_id for desk in blocked]) if blocked else {}
-        ticks: list[Record] = []
-        for desk in waiting:
-            lag, asked_at = lags.get(desk.insight_id), emitted[desk.insight_id]
-            fell = lag is not None and lag < desk.depth.unclaimed
-            if fell or self._rounds.may_emit(desk):
-                event = InsightTick(insight_id=desk.insight_id, lag=lag, emitted=asked_at)
-                key = desk.insight_id.encode()
-                ticks.append(Record(self._topics.ready, key, encode(event), desk.partition))
-        return ticks
+    async def _look(self, desks: list[Desk]) -> Look:
+        """Ask for the lag of insights that wait for it to fall, and for what was heard."""
+        now = self._now()
+        listen = self._is_time_to_listen(desks, now)
+        asked = [
+            desk.insight_id
+            for desk in desks
+            if (desk.backlog.ready and desk.depth.unclaimed)
+            or (listen and desk.backlog.attempts.has_unclaimed(now))
+        ]
+        if not asked and not listen:
+            return Look()
+        look = await self._probe.look(asked, relay=listen)
+        if listen and look.told is not None:
+            self._listen(look, now)
+        return look
+
+    def _is_time_to_listen(self, desks: list[Desk], now: float) -> bool:
+        if self._listened_at is not None and 0 <= now - self._listened_at < LISTEN_EVERY_S:
+            return False
+        return any(
+            desk.backlog.attempts.lease_ends_at is not None
+            or desk.backlog.attempts.has_unclaimed(now)
+            for desk in desks
+        )
+
+    def _listen(self, look: Look, asked_at: float) -> None:
+        """Move the clock of what was heard on, or begin all leases anew after an outage."""
+        before, self._listened_at = self._listened_at, asked_at
+        self._heard.observe(asked_at, look.told or {}, look.relayed)
+        deaf_after_s = max(DEAF_AFTER_S, 3 * self._interval_s)
+        if before is None or asked_at - before > deaf_after_s:
+            for desk in self._rounds.desks():
+                desk.backlog.attempts.begin_anew(self._now())
+
+    def _event(self, desk: Desk, look: Look, emitted: int) -> InsightTick | None:
+        """What to tell the desk; None if nothing could come of it."""
+        now = self._now()
+        lags = look.lags.get(desk.insight_id)
+        lag = None if lags is None else sum(lags)
+        fell = bool(desk.backlog.ready) and lag is not None and lag < desk.depth.unclaimed
+        passed = self._passed(desk, look, emitted, now)
+        silent = self._has_silent(desk)
+        stirs = fell or passed or silent or self._is_due(desk, now)
+        if not stirs and not (desk.backlog.ready and self._rounds.may_emit(desk)):
+            return None
+        heard = self._heard.until if silent else None
+        return InsightTick(
+            insight_id=desk.insight_id,
+            lag=lag,
+            emitted=emitted,
+            lags=tuple(lags or ()) if passed else (),
+            heard_until=None if heard is None else datetime.fromtimestamp(heard, UTC),
+        )
+
+    def _passed(self, desk: Desk, look: Look, emitted: int, now: float) -> bool:
+        """Whether pullers went past an agenda without claiming it."""
+        lags = look.lags.get(desk.insight_id)
+        attempts = desk.backlog.attempts
+        if not lags or not attempts.has_unclaimed(now):
+            return False
+        return bool(attempts.passed(lags, max(0, desk.backlog.emitted - emitted), now))
+
+    def _has_silent(self, desk: Desk) -> bool:
+        """Whether a lease has ended on the clock of what was heard."""
+        ends_at = desk.backlog.attempts.lease_ends_at
+        return ends_at is not None and ends_at < (self._heard.until or 0.0)
+
+    def _is_due(self, desk: Desk, now: float) -> bool:
+        due_at = self._due_at(desk, now)
+        if due_at is None or due_at > now:
+            return False
+        self._woken[desk.insight_id] = (desk.backlog.steering.due_at or 0.0, now)
+        return True
+
+    def _due_at(self, desk: Desk, now: float) -> float | None:
+        """When the clock wants something of the desk that it was not woken for just now."""
+        due_at = desk.backlog.steering.due_at
+        woken_for, woken_at = self._woken.get(desk.insight_id, (None, 0.0))
+        if due_at is not None and due_at == woken_for:
+            return max(due_at, woken_at + _AGAIN_AFTER_S) if woken_at <= now else due_at
+        return due_at
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
 
     def _wake(self, partition: int) -> Record:
         return Record(self._topics.ready, None, encode(InsightTick(insight_id="")), partition)

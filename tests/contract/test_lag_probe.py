@@ -12,13 +12,14 @@ from pop_stream import wiring
 from pop_stream.bus import clients, topics
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
-from pop_stream.bus.topics import Topics
+from pop_stream.bus.topics import Topics, TopicSpec
 from pop_stream.core.ids import InsightId
 from pop_stream.ports import LagProbe, Record
 from pop_stream.settings import Settings
 
 MEDIA, VIDEO, NOBODY = InsightId("media"), InsightId("video"), InsightId("nobody")
 PARTITIONS = 2
+EVENT_PARTITIONS = 3
 
 
 class Queues(Protocol):
@@ -32,12 +33,21 @@ class Queues(Protocol):
     async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
         """The insight's pullers have come so far, by partition."""
 
+    async def tell(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
+        """So much was told of the lifecycle, and relayed, by partition."""
+
 
 class MemoryQueues:
     def __init__(self) -> None:
         self.probe = FixedLags()
         self._ends: dict[InsightId, int] = {}
         self._done: dict[InsightId, dict[int, int]] = {}
+        self.probe.told = dict.fromkeys(range(EVENT_PARTITIONS), 0)
+        self.probe.relayed = {}
+
+    async def tell(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
+        self.probe.told |= offsets
+        self.probe.relayed |= relayed
 
     async def emit(self, insight_id: InsightId, count: int) -> None:
         self._ends[insight_id] = self._ends.get(insight_id, 0) + count
@@ -49,8 +59,11 @@ class MemoryQueues:
 
     def _set(self, insight_id: InsightId) -> None:
         if insight_id in self._done:
-            done = sum(self._done[insight_id].values())
-            self.probe.by_insight[insight_id] = self._ends.get(insight_id, 0) - done
+            sent = self._ends.get(insight_id, 0)
+            self.probe.by_insight[insight_id] = [
+                len(range(number, sent, PARTITIONS)) - self._done[insight_id].get(number, 0)
+                for number in range(PARTITIONS)
+            ]
 
 
 class KafkaQueues:
@@ -68,8 +81,22 @@ class KafkaQueues:
             [Record(topic, None, b"{}", number % PARTITIONS) for number in range(count)]
         )
 
+    async def tell(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
+        topic = self._topics.agenda_events
+        await self._publisher.publish(
+            [
+                Record(topic, None, b"{}", number)
+                for number, count in offsets.items()
+                for _ in range(count)
+            ]
+        )
+        await self._commit(topic, self._topics.group("relay"), relayed)
+
     async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
         topic, group = self._topics.insight(insight_id), self._topics.puller_group(insight_id)
+        await self._commit(topic, group, offsets)
+
+    async def _commit(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
         consumer = clients.consumer(self._settings, client_id="pull", group_id=group)
         async with consumer:
             consumer.assign([TopicPartition(topic, number) for number in offsets])
@@ -91,6 +118,7 @@ async def kafka_queues(settings: Settings) -> AsyncIterator[Queues]:
         offsets,
     ):
         specs = [topics.insight_spec(names, one, PARTITIONS) for one in (MEDIA, VIDEO)]
+        specs.append(TopicSpec(names.agenda_events, EVENT_PARTITIONS))
         await topics.ensure(admin, specs, replication_factor=1)
         yield KafkaQueues(settings, KafkaLagProbe(names, admin, offsets), publisher)
 
@@ -100,27 +128,31 @@ def queues(request: pytest.FixtureRequest) -> Queues:
     return request.getfixturevalue(request.param)
 
 
+async def lags(queues: Queues, *insights: InsightId) -> Mapping[InsightId, list[int]]:
+    return {one: [*some] for one, some in (await queues.probe.look(insights)).lags.items()}
+
+
 async def test_without_a_commit_the_lag_is_unknown(queues):
     await queues.emit(MEDIA, 4)
-    assert await queues.probe.lags([MEDIA, VIDEO]) == {}
-    assert await queues.probe.lags([]) == {}
+    assert await lags(queues, MEDIA, VIDEO) == {}
+    assert await lags(queues) == {}
 
 
-async def test_the_lag_is_what_lies_past_the_commits_of_all_partitions(queues):
+async def test_the_lag_is_what_lies_past_the_commit_of_each_partition(queues):
     await queues.emit(MEDIA, 10)
     await queues.commit(MEDIA, {0: 2, 1: 5})
-    assert await queues.probe.lags([MEDIA]) == {MEDIA: 3}
+    assert await lags(queues, MEDIA) == {MEDIA: [3, 0]}
     await queues.emit(MEDIA, 6)
     await queues.commit(MEDIA, {0: 8})
-    assert await queues.probe.lags([MEDIA]) == {MEDIA: 3}
+    assert await lags(queues, MEDIA) == {MEDIA: [0, 3]}
     await queues.commit(MEDIA, {1: 8})
-    assert await queues.probe.lags([MEDIA]) == {MEDIA: 0}
+    assert await lags(queues, MEDIA) == {MEDIA: [0, 0]}
 
 
 async def test_a_partition_never_committed_counts_from_its_start(queues):
     await queues.emit(MEDIA, 10)
     await queues.commit(MEDIA, {0: 5})
-    assert await queues.probe.lags([MEDIA]) == {MEDIA: 5}
+    assert await lags(queues, MEDIA) == {MEDIA: [0, 5]}
 
 
 async def test_insights_are_told_apart_and_unknown_ones_left_out(queues):
@@ -128,5 +160,16 @@ async def test_insights_are_told_apart_and_unknown_ones_left_out(queues):
     await queues.emit(VIDEO, 6)
     await queues.commit(MEDIA, {0: 1, 1: 1})
     await queues.commit(VIDEO, {0: 0, 1: 0})
-    assert await queues.probe.lags([VIDEO, NOBODY, MEDIA]) == {MEDIA: 2, VIDEO: 6}
-    assert await queues.probe.lags([VIDEO]) == {VIDEO: 6}
+    assert await lags(queues, VIDEO, NOBODY, MEDIA) == {MEDIA: [1, 1], VIDEO: [3, 3]}
+    assert await lags(queues, VIDEO) == {VIDEO: [3, 3]}
+
+
+async def test_what_was_told_and_what_was_relayed(queues):
+    await queues.tell({0: 4, 1: 2}, relayed={0: 3})
+    await queues.emit(MEDIA, 4)
+    await queues.commit(MEDIA, {0: 1, 1: 1})
+    look = await queues.probe.look([MEDIA], relay=True)
+    assert look.told == {0: 4, 1: 2, 2: 0}
+    assert look.relayed == {0: 3}
+    assert look.lags[MEDIA] == [1, 1]
+    assert (await queues.probe.look([MEDIA])).told is None

@@ -4,20 +4,46 @@ An event changes the backlog, chooses a round, and is saved: what the scheduler 
 keeps a prefix of the event's writes, as the changelog would, and the event comes again.
 """
 
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import timedelta
 
-from backlogs import placed, settled
+from backlogs import START, failed, placed, settled
 from fakes import MemoryTable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Insight
-from pop_stream.core.events import Origin, encode
+from pop_stream.core.errors import TransitionError
+from pop_stream.core.events import (
+    AgendaClaimed,
+    AgendaEmitted,
+    AgendaFailed,
+    AgendaSucceeded,
+    Command,
+    Origin,
+    encode,
+)
 from pop_stream.core.flow import Share
+from pop_stream.core.lifecycle import State
+from pop_stream.core.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.summary import fold
 from pop_stream.scheduler.shelf import Shelf, insights_in
 
+EVER = 1e9
+MAX_ATTEMPTS = 3
+BEGAN = START.timestamp()
+SEEN_AS = {
+    "ready": State.READY,
+    "waiting": State.WAITING,
+    "held": State.HELD,
+    "emitted": State.EMITTED,
+    "claimed": State.RUNNING,
+}
+STATES = {READY: "ready", EMITTED: "emitted", CLAIMED: "claimed", WAITING: "waiting"}
+STATES[HELD] = "held"
 CUSTOMERS = ("ann", "bob", "cid")
 SHARES = st.builds(
     Share,
@@ -35,6 +61,16 @@ class Known:
     customer_id: str
     state: str = "ready"
     attempt: int = 1
+    first: int = 1
+    most: int = MAX_ATTEMPTS
+    due: float = 0.0
+    expires_at: float = EVER
+    hold: bool = False
+    stopping: str = ""
+
+    @property
+    def is_out(self):
+        return self.state in {"emitted", "claimed"}
 
 
 @dataclass
@@ -74,8 +110,10 @@ class BacklogMachine(RuleBasedStateMachine):
         self.insight = Insight(id="media", algorithm=algorithm, aging_s=aging_s)
         self.shares = {}
         self.table = LoggedTable()
-        self.now = 0.0
+        self.now = BEGAN
         self.model = {}
+        self.ended = {}
+        self.summaries = {}
         self.sent = [[], []]
         self.last_page = 0
         self.made = 0
@@ -84,7 +122,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def loaded(self, table):
         backlog = Backlog(self.insight, lambda one: self.shares.get(one, Share()))
         shelf = Shelf(table, 0, "media")
-        shelf.load(insights_in(table, 0).get("media", {}), backlog)
+        shelf.load(insights_in(table, 0).get("media", {}), backlog, self.now)
         return backlog, shelf
 
     # ---- events ----
@@ -124,11 +162,62 @@ class BacklogMachine(RuleBasedStateMachine):
 
     def apply(self, change, slots):
         changed = change(self.backlog, self.shelf)
+        self.backlog.wake(self.now)
         chosen = self.backlog.choose(slots, self.now)
+        for event in self.backlog.take_told().lifecycle:
+            self.hear(event)
+        for one in chosen:
+            self.hear(self.told(AgendaEmitted, one.agenda_id, one.attempt))
         self.shelf.save(self.backlog)
         return changed, [(one.agenda_id, one.attempt, one.customer_id) for one in chosen]
 
+    def told(self, kind, agenda_id, attempt, **fields):
+        at = START + timedelta(seconds=self.now - BEGAN)
+        return kind(agenda_id=agenda_id, at=at, insight_id="media", attempt=attempt, **fields)
+
+    def hear(self, event):
+        """What the rollup makes of it."""
+        known = self.summaries.get(event.agenda_id)
+        with suppress(TransitionError):
+            self.summaries[event.agenda_id] = fold(known, event)
+
+    def take_dues(self):
+        """What the clock wants by now, in the model."""
+        for agenda_id, known in [*self.model.items()]:
+            if known.expires_at <= self.now:
+                self.stop(agenda_id, "expired")
+        for known in self.model.values():
+            if known.state == "waiting" and known.due <= self.now:
+                known.state = "ready"
+
+    def stop(self, agenda_id, reason):
+        known = self.model[agenda_id]
+        if known.is_out:
+            known.stopping = known.stopping or reason
+        else:
+            self.end(agenda_id, State[reason.upper()])
+
+    def end(self, agenda_id, state):
+        del self.model[agenda_id]
+        self.ended[agenda_id] = state
+
+    def come_to_nothing(self, agenda_id, *, pauses_s):
+        """An attempt fell, in the model."""
+        known = self.model[agenda_id]
+        if known.stopping:
+            self.end(agenda_id, State[known.stopping.upper()])
+        elif known.attempt - known.first + 1 >= known.most:
+            self.end(agenda_id, State.FAILED)
+        else:
+            pause_s = min(
+                pauses_s,
+                self.insight.backoff.pause_s(known.attempt - known.first + 1, seed=agenda_id),
+            )
+            known.state = "held" if known.hold else "waiting"
+            known.attempt, known.hold, known.due = known.attempt + 1, False, self.now + pause_s
+
     def take_round(self, chosen):
+        self.take_dues()
         for agenda_id, attempt, customer_id in chosen:
             known = self.model[agenda_id]
             assert (known.state, known.attempt) == ("ready", attempt)
@@ -139,7 +228,7 @@ class BacklogMachine(RuleBasedStateMachine):
         def change(backlog, shelf):
             fresh = backlog.news(agendas, origins)
             if fresh:
-                number = backlog.place([agendas[index] for index in fresh])
+                number = backlog.place([agendas[index] for index in fresh], self.now)
                 shelf.put_page(number, [encode(agendas[index]) for index in fresh])
             return [agendas[index].agenda_id for index in fresh]
 
@@ -156,7 +245,8 @@ class BacklogMachine(RuleBasedStateMachine):
                 placed(
                     f"a{self.made}",
                     data.draw(st.sampled_from(CUSTOMERS)),
-                    after=self.now,
+                    after=self.now - BEGAN,
+                    **self.draw_terms(data),
                     priority=data.draw(st.integers(1, 9)),
                     rank=data.draw(st.integers(0, 2)),
                     fairness_key=data.draw(st.sampled_from(["", "", "x", "y"])),
@@ -170,10 +260,34 @@ class BacklogMachine(RuleBasedStateMachine):
         ]
         lane.extend(zip(agendas, origins, strict=True))
         for agenda in agendas:
-            self.model[agenda.agenda_id] = Known(agenda.customer_id)
+            self.model[agenda.agenda_id] = Known(
+                agenda.customer_id,
+                state="held" if agenda.held else "waiting" if agenda.not_before else "ready",
+                attempt=agenda.attempt,
+                first=agenda.attempt,
+                most=agenda.max_attempts or MAX_ATTEMPTS,
+                due=agenda.not_before.timestamp() if agenda.not_before else 0.0,
+                expires_at=agenda.expires_at.timestamp() if agenda.expires_at else 2 * EVER,
+            )
         fresh, chosen = self.event(self.place(agendas, origins), slots, crash)
         assert fresh == [agenda.agenda_id for agenda in agendas]
         self.take_round(chosen)
+
+    def draw_terms(self, data):
+        """Mostly none, so that the plain way is tried as well."""
+        if data.draw(st.booleans()):
+            return {}
+        later = st.none() | st.integers(0, 12).map(self.instant)
+        return {
+            "attempt": data.draw(st.sampled_from([1, 1, 4])),
+            "held": data.draw(st.sampled_from([False, False, True])),
+            "not_before": data.draw(later),
+            "expires_at": data.draw(later),
+            "max_attempts": data.draw(st.none() | st.integers(1, 2)),
+        }
+
+    def instant(self, seconds):
+        return START + timedelta(seconds=self.now - BEGAN + seconds)
 
     @rule(data=st.data(), slots=st.integers(0, 3))
     def repeat(self, data, slots):
@@ -189,64 +303,148 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(slots=st.integers(0, 8), crash=CRASHES)
     def tick(self, slots, crash):
-        ready = sum(known.state == "ready" for known in self.model.values())
         _, chosen = self.event(lambda *_: False, slots, crash)
+        self.take_dues()
+        ready = sum(known.state == "ready" for known in self.model.values())
         assert len(chosen) <= min(slots, ready)
         self.take_round(chosen)
+
+    def some(self, data, *states):
+        """An agenda in one of the states; None if there is none."""
+        fit = sorted(one for one, known in self.model.items() if known.state in states)
+        return data.draw(st.sampled_from(fit)) if fit else None
+
+    def sees(self, agenda_id):
+        """A puller has its record, whatever a crash made the scheduler forget."""
+        attempt = self.model[agenda_id].attempt
+        self.hear(self.told(AgendaEmitted, agenda_id, attempt))
+        return attempt
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
     def claim(self, data, slots, crash):
         """Also of an agenda whose round a crash made forgotten: then it is out all the same."""
-        if self.model:
-            agenda_id = data.draw(st.sampled_from(sorted(self.model)))
-            known = self.model[agenda_id]
-            is_news = known.state != "claimed"
-            known.state = "claimed"
-            attempt = known.attempt
-            claimed, chosen = self.event(
-                lambda backlog, _: backlog.claim(agenda_id, attempt), slots, crash
-            )
-            assert claimed == is_news
-            self.take_round(chosen)
+        agenda_id = self.some(data, "ready", "emitted", "claimed")
+        if agenda_id is None:
+            return
+        known = self.model[agenda_id]
+        is_news = known.state != "claimed"
+        known.state = "claimed"
+        attempt = self.sees(agenda_id)
+        self.hear(self.told(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1))
+        claimed, chosen = self.event(
+            lambda backlog, _: backlog.claim(agenda_id, attempt, self.now), slots, crash
+        )
+        assert claimed == is_news
+        self.take_round(chosen)
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
     def settle(self, data, slots, crash):
-        if self.model:
-            agenda_id = data.draw(st.sampled_from(sorted(self.model)))
-            attempt = self.model.pop(agenda_id).attempt
-            spent = data.draw(
-                st.sampled_from([{}, {"cut": 0.0}, {"cut": 0.3}, {"cut": 9.0, "mix": 0.01}])
-            )
-            told = settled(agenda_id, attempt, **spent)
-            ended, chosen = self.event(lambda backlog, _: backlog.settle(told), slots, crash)
-            assert ended
+        agenda_id = self.some(data, "ready", "emitted", "claimed")
+        if agenda_id is None:
+            return
+        attempt = self.sees(agenda_id)
+        self.hear(self.told(AgendaSucceeded, agenda_id, attempt))
+        self.end(agenda_id, State.SUCCEEDED)
+        spent = data.draw(
+            st.sampled_from([{}, {"cut": 0.0}, {"cut": 0.3}, {"cut": 9.0, "mix": 0.01}])
+        )
+        told = settled(agenda_id, attempt, **spent)
+        ended, chosen = self.event(
+            lambda backlog, _: backlog.settle(told, self.now), slots, crash
+        )
+        assert ended
+        self.take_round(chosen)
+
+    @rule(data=st.data(), final=st.booleans(), slots=st.integers(0, 3), crash=CRASHES)
+    def fail(self, data, final, slots, crash):
+        agenda_id = self.some(data, "ready", "emitted", "claimed")
+        if agenda_id is None:
+            return
+        attempt = self.sees(agenda_id)
+        self.hear(
+            self.told(AgendaFailed, agenda_id, attempt, message="no", retryable=not final)
+        )
+        told = failed(agenda_id, attempt, retryable=not final, cut=0.3)
+        ended, chosen = self.event(
+            lambda backlog, _: backlog.settle(told, self.now), slots, crash
+        )
+        assert ended
+        if final:
+            self.end(agenda_id, State.FAILED)
+        else:
+            self.come_to_nothing(agenda_id, pauses_s=EVER)
+        self.take_round(chosen)
+
+    @rule(slots=st.integers(0, 3), crash=CRASHES)
+    def fall_silent(self, slots, crash):
+        """Every puller is dead: what is with one, and what was told to stop, comes back."""
+        silent = sorted(
+            one
+            for one, known in self.model.items()
+            if known.state == "claimed" or (known.is_out and known.stopping)
+        )
+        lost, chosen = self.event(
+            lambda backlog, _: backlog.attempts.expire_leases(EVER * 3, self.now),
+            slots,
+            crash,
+        )
+        assert lost == len(silent)
+        for agenda_id in silent:
+            self.come_to_nothing(agenda_id, pauses_s=1.0)
+        self.take_round(chosen)
+
+    def want(self, agenda_id, slots, crash, **fields):
+        """A command; returns whether it changed anything."""
+        wanted = Command(agenda_id=agenda_id, **fields)
+        changed, chosen = self.event(
+            lambda backlog, _: backlog.obey(wanted, self.now), slots, crash
+        )
+        return changed, chosen
+
+    @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
+    def cancel(self, data, slots, crash):
+        agenda_id = self.some(data, *SEEN_AS)
+        if agenda_id is not None:
+            is_news = not self.model[agenda_id].stopping
+            changed, chosen = self.want(agenda_id, slots, crash, action="cancel")
+            assert changed == is_news
+            self.stop(agenda_id, "cancelled")
             self.take_round(chosen)
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
-    def give_back(self, data, slots, crash):
-        out = sorted(one for one, known in self.model.items() if known.state != "ready")
-        if out:
-            agenda_id = data.draw(st.sampled_from(out))
+    def hold(self, data, slots, crash):
+        agenda_id = self.some(data, *SEEN_AS)
+        if agenda_id is not None:
             known = self.model[agenda_id]
-            attempt = known.attempt
-            known.state, known.attempt = "ready", attempt + 1
-            returned, chosen = self.event(
-                lambda backlog, _: backlog.give_back(agenda_id, attempt), slots, crash
-            )
-            assert returned
+            is_news = not (known.state == "held" or known.hold or known.stopping)
+            changed, chosen = self.want(agenda_id, slots, crash, action="hold")
+            assert changed == is_news
+            if is_news and known.is_out:
+                known.hold = True
+            elif is_news:
+                known.state = "held"
             self.take_round(chosen)
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
-    def withdraw(self, data, slots, crash):
-        if self.model:
-            agenda_id = data.draw(st.sampled_from(sorted(self.model)))
-            waits = self.model[agenda_id].state == "ready"
-            if waits:
-                del self.model[agenda_id]
-            gone, chosen = self.event(
-                lambda backlog, _: backlog.withdraw(agenda_id), slots, crash
+    def release(self, data, slots, crash):
+        agenda_id = self.some(data, *SEEN_AS)
+        if agenda_id is not None:
+            known = self.model[agenda_id]
+            changed, chosen = self.want(agenda_id, slots, crash, action="release")
+            assert changed == (known.state == "held" or known.hold)
+            if known.state == "held":
+                known.state = "waiting"
+            known.hold = False
+            self.take_round(chosen)
+
+    @rule(data=st.data(), priority=st.integers(0, 10), slots=st.integers(0, 3), crash=CRASHES)
+    def reprioritise(self, data, priority, slots, crash):
+        agenda_id = self.some(data, *SEEN_AS)
+        if agenda_id is not None:
+            changed, chosen = self.want(
+                agenda_id, slots, crash, action="reprioritise", priority=priority, rank=1
             )
-            assert gone == waits
+            assert not (changed and priority in {0, 10})
             self.take_round(chosen)
 
     @rule(data=st.data())
@@ -254,10 +452,12 @@ class BacklogMachine(RuleBasedStateMachine):
         """Notes of the unknown, the gone and the outdated change nothing."""
         agenda_id = data.draw(st.sampled_from(["nobody", *sorted(self.model)]))
         known = self.model.get(agenda_id)
-        wrong = known.attempt + data.draw(st.sampled_from([-1, 1, 7])) if known else 1
-        for change in (Backlog.claim, Backlog.give_back):
-            assert not change(self.backlog, agenda_id, wrong)
-        assert not self.backlog.settle(settled(agenda_id, wrong, cut=1.0))
+        wrong = known.attempt + data.draw(st.sampled_from([-1, 7])) if known else 1
+        assert not self.backlog.claim(agenda_id, wrong, self.now)
+        assert not self.backlog.attempts.renew(agenda_id, wrong, self.now)
+        assert not self.backlog.settle(settled(agenda_id, wrong, cut=1.0), self.now)
+        assert not self.backlog.settle(failed(agenda_id, wrong, cut=1.0), self.now)
+        self.backlog.take_told()
 
     @rule(
         customer_id=st.sampled_from(CUSTOMERS),
@@ -294,12 +494,14 @@ class BacklogMachine(RuleBasedStateMachine):
     def run_through_the_ring(self, idle):
         """Enough events for a snapshot; each moves a little so that it is journaled."""
         for number in range(idle):
-            agenda = placed(f"r{self.made}-{number}", "ann", after=self.now)
+            agenda = placed(f"r{self.made}-{number}", "ann", after=self.now - BEGAN)
             lane = self.sent[0]
             origin = Origin(partition=0, offset=len(lane))
             lane.append((agenda, origin))
             self.event(self.place([agenda], [origin]), 0, None)
-            self.event(lambda backlog, _, one=agenda.agenda_id: backlog.withdraw(one), 0, None)
+            wanted = Command(agenda_id=agenda.agenda_id, action="cancel")
+            self.event(lambda backlog, _, one=wanted: backlog.obey(one, self.now), 0, None)
+            self.take_round([])
         self.made += 1
 
     # ---- what holds at any time ----
@@ -308,25 +510,46 @@ class BacklogMachine(RuleBasedStateMachine):
     def counts_are_what_the_slots_say(self):
         states = [known.state for known in self.model.values()]
         assert self.backlog.ready == states.count("ready")
-        assert self.backlog.in_flight == len(states) - states.count("ready")
+        assert self.backlog.in_flight == sum(known.is_out for known in self.model.values())
         assert self.backlog.unclaimed == states.count("emitted")
+        assert self.backlog.waiting == states.count("waiting")
+        assert self.backlog.held == states.count("held")
         for flow in self.backlog.queue.flows():
             own = [one for one in self.model.values() if one.customer_id == flow.customer_id]
             assert flow.ready == sum(one.state == "ready" for one in own)
-            assert flow.in_flight == sum(one.state != "ready" for one in own)
+            assert flow.in_flight == sum(one.is_out for one in own)
+
+    @invariant()
+    def every_agenda_is_where_the_model_says(self):
+        for agenda_id, known in self.model.items():
+            where = self.backlog.whereabouts(agenda_id)
+            assert (STATES[where.state], where.attempt) == (known.state, known.attempt)
+            assert (where.mark.stopping, where.mark.hold) == (known.stopping, known.hold)
+
+    @invariant()
+    def what_was_told_adds_up_to_where_it_is(self):
+        for agenda_id, known in self.model.items():
+            summary = self.summaries.get(agenda_id)
+            if summary is not None:
+                assert (summary.state, summary.attempt) == (SEEN_AS[known.state], known.attempt)
+            else:
+                assert (known.state, known.attempt) == ("ready", known.first)
+        for agenda_id, state in self.ended.items():
+            assert self.summaries[agenda_id].state is state
+        self.ended.clear()
 
     @invariant()
     def nothing_is_lost_and_nothing_is_left_behind(self):
-        assert {*self.backlog._places} == {*self.model}
+        assert {*self.backlog.slots.refs()} == {*self.model}
         rows = [key for key in self.table.data if "/page/" in key]
         numbers = sorted(int(key.rsplit("/", 1)[1]) for key in rows)
-        assert numbers == sorted(self.backlog._pages)
-        assert all(page.left > 0 for page in self.backlog._pages.values())
+        assert numbers == sorted(page.number for page in self.backlog.slots.pages())
+        assert all(page.left > 0 for page in self.backlog.slots.pages())
         bodies = {
             self.shelf.agenda(ref >> 9, ref & 511).agenda_id: ref
-            for ref in self.backlog._places.values()
+            for ref in self.backlog.slots.refs().values()
         }
-        assert bodies == self.backlog._places
+        assert bodies == self.backlog.slots.refs()
 
     @invariant()
     def a_reload_goes_on_as_if_nothing_had_happened(self):
@@ -335,6 +558,8 @@ class BacklogMachine(RuleBasedStateMachine):
         reloaded, _ = self.loaded(copy)
         live = deepcopy(self.backlog)
         for _ in range(3):
+            for one in (live, reloaded):
+                one.wake(self.now + 1.0)
             rounds = [one.choose(7, self.now + 1.0) for one in (live, reloaded)]
             assert rounds[0] == rounds[1]
             for number, chosen in enumerate(rounds[0]):

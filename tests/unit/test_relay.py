@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from backlogs import START
+from backlogs import START, placed
 from fakes import FixedDefinitions, MemoryPublisher
 from msgspec import Raw
 from submissions import record
@@ -13,17 +13,26 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Definitions, Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import (
+    MESSAGE_LENGTH,
     AgendaAccepted,
     AgendaClaimed,
+    AgendaCommanded,
     AgendaEmitted,
     AgendaFailed,
+    AgendaProgressed,
+    AgendaRenewed,
+    AgendaRestarted,
+    AgendaStopped,
     AgendaSucceeded,
     Claim,
+    Command,
     InsightNoted,
     Settlement,
+    decode_placed,
     decode_ready,
     encode,
 )
+from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.core.partitioning import partition_of
 from pop_stream.intake.relay import Relay, notes_of
 from pop_stream.settings import Settings
@@ -89,7 +98,14 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
                 Settlement(
                     agenda_id="a", attempt=1, outcome="succeeded", spent_s={"cut": 0.25}
                 ),
-                Settlement(agenda_id="b", attempt=2, outcome="failed", spent_s={"cut": 0.5}),
+                Settlement(
+                    agenda_id="b",
+                    attempt=2,
+                    outcome="failed",
+                    spent_s={"cut": 0.5},
+                    retryable=True,
+                    message="no",
+                ),
             ),
         ),
         InsightNoted(insight_id="video", claims=(Claim(agenda_id="x", attempt=1),)),
@@ -160,3 +176,111 @@ async def test_an_end_with_monstrous_costs_frees_its_slot_all_the_same():
 async def test_a_broker_that_is_away_is_waited_for():
     publisher = MemoryPublisher(failures=[UnavailableError("away")])
     assert notes(await relayed(encode(claimed("a")), publisher=publisher))
+
+
+# ---- signs of life, commands, stops, restarts ----
+
+
+def of_attempt(kind, agenda_id, attempt=1, insight_id="media", **fields):
+    return kind(agenda_id=agenda_id, at=START, insight_id=insight_id, attempt=attempt, **fields)
+
+
+def renewed(agenda_id, attempt=1):
+    return of_attempt(AgendaRenewed, agenda_id, attempt, puller_id="p", lease_ms=1_000)
+
+
+def restarted(agenda_id, attempt=2, insight_id="media", **fields):
+    body = encode(placed(agenda_id, attempt=attempt, **fields))
+    return of_attempt(AgendaRestarted, agenda_id, attempt, insight_id, placed=Raw(body))
+
+
+def test_many_signs_of_life_of_an_attempt_are_told_once():
+    progressed = of_attempt(AgendaProgressed, "a", operations=())
+    [note] = notes_of([renewed("a"), progressed, renewed("b", 2), renewed("a")])
+    assert note.renewals == (
+        Claim(agenda_id="a", attempt=1),
+        Claim(agenda_id="b", attempt=2),
+    )
+
+
+def test_a_claim_or_an_end_is_sign_of_life_enough():
+    [note] = notes_of(
+        [claimed("a"), renewed("a"), renewed("b"), succeeded("b"), renewed("b", 2)]
+    )
+    assert note.renewals == (Claim(agenda_id="b", attempt=2),)
+
+
+def test_a_stop_is_an_end():
+    stopped = of_attempt(AgendaStopped, "a", spent_s={"cut": 0.5})
+    [note] = notes_of([stopped])
+    end = Settlement(agenda_id="a", attempt=1, outcome="stopped", spent_s={"cut": 0.5})
+    assert note.settlements == (end,)
+
+
+def test_a_message_is_cut_to_what_the_scheduler_keeps():
+    event = of_attempt(AgendaFailed, "a", message="m" * 5_000, retryable=False)
+    [note] = notes_of([event])
+    assert note.settlements[0].message == "m" * MESSAGE_LENGTH
+    assert not note.settlements[0].retryable
+
+
+def test_commands_are_told_in_order():
+    def wanted(action, **fields):
+        return AgendaCommanded(
+            agenda_id="a", at=START, insight_id="media", action=action, **fields
+        )
+
+    [note] = notes_of([wanted("hold", by="ann"), wanted("reprioritise", priority=1, rank=2)])
+    assert note.commands == (
+        Command(agenda_id="a", action="hold", by="ann"),
+        Command(agenda_id="a", action="reprioritise", priority=1, rank=2),
+    )
+
+
+async def test_every_kind_of_news_is_told_in_notes_that_fit():
+    names = [f"agenda-{number:025d}" for number in range(6_000)]
+    wanted = [
+        AgendaCommanded(agenda_id=one, at=START, insight_id="media", action="cancel")
+        for one in names
+    ]
+    records = await relayed(encode([*map(renewed, names), *wanted]))
+    assert max(len(one.value) for one in records) <= FRAME_BYTES
+    told = notes(records)
+    assert [one.agenda_id for note in told for one in note.renewals] == names
+    assert [one.agenda_id for note in told for one in note.commands] == names
+
+
+async def test_a_restarted_agenda_is_placed_again_with_where_it_was_told():
+    frame = encode([claimed("z"), restarted("a"), restarted("x", 3, "video")])
+    records = await relayed(frame, encode(restarted("b")))
+    media, video, note = notes(records)
+    assert [decode_placed(one).agenda_id for one in media.agendas] == ["a", "b"]
+    assert [(one.partition, one.offset, one.index) for one in media.origins] == [
+        (-2, 0, 1),
+        (-2, 1, 0),
+    ]
+    [again] = map(decode_placed, video.agendas)
+    assert (video.insight_id, again.attempt) == ("video", 3)
+    assert note.claims == (Claim(agenda_id="z", attempt=1),)
+
+
+async def test_many_restarts_are_told_in_pages_that_fit():
+    values = [encode(restarted(f"a-{number}")) for number in range(PAGE_SLOTS + 1)]
+    large = [encode(restarted(f"b-{n}", fairness_key="k" * 200_000)) for n in range(3)]
+    told = notes(await relayed(*values, *large))
+    assert [len(one.agendas) for one in told] == [PAGE_SLOTS, 2, 1, 1]
+    names = [decode_placed(one).agenda_id for page in told for one in page.agendas]
+    assert len(set(names)) == PAGE_SLOTS + 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        of_attempt(AgendaRestarted, "a", 2, placed=Raw(b"7")),
+        of_attempt(AgendaRestarted, "a", 2, placed=Raw(encode(placed("b", attempt=2)))),
+        of_attempt(AgendaRestarted, "a", 2, placed=Raw(encode(placed("a", attempt=3)))),
+    ],
+)
+async def test_a_restart_that_contradicts_itself_is_passed_over(wrong):
+    [note] = notes(await relayed(encode(wrong), encode(claimed("c"))))
+    assert note.claims == (Claim(agenda_id="c", attempt=1),)

@@ -169,7 +169,7 @@ async def test_an_emitted_agenda_carries_all_a_puller_needs(stage):
     assert (one.accepted_at, one.emitted_at) == (START, START)
     assert (one.lease_ms, bytes(one.agenda)) == (60_000, b'{"id":"ann-0"}')
     [record] = stage.publisher.on(TOPICS.insight("media"))
-    assert (record.key, record.partition) == (b"ann-0", None)
+    assert (record.key, record.partition) == (b"ann-0", partition_of(b"ann-0", PARTITIONS))
 
 
 async def test_every_emission_is_told_to_the_lifecycle(stage):
@@ -624,7 +624,7 @@ async def test_after_an_error_the_table_is_what_counts(stage):
 def ticker_of(stage, **lags):
     return Ticker(
         stage.rounds,
-        FixedLags(lags),
+        FixedLags({one: [lag] for one, lag in lags.items()}),
         stage.publisher,
         TOPICS,
         timedelta(milliseconds=250),
@@ -668,7 +668,8 @@ async def test_after_a_restart_the_lag_of_a_full_topic_is_asked_for(stage):
     await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
     assert len(stage.emitted()) == 10
     await ticker_of(stage, media=0)._tick()
-    assert ticks(stage) == [InsightTick(insight_id="media", lag=0, emitted=10)]
+    tick = InsightTick(insight_id="media", lag=0, emitted=10, lags=(0,))
+    assert ticks(stage) == [tick]
 
 
 async def test_nothing_waiting_nothing_asked(stage):

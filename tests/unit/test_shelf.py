@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from backlogs import backlog, ids, placed, settled, several
+from backlogs import backlog, cancel, ids, placed, settled, several
 from fakes import MemoryTable
 
 from pop_stream.core.errors import UnreadableRecordError
@@ -116,7 +116,7 @@ def test_an_emptied_page_is_deleted_after_the_journal_says_so():
     table, one = Watched(), backlog()
     shelf = Shelf(table, 0, "media")
     keep(shelf, one, several("ann", 1))
-    one.withdraw("ann-0")
+    cancel(one, "ann-0")
     shelf.save(one)
     assert order[-2:] == ["0/media/journal/2", "-0/media/page/0"]
     assert reloaded(table)[0].ready == 0
@@ -127,7 +127,7 @@ def test_a_deletion_that_was_lost_is_made_up_for_at_the_next_load():
     shelf = Shelf(table, 0, "media")
     keep(shelf, one, several("ann", 1))
     page = table.data["0/media/page/0"]
-    one.withdraw("ann-0")
+    cancel(one, "ann-0")
     shelf.save(one)
     table.data["0/media/page/0"] = page
     again, _ = reloaded(table)

@@ -8,7 +8,9 @@ accepts what the next version writes. Instants are RFC 3339 in UTC.
 from pop_stream.core.events.accounts import (
     AgendaPlace,
     CustomerShare,
+    HeldAgenda,
     InsightAnswered,
+    PlaceState,
     RecordRefused,
     RoundDecided,
 )
@@ -67,6 +69,8 @@ from pop_stream.core.events.lifecycle import (
 )
 from pop_stream.core.events.ready import (
     MESSAGE_LENGTH,
+    MOST_ASKED,
+    NOWHERE,
     Claim,
     Command,
     InsightAsked,
@@ -81,6 +85,8 @@ from pop_stream.core.events.ready import (
 
 __all__ = [
     "MESSAGE_LENGTH",
+    "MOST_ASKED",
+    "NOWHERE",
     "Action",
     "AgendaAccepted",
     "AgendaCancelled",
@@ -112,6 +118,7 @@ __all__ = [
     "Diagnostic",
     "EmittedAgenda",
     "Event",
+    "HeldAgenda",
     "InsightAnswered",
     "InsightAsked",
     "InsightNoted",
@@ -123,6 +130,7 @@ __all__ = [
     "OperationState",
     "Origin",
     "Outcome",
+    "PlaceState",
     "PlacedAgenda",
     "PriorProgress",
     "ReadyEvent",

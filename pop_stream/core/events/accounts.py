@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Literal
 
 from pop_stream.core.events.base import Event, Instant, RefusedIssue, Struct
+from pop_stream.core.events.lifecycle import StopReason, WaitReason
 
 
 class CustomerShare(Struct, frozen=True):
@@ -35,6 +36,8 @@ class RoundDecided(Event, frozen=True):
         virtual_time: Of the fair queue after the round, in worker-seconds per weight.
         customers: Those chosen first, then those that wait the most; at most 50.
         waiting: Why agendas stay: `depth`, `customer_caps`, or empty if none wait.
+        delayed: Agendas with an instant to wait for, which are not among `ready`.
+        held: Agendas that wait for their release, likewise.
         gap: Widest difference of backlogged customers' places on the virtual clock.
         bound: What the gap cannot exceed: the largest charge among them.
         partition: Of `pop.ready`, with `offset` the record that led to the round.
@@ -53,6 +56,8 @@ class RoundDecided(Event, frozen=True):
     virtual_time: float
     customers: tuple[CustomerShare, ...]
     waiting: str = ""
+    delayed: int = 0
+    held: int = 0
     gap: float = 0.0
     bound: float = 0.0
     partition: int = 0
@@ -60,22 +65,41 @@ class RoundDecided(Event, frozen=True):
     definitions: int = 0
 
 
+PlaceState = Literal["ready", "waiting", "held", "emitted", "claimed", "unknown"]
+
+
 class AgendaPlace(Struct, frozen=True):
     """Where an agenda stands with the scheduler.
 
     Attributes:
-        state: `ready`, `emitted`, `claimed`, or `unknown` if the scheduler has none of it.
+        state: `unknown` if the scheduler has none of it.
         position: About how many are emitted up to and with it; 0 unless ready.
         own_ahead: How many of these are the customer's own; exact.
         eta_s: Until it is claimed, at the present rate; None while nothing moves.
+        attempt: The one that is out, or next; 0 if unknown.
+        until: When it goes on, of one that waits, or would without being held.
+        why: What it waits for.
+        stopping: Why the attempt that is out is to stop; empty if it is not.
     """
 
     agenda_id: str
-    state: Literal["ready", "emitted", "claimed", "unknown"]
+    state: PlaceState
     position: int = 0
     own_ahead: int = 0
     eta_s: float | None = None
     customer: CustomerShare | None = None
+    attempt: int = 0
+    until: Instant | None = None
+    why: WaitReason | None = None
+    stopping: StopReason | Literal[""] = ""
+
+
+class HeldAgenda(Struct, frozen=True, array_like=True):
+    """That the scheduler holds an agenda, and with which attempt."""
+
+    agenda_id: str
+    state: PlaceState
+    attempt: int
 
 
 class InsightAnswered(Event, frozen=True):
@@ -88,6 +112,8 @@ class InsightAnswered(Event, frozen=True):
         rate_per_s: Agendas claimed per second, lately.
         customers: Those with most at stake, at most 50.
         others: Backlogged customers not listed.
+        delayed: As in `round.decided`, with `held`.
+        holds: Those of `agenda_ids` that the scheduler holds; it has none of the others.
         gap: As in `round.decided`, with `bound`.
     """
 
@@ -103,15 +129,22 @@ class InsightAnswered(Event, frozen=True):
     rate_per_s: float
     customers: tuple[CustomerShare, ...]
     others: int = 0
+    delayed: int = 0
+    held: int = 0
     gap: float = 0.0
     bound: float = 0.0
     agenda: AgendaPlace | None = None
+    holds: tuple[HeldAgenda, ...] = ()
 
 
 class RecordRefused(Event, frozen=True):
     """A dead letter: a record no part could use, with its coordinates and the reason.
 
+    Also an agenda that failed for good: then `topic` is its insight's, `code` is
+    `attempts_exhausted` or `final_failure`, and the value is the agenda as accepted.
+
     Attributes:
+        partition: -1 of an agenda, with `offset`.
         value_base64: The record's value, whole unless `truncated`.
     """
 

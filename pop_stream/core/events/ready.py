@@ -45,16 +45,22 @@ class Origin(Struct, frozen=True, array_like=True):
     """Where a page came from: what makes a replayed page recognisable.
 
     Intake reads a partition of `pop.submissions` in order and writes each insight's pages in
-    order, so a place at or before the last one seen for the same partition is a repeat.
+    order, so a place at or before the last one seen for the same partition is a repeat. The
+    relay does the same with restarts that it reads from `pop.agenda-events`.
 
     Attributes:
-        partition: Of `pop.submissions`; -1 where there is no origin to compare.
-        index: Within a record that holds a list of agendas.
+        partition: Of `pop.submissions`; -1, `NOWHERE`, where there is no origin to compare;
+            -2 - p for partition p of `pop.agenda-events`.
+        index: Within a record that holds a list of agendas or events.
     """
 
     partition: int
     offset: int
     index: int = 0
+
+
+NOWHERE: Final = -1
+"""The partition of an origin that cannot be compared: what it says is never a repeat."""
 
 
 class InsightPlaced(Event, frozen=True):
@@ -123,7 +129,8 @@ class InsightTick(Event, frozen=True):
     Attributes:
         lag: Consumer lag of the insight's topic in records; None when unknown.
         emitted: How many records had ever been emitted when the lag was asked for.
-        lags: The lag by partition of the insight's topic; empty when unknown.
+        lags: The lag by partition of the insight's topic; empty when unknown. Asked for
+            when `emitted` had been emitted.
         heard_until: Everything told before this instant has been relayed; None if unknown.
     """
 
@@ -140,11 +147,18 @@ class InsightAsked(Event, frozen=True):
     Attributes:
         question_id: Comes back with the answer.
         agenda_id: Whose place is wanted; empty for the insight alone.
+        agenda_ids: Of which it is wanted whether the scheduler holds them; at most
+            `MOST_ASKED`, those after are passed over.
     """
 
     insight_id: str
     question_id: str
     agenda_id: str = ""
+    agenda_ids: tuple[str, ...] = ()
+
+
+MOST_ASKED: Final = 1_000
+"""Agendas that one question may name."""
 
 
 ReadyEvent = InsightPlaced | InsightNoted | InsightTick | InsightAsked

@@ -1,0 +1,110 @@
+"""Whose lease has run out, and what was emitted and passed over; in memory only.
+
+A lease runs on the clock of what was heard: it ends when everything told until its end has
+been relayed and no sign of life was among it. After a restart all leases begin anew.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+
+class Leases:
+    """When each attempt that is with a puller was last heard of, longest silent first.
+
+    Instants are seconds since the epoch, on the scheduler's clock alone.
+    """
+
+    __slots__ = ("_heard_at",)
+
+    def __init__(self) -> None:
+        self._heard_at: OrderedDict[int, float] = OrderedDict()
+
+    def begin(self, ref: int, now: float) -> None:
+        """A sign of life: the lease runs anew."""
+        self._heard_at[ref] = now
+        self._heard_at.move_to_end(ref)
+
+    def end_by(self, ref: int, at: float, length_s: float) -> None:
+        """The lease is to end then, unless a sign of life comes."""
+        self._heard_at[ref] = at - length_s
+        self._heard_at.move_to_end(ref, last=False)
+
+    def is_running(self, ref: int) -> bool:
+        """Whether the place has a lease."""
+        return ref in self._heard_at
+
+    def end(self, ref: int) -> None:
+        """The attempt is over; nothing happens if it had no lease."""
+        self._heard_at.pop(ref, None)
+
+    def begin_anew(self, now: float) -> None:
+        """All leases begin now: for a time nobody could be heard."""
+        self._heard_at = OrderedDict.fromkeys(self._heard_at, now)
+
+    @property
+    def oldest(self) -> float | None:
+        """When the one that has been silent longest was heard; None if none runs."""
+        return next(iter(self._heard_at.values()), None)
+
+    def take_silent(self, since: float, most: int) -> list[int]:
+        """Places not heard of after `since`, at most so many; their leases are over."""
+        silent: list[int] = []
+        while len(silent) < most and (oldest := self.oldest) is not None and oldest < since:
+            silent.append(self._heard_at.popitem(last=False)[0])
+        return silent
+
+
+class Unclaimed:
+    """Where emitted agendas without a claim lie on their topic, oldest first.
+
+    A record has been passed over once the pullers of its partition have committed beyond
+    it: once fewer lie behind their commit than were emitted there from it on.
+    """
+
+    __slots__ = ("_counts", "_sent")
+
+    def __init__(self) -> None:
+        self._sent: OrderedDict[int, tuple[int, int, float]] = OrderedDict()
+        self._counts: dict[int, int] = {}
+
+    def send(self, ref: int, partition: int, now: float) -> None:
+        """The place's agenda goes to this partition of the insight's topic."""
+        number = self._counts.get(partition, 0)
+        self._counts[partition] = number + 1
+        self._sent.pop(ref, None)
+        self._sent[ref] = (partition, number, now)
+
+    def recover(self, ref: int) -> None:
+        """The agenda was emitted before a restart, so before all that are sent now."""
+        self._sent[ref] = (-1, -1, 0.0)
+
+    def remove(self, ref: int) -> None:
+        """It was claimed, or is over; nothing happens if that is known."""
+        self._sent.pop(ref, None)
+
+    @property
+    def oldest(self) -> float | None:
+        """When the first was sent, 0 for one recovered; None if there is none."""
+        first = next(iter(self._sent.values()), None)
+        return None if first is None else first[2]
+
+    def passed(
+        self, lags: Sequence[int], since: int, home: Callable[[int], int], before: float
+    ) -> list[int]:
+        """Places whose records have been passed over.
+
+        Args:
+            lags: Records behind the commit, by partition.
+            since: How many were sent, wherever to, after the lags were asked for.
+            home: The partition of a recovered place.
+            before: Only of those that were sent before this instant.
+        """
+        found: list[int] = []
+        for ref, (partition, number, sent_at) in self._sent.items():
+            if sent_at >= before:
+                break
+            where = home(ref) if partition < 0 else partition
+            after = self._counts.get(where, 0) - number - since
+            if where < len(lags) and after > lags[where]:
+                found.append(ref)
+        return found

@@ -1,0 +1,198 @@
+"""What a backlog has to tell the world: kept until it was published with the round."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from pop_stream.core.events import (
+    AgendaCancelled,
+    AgendaExpired,
+    AgendaGivenUp,
+    AgendaHeld,
+    AgendaReadied,
+    AgendaReprioritised,
+    AgendaStopping,
+    AgendaWaiting,
+    AttemptStop,
+    Command,
+    LifecycleEvent,
+    StopReason,
+    WaitReason,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An agenda that failed for good, for the dead letters.
+
+    Attributes:
+        ref: Its place, where its body is still to be had.
+        code: `attempts_exhausted` or `final_failure`.
+    """
+
+    ref: int
+    agenda_id: str
+    attempt: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class Told:
+    """News in the order in which things happened."""
+
+    lifecycle: list[LifecycleEvent] = field(default_factory=list)
+    stops: list[AttemptStop] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.lifecycle or self.stops or self.failed)
+
+
+class Outbox:
+    """Makes the events of one insight; `now` is always in seconds since the epoch."""
+
+    def __init__(self, insight_id: str) -> None:
+        self._insight_id = insight_id
+        self._told = Told()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not self._told
+
+    def take(self) -> Told:
+        """All news since the last call."""
+        told, self._told = self._told, Told()
+        return told
+
+    def waiting(  # the event's fields
+        self,
+        agenda_id: str,
+        attempt: int,
+        now: float,
+        *,
+        until: float,
+        why: WaitReason,
+        message: str = "",
+    ) -> None:
+        """The attempt waits for an instant."""
+        self._told.lifecycle.append(
+            AgendaWaiting(
+                agenda_id=agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=attempt,
+                until=_instant(until),
+                reason=why,
+                message=message,
+            )
+        )
+
+    def readied(self, agenda_id: str, attempt: int, now: float) -> None:
+        """The attempt waits for nothing but its turn."""
+        self._told.lifecycle.append(
+            AgendaReadied(
+                agenda_id=agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=attempt,
+            )
+        )
+
+    def held(
+        self, agenda_id: str, attempt: int, now: float, *, by: str = "", reason: str = ""
+    ) -> None:
+        """The attempt waits for its release."""
+        self._told.lifecycle.append(
+            AgendaHeld(
+                agenda_id=agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=attempt,
+                by=by,
+                reason=reason,
+            )
+        )
+
+    def reprioritised(
+        self, command: Command, attempt: int, now: float, *, priority: int, rank: int
+    ) -> None:
+        """The attempt has another priority or rank."""
+        self._told.lifecycle.append(
+            AgendaReprioritised(
+                agenda_id=command.agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=attempt,
+                priority=priority,
+                rank=rank,
+                by=command.by,
+                reason=command.reason,
+            )
+        )
+
+    def stopping(
+        self, agenda_id: str, attempt: int, now: float, *, reason: StopReason, message: str
+    ) -> None:
+        """The attempt is to stop, and pullers are told."""
+        self._told.lifecycle.append(
+            AgendaStopping(
+                agenda_id=agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=attempt,
+                reason=reason,
+                message=message,
+            )
+        )
+        self.stop(agenda_id, attempt, reason)
+
+    def stop(
+        self, agenda_id: str, attempt: int, reason: StopReason | Literal["outdated"]
+    ) -> None:
+        """Whoever runs the attempt is to stop."""
+        self._told.stops.append(
+            AttemptStop(
+                agenda_id=agenda_id,
+                insight_id=self._insight_id,
+                attempt=attempt,
+                reason=reason,
+            )
+        )
+
+    def ended(
+        self, agenda_id: str, attempt: int, now: float, *, reason: StopReason, message: str
+    ) -> None:
+        """The agenda was cancelled, or its deadline passed."""
+        kind = AgendaCancelled if reason == "cancelled" else AgendaExpired
+        self._told.lifecycle.append(
+            kind(
+                agenda_id=agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=attempt,
+                message=message,
+            )
+        )
+
+    def given_up(self, failed: Failed, now: float) -> None:
+        """No attempt is left."""
+        self._told.lifecycle.append(
+            AgendaGivenUp(
+                agenda_id=failed.agenda_id,
+                at=_instant(now),
+                insight_id=self._insight_id,
+                attempt=failed.attempt,
+                message=failed.message,
+            )
+        )
+        self.buried(failed)
+
+    def buried(self, failed: Failed) -> None:
+        """It failed for good, which its lifecycle says already."""
+        self._told.failed.append(failed)
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

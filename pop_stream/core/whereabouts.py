@@ -1,0 +1,36 @@
+"""What is said of one agenda of a backlog: that it was chosen, or where it is."""
+
+from dataclasses import dataclass
+
+from pop_stream.core.delta import Mark
+from pop_stream.core.flow import Flow
+from pop_stream.core.ids import CustomerId
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One agenda of a round."""
+
+    ref: int
+    agenda_id: str
+    customer_id: CustomerId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an agenda is.
+
+    Attributes:
+        state: Of its slot.
+        own_ahead: Agendas of its customer that go before it.
+        cost: Worker-seconds it is taken to cost.
+        mark: What people or the clock want of it.
+    """
+
+    flow: Flow
+    state: int
+    own_ahead: int
+    cost: float
+    attempt: int
+    mark: Mark

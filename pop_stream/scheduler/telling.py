@@ -1,0 +1,90 @@
+"""The records that tell of a round and of all else that happened with it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Raw
+
+from pop_stream.bus.dead_letters import failed_agenda
+from pop_stream.bus.topics import Topics
+from pop_stream.core.events import AgendaEmitted, EmittedAgenda, encode
+from pop_stream.core.outbox import Told
+from pop_stream.core.page import place_of
+from pop_stream.core.partitioning import partition_of
+from pop_stream.core.whereabouts import Chosen
+from pop_stream.ports import Record
+from pop_stream.scheduler.desk import Desk
+
+PART: Final = "scheduler"
+
+
+def emitted_records(
+    topics: Topics, desk: Desk, chosen: Sequence[Chosen], *, partitions: int, now: datetime
+) -> list[Record]:
+    """A round's agendas for the insight's topic; the desk takes note where each one goes.
+
+    Args:
+        topics: Names of topics.
+        desk: After the choice.
+        chosen: In order of emission.
+        partitions: Of the insight's topic.
+        now: The present instant.
+    """
+    topic, seconds = topics.insight(desk.insight_id), now.timestamp()
+    records: list[Record] = []
+    for one in chosen:
+        key = one.agenda_id.encode()
+        partition = partition_of(key, partitions)
+        desk.backlog.send(one.ref, partition, seconds)
+        value = encode(_emitted_agenda(desk, one, now))
+        records.append(Record(topic, key, value, partition))
+    return records
+
+
+def emissions(desk: Desk, chosen: Sequence[Chosen], now: datetime) -> list[AgendaEmitted]:
+    """What the lifecycle hears of a round."""
+    return [
+        AgendaEmitted(
+            agenda_id=one.agenda_id, at=now, insight_id=desk.insight_id, attempt=one.attempt
+        )
+        for one in chosen
+    ]
+
+
+def stops(topics: Topics, told: Told) -> list[Record]:
+    """What pullers hear: attempts that are to stop."""
+    return [
+        Record(topics.controls, stop.agenda_id.encode(), encode(stop)) for stop in told.stops
+    ]
+
+
+def letters(topics: Topics, desk: Desk, told: Told, now: datetime) -> list[Record]:
+    """The dead letters of agendas that failed for good."""
+    return [
+        failed_agenda(
+            topics,
+            failed,
+            desk.insight_id,
+            agenda=bytes(desk.shelf.agenda(*place_of(failed.ref)).agenda),
+            part=PART,
+            at=now,
+        )
+        for failed in told.failed
+    ]
+
+
+def _emitted_agenda(desk: Desk, chosen: Chosen, now: datetime) -> EmittedAgenda:
+    placed = desk.shelf.agenda(*place_of(chosen.ref))
+    return EmittedAgenda(
+        agenda_id=chosen.agenda_id,
+        insight_id=desk.insight_id,
+        customer_id=chosen.customer_id,
+        attempt=chosen.attempt,
+        accepted_at=placed.accepted_at,
+        emitted_at=now,
+        lease_ms=desk.backlog.insight.lease_ms,
+        agenda=Raw(placed.agenda),
+        # Of a lone operation nothing can have succeeded that would not have ended the agenda.
+        resumes=chosen.attempt > 1 and len(placed.operation_types) > 1,
+    )
