@@ -30,7 +30,7 @@ class Judgement:
         unclaimed_starts: (agenda, attempt) that were started and never claimed.
         duplicate_starts: Starts of an attempt beyond its first that follow from no blow.
         excused_starts: Such starts within a blow's aftermath.
-        rounds_repeated: Emission rounds that emitted again what had been emitted.
+        rounds_repeated: Emission rounds of which something was emitted again.
         worst_pause_s: Longest stretch without a start while something was ready.
     """
 
@@ -132,14 +132,14 @@ def _is_excused(again: Start, blows: Sequence[Dealt]) -> bool:
 
 
 def _rounds_repeated(evidence: Evidence) -> int:
-    """Rounds with at least one record of an attempt that was on the topic already."""
-    seen: set[tuple[str, int]] = set()
+    """Rounds of which at least one record was emitted again, in whatever later rounds."""
+    emitted: dict[tuple[str, int], float] = {}
     repeated: set[tuple[str, float]] = set()
     for one in evidence.emissions:
         key = (one.agenda_id, one.attempt)
-        if key in seen:
-            repeated.add((one.insight_id, one.emitted_at))
-        seen.add(key)
+        if key in emitted:
+            repeated.add((one.insight_id, emitted[key]))
+        emitted.setdefault(key, one.emitted_at)
     return len(repeated)
 
 

@@ -1,0 +1,140 @@
+"""Migrations beside the previous version: what it did before, it can do after each of them.
+
+A new version migrates while processes of the old one still run. So after each migration, every
+statement over the tables and columns of the schema before it must go on working.
+"""
+
+# ruff: noqa: S608  # the names come from the schema itself
+
+import asyncpg
+import pytest
+
+from pop_stream.store.migrate import load_migrations, migrate
+
+MIGRATIONS = load_migrations()
+SAMPLES = {
+    "text": "x", "integer": 1, "bigint": 1, "real": 1.0, "double precision": 1.0,
+    "boolean": True, "json": "{}", "jsonb": "{}",
+}  # fmt: skip
+SPECIAL = {
+    ("agendas", "state"): "ready",
+    ("operations", "state"): "waiting",
+    ("api_keys", "secret_sha256"): "0" * 64,
+    ("api_keys", "roles"): ["read"],
+}
+APPEND_ONLY = {"audit_log"}
+COLUMNS = """
+select table_name, column_name, data_type
+from information_schema.columns
+where table_schema = 'public' and is_identity = 'NO' and is_generated = 'NEVER'
+    and table_name <> 'schema_migrations'
+order by table_name, ordinal_position
+"""
+KEYS = """
+select relname as table_name, attname as column_name
+from pg_index
+join pg_class on pg_class.oid = indrelid
+join pg_attribute on attrelid = indrelid and attnum = any(indkey)
+where indisunique and relnamespace = 'public'::regnamespace
+"""
+
+
+class Previous:
+    """What a version knows of the schema, and does with it."""
+
+    def __init__(self, columns, keys):
+        self.columns = columns
+        self.keys = keys
+
+    @classmethod
+    async def of(cls, connection):
+        columns = {}
+        for row in await connection.fetch(COLUMNS):
+            columns.setdefault(row["table_name"], {})[row["column_name"]] = row["data_type"]
+        keys = {(row["table_name"], row["column_name"]) for row in await connection.fetch(KEYS)}
+        return cls(columns, keys)
+
+    async def write(self, connection, number):
+        """Insert a row into every table, update, read and delete it, by all known columns."""
+        for table, columns in self.columns.items():
+            values = [self._sample(table, name, columns[name], number) for name in columns]
+            names = ", ".join(f'"{name}"' for name in columns)
+            places = ", ".join(f"${place}" for place in range(1, len(values) + 1))
+            await connection.execute(
+                f"insert into {table} ({names}) values ({places})", *values
+            )
+            assert await connection.fetchval(f"select count(*) from {table}")
+            await connection.fetch(f"select {names} from {table}")
+            if table in APPEND_ONLY:
+                continue
+            for place, name in enumerate(columns):
+                if (table, name) not in self.keys:
+                    await connection.execute(f'update {table} set "{name}" = $1', values[place])
+            await connection.execute(f"delete from {table}")
+
+    def _sample(self, table, name, kind, number):
+        if (table, name) in SPECIAL:
+            return SPECIAL[table, name]
+        if kind.startswith("timestamp"):
+            return self.now
+        value = SAMPLES[kind]
+        is_key = (table, name) in self.keys
+        return f"{value}{number}" if is_key and kind == "text" else value
+
+    now = None
+
+
+@pytest.fixture
+async def connection(dsn):
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("place", range(1, len(MIGRATIONS)), ids=lambda n: MIGRATIONS[n].name)
+async def test_what_worked_before_a_migration_works_after_it(dsn, connection, place):
+    await migrate(dsn, MIGRATIONS[:place])
+    previous = await Previous.of(connection)
+    previous.now = await connection.fetchval("select now()")
+    await previous.write(connection, 1)
+    await migrate(dsn, MIGRATIONS[: place + 1])
+    await previous.write(connection, 2)
+
+
+@pytest.mark.parametrize("place", range(1, len(MIGRATIONS)), ids=lambda n: MIGRATIONS[n].name)
+async def test_rows_of_before_are_kept_by_a_migration(dsn, connection, place):
+    await migrate(dsn, MIGRATIONS[:place])
+    previous = await Previous.of(connection)
+    previous.now = await connection.fetchval("select now()")
+    kept = {}
+    for table, columns in previous.columns.items():
+        values = [previous._sample(table, name, columns[name], 1) for name in columns]
+        names = ", ".join(f'"{name}"' for name in columns)
+        places = ", ".join(f"${number}" for number in range(1, len(values) + 1))
+        await connection.execute(f"insert into {table} ({names}) values ({places})", *values)
+        rows = await connection.fetch(f"select {names} from {table}")
+        kept[table] = [tuple(row) for row in rows]
+    await migrate(dsn, MIGRATIONS[: place + 1])
+    for table, columns in previous.columns.items():
+        names = ", ".join(f'"{name}"' for name in columns)
+        rows = await connection.fetch(f"select {names} from {table}")
+        assert [tuple(row) for row in rows] == kept[table]
+
+
+async def test_a_migration_that_would_break_the_previous_version_is_caught(dsn, connection):
+    """The test of the test: a renamed column, and one that the old version does not fill."""
+    await migrate(dsn, MIGRATIONS)
+    previous = await Previous.of(connection)
+    previous.now = await connection.fetchval("select now()")
+    for change, error in (
+        ("alter table agendas rename column title to name", asyncpg.UndefinedColumnError),
+        ("alter table agendas add column region text not null", asyncpg.NotNullViolationError),
+    ):
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(change)
+        with pytest.raises(error):
+            await previous.write(connection, 3)
+        await transaction.rollback()

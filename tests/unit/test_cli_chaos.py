@@ -1,0 +1,186 @@
+"""The schedule of a chaos run, and how its evidence is judged."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from pop_stream.cli.chaos.blows import Blow, Wanted, plan_blows
+from pop_stream.cli.chaos.evidence import Emission, Evidence
+from pop_stream.cli.chaos.hand import Dealt
+from pop_stream.cli.chaos.handlers import Start, read_starts
+from pop_stream.cli.chaos.judge import AFTERMATH_S, judge, worst_pause_s
+from pop_stream.cli.chaos.load import CUSTOMERS, INSIGHTS, PARAM, Load
+from pop_stream.core.agenda import parse_agenda
+from pop_stream.core.lifecycle import State
+from pop_stream.core.summary import Summary
+from pop_stream.store.ledger import Entry
+
+PARTS = ("rollup", "scheduler", "intake", "api", "puller-1")
+BROKERS = ("kafka-1", "kafka-2", "kafka-3")
+WANTED = Wanted(60.0, kills=12, freezes=3, broker_kills=4, database_stops=2)
+
+
+def plan(seed=7, wanted=WANTED):
+    return plan_blows(wanted, parts=PARTS, brokers=BROKERS, seed=seed)
+
+
+def test_the_same_seed_makes_the_same_blows_and_another_others():
+    assert plan() == plan()
+    assert plan() != plan(seed=8)
+
+
+def test_as_many_blows_as_wanted_in_order_and_in_time():
+    blows = plan()
+    assert [blow.at for blow in blows] == sorted(blow.at for blow in blows)
+    assert all(0 <= blow.at <= 60 for blow in blows)
+    kinds = [blow.kind for blow in blows]
+    assert (kinds.count("kill"), kinds.count("freeze"), kinds.count("outage")) == (12, 3, 6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_part_is_hit_before_one_is_hit_twice_more(seed):
+    killed = [blow.part for blow in plan(seed) if blow.kind == "kill"]
+    counts = [killed.count(part) for part in PARTS]
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_brokers_are_never_down_together(seed):
+    outages = [blow for blow in plan(seed) if blow.part in BROKERS]
+    for one, following in pairwise(outages):
+        assert one.at + one.lasts_s < following.at
+
+
+def load(seed=1, rate=50.0, seconds=20.0):
+    return Load("c", seed, rate, seconds)
+
+
+def test_the_load_is_sound_and_the_same_for_the_same_seed():
+    batches = load().batches()
+    assert batches == load().batches()
+    agendas = [agenda for batch in batches for agenda in batch]
+    assert len({agenda["id"] for agenda in agendas}) == len(agendas) == 1000
+    parsed = [parse_agenda(agenda) for agenda in agendas]
+    assert {one.customer_id for one in parsed} == CUSTOMERS.keys()
+    assert {one.params[PARAM] for one in parsed} == set(INSIGHTS)
+
+
+def test_starts_are_read_as_they_were_written(tmp_path):
+    file = tmp_path / "starts"
+    assert [*read_starts(file)] == []
+    file.write_text("a 1 o0 1500000000 7\na 2 o0 2500000000 8\n")
+    assert [*read_starts(file)] == [Start("a", 1, "o0", 1.5, 7), Start("a", 2, "o0", 2.5, 8)]
+
+
+def start(agenda_id="a", at=10.0, attempt=1, operation="o"):
+    return Start(agenda_id, attempt, operation, at, 1)
+
+
+def evidence(*starts, state=State.SUCCEEDED, accepted_at=9.0):
+    known = {one.agenda_id for one in starts} or {"a"}
+    return Evidence(
+        accepted_at=dict.fromkeys(known, accepted_at),
+        claims={(one.agenda_id, one.attempt) for one in starts},
+        folded={one: Summary(agenda_id=one, state=state) for one in known},
+        entries={one: Entry(one, state, 1, "i") for one in known},
+        starts=starts,
+    )
+
+
+def dealt(at, part="scheduler", lasts=0.5):
+    return Dealt(Blow(at, part, "kill"), at, at + lasts)
+
+
+def test_what_ended_once_breaks_nothing():
+    judged = judge(evidence(start()), ["a"], [])
+    assert (judged.accepted, judged.terminal, judged.duplicate_starts) == (1, 1, 0)
+    assert [*judged.broken()] == []
+
+
+@pytest.mark.parametrize("state", [State.READY, State.EMITTED, State.RUNNING, State.RETRYING])
+def test_what_has_not_ended_is_lost(state):
+    judged = judge(evidence(start(), state=state), ["a"], [])
+    assert judged.lost == ["a"]
+    assert "lost: 1 agendas, such as a" in "\n".join(judged.broken())
+
+
+def test_acknowledged_and_never_heard_of_is_lost():
+    assert judge(evidence(start()), ["a", "b"], []).lost == ["b"]
+
+
+def test_accepted_counts_though_nobody_was_told():
+    known = evidence(start())
+    known.accepted_at["late"] = 9.0
+    assert judge(known, ["a"], []).lost == ["late"]
+
+
+def test_a_second_start_without_a_blow_is_a_breach():
+    judged = judge(evidence(start(), start(at=11.0)), ["a"], [])
+    assert (judged.duplicate_starts, judged.excused_starts) == (1, 0)
+    assert list(judged.broken())
+
+
+@pytest.mark.parametrize(
+    ("at", "excused"), [(10.5, 1), (11.5, 0), (11.0 - AFTERMATH_S, 1), (10.0 - AFTERMATH_S, 0)]
+)
+def test_a_second_start_is_excused_in_the_aftermath_of_a_blow_only(at, excused):
+    judged = judge(evidence(start(), start(at=11.0)), ["a"], [dealt(at)])
+    assert judged.excused_starts == excused
+    assert judged.duplicate_starts == 1 - excused
+
+
+def test_another_attempt_or_operation_is_no_second_start():
+    known = evidence(start(), start(at=11.0, attempt=2), start(at=12.0, operation="p"))
+    assert judge(known, ["a"], []).duplicate_starts == 0
+
+
+def test_a_start_needs_a_claim():
+    known = evidence(start())
+    known.claims.clear()
+    assert judge(known, ["a"], []).unclaimed_starts == ["a#1"]
+
+
+def test_rows_that_differ_from_the_events_are_found():
+    known = evidence(start())
+    known.entries = {"a": replace(known.entries["a"], state=State.FAILED)}
+    assert judge(known, ["a"], []).disagreeing
+    known.entries = {}
+    assert judge(known, ["a"], []).disagreeing
+
+
+def emissions(*pairs):
+    return [Emission(agenda_id, 1, "i", at) for agenda_id, at in pairs]
+
+
+def test_a_round_repeated_in_two_parts_is_one_round():
+    known = evidence(start())
+    known.emissions = emissions(("a", 1.0), ("b", 1.0), ("a", 5.0), ("b", 6.0))
+    assert judge(known, ["a"], [dealt(3.0)]).rounds_repeated == 1
+
+
+def test_more_rounds_repeated_than_blows_is_a_breach():
+    known = evidence(start())
+    known.emissions = emissions(("a", 1.0), ("b", 2.0), ("a", 5.0), ("b", 5.0))
+    judged = judge(known, ["a"], [dealt(3.0)])
+    assert judged.rounds_repeated == 2
+    assert list(judged.broken())
+
+
+def test_the_pause_is_counted_only_while_something_waits():
+    starts = [start("a", 1.0), start("b", 20.0), start("c", 21.0), start("d", 40.0)]
+    accepted = {"a": 0.5, "b": 19.0, "c": 20.5, "d": 33.0}
+    assert worst_pause_s(accepted, starts) == pytest.approx(7.0)
+
+
+def test_the_pause_begins_with_the_last_start_if_something_waited_already():
+    starts = [start("a", 1.0), start("b", 9.0)]
+    assert worst_pause_s({"a": 0.0, "b": 0.0}, starts) == pytest.approx(8.0)
+    assert worst_pause_s({"a": 0.0, "b": 0.0}, []) == 0.0
+
+
+def test_a_pause_beyond_the_promise_is_a_breach():
+    known = evidence(start("a", 1.0), start("b", 20.0), accepted_at=0.0)
+    judged = judge(known, ["a", "b"], [])
+    assert judged.worst_pause_s == pytest.approx(19.0)
+    assert any("19.0 s" in one for one in judged.broken())
