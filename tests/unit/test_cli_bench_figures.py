@@ -4,7 +4,7 @@ import pytest
 
 from pop_stream.cli.bench.figures import Sample, percentiles_ms, rate, spread, thinned
 from pop_stream.cli.bench.folded import Ends
-from pop_stream.cli.bench.meter import Cost, own, spent
+from pop_stream.cli.bench.meter import Cost, Machine, others, own, spent
 from pop_stream.cli.bench.stages import stages
 from pop_stream.cli.bench.tail import Told
 from pop_stream.core.events import AgendaClaimed, AgendaFailed, AgendaSucceeded
@@ -71,6 +71,13 @@ def test_processor_time_is_the_difference_of_two_readings():
     after = {"a": Cost(2.5, 1, 1), "b": Cost(1.0, 1, 1), "c": Cost(3.0, 1, 1)}
     # b was started again, and c is new: both count from their own start.
     assert spent(before, after) == {"a": 0.5, "b": 1.0, "c": 3.0}
+
+
+def test_what_else_the_machine_did_is_told():
+    before, after = Machine(10.0, 100.0, 1.0), Machine(14.0, 107.0, 1.4)
+    assert others(before, after, 6.0) == {"others": 0.25, "stolen": 0.1}
+    # Ticks of the kernel are coarse: ours may seem to be more than all.
+    assert others(before, after, 7.1)["others"] == 0
 
 
 def test_servers_are_not_ours():

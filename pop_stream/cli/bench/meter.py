@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 import psutil
@@ -38,6 +39,43 @@ def read_costs(processes: Mapping[str, int]) -> Mapping[str, Cost]:
         with suppress(psutil.NoSuchProcess):
             found[name] = _cost(psutil.Process(pid))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Processor seconds of the whole machine since it started, and when they were read.
+
+    Attributes:
+        busy_s: Of all processes, and of the kernel.
+        stolen_s: That a hypervisor gave to other machines.
+    """
+
+    at: float
+    busy_s: float
+    stolen_s: float
+
+
+def read_machine() -> Machine:
+    """The machine's processor time so far."""
+    times = psutil.cpu_times()
+    busy = times.user + times.system + times.nice + times.irq + times.softirq
+    return Machine(monotonic(), busy, times.steal)
+
+
+def others(before: Machine, after: Machine, parts_s: float) -> Mapping[str, float]:
+    """What else the machine did between two readings, as shares of one core.
+
+    Args:
+        before: The earlier reading.
+        after: The later one.
+        parts_s: Processor seconds of all that was measured.
+    """
+    lasted = max(1e-9, after.at - before.at)
+    rest = after.busy_s - before.busy_s - parts_s
+    return {
+        "others": round(max(0.0, rest) / lasted, 3),
+        "stolen": round((after.stolen_s - before.stolen_s) / lasted, 3),
+    }
 
 
 def spent(before: Mapping[str, Cost], after: Mapping[str, Cost]) -> Mapping[str, float]:

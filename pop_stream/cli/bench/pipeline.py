@@ -169,6 +169,7 @@ def _run(run: "Run") -> Mapping[str, Any]:
         "agendas_per_s": round(run.per_s, 1),
         "seconds": round(run.samples[-1].at, 3),
         "cpu_s_per_1k": round(run.cpu_s_per_1k, 4),
+        "core_share_besides": run.besides,
         "lost": run.lost,
         "duplicates": run.duplicates,
     }
@@ -201,6 +202,8 @@ def _view(result: Mapping[str, Any]) -> Sequence[Any]:
         floor = f"{result['floor_per_s']:,.0f} {_range(result, 'floor_per_s')}"
         lines.append(f"floor {floor}, ratio [bold]{result['ratio']:.2f}[/]")
     lines.append(f"lost {result['lost']}, duplicates {result['duplicates']}")
+    besides = [one["core_share_besides"]["others"] for one in result["runs"]]
+    lines.append(f"other processes used up to {max(besides):.0%} of a core meanwhile")
     return [*lines, table(("part", "#CPU µs an agenda", "#peak MB"), rows)]
 
 

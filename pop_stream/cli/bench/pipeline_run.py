@@ -14,7 +14,7 @@ from pop_stream.cli.bench.drive import Pace, drive
 from pop_stream.cli.bench.figures import Sample, rate
 from pop_stream.cli.bench.floor import open_floor
 from pop_stream.cli.bench.folded import Folded
-from pop_stream.cli.bench.meter import Cost, read_costs, spent
+from pop_stream.cli.bench.meter import Cost, others, read_costs, read_machine, spent
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.session import definitions_toml
 from pop_stream.cli.bench.store import BenchStore, open_store
@@ -66,6 +66,7 @@ class Run:
         agendas: That were submitted.
         cpu_s: By part; what the load and its count cost is `bench`.
         costs: By part, at the end.
+        besides: What else the machine did, as shares of one core.
     """
 
     samples: Sequence[Sample]
@@ -73,6 +74,7 @@ class Run:
     agendas: int
     cpu_s: Mapping[str, float]
     costs: Mapping[str, Cost]
+    besides: Mapping[str, float]
     lost: int = 0
     duplicates: int = 0
     repeated_starts: int = 0
@@ -248,9 +250,9 @@ class _Rig:
         submitter: Submitter,
         work: NoopWork,
         ended: Callable[[], Awaitable[int]],
-        others: Mapping[str, int],
+        hops: Mapping[str, int],
     ) -> Run:
-        processes = {**self._stack.processes(), **others}
+        processes = {**self._stack.processes(), **hops}
 
         async def submit(first: int, count: int) -> None:
             pairs = [
@@ -260,14 +262,16 @@ class _Rig:
             waiting.extend(await submitter.send(pairs))
 
         waiting: list[asyncio.Future[object]] = []
-        before, began = read_costs(processes), process_time()
+        before, machine, began = read_costs(processes), read_machine(), process_time()
         samples = await drive(submit, ended, pace)
-        costs, used = read_costs(processes), process_time() - began
+        costs, after, used = read_costs(processes), read_machine(), process_time() - began
+        cpu_s = {**spent(before, costs), "bench": used}
         await asyncio.gather(*waiting)
         return Run(
             samples=samples,
             per_s=_rate(samples, pace),
             agendas=samples[-1].submitted,
-            cpu_s={**spent(before, costs), "bench": used},
+            cpu_s=cpu_s,
             costs=costs,
+            besides=others(machine, after, sum(cpu_s.values())),
         )
