@@ -3,13 +3,18 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from hashlib import shake_128
+from typing import Any, Final
 
 from pop_stream.cli.bench.handlers import NOOP
 from pop_stream.cli.bench.load import PARAM
 
+_PLACEHOLDERS_GROW: Final = 12
+"""Characters that an id and a customer have more than what stands for them."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class NoopWork:
     """Makes agendas by number.
 
@@ -48,11 +53,25 @@ class NoopWork:
         insight_id = self.insight_id(number)
         template = self._templates.get(insight_id)
         if template is None:
-            template = self._templates[insight_id] = self._template(insight_id)
-        text = template.replace("<id>", self.agenda_id(number), 1)
-        return text.replace("<customer>", self.customer_id(number), 1).encode()
+            payload = "<payload>" if self._filling else None
+            template = self._template(insight_id, payload=payload)
+            self._templates[insight_id] = template
+        agenda_id = self.agenda_id(number)
+        text = template.replace("<id>", agenda_id, 1)
+        text = text.replace("<customer>", self.customer_id(number), 1)
+        if self._filling:
+            # Different in each, and no more compressible than ids and numbers are.
+            filling = shake_128(agenda_id.encode()).hexdigest(self._filling // 2)
+            text = text.replace("<payload>", filling, 1)
+        return text.encode()
 
-    def _template(self, insight_id: str) -> str:
+    @cached_property
+    def _filling(self) -> int:
+        """Characters that are missing to the wanted size."""
+        bare = len(self._template(self.insights[0], payload=""))
+        return max(0, self.size - bare - _PLACEHOLDERS_GROW)
+
+    def _template(self, insight_id: str, *, payload: str | None) -> str:
         operations: list[dict[str, Any]] = [
             {"name": f"o{number}", "type": self.operation_type}
             | ({"depends_on": [f"o{number - 1}"]} if number else {})
@@ -64,7 +83,6 @@ class NoopWork:
             "params": {PARAM: insight_id},
             "operations": operations,
         }
-        missing = self.size - len(json.dumps(body)) - len(', "payload": ""')
-        if missing > 0:
-            operations[0]["payload"] = "x" * missing
+        if payload is not None:
+            operations[0]["payload"] = payload
         return json.dumps(body)
