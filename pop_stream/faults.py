@@ -14,6 +14,8 @@ from typing import Final, Literal, get_args
 
 Place = Literal[
     "api.acknowledged",
+    "api.defined",
+    "outbox.published",
     "intake.accepted",
     "intake.placed",
     "relay.published",
@@ -31,6 +33,8 @@ Place = Literal[
 | place | done | not done |
 |---|---|---|
 | api.acknowledged | Kafka has the submission | the 202 |
+| api.defined | a definition is committed | its record on `pop.definitions`, the answer |
+| outbox.published | records of definitions are written | the outbox row's end |
 | intake.accepted | `agenda.accepted` is written | its page on `pop.ready` |
 | intake.placed | both are written | the commit |
 | relay.published | notes are written | the commit |

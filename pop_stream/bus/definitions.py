@@ -1,7 +1,7 @@
 """Definitions from the compacted topic: read whole at the start, then followed."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
@@ -21,7 +21,11 @@ from pop_stream.core.ids import InsightId
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
 
+VERSION_HEADER: Final = "version"
+"""Of a record: the definition's version, by which a repeat of an older one is told."""
+
 _READ_WITHIN_S: Final = 30.0
+_LONGEST_VERSION: Final = 19
 
 _log = structlog.get_logger()
 
@@ -35,12 +39,19 @@ class DefinitionFollower:
             settings, client_id=f"{client_id}-definitions", group_id=None
         )
         self._current = Definitions()
+        self._versions: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
         self._following: asyncio.Task[None] | None = None
 
     @property
     def current(self) -> Definitions:
         """The definitions in force."""
         return self._current
+
+    @property
+    def heard(self) -> Mapping[str, int]:
+        """The version of the last record of every key, deletions included; 0 without one."""
+        return self._heard
 
     async def __aenter__(self) -> Self:
         try:
@@ -83,14 +94,34 @@ class DefinitionFollower:
     def _take(self, records: Sequence[ConsumerRecord]) -> None:
         for record in records:
             key = (record.key or b"").decode(errors="replace")
+            version = self._heard[key] = _version_in(record)
+            if version and version < self._versions.get(key, 0):
+                continue  # told again by one that did not know it had been published
             try:
                 definition = decode_definition(key, record.value)
             except UnreadableRecordError as error:
                 # The old definition stays in force: a bad edit must not stop an insight.
                 _log.error("definition.refused", key=key, reason=str(error))
                 continue
-            updated = self._current.updated(key, definition)
+            self._versions[key] = version
+            updated = self._current.updated(key, definition, version=version)
             self._current = replace(updated, version=record.offset + 1)
+
+
+def definition_record(
+    topics: Topics, key: str, body: bytes | None, *, version: int = 0
+) -> Record:
+    """The record that puts a definition in force, or takes it out with no body."""
+    headers = [(VERSION_HEADER, str(version).encode())] if version else []
+    return Record(topics.definitions, key.encode(), body, headers=headers)
+
+
+def _version_in(record: ConsumerRecord) -> int:
+    """The version that a header tells; 0 if none does, as in a record written by hand."""
+    for name, value in record.headers or ():
+        if name == VERSION_HEADER and value.isdigit() and len(value) < _LONGEST_VERSION:
+            return int(value)
+    return 0
 
 
 async def publish_definitions(
@@ -111,7 +142,7 @@ async def publish_definitions(
     changed = [one for one in wanted if one not in in_force]
     await publisher.publish(
         [
-            Record(topics.definitions, definition_key(one).encode(), encode_definition(one))
+            definition_record(topics, definition_key(one), encode_definition(one))
             for one in changed
         ]
     )

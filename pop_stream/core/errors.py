@@ -2,6 +2,11 @@
 
 PopStreamError              code: stable name for clients, logs and metrics
 ├─ SubmissionError          refused; resending cannot help
+├─ DefinitionError          a definition was refused; resending cannot help
+├─ ExistsError              an id is taken
+├─ InUseError               it cannot be deleted while others need it
+├─ QueryError               parameters of a list that cannot be used
+├─ PreconditionError        it is no longer, or not yet, what the caller believes
 ├─ NotFoundError            unknown agenda, insight, customer or link
 ├─ UnauthenticatedError     nobody knows who asks
 ├─ ForbiddenError           the caller's own object, but not its role
@@ -58,6 +63,68 @@ class SubmissionError(PopStreamError):
     def __init__(self, issues: Sequence[Issue]) -> None:
         super().__init__("; ".join(str(issue) for issue in issues))
         self.issues = tuple(issues[: self.MAX_ISSUES])
+
+
+class DefinitionError(PopStreamError):
+    """A definition was refused; resending it unchanged cannot help.
+
+    Attributes:
+        kind: What was to be defined.
+        issues: At least one, at most `SubmissionError.MAX_ISSUES`.
+    """
+
+    code: ClassVar[str] = "definition_refused"
+
+    def __init__(self, kind: str, issues: Sequence[Issue]) -> None:
+        super().__init__("; ".join(f"{kind}: {issue}" for issue in issues))
+        self.kind = kind
+        self.issues = tuple(issues[: SubmissionError.MAX_ISSUES])
+
+
+class ExistsError(PopStreamError):
+    """What was to be created exists already."""
+
+    code: ClassVar[str] = "already_exists"
+
+    def __init__(self, kind: str, object_id: str, version: int) -> None:
+        super().__init__(
+            f"{kind} {object_id!r} exists, in version {version}; PUT replaces it, PATCH "
+            "changes fields of it"
+        )
+
+
+class InUseError(PopStreamError):
+    """It cannot be deleted while others need it.
+
+    Attributes:
+        used_by: What needs it, such as `insight/media`; of many, some.
+    """
+
+    code: ClassVar[str] = "in_use"
+
+    def __init__(self, key: str, used_by: Sequence[str]) -> None:
+        super().__init__(f"{key} is in use by {', '.join(used_by)}; change these first")
+        self.used_by = tuple(used_by)
+
+
+class QueryError(PopStreamError):
+    """Parameters of a list cannot be used.
+
+    Attributes:
+        issues: At least one, by parameter.
+    """
+
+    code: ClassVar[str] = "bad_query"
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        super().__init__("; ".join(str(issue) for issue in issues))
+        self.issues = tuple(issues[: SubmissionError.MAX_ISSUES])
+
+
+class PreconditionError(PopStreamError):
+    """It is not what the caller believes; nothing was changed."""
+
+    code: ClassVar[str] = "precondition_failed"
 
 
 class NotFoundError(PopStreamError):

@@ -1,0 +1,68 @@
+"""A submission: an agenda, or a template to run; either way it becomes an agenda."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from pydantic import ValidationError
+
+from pop_stream.core.agenda import Agenda, parse_agenda
+from pop_stream.core.definitions import VersionedTemplate
+from pop_stream.core.errors import Issue, SubmissionError
+from pop_stream.core.expansion import expand
+from pop_stream.core.faults import issues_of, shorten, without_nul
+from pop_stream.core.template import TEMPLATE_RUN, TemplateRun
+
+_MARK: Final = b'"template_id"'
+
+
+class _Outline(msgspec.Struct):
+    template_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_OUTLINE: Final = msgspec.json.Decoder(_Outline)
+
+
+def parse_submission(
+    data: bytes | bytearray, templates: Mapping[str, VersionedTemplate]
+) -> Agenda:
+    """The agenda that a submission's JSON stands for.
+
+    Args:
+        data: An agenda; or, told by its `template_id`, a template to run.
+        templates: Those in force, by id.
+
+    Raises:
+        SubmissionError: With one issue per fault. A template that does not exist, or does not
+            serve the agenda's customer, is one of them.
+    """
+    if _MARK not in data or not _names_template(data):
+        return parse_agenda(data)
+    try:
+        run = TEMPLATE_RUN.model_validate_json(without_nul(data, document="run"))
+    except ValidationError as error:
+        raise SubmissionError(issues_of(error, document="run")) from None
+    if not isinstance(run, TemplateRun):
+        msg = "a run names its template"
+        raise TypeError(msg)
+    known = templates.get(run.template_id)
+    if known is None:
+        raise SubmissionError([unknown_template(run.template_id)])
+    agenda = expand(known.template, run, version=known.version)
+    if not known.template.serves(agenda.customer_id):
+        raise SubmissionError([unknown_template(run.template_id)])
+    return agenda
+
+
+def unknown_template(template_id: str) -> Issue:
+    """What is said of a template that does not exist, and of one that is not the customer's."""
+    message = "no such template serves this customer; define it, or correct the id"
+    return Issue("template_id", shorten(template_id), message)
+
+
+def _names_template(data: bytes | bytearray) -> bool:
+    """Whether the object itself has the field; the word may stand deeper, too."""
+    try:
+        return _OUTLINE.decode(data).template_id is not msgspec.UNSET
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False

@@ -1,0 +1,208 @@
+"""Definitions in Postgres, and the outbox that tells Kafka of them."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, cast
+
+import asyncpg
+import msgspec
+
+from pop_stream.core.deeds import Author, Deed
+from pop_stream.core.definition_records import decode_definition, encode_definition, kind_of
+from pop_stream.core.definitions import Customer, Definition, Kind
+from pop_stream.core.errors import DefinitionError, InUseError, Issue, UnavailableError
+from pop_stream.core.faults import without_nul
+from pop_stream.core.identity import Ownership
+from pop_stream.core.lifecycle import TERMINAL
+from pop_stream.core.listing import Listed, ListQuery
+from pop_stream.core.relations import kept_by, needed_by
+from pop_stream.core.revisions import Revision, Stored
+from pop_stream.core.sharing import Shared
+from pop_stream.ports import OutboxRow
+from pop_stream.store.audit import record_deed
+from pop_stream.store.definition_lists import Statement
+from pop_stream.store.pool import borrow
+from pop_stream.store.queries import load_queries
+
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Connection, Pool
+
+_SQL: Final = load_queries("definitions")
+_USERS_SHOWN: Final = 10
+_ENDED: Final = sorted(state.value for state in TERMINAL)
+_UNFINISHED: Final[Mapping[str, str]] = {
+    "customer": "unfinished_of_customer",
+    "insight": "unfinished_of_insight",
+}
+
+
+class PostgresDefinitions:
+    """The port `DefinitionStore`."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    async def get(self, kind: Kind, object_id: str) -> Stored | None:
+        """One definition; see the port."""
+        async with borrow(self._pool) as connection:
+            return _stored(await connection.fetchrow(_SQL["get"], kind, object_id))
+
+    async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
+        """What it was in one version; see the port."""
+        async with borrow(self._pool) as connection:
+            row = await connection.fetchrow(_SQL["get_version"], kind, object_id, version)
+            return _stored(row)
+
+    async def list(self, query: ListQuery) -> Listed:
+        """One page; see the port."""
+        statement = Statement(query)
+        async with (
+            borrow(self._pool) as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            total = await connection.fetchval(statement.count, *statement.counted)
+            rows = await connection.fetch(statement.page, *statement.arguments)
+        shown = rows[: query.limit]
+        last = shown[-1]["keys"] if len(rows) > query.limit else None
+        return Listed(
+            found=tuple(one for row in shown if (one := _stored(row))),
+            total=total,
+            last=last and tuple(msgspec.json.decode(key) for key in last),
+        )
+
+    async def change(
+        self, revisions: Sequence[Revision], author: Author
+    ) -> Sequence[Stored | None]:
+        """Make changes, all or none; see the port."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_SQL["write_in_turn"])
+            outcomes = [await _make(connection, one, author) for one in revisions]
+            await _expect_needs(connection, [one.definition for one in outcomes if one])
+            gone = [
+                revision
+                for revision, outcome in zip(revisions, outcomes, strict=True)
+                if outcome is None
+            ]
+            for revision in gone:
+                await _expect_unused(connection, revision)
+        return outcomes
+
+
+class PostgresOutbox:
+    """The port `Outbox`."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def turn(self, most: int) -> AsyncIterator[Sequence[OutboxRow]]:
+        """Rows to publish; see the port."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_SQL["publish_in_turn"])
+            rows = [
+                _outbox_row(row) for row in await connection.fetch(_SQL["unpublished"], most)
+            ]
+            yield rows
+            if rows:
+                numbers = [row.number for row in rows]
+                await connection.execute(_SQL["mark_published"], numbers)
+
+    async def newest(self) -> Sequence[OutboxRow]:
+        """The last version of everything; see the port."""
+        async with borrow(self._pool) as connection:
+            return [_outbox_row(row) for row in await connection.fetch(_SQL["newest"])]
+
+
+async def _make(connection: "Connection", revision: Revision, author: Author) -> Stored | None:
+    """Make one change, its version in the outbox included."""
+    identity = (revision.kind, revision.object_id)
+    before = _stored(await connection.fetchrow(_SQL["get"], *identity))
+    wanted = revision.decide(before)
+    if before and wanted == before.definition:
+        return before
+    version = await connection.fetchval(_SQL["next_version"], *identity)
+    body = without_nul(encode_definition(wanted), document=revision.kind) if wanted else None
+    await connection.execute(_SQL["record_version"], *identity, version, body)
+    await record_deed(connection, _deed(revision, before, wanted, author))
+    if wanted is None:
+        await connection.execute(_SQL["remove"], *identity)
+        return None
+    whose = _ownership(wanted)
+    row = await connection.fetchrow(
+        _SQL["keep"],
+        *identity,
+        version,
+        body,
+        kept_by(wanted),
+        whose.owner,
+        whose.visibility,
+        sorted(whose.allowed),
+    )
+    return _stored(row)
+
+
+async def _expect_needs(connection: "Connection", defined: Sequence[Definition]) -> None:
+    """Check that what definitions refer to is defined, now that all changes are made."""
+    needs = [(one, field, key) for one in defined for field, key in needed_by(one)]
+    if not needs:
+        return
+    rows = await connection.fetch(_SQL["unknown"], [key for _, _, key in needs])
+    unknown = {row["key"] for row in rows}
+    for definition, field, key in needs:
+        if key in unknown:
+            message = f"there is no {key}; define it first, or leave this out"
+            issue = Issue(field, key.partition("/")[2], message)
+            raise DefinitionError(kind_of(definition), [issue])
+
+
+async def _expect_unused(connection: "Connection", revision: Revision) -> None:
+    key = f"{revision.kind}/{revision.object_id}"
+    rows = await connection.fetch(_SQL["referring"], [key], _USERS_SHOWN)
+    users = [f"{row['kind']}/{row['id']}" for row in rows]
+    if query := _UNFINISHED.get(revision.kind):
+        row = await connection.fetchrow(_SQL[query], revision.object_id, _ENDED)
+        if row and row["agendas"]:
+            some = ", ".join(row["some"])
+            users.append(f"{row['agendas']} agendas that have not ended, such as {some}")
+    if users:
+        raise InUseError(key, users)
+
+
+def _deed(
+    revision: Revision, before: Stored | None, after: Definition | None, author: Author
+) -> Deed:
+    return Deed(
+        author=author,
+        action="created" if before is None else "deleted" if after is None else "changed",
+        kind=revision.kind,
+        object_id=revision.object_id,
+        before=_content(before.definition if before else None),
+        after=_content(after),
+    )
+
+
+def _content(definition: Definition | None) -> dict[str, object] | None:
+    return definition.model_dump(mode="json", exclude_defaults=True) if definition else None
+
+
+def _ownership(definition: Definition) -> Ownership:
+    """Whose it is; pools are the operators' business alone."""
+    if isinstance(definition, Shared | Customer):
+        return definition.ownership
+    return Ownership(None)
+
+
+def _stored(row: asyncpg.Record | None) -> Stored | None:
+    if row is None or row["body"] is None:
+        return None
+    key = f"{row['kind']}/{row['id']}"
+    definition = decode_definition(key, row["body"])
+    if definition is None:
+        msg = f"{key} has no content"
+        raise UnavailableError(msg)
+    return Stored(definition, row["version"], row["created_at"], row["updated_at"])
+
+
+def _outbox_row(row: asyncpg.Record) -> OutboxRow:
+    body = cast("bytes | None", row["body"])
+    return OutboxRow(row["number"], f"{row['kind']}/{row['id']}", row["version"], body)
