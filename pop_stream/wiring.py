@@ -4,7 +4,7 @@ import asyncio
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -13,7 +13,7 @@ from pop_stream.api.access import Authenticator, Everyone
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.server import serve
 from pop_stream.bus import clients, topics
-from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
+from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.questions import KafkaQuestions
@@ -21,21 +21,26 @@ from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock
-from pop_stream.core.definition_records import definitions_from
+from pop_stream.core.deeds import Author
+from pop_stream.core.definition_records import definition_key, definitions_from
 from pop_stream.core.definitions import Definition, Insight
-from pop_stream.core.errors import MigrationError, UnavailableError
+from pop_stream.core.errors import DefinitionError, MigrationError, UnavailableError
+from pop_stream.core.identity import ALL_ROLES, Principal
+from pop_stream.core.revisions import put
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.key_sets import KeySet, source
 from pop_stream.identity.tokens import TokenRules, TokenVerifier
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
+from pop_stream.outbox.publication import Publication
 from pop_stream.rollup.retention import retain, retain_regularly, retention_of
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.callbacks import PostgresCallbacks
+from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.migrate import ensure_database, pending_migrations
 from pop_stream.store.migrate import migrate as apply_migrations
@@ -47,6 +52,10 @@ from pop_stream.telemetry import exposed
 
 if TYPE_CHECKING:
     from pop_stream.store.pool import Pool
+MIGRATION: Final = Author(
+    principal=Principal("migrate", None, ALL_ROLES), request_id="pop-stream migrate"
+)
+"""Who the audit log says has changed what a file changed."""
 
 
 @asynccontextmanager
@@ -89,15 +98,20 @@ async def run_api(
         publish = await enter(publisher(settings, client_id="api"))
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
         pool = await enter(open_pool(settings))
+        publication = Publication(PostgresOutbox(pool), publish, Topics(settings.topic_prefix))
         ports = ApiPorts(
             publisher=publish,
             summaries=PostgresSummaryReader(pool),
             agendas=PostgresAgendas(pool),
             definitions=definitions,
+            definition_store=PostgresDefinitions(pool),
+            on_defined=publication.wake,
             questions=await enter(KafkaQuestions(settings, publish, definitions)),
             clock=WallClock(),
             authenticator=authenticator(settings, pool),
         )
+        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
+        stack.push_async_callback(_ended, publishing)
         await serve(create_app(ports, settings), settings, stop, on_url=on_url)
 
 
@@ -122,6 +136,12 @@ def token_verifier(settings: Settings) -> TokenVerifier | None:
         roles_claim=settings.jwt_roles_claim,
     )
     return TokenVerifier(rules, KeySet(source(settings.jwt_jwks), WallClock()))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and let it go."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
@@ -195,7 +215,7 @@ async def migrate(settings: Settings) -> list[str]:
     created = await ensure_database(dsn)
     applied = await apply_migrations(dsn)
     topics_created = await ensure_topics(settings)
-    published = await publish_definitions_file(settings)
+    published = await import_definitions(settings)
     return [
         *(["created the database"] if created else []),
         *(f"applied migration {name}" for name in applied),
@@ -233,17 +253,32 @@ async def topic_faults(settings: Settings) -> list[str]:
         return await topics.faults(admin, specs)
 
 
-async def publish_definitions_file(settings: Settings) -> list[str]:
-    """Publish the definitions of the file that differ from those in force; their keys."""
+async def import_definitions(settings: Settings) -> list[str]:
+    """Take up what the topic alone knows, then the file, and publish; the keys published.
+
+    What the topic alone knows was written there by hand, or before Postgres had definitions.
+
+    Raises:
+        ValueError: If the file is wrong, or asks for what cannot be.
+    """
     wanted = definitions_in_file(settings)
-    if not wanted:
-        return []
     async with (
         DefinitionFollower(settings, client_id="migrate") as follower,
         publisher(settings, client_id="migrate") as publish,
+        open_pool(settings) as pool,
     ):
-        names = Topics(settings.topic_prefix)
-        return await publish_definitions(publish, names, wanted, follower.current)
+        outbox = PostgresOutbox(pool)
+        known = {row.key for row in await outbox.newest()}
+        found = [one for one in follower.current.all() if definition_key(one) not in known]
+        store = PostgresDefinitions(pool)
+        try:
+            await store.change([put(one) for one in found], MIGRATION)
+            await store.change([put(one) for one in wanted], MIGRATION)
+        except DefinitionError as error:
+            raise ValueError(str(error)) from None
+        publication = Publication(outbox, publish, Topics(settings.topic_prefix))
+        published = await publication.drain()
+        return [*published, *await publication.repair(follower.heard)]
 
 
 def definitions_in_file(settings: Settings) -> tuple[Definition, ...]:

@@ -1,6 +1,6 @@
 """The application: everything the API is made of, put together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from pop_stream.api.access import Authenticator, Everyone, Guard
 from pop_stream.api.agenda_lists import AgendaLists
 from pop_stream.api.body import Bodies
 from pop_stream.api.commands import Commands
-from pop_stream.api.definitions import DefinitionLists
+from pop_stream.api.definitions import Resource
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.identity import time_ordered_id
 from pop_stream.api.judge import Judge
@@ -25,10 +25,12 @@ from pop_stream.api.routes import Handlers, register, routes
 from pop_stream.api.streams import Pace, Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import KINDS, Kind
 from pop_stream.ports import (
     AgendaStore,
     Clock,
     DefinitionSource,
+    DefinitionStore,
     Publisher,
     Questions,
     SummaryReader,
@@ -41,6 +43,8 @@ class ApiPorts:
     """What the API needs of the outside.
 
     Attributes:
+        definition_store: The truth, of which `definitions` is a copy.
+        on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
     """
 
@@ -48,8 +52,10 @@ class ApiPorts:
     summaries: SummaryReader
     agendas: AgendaStore
     definitions: DefinitionSource
+    definition_store: DefinitionStore
     questions: Questions
     clock: Clock
+    on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: Authenticator = field(default_factory=Everyone)
 
@@ -75,7 +81,7 @@ def create_app(
     streams = Streams(ports.summaries, metrics, pace)
     table = routes(
         Handlers(
-            owners=Owners(ports.summaries, ports.definitions),
+            owners=Owners(ports.summaries, ports.definitions, ports.definition_store),
             submissions=_submissions(ports, settings, metrics),
             progress=Progress(ports.summaries),
             commands=_commands(ports, settings),
@@ -83,7 +89,7 @@ def create_app(
             explanations=Explanations(ports.questions, ports.summaries, ports.definitions),
             streams=streams,
             health=_health(ports, settings),
-            definitions=DefinitionLists(ports.definitions),
+            definitions=_resources(ports, settings),
             metrics=metrics,
             document=document.get,
         )
@@ -110,6 +116,13 @@ def _submissions(ports: ApiPorts, settings: Settings, metrics: Metrics) -> Submi
         settings=settings,
         metrics=metrics,
     )
+
+
+def _resources(ports: ApiPorts, settings: Settings) -> Mapping[Kind, Resource]:
+    bodies = Bodies(settings)
+    return {
+        kind: Resource(kind, ports.definition_store, bodies, ports.on_defined) for kind in KINDS
+    }
 
 
 def _commands(ports: ApiPorts, settings: Settings) -> Commands:

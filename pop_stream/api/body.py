@@ -23,6 +23,9 @@ from pop_stream.settings import Settings
 SLICE_BYTES: Final = 64 * 1024
 """How much is worked on before other requests get a turn: a few milliseconds."""
 
+MERGE_PATCH: Final = "application/merge-patch+json"
+"""RFC 7396."""
+
 _ARRIVES_WITHIN_S: Final = 60.0
 _BODIES_AT_ONCE: Final = 4
 _TOKENS_A_TURN: Final = 10_000
@@ -44,16 +47,22 @@ class Bodies:
         self._held = 0
 
     @asynccontextmanager
-    async def read(self, request: web.Request) -> AsyncIterator[bytearray]:
+    async def read(
+        self, request: web.Request, *, accept: Sequence[str] = (JSON,)
+    ) -> AsyncIterator[bytearray]:
         """The whole body, which counts as held until the context is left.
 
+        Args:
+            request: Whose body.
+            accept: What it may be said to be.
+
         Raises:
-            MediaTypeError: If it is not said to be JSON in UTF-8.
+            MediaTypeError: If it is not said to be one of these, in UTF-8.
             TooLargeError: As soon as it is; the rest is not kept.
             SlowBodyError: If it does not arrive in time.
             BusyError: If other requests hold all the memory there is for bodies.
         """
-        _expect_json(request)
+        _expect_type(request, accept)
         if (request.content_length or 0) > self._largest:
             raise _too_large(self._largest, "a request")
         body = bytearray()
@@ -166,9 +175,9 @@ async def _tokens(body: bytearray) -> AsyncIterator[re.Match[bytes]]:
         yield match
 
 
-def _expect_json(request: web.Request) -> None:
-    if request.content_type != JSON:
-        msg = f"send {JSON}, not {request.content_type}"
+def _expect_type(request: web.Request, accept: Sequence[str]) -> None:
+    if request.content_type not in accept:
+        msg = f"send {' or '.join(accept)}, not {request.content_type}"
         raise MediaTypeError(msg)
     charset = request.charset
     if charset is not None and charset.lower() not in {"utf-8", "utf8"}:

@@ -1,34 +1,263 @@
-"""The definitions in force, read-only."""
+"""Customers, pools, insights and templates: read, written and listed, one resource each."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from pop_stream.api.access import principal_of
+from pop_stream.api.body import MERGE_PATCH, Bodies
+from pop_stream.api.conditions import condition_of, etag, is_known
+from pop_stream.api.correlation import correlation_id
+from pop_stream.api.definition_models import shown
 from pop_stream.api.models import JSON
-from pop_stream.core.definitions import Customer, Insight
-from pop_stream.core.identity import Principal
-from pop_stream.ports import DefinitionSource
+from pop_stream.api.patience import answer_in_time
+from pop_stream.api.problems import InvalidError, NotJsonError
+from pop_stream.core.deeds import Author
+from pop_stream.core.definitions import Customer, Kind
+from pop_stream.core.errors import Issue, NotFoundError
+from pop_stream.core.identity import Ownership, Principal, Role, expect_access
+from pop_stream.core.listing import (
+    MOST_LISTED,
+    Filter,
+    ListQuery,
+    ListRequest,
+    cursor_of,
+    parse_list,
+)
+from pop_stream.core.revisions import (
+    Revision,
+    Stored,
+    create,
+    parse_definition,
+    patch,
+    put,
+    remove,
+)
+from pop_stream.core.sharing import Shared
+from pop_stream.faults import reach
+from pop_stream.ports import DefinitionStore
+
+PATHS: Final[Mapping[Kind, str]] = {
+    "customer": "/v1/customers",
+    "pool": "/v1/pools",
+    "insight": "/v1/insights",
+    "template": "/v1/agenda-templates",
+}
 
 
-class DefinitionLists:
-    """The handlers that list what an operator defined."""
+class Resource:
+    """The handlers of one kind of definition.
 
-    def __init__(self, definitions: DefinitionSource) -> None:
-        self._definitions = definitions
+    Args:
+        kind: Of the definitions.
+        store: The truth; reads see what was written before them.
+        bodies: Reads requests' bodies.
+        on_defined: Called after every change that was committed.
+    """
 
-    async def get_insights(self, request: web.Request) -> web.Response:
-        """All insights that the caller sees, by id."""
-        return _list(self._definitions.current.insights.values(), principal_of(request))
+    def __init__(
+        self,
+        kind: Kind,
+        store: DefinitionStore,
+        bodies: Bodies,
+        on_defined: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.kind = kind
+        self.path = PATHS[kind]
+        self.parameter = f"{kind}_id"
+        self.writer = Role.OPERATE if kind == "template" else Role.ADMIN
+        self._store = store
+        self._bodies = bodies
+        self._on_defined = on_defined
 
-    async def get_customers(self, request: web.Request) -> web.Response:
-        """All customers that are defined and that the caller sees, by id."""
-        return _list(self._definitions.current.customers.values(), principal_of(request))
+    async def get_all(self, request: web.Request) -> web.Response:
+        """A page of those that the caller sees."""
+        wanted = parse_list(
+            self.kind, [*request.query.items()], seen_by=principal_of(request).customer_id
+        )
+        listed = await answer_in_time(self._store.list(wanted.query))
+        items = [
+            _selected(await self._shown(one, request, wanted.fields), wanted.fields)
+            for one in listed.found
+        ]
+        page = {"items": items, "total": listed.total, "next": _next(wanted, listed.last)}
+        return _json(page, HTTPStatus.OK)
+
+    async def get_one(self, request: web.Request) -> web.Response:
+        """One, with its version as ETag."""
+        stored = await self.find(request)
+        if is_known(request, stored):
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=etag(stored))
+        return await self._answer(request, stored)
+
+    async def get_version(self, request: web.Request) -> web.Response:
+        """What it was in one version, be it deleted since."""
+        object_id, text = request.match_info[self.parameter], request.match_info["version"]
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004  # what a bigint holds
+        stored = await answer_in_time(self._store.version(self.kind, object_id, number))
+        if stored is None or not principal_of(request).sees(ownership(stored)):
+            kind = f"{self.kind} version"
+            raise NotFoundError(kind, f"{object_id}/{text}"[:200])
+        return await self._answer(request, stored)
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Define one that is not there yet."""
+        content = await self._content(request)
+        object_id = content.get("id")
+        if not isinstance(object_id, str):
+            raise InvalidError([Issue("id", str(object_id)[:200], "name it: an id is a text")])
+        definition = parse_definition(self.kind, object_id, self._owned(request, content))
+        stored = await self._make(request, create(definition))
+        return await self._created(request, stored)
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Define one, in the place of what there may be."""
+        content = self._owned(request, await self._content(request))
+        definition = parse_definition(self.kind, self._named(request), content)
+        was_there = False
+
+        revision = put(definition, condition_of(request))
+
+        def decide(before: Stored | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+            nonlocal was_there
+            was_there = before is not None
+            return revision.decide(before)
+
+        noted = Revision(revision.kind, revision.object_id, decide)
+        stored = await self._make(request, noted)
+        if was_there:
+            return await self._answer(request, stored)
+        return await self._created(request, stored)
+
+    async def patch(self, request: web.Request) -> web.Response:
+        """Change fields of one; null takes a field back to its default."""
+        content = await self._content(request, MERGE_PATCH)
+        named = self._named(request)
+        stored = await self._make(
+            request, patch(self.kind, named, content, condition_of(request))
+        )
+        return await self._answer(request, stored)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete one that nothing needs."""
+        await self._change(
+            request, remove(self.kind, self._named(request), condition_of(request))
+        )
+        return web.Response(status=HTTPStatus.NO_CONTENT)
+
+    async def find(self, request: web.Request) -> Stored:
+        """The one that the path names.
+
+        Raises:
+            NotFoundError: If there is none, or none that the caller may see.
+        """
+        object_id = request.match_info[self.parameter]
+        stored = await answer_in_time(self._store.get(self.kind, object_id))
+        if stored is None or not principal_of(request).sees(ownership(stored)):
+            raise NotFoundError(self.kind, object_id[:200])
+        return stored
+
+    async def _make(self, request: web.Request, revision: Revision) -> Stored:
+        stored = await self._change(request, revision)
+        if stored is None:
+            raise NotFoundError(self.kind, revision.object_id)
+        return stored
+
+    async def _change(self, request: web.Request, revision: Revision) -> Stored | None:
+        """Make a revision, if it is the caller's to make, as of the moment that it is made."""
+        principal = principal_of(request)
+
+        def decide(before: Stored | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+            self._expect_own(principal, before, revision.object_id)
+            after = revision.decide(before)
+            if isinstance(after, Shared) and not principal.speaks_for(after.owner):
+                message = "a definition cannot be given away; leave it out, or name yourself"
+                raise InvalidError([Issue("owner", str(after.owner), message)])
+            return after
+
+        guarded = Revision(revision.kind, revision.object_id, decide)
+        author = Author(principal=principal, request_id=correlation_id(request))
+        [outcome] = await answer_in_time(self._store.change([guarded], author))
+        reach("api.defined")
+        self._on_defined()
+        return outcome
+
+    def _expect_own(self, principal: Principal, before: Stored | None, object_id: str) -> None:
+        if before is not None:
+            named = (self.kind, object_id)
+            expect_access(principal, self.writer, ownership(before), named=named, changes=True)
+
+    def _owned(self, request: web.Request, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a customer defines is its own unless it says otherwise."""
+        principal = principal_of(request)
+        if principal.customer_id is None or "owner" in content or self.kind != "template":
+            return content
+        return {**content, "owner": principal.customer_id}
+
+    async def _content(self, request: web.Request, *types: str) -> Mapping[str, Any]:
+        async with self._bodies.read(request, accept=(JSON, *types)) as raw:
+            try:
+                content = msgspec.json.decode(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                msg = f"the body is not JSON: {error}"
+                raise NotJsonError(msg) from None
+        if not isinstance(content, dict):
+            message = f"must be a JSON object with the fields of a {self.kind}"
+            raise InvalidError([Issue("body", type(content).__name__, message)])
+        return content
+
+    def _named(self, request: web.Request) -> str:
+        return request.match_info[self.parameter]
+
+    async def _created(self, request: web.Request, stored: Stored) -> web.Response:
+        location = {"Location": f"{self.path}/{stored.definition.id}"}
+        return await self._answer(request, stored, HTTPStatus.CREATED, location)
+
+    async def _answer(
+        self,
+        request: web.Request,
+        stored: Stored,
+        status: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
+    ) -> web.Response:
+        content = await self._shown(stored, request, None)
+        return _json(content, status, {**etag(stored), **(headers or {})})
+
+    async def _shown(
+        self, stored: Stored, request: web.Request, fields: Sequence[str] | None
+    ) -> dict[str, Any]:
+        """With a pool, the insights that share it, unless nobody asks for them."""
+        if self.kind != "pool" or (fields is not None and "insight_ids" not in fields):
+            return shown(stored)
+        query = ListQuery(
+            kind="insight",
+            filters=(Filter(("pool",), (stored.definition.id,)),),
+            limit=MOST_LISTED,
+            seen_by=principal_of(request).customer_id,
+        )
+        listed = await answer_in_time(self._store.list(query))
+        return shown(stored, insight_ids=[one.definition.id for one in listed.found])
 
 
-def _list(definitions: Iterable[Insight | Customer], principal: Principal) -> web.Response:
-    seen = (one for one in definitions if principal.sees(one.ownership))
-    by_id = sorted(seen, key=lambda one: one.id)
-    text = f"[{','.join(one.model_dump_json() for one in by_id)}]"
-    return web.Response(body=text.encode(), status=HTTPStatus.OK, content_type=JSON)
+def ownership(stored: Stored) -> Ownership:
+    """Whose it is; pools are the operators' business alone."""
+    one = stored.definition
+    return one.ownership if isinstance(one, Shared | Customer) else Ownership(None)
+
+
+def _selected(content: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
+    return content if fields is None else {name: content[name] for name in fields}
+
+
+def _next(wanted: ListRequest, last: Sequence[Any] | None) -> str | None:
+    return None if last is None else cursor_of(wanted.query.sorts, last)
+
+
+def _json(
+    content: object, status: HTTPStatus, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body = msgspec.json.encode(content)
+    return web.Response(body=body, status=status, headers=headers, content_type=JSON)

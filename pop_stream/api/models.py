@@ -169,9 +169,10 @@ class Problem(Model, frozen=True, omit_defaults=True):
 
     Attributes:
         correlation_id: Finds the request in the log; also the header X-Correlation-Id.
-        issues: What is wrong with an agenda, at most 10.
+        issues: What is wrong with a document or a query, at most 10.
         limit: What was exceeded, in bytes or agendas as `detail` says.
         parts: By name, which part is away.
+        used_by: Why something cannot be deleted; of many, some.
         results: Of a list of which no agenda was accepted.
     """
 
@@ -185,6 +186,7 @@ class Problem(Model, frozen=True, omit_defaults=True):
     issues: tuple[Issue, ...] | UnsetType = UNSET
     limit: int | UnsetType = UNSET
     parts: Mapping[str, Literal["ok", "away"]] | UnsetType = UNSET
+    used_by: tuple[str, ...] | UnsetType = UNSET
     accepted: int | UnsetType = UNSET
     refused: int | UnsetType = UNSET
     results: list[SubmissionResult] | UnsetType = UNSET

@@ -79,32 +79,38 @@ _CORRELATION_PARAMETER: Final = {
 }
 
 
+_VERSION: Final = {"type": "integer", "minimum": 1, "maximum": 10**18 - 1}
+
+
 def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
         "parameters": [
             *(_parameter(name) for name in _PARAMETER.findall(route.path)),
-            *(_in_query(query) for query in route.query),
+            *(_optional(query, "query") for query in route.query),
+            *(_optional(header, "header") for header in route.headers),
             _CORRELATION_PARAMETER,
         ],
         "responses": _responses(route),
     }
     if route.takes:
-        content = {models.JSON: {"schema": _one_of(route.takes)}}
+        content = {one: {"schema": _one_of(route.takes)} for one in route.media_types}
         operation["requestBody"] = {"required": not route.may_be_bare, "content": content}
     return operation
 
 
 def _parameter(name: str) -> dict[str, Any]:
+    if name == "version":
+        return {"name": name, "in": "path", "required": True, "schema": _VERSION}
     schema = {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _in_query(query: Query) -> dict[str, Any]:
+def _optional(query: Query, place: str) -> dict[str, Any]:
     return {
         "name": query.name,
-        "in": "query",
+        "in": place,
         "description": query.description,
         "schema": dict(query.schema),
     }
@@ -127,6 +133,17 @@ def _success(answer: Answer) -> dict[str, Any]:
         headers["Location"] = {
             "description": "Of one agenda: where to read on.",
             "schema": {"type": "string", "format": "uri-reference"},
+        }
+    if answer.status is HTTPStatus.CREATED:
+        headers["Location"] = {
+            "description": "Where it is read.",
+            "schema": {"type": "string", "format": "uri-reference"},
+        }
+    if answer.has_etag:
+        headers["ETag"] = {
+            "description": "The version, in quotes.",
+            "required": True,
+            "schema": {"type": "string", "pattern": '^"[0-9]+"$'},
         }
     response: dict[str, Any] = {"description": answer.description, "headers": headers}
     if answer.media_type is not None:

@@ -1,9 +1,11 @@
 """Whose the objects are that paths name."""
 
 from pop_stream.api.access import Subject
+from pop_stream.api.definitions import ownership
+from pop_stream.core.definitions import Kind
 from pop_stream.core.identity import Ownership, Principal
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
-from pop_stream.ports import DefinitionSource, LinkPart, SummaryReader
+from pop_stream.ports import DefinitionSource, DefinitionStore, LinkPart, SummaryReader
 
 
 class Owners:
@@ -16,8 +18,11 @@ class Owners:
         customer: Belongs to itself.
     """
 
-    def __init__(self, summaries: SummaryReader, definitions: DefinitionSource) -> None:
+    def __init__(
+        self, summaries: SummaryReader, definitions: DefinitionSource, store: DefinitionStore
+    ) -> None:
         self._summaries = summaries
+        self._store = store
         self._definitions = definitions
         self.agenda = Subject("agenda", "agenda_id", self._agenda)
         self.link = Subject("link", "link_id", self._link)
@@ -25,6 +30,15 @@ class Owners:
             "insight", "insight_id", self._insight, longest=INSIGHT_ID_LENGTH
         )
         self.customer = Subject("customer", "customer_id", self._customer)
+
+    def defined(self, kind: Kind) -> Subject:
+        """A definition as the store has it now, however lately it was written."""
+
+        async def owner(object_id: str, _: Principal) -> Ownership | None:
+            stored = await self._store.get(kind, object_id)
+            return ownership(stored) if stored else None
+
+        return Subject(kind, f"{kind}_id", owner, longest=INSIGHT_ID_LENGTH)
 
     async def _agenda(self, agenda_id: str, _: Principal) -> Ownership | None:
         owners = await self._summaries.agenda_owners([agenda_id])

@@ -22,10 +22,15 @@ from aiohttp import web
 from pop_stream.api.correlation import HEADER, correlation_id
 from pop_stream.api.models import Problem, SubmissionResults
 from pop_stream.core.errors import (
+    DefinitionError,
+    ExistsError,
     ForbiddenError,
+    InUseError,
     Issue,
     NotFoundError,
     PopStreamError,
+    PreconditionError,
+    QueryError,
     StateError,
     SubmissionError,
     UnauthenticatedError,
@@ -137,6 +142,11 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NoneAcceptedError: HTTPStatus.UNPROCESSABLE_ENTITY,
     SubmissionError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    DefinitionError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    QueryError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ExistsError: HTTPStatus.CONFLICT,
+    InUseError: HTTPStatus.CONFLICT,
+    PreconditionError: HTTPStatus.PRECONDITION_FAILED,
     UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
@@ -248,6 +258,11 @@ def _detail(error: PopStreamError) -> str:
             BusyError()
             | NotReadyError()
             | StateError()
+            | DefinitionError()
+            | QueryError()
+            | ExistsError()
+            | InUseError()
+            | PreconditionError()
             | RequestError()
             | NotFoundError()
             | UnauthenticatedError()
@@ -266,8 +281,10 @@ def _detail(error: PopStreamError) -> str:
 
 def _extensions(error: PopStreamError) -> Mapping[str, Any]:
     match error:
-        case SubmissionError() | InvalidError():
+        case SubmissionError() | InvalidError() | DefinitionError() | QueryError():
             return {"issues": error.issues}
+        case InUseError():
+            return {"used_by": error.used_by}
         case TooLargeError():
             return {"limit": error.limit}
         case NotReadyError():

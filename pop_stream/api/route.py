@@ -21,17 +21,19 @@ class Answer:
 
     Attributes:
         shapes: Types of which the JSON is one; without any, the answer is not JSON.
+        has_etag: Whether the version is told in a header.
     """
 
     description: str
     shapes: tuple[Any, ...] = ()
     status: HTTPStatus = HTTPStatus.OK
     media_type: str | None = JSON
+    has_etag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parameter of a route's query.
+    """A parameter of a route's query, or a header.
 
     Attributes:
         schema: JSON schema of its value; of a list, the schema of the whole, whose values
@@ -53,7 +55,9 @@ class Route:
         errors: What it may be refused with, besides faults of this side.
         takes: Types of which the body is one; none if there is no body.
         may_be_bare: Whether a body may be left out.
+        media_types: What a body may be said to be.
         query: Parameters of its query; any other is refused.
+        headers: It heeds these, besides those that every route does.
         access: What it asks of its caller; there is no default, so none is forgotten.
     """
 
@@ -66,7 +70,9 @@ class Route:
     errors: tuple[type[PopStreamError], ...] = ()
     takes: tuple[Any, ...] = ()
     may_be_bare: bool = False
+    media_types: tuple[str, ...] = (JSON,)
     query: tuple[Query, ...] = ()
+    headers: tuple[Query, ...] = ()
     access: Access = field(kw_only=True)
 
     @property

@@ -3,6 +3,7 @@
 Each resource has a table in a module of its own; this one puts them together.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiohttp import HttpVersion11, web
@@ -13,7 +14,7 @@ from pop_stream.api.agenda_routes import agenda_routes
 from pop_stream.api.command_routes import command_routes
 from pop_stream.api.commands import Commands
 from pop_stream.api.definition_routes import definition_routes
-from pop_stream.api.definitions import DefinitionLists
+from pop_stream.api.definitions import Resource
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.owners import Owners
@@ -23,6 +24,7 @@ from pop_stream.api.route import Route
 from pop_stream.api.service_routes import service_routes
 from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
+from pop_stream.core.definitions import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class Handlers:
     explanations: Explanations
     streams: Streams
     health: HealthChecks
-    definitions: DefinitionLists
+    definitions: Mapping[Kind, Resource]
     metrics: Metrics
     document: Handler
 

@@ -185,6 +185,12 @@ class Definitions:
     templates: Mapping[str, VersionedTemplate] = field(default_factory=dict)
     version: int = 0
 
+    def all(self) -> tuple[Definition, ...]:
+        """Every definition, those that others need first."""
+        templates = (one.template for one in self.templates.values())
+        pools, insights = self.pools.values(), self.insights.values()
+        return (*pools, *insights, *self.customers.values(), *templates)
+
     def customer(self, customer_id: CustomerId) -> Customer:
         """The customer's definition, or the defaults for one that has none."""
         return self.customers.get(customer_id) or Customer(id=customer_id)

@@ -33,6 +33,7 @@ from pop_stream.core.ids import InsightId
 from pop_stream.core.partitioning import partition_of
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.definitions import PostgresDefinitions
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
@@ -102,6 +103,7 @@ async def served(settings: Settings, *, give_up_after: timedelta) -> AsyncIterat
             summaries=PostgresSummaryReader(pool),
             agendas=PostgresAgendas(pool),
             definitions=FixedDefinitions(Definitions(insights={InsightId("files"): FILES})),
+            definition_store=PostgresDefinitions(pool),
             questions=FixedAnswers(),
             clock=WallClock(),
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 from fakes import FixedAnswers, FixedDefinitions, ManualClock, MemoryPublisher
+from memory_definitions import MemoryDefinitions
 from memory_summaries import MemorySummaries
 
 from pop_stream.api.app import ApiPorts, create_app
@@ -122,6 +123,7 @@ class Api:
     summaries: WatchedSummaries
     definitions: FixedDefinitions
     questions: FixedAnswers
+    store: MemoryDefinitions
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -138,6 +140,15 @@ class Api:
     async def delete(self, path: str) -> tuple[int, Any]:
         async with self.client.delete(path) as response:
             return response.status, await response.json(content_type=None)
+
+    async def call(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> tuple[int, Any, Mapping[str, str]]:
+        """Any request; status, JSON if there is any, and headers."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.client.request(method, path, json=body, headers=named) as response:
+            text = await response.text()
+            return response.status, json.loads(text) if text else None, response.headers
 
     async def get(self, path: str, **headers: str) -> tuple[int, Any]:
         async with self.client.get(path, headers=headers) as response:
@@ -157,13 +168,14 @@ def definitions() -> Definitions:
 
 
 def ports() -> ApiPorts:
-    numbers = count(1)
+    numbers, known = count(1), definitions()
     summaries = WatchedSummaries()
     return ApiPorts(
         publisher=MemoryPublisher(),
         summaries=summaries,
         agendas=summaries,
-        definitions=FixedDefinitions(definitions()),
+        definitions=FixedDefinitions(known),
+        definition_store=MemoryDefinitions(*known.all()),
         questions=FixedAnswers(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
@@ -176,5 +188,10 @@ async def open_api(*, pace: Pace = QUICK, **settings: Any) -> AsyncIterator[Api]
     app = create_app(behind, Settings(**settings), pace=pace)
     async with TestClient(TestServer(app)) as client:
         yield Api(
-            client, behind.publisher, behind.summaries, behind.definitions, behind.questions
+            client,
+            behind.publisher,
+            behind.summaries,
+            behind.definitions,
+            behind.questions,
+            behind.definition_store,
         )

@@ -148,12 +148,3 @@ async def test_reads_are_503_while_the_database_is_away(api, path):
         assert "Retry-After" in response.headers
         text = await response.text()
     assert "secret" not in text
-
-
-async def test_definitions_are_listed_whole(api):
-    _, insights = await api.get("/v1/insights")
-    assert [(one["id"], one["algorithm"]) for one in insights] == [("files", "weighted_fair")]
-    _, customers = await api.get("/v1/customers")
-    assert [(one["id"], one["weight"], one["paused"]) for one in customers] == [
-        ("acme", 2.0, False)
-    ]

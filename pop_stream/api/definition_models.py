@@ -1,0 +1,106 @@
+"""Definitions as clients read and change them, for answers and for the document."""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from pop_stream.core.definitions import KINDS, Kind
+from pop_stream.core.revisions import Stored
+
+Name = Literal["Customer", "Pool", "Insight", "Template"]
+
+NAMES: Final[dict[Kind, Name]] = {
+    "customer": "Customer",
+    "pool": "Pool",
+    "insight": "Insight",
+    "template": "Template",
+}
+
+_KEPT: Final[dict[str, Any]] = {
+    "version": (int, Field(ge=1, description="Grows with every change; also the ETag.")),
+    "created_at": (datetime, Field(description="RFC 3339, in UTC.")),
+    "updated_at": (datetime, Field(description="RFC 3339, in UTC.")),
+}
+_INSIGHT_IDS: Final[Any] = (
+    list[str],
+    Field(description="Of the insights that share it; derived, at most 1,000."),
+)
+
+
+def shown(stored: Stored, *, insight_ids: list[str] | None = None) -> dict[str, Any]:
+    """A definition with what the store knows of it, every field present."""
+    content = stored.definition.model_dump(mode="json")
+    if insight_ids is not None:
+        content["insight_ids"] = insight_ids
+    return {
+        **content,
+        "version": stored.version,
+        "created_at": stored.created_at,
+        "updated_at": stored.updated_at,
+    }
+
+
+def _loosened(schema: dict[str, Any]) -> None:
+    """Every field may be missing, for a list may be asked for some of them."""
+    schema.pop("required", None)
+
+
+def _as_patch(schema: dict[str, Any]) -> None:
+    """Every field may be missing, or null to take it back to its default."""
+    schema.pop("required", None)
+    properties = schema["properties"]
+    for name, one in properties.items():
+        if name != "id":
+            one.pop("default", None)
+            properties[name] = {"anyOf": [one, {"type": "null"}]}
+
+
+def _kept(kind: Kind) -> type[BaseModel]:
+    fields = {**_KEPT, **({"insight_ids": _INSIGHT_IDS} if kind == "pool" else {})}
+    made: type[BaseModel] = create_model(
+        f"Defined{NAMES[kind]}", __base__=KINDS[kind], __doc__=KINDS[kind].__doc__, **fields
+    )
+    return made
+
+
+def _page(kind: Kind) -> type[BaseModel]:
+    name = NAMES[kind]
+    item = type(
+        f"{name}Item",
+        (DEFINED[kind],),
+        {
+            "__doc__": "One of a list: all fields, or those that were asked for.",
+            "__module__": __name__,
+            "model_config": ConfigDict(json_schema_extra=_loosened),
+        },
+    )
+    fields: dict[str, Any] = {
+        "items": (list[item], Field(description="In the order that was asked for.")),  # type: ignore[valid-type]  # made here
+        "total": (int, Field(ge=0, description="Of all pages, exact.")),
+        "next": (str | None, Field(description="Cursor of the next page; null on the last.")),
+    }
+    made: type[BaseModel] = create_model(f"{name}Page", __doc__="One page of a list.", **fields)
+    return made
+
+
+def _patch(kind: Kind) -> type[BaseModel]:
+    return type(
+        f"{NAMES[kind]}Patch",
+        (KINDS[kind],),
+        {
+            "__doc__": "Fields to change; null takes one back to its default (RFC 7396).",
+            "__module__": __name__,
+            "model_config": ConfigDict(json_schema_extra=_as_patch),
+        },
+    )
+
+
+DEFINED: Final = {kind: _kept(kind) for kind in KINDS}
+"""A definition as it is read."""
+
+PAGES: Final = {kind: _page(kind) for kind in KINDS}
+"""A page of a list."""
+
+PATCHES: Final = {kind: _patch(kind) for kind in KINDS}
+"""A merge patch."""
