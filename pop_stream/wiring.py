@@ -361,6 +361,7 @@ def _topic_creator(
         spec = topics.insight_spec(names, insight.id, insight.partitions)
         try:
             await topics.ensure(admin, [spec], replication_factor=settings.replication_factor)
+            await topics.grow(admin, spec)
         except KafkaError as error:
             raise UnavailableError(repr(error)) from error
 

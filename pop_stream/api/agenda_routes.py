@@ -22,6 +22,7 @@ from pop_stream.api.submissions import Submissions
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.errors import SubmissionError, UnavailableError
 from pop_stream.core.identity import Role
+from pop_stream.core.template import TEMPLATE_RUN
 
 
 def agenda_routes(
@@ -52,7 +53,7 @@ def _submit(submissions: Submissions) -> Route:
         "/v1/agendas",
         submissions.post,
         "submitAgendas",
-        "Submit one agenda, or a list of which each stands or falls alone",
+        "Submit an agenda or a template to run, or a list of which each stands or falls alone",
         (one,),
         errors=(
             NotJsonError,
@@ -65,7 +66,7 @@ def _submit(submissions: Submissions) -> Route:
             UnavailableError,
             BusyError,
         ),
-        takes=(Agenda, list[Agenda]),
+        takes=(Agenda, TEMPLATE_RUN, list[Agenda], list[TEMPLATE_RUN]),  # type: ignore[valid-type]  # made at run time
         access=Access(role=Role.SUBMIT),
     )
 

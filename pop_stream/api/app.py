@@ -24,6 +24,7 @@ from pop_stream.api.questions import Explanations
 from pop_stream.api.routes import Handlers, register, routes
 from pop_stream.api.streams import Pace, Streams
 from pop_stream.api.submissions import Submissions
+from pop_stream.api.template_runs import TemplateRuns
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import KINDS, Kind
 from pop_stream.ports import (
@@ -79,17 +80,33 @@ def create_app(
     document = Document()
     pace = pace or Pace()
     streams = Streams(ports.summaries, metrics, pace)
+    judge = _judge(ports, settings)
+    submissions = Submissions(
+        judge,
+        ports.publisher,
+        topic=Topics(settings.topic_prefix).submissions,
+        settings=settings,
+        metrics=metrics,
+    )
+    definitions = _resources(ports, settings)
     table = routes(
         Handlers(
             owners=Owners(ports.summaries, ports.definitions, ports.definition_store),
-            submissions=_submissions(ports, settings, metrics),
+            submissions=submissions,
             progress=Progress(ports.summaries),
             commands=_commands(ports, settings),
             lists=AgendaLists(ports.agendas),
             explanations=Explanations(ports.questions, ports.summaries, ports.definitions),
             streams=streams,
             health=_health(ports, settings),
-            definitions=_resources(ports, settings),
+            definitions=definitions,
+            template_runs=TemplateRuns(
+                definitions["template"],
+                judge,
+                submissions,
+                ports.summaries,
+                Bodies(settings),
+            ),
             metrics=metrics,
             document=document.get,
         )
@@ -103,18 +120,11 @@ def create_app(
     return app
 
 
-def _submissions(ports: ApiPorts, settings: Settings, metrics: Metrics) -> Submissions:
-    judge = Judge(
+def _judge(ports: ApiPorts, settings: Settings) -> Judge:
+    return Judge(
         ports.definitions,
         lambda: ports.new_id(ports.clock.now()),
         largest=settings.max_agenda_bytes,
-    )
-    return Submissions(
-        judge,
-        ports.publisher,
-        topic=Topics(settings.topic_prefix).submissions,
-        settings=settings,
-        metrics=metrics,
     )
 
 

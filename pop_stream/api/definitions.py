@@ -17,7 +17,8 @@ from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import InvalidError, NotJsonError
 from pop_stream.core.deeds import Author
 from pop_stream.core.definitions import Customer, Kind
-from pop_stream.core.errors import Issue, NotFoundError
+from pop_stream.core.errors import DefinitionError, Issue, NotFoundError, SubmissionError
+from pop_stream.core.faults import without_nul
 from pop_stream.core.identity import Ownership, Principal, Role, expect_access
 from pop_stream.core.listing import (
     MOST_LISTED,
@@ -200,7 +201,9 @@ class Resource:
     async def _content(self, request: web.Request, *types: str) -> Mapping[str, Any]:
         async with self._bodies.read(request, accept=(JSON, *types)) as raw:
             try:
-                content = msgspec.json.decode(raw)
+                content = msgspec.json.decode(without_nul(raw, document=self.kind))
+            except SubmissionError as error:
+                raise DefinitionError(self.kind, error.issues) from None
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 msg = f"the body is not JSON: {error}"
                 raise NotJsonError(msg) from None

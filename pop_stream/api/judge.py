@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pop_stream.api.problems import TooLargeError
-from pop_stream.core.agenda import encode_agenda, parse_agenda
+from pop_stream.core.agenda import Agenda, encode_agenda
+from pop_stream.core.definitions import Definitions
 from pop_stream.core.placement import Placement
+from pop_stream.core.submission import parse_submission
 from pop_stream.ports import DefinitionSource
 
 
@@ -37,19 +39,35 @@ class Judge:
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
-        self._insights = definitions.current.insights
-        self._placement = Placement(self._insights.values())
+        self._seen: Definitions | None = None
+        self._placement = Placement(())
 
     def judge(self, raw: bytes | bytearray) -> Submission:
-        """The submission that an agenda's JSON text makes.
+        """The submission that the JSON text of an agenda, or of a template's run, makes.
 
         Raises:
             SubmissionError: If it is malformed, unsound or fits no insight.
             TooLargeError: If it is too large, or becomes so when its numbers are written out.
         """
         self._check_size(raw)
-        agenda = parse_agenda(raw)
-        insight_id = self._current_placement().place(agenda)
+        return self.accept(self.read(raw))
+
+    def read(self, raw: bytes | bytearray) -> Agenda:
+        """The agenda that the JSON text stands for.
+
+        Raises:
+            SubmissionError: If it is malformed or unsound.
+        """
+        return parse_submission(raw, self._definitions.current.templates)
+
+    def accept(self, agenda: Agenda) -> Submission:
+        """The submission that an agenda makes, under an id of its own.
+
+        Raises:
+            SubmissionError: If it fits no insight.
+            TooLargeError: If it is too large when written out.
+        """
+        insight_id = self.placement.place(agenda)
         agenda_id = agenda.id
         if agenda_id is None:
             agenda_id = self._new_id()
@@ -58,11 +76,13 @@ class Judge:
         self._check_size(value)
         return Submission(agenda_id, insight_id, value)
 
-    def _current_placement(self) -> Placement:
-        insights = self._definitions.current.insights
-        if insights is not self._insights:
-            self._insights = insights
-            self._placement = Placement(insights.values())
+    @property
+    def placement(self) -> Placement:
+        """By the definitions in force."""
+        current = self._definitions.current
+        if current is not self._seen:
+            self._seen = current
+            self._placement = Placement(current.insights.values(), current.customers)
         return self._placement
 
     def _check_size(self, value: bytes | bytearray) -> None:

@@ -24,6 +24,8 @@ from pop_stream.api.route import Route
 from pop_stream.api.service_routes import service_routes
 from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
+from pop_stream.api.template_routes import template_routes
+from pop_stream.api.template_runs import TemplateRuns
 from pop_stream.core.definitions import Kind
 
 
@@ -40,6 +42,7 @@ class Handlers:
     streams: Streams
     health: HealthChecks
     definitions: Mapping[Kind, Resource]
+    template_runs: TemplateRuns
     metrics: Metrics
     document: Handler
 
@@ -56,6 +59,7 @@ def routes(handlers: Handlers) -> tuple[Route, ...]:
         ),
         *command_routes(handlers.owners, handlers.commands, handlers.lists),
         *definition_routes(handlers.owners, handlers.definitions, handlers.explanations),
+        *template_routes(handlers.owners, handlers.template_runs),
         *service_routes(handlers.health, handlers.metrics, handlers.document),
     )
 

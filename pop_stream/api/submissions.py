@@ -63,6 +63,14 @@ class Submissions:
         except (SubmissionError, TooLargeError) as error:
             self._metrics.refused(error.code)
             raise
+        return await self.submit(submission)
+
+    async def submit(self, submission: Submission) -> web.Response:
+        """Publish a submission that was judged; 202 follows Kafka's word.
+
+        Raises:
+            UnavailableError: If Kafka does not acknowledge in time.
+        """
         await self._publish([submission])
         agenda_id, insight_id = submission.agenda_id, submission.insight_id
         _log.info("agenda.submitted", agenda_id=agenda_id, insight_id=insight_id)

@@ -3,13 +3,14 @@
 import asyncio
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import InvalidPartitionsError, for_code
 
 from pop_stream.core.errors import UnavailableError
 from pop_stream.resources import folder
@@ -147,6 +148,23 @@ async def ensure(
             raise UnavailableError(msg)
     await _until_visible(admin, {spec.name for spec in missing})
     return [spec.name for spec in missing]
+
+
+async def grow(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
+    """Add the partitions that a topic lacks; returns how many it has then.
+
+    A topic that has more keeps them: Kafka cannot take partitions away.
+
+    Raises:
+        KafkaError: If the broker refuses.
+    """
+    [described] = await admin.describe_topics([spec.name])
+    count = len(described["partitions"])
+    if count >= spec.partitions:
+        return count
+    with suppress(InvalidPartitionsError):  # another was quicker to ask for as many
+        await admin.create_partitions({spec.name: NewPartitions(spec.partitions)})
+    return spec.partitions
 
 
 async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:

@@ -88,6 +88,23 @@ class ApiClient:
         """
         return await self._call("POST", _path(*path), body=json.dumps(body).encode())
 
+    async def write(
+        self, method: str, *path: str, body: bytes | None = None, if_match: int | None = None
+    ) -> Json:
+        """The JSON that a change of what is at `/v1/<path>` is answered with; maybe none.
+
+        Args:
+            method: PUT, PATCH, POST or DELETE.
+            path: Of the object.
+            body: JSON.
+            if_match: The version that it must be in.
+
+        Raises:
+            ApiError: If the answer is no success, or there is none.
+        """
+        headers = {"If-Match": f'"{if_match}"'} if if_match is not None else {}
+        return await self._call(method, _path(*path), body=body, headers=headers)
+
     async def submit(self, body: bytes, *, patience: timedelta = timedelta(0)) -> Json:
         """Submit one agenda or a list of them, as JSON.
 
@@ -135,13 +152,24 @@ class ApiClient:
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise self._unreachable(error) from None
 
-    async def _call(self, method: str, path: str, *, body: bytes | None = None) -> Json:
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Json:
+        headers = dict(headers or {})
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         try:
             async with self._open().request(
                 method, self._url + path, data=body, headers=headers
             ) as response:
                 await self._check(response)
+                if response.status == HTTPStatus.NO_CONTENT:
+                    return {}
                 found: Json = await response.json()
                 return found
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:

@@ -19,11 +19,14 @@ from pop_stream.core import events
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.callbacks import CallbackGivenUp
 from pop_stream.core.definitions import Definition
+from pop_stream.core.template import TEMPLATE_RUN
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
 
 _ROOT: Final = folder("topics").parent
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_SUBMISSION: Final[Any] = Agenda | TEMPLATE_RUN | list[Agenda | TEMPLATE_RUN]  # type: ignore[valid-type]  # made at run time
 
 Schema = dict[str, Any]
 
@@ -46,7 +49,8 @@ def schemas() -> dict[str, Schema]:
     carried = _with_agenda(agenda)
     return {
         "submission.json": _titled(
-            "An agenda, or a list of agendas", TypeAdapter(Agenda | list[Agenda]).json_schema()
+            "An agenda or a template to run, or a list of them",
+            TypeAdapter(_SUBMISSION).json_schema(),
         ),
         "insight.json": _titled("An agenda to run now", carried(events.EmittedAgenda)),
         "agenda-events.json": _titled(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import pop_stream
-from pop_stream.cli import admin, agenda_group, agendas, dev, parts, replay
+from pop_stream.cli import admin, agenda_group, agendas, definition_groups, dev, parts, replay
 from pop_stream.cli.bench.app import app as bench
 from pop_stream.cli.chaos import command as chaos
 from pop_stream.cli.demo import command as demo
@@ -56,6 +56,8 @@ for panel, commands in (
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(agenda_group.app, name="agenda", rich_help_panel="Work with agendas")
+for group in definition_groups.GROUPS:
+    app.add_typer(group, rich_help_panel="Define")
 app.add_typer(bench, rich_help_panel="Measure")
 
 

@@ -104,7 +104,7 @@ class Intake:
         return batch
 
     def _new_sorter(self, definitions: Definitions) -> Sorter:
-        placement = Placement(definitions.insights.values())
+        placement = Placement(definitions.insights.values(), definitions.customers)
         return Sorter(
             self._topics,
             placement,
@@ -114,6 +114,7 @@ class Intake:
                 for one in definitions.customers.values()
                 if one.callback_url
             },
+            templates=definitions.templates,
         )
 
 

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from pop_stream.bus.dead_letters import dead_letter, refused_issues
 from pop_stream.bus.topics import Topics
-from pop_stream.core.agenda import Agenda, Id, encode_agenda, parse_agenda
+from pop_stream.core.agenda import Agenda, Id, encode_agenda
+from pop_stream.core.definitions import VersionedTemplate
 from pop_stream.core.errors import Issue, SubmissionError, UnreadableRecordError
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -22,6 +23,7 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.placement import Placement
+from pop_stream.core.submission import parse_submission
 from pop_stream.ports import Record
 
 PART: Final = "intake"
@@ -76,7 +78,9 @@ class Sorter:
         *,
         max_agenda_bytes: int,
         callback_urls: Mapping[str, str] | None = None,
+        templates: Mapping[str, VersionedTemplate] | None = None,
     ) -> None:
+        self._templates = templates or {}
         self._topics = topics
         self._callback_urls = callback_urls or {}
         self._placement = placement
@@ -112,7 +116,7 @@ class Sorter:
         self, result: Sorted, record: ConsumerRecord, index: int, body: bytes, now: datetime
     ) -> None:
         self._check_size(body)
-        agenda = _with_id(parse_agenda(body), record, index)
+        agenda = _with_id(parse_submission(body, self._templates), record, index)
         insight_id = self._placement.place(agenda)
         encoded = msgspec.Raw(encode_agenda(agenda))
         accepted = _accepted(agenda, encoded, insight_id, now)

@@ -38,7 +38,7 @@ class Desk:
     Attributes:
         partition: Of `pop.ready`.
         lag: Consumer lag and the number emitted when it was asked for; None if unknown.
-        has_topic: Whether the insight's topic is known to exist.
+        topic_partitions: The insight's topic is known to have as many; 0 if it is not known.
         is_defined: Whether its definition is known; without it nothing is emitted.
     """
 
@@ -48,7 +48,7 @@ class Desk:
     shelf: Shelf
     pace: Pace = field(default_factory=Pace)
     lag: tuple[int, int] | None = None
-    has_topic: bool = False
+    topic_partitions: int = 0
     is_defined: bool = False
     _view: "_View | None" = None
 

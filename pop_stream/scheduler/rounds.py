@@ -76,7 +76,7 @@ class Rounds:
         definitions: Customers and insights in force.
         clock: For the instants in events.
         topics: Names of topics.
-        create_topic: Makes sure an insight's topic exists.
+        create_topic: Makes sure an insight's topic exists, with its partitions.
         partitions: Of `pop.ready`.
     """
 
@@ -287,6 +287,8 @@ class Rounds:
         desk.observe(now)
         slots, depth = self._room(desk), desk.depth
         chosen = desk.backlog.choose(slots, now.timestamp())
+        if chosen or desk.topic_partitions:
+            await self._fit_topic(desk)
         if not chosen and desk.backlog.outbox.is_empty:
             return
         told = desk.backlog.take_told()
@@ -317,10 +319,14 @@ class Rounds:
     async def _emit(
         self, desk: Desk, chosen: Sequence[Chosen], now: datetime
     ) -> Sequence[Record]:
-        if not desk.has_topic:
-            await self._create_topic(desk.backlog.insight)
-            desk.has_topic = True
         partitions = await self._publisher.partitions(self._topics.insight(desk.insight_id))
         return telling.emitted_records(
             self._topics, desk, chosen, partitions=partitions, now=now
         )
+
+    async def _fit_topic(self, desk: Desk) -> None:
+        """Create the insight's topic, or let it grow with the definition."""
+        insight = desk.backlog.insight
+        if desk.topic_partitions < insight.partitions:
+            await self._create_topic(insight)
+            desk.topic_partitions = insight.partitions

@@ -1,0 +1,94 @@
+"""The routes that run templates and explain placement."""
+
+from http import HTTPStatus
+from typing import Final
+
+from pop_stream.api import models
+from pop_stream.api.access import Access, reading
+from pop_stream.api.owners import Owners
+from pop_stream.api.problems import (
+    BusyError,
+    MediaTypeError,
+    NotJsonError,
+    RequestError,
+    SlowBodyError,
+    TooLargeError,
+)
+from pop_stream.api.route import READ_ERRORS, Answer, Route
+from pop_stream.api.template_runs import TemplateRuns
+from pop_stream.core.agenda import Agenda
+from pop_stream.core.errors import (
+    ForbiddenError,
+    NotFoundError,
+    SubmissionError,
+    UnavailableError,
+)
+from pop_stream.core.identity import Role
+from pop_stream.core.template import TEMPLATE_CALL, TEMPLATE_RUN
+
+_ERRORS: Final = (
+    NotJsonError,
+    RequestError,
+    SlowBodyError,
+    TooLargeError,
+    MediaTypeError,
+    SubmissionError,
+    ForbiddenError,
+    UnavailableError,
+    BusyError,
+)
+
+
+def template_routes(owners: Owners, runs: TemplateRuns) -> tuple[Route, ...]:
+    """Run a template, preview a run, explain a placement."""
+    accepted = Answer(
+        "Acknowledged by Kafka; Location says where to read on.",
+        (models.AcceptedAgenda,),
+        HTTPStatus.ACCEPTED,
+    )
+    template = owners.defined("template")
+    return (
+        Route(
+            "POST",
+            "/v1/agenda-templates/{template_id}/run",
+            runs.run,
+            "runTemplate",
+            "Submit the agenda that a template makes of a payload and parameters",
+            (accepted,),
+            (*_ERRORS, NotFoundError),
+            takes=(TEMPLATE_CALL,),
+            access=Access(role=Role.SUBMIT, subject=template),
+        ),
+        Route(
+            "POST",
+            "/v1/agenda-templates/{template_id}/preview",
+            runs.preview,
+            "previewTemplate",
+            "Show that agenda and where it would go; nothing is submitted",
+            (Answer("The agenda.", (models.Preview,)),),
+            (*_ERRORS, NotFoundError),
+            takes=(TEMPLATE_CALL,),
+            access=reading(template),
+        ),
+        Route(
+            "GET",
+            "/v1/agendas/{agenda_id}/explain",
+            runs.explain_agenda,
+            "explainPlacement",
+            "Why an agenda goes where it goes: how each insight fares with it now",
+            (Answer("The explanation.", (models.Explained,)),),
+            READ_ERRORS,
+            access=reading(owners.agenda),
+        ),
+        Route(
+            "POST",
+            "/v1/placement/explain",
+            runs.explain,
+            "explainPlacementOf",
+            "The same for an agenda, or a run of a template, that is not submitted",
+            (Answer("The explanation.", (models.Explained,)),),
+            _ERRORS,
+            takes=(Agenda, TEMPLATE_RUN),
+            access=reading(),
+        ),
+    )

@@ -1,0 +1,317 @@
+"""Definitions on the real stack: from HTTP through Postgres and Kafka to the running parts."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import ClientSession
+from lifecycle_events import accepted, succeeded
+
+from pop_stream import wiring
+from pop_stream.bus.definitions import DefinitionFollower, definition_record
+from pop_stream.bus.topics import Topics
+from pop_stream.core.deeds import Author
+from pop_stream.core.definition_records import encode_definition
+from pop_stream.core.definitions import Customer, Insight
+from pop_stream.core.errors import InUseError
+from pop_stream.core.identity import ANYONE
+from pop_stream.core.revisions import put, remove
+from pop_stream.outbox.publication import Publication
+from pop_stream.settings import Settings
+from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
+from pop_stream.store.pool import open_pool
+from pop_stream.store.summaries import PostgresSummaries
+
+pytestmark = pytest.mark.timeout(180)
+
+PATIENCE_S = 60
+AUTHOR = Author(principal=ANYONE, request_id="test")
+
+
+@dataclass
+class World:
+    """A migrated world; parts are started by the tests."""
+
+    settings: Settings
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.settings.topic_prefix)
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[PostgresDefinitions]:
+        async with open_pool(self.settings) as pool:
+            yield PostgresDefinitions(pool)
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[DefinitionFollower]:
+        async with DefinitionFollower(self.settings, client_id="test") as follower:
+            yield follower
+
+    async def publish(self, *records: Any) -> None:
+        async with wiring.publisher(self.settings, client_id="test") as publisher:
+            await publisher.publish(records)
+
+
+@pytest_asyncio.fixture
+async def world(settings: Settings, tmp_path) -> World:
+    known = settings.model_copy(update={"scheduler_data": tmp_path / "scheduler"})
+    await wiring.migrate(known)
+    return World(known)
+
+
+async def until(told: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+    async with asyncio.timeout(within_s):
+        while not told():  # noqa: ASYNC110  # a follower has no event to wait for
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def api(world: World, **variables: str) -> AsyncIterator[tuple[ClientSession, Any]]:
+    """The API as a process of its own, so that it can be killed."""
+    environment = {
+        **os.environ,
+        "POP_KAFKA_BOOTSTRAP": world.settings.kafka_bootstrap,
+        "POP_POSTGRES_DSN": world.settings.postgres_dsn.get_secret_value(),
+        "POP_TOPIC_PREFIX": world.settings.topic_prefix,
+        "POP_HTTP_PORT": "0",
+        **variables,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "pop_stream",
+        "serve",
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_S):
+            url = (await process.stdout.readline()).decode().strip()
+        async with ClientSession(url) as session:
+            yield session, process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            await process.wait()
+
+
+async def test_a_change_over_http_is_heard_within_a_second(world):
+    async with world.following() as follower, api(world) as (session, _):
+        for weight in (2, 3, 4):
+            content = {"weight": weight, "title": f"to {weight}"}
+            async with session.put("/v1/customers/acme", json=content) as response:
+                assert response.status in {200, 201}
+
+            def heard(weight: int = weight) -> bool:
+                return follower.current.customer("acme").weight == weight
+
+            await until(heard, within_s=1)
+        async with session.delete("/v1/customers/acme") as response:
+            assert response.status == 204
+        await until(lambda: not follower.current.customers, within_s=1)
+
+
+async def test_of_writers_with_the_same_etag_one_wins(world):
+    async with api(world) as (one, _), api(world) as (other, _):
+        async with one.put("/v1/customers/acme", json={}) as response:
+            tag = response.headers["ETag"]
+
+        async def write(session: ClientSession, weight: int) -> int:
+            async with session.patch(
+                "/v1/customers/acme", json={"weight": weight}, headers={"If-Match": tag}
+            ) as response:
+                return response.status
+
+        writers = [write((one, other)[n % 2], n + 2) for n in range(8)]
+        statuses = await asyncio.gather(*writers)
+        assert sorted(statuses) == [200] + [412] * 7
+        async with other.get("/v1/customers/acme") as response:
+            assert (await response.json())["version"] == 2
+
+
+@pytest.mark.parametrize("place", ["api.defined", "outbox.published"])
+async def test_a_committed_change_survives_the_kill_of_its_api(world, tmp_path, place):
+    """Killed after the commit, or after writing to Kafka: another API process tells it."""
+    async with world.following() as follower:
+        async with api(world, POP_FAULT=place) as (session, process):
+            # Published by another task, the answer may come before the end.
+            with suppress(OSError):
+                await session.put("/v1/customers/acme", json={"weight": 7})
+            async with asyncio.timeout(PATIENCE_S):
+                await process.wait()
+        assert process.returncode == -signal.SIGKILL
+        async with world.store() as store:
+            assert (await store.get("customer", "acme")).definition.weight == 7
+        async with api(world):
+            await until(lambda: follower.current.customer("acme").weight == 7, within_s=10)
+
+
+async def test_the_outbox_is_published_in_order_and_once(world):
+    async with (
+        open_pool(world.settings) as pool,
+        wiring.publisher(world.settings, client_id="test") as publisher,
+        world.following() as follower,
+    ):
+        store, outbox = PostgresDefinitions(pool), PostgresOutbox(pool)
+        changes = [put(Customer(id="acme", weight=n)) for n in range(1, 6)]
+        for change in changes:
+            await store.change([change], AUTHOR)
+        await store.change([remove("customer", "acme")], AUTHOR)
+        await store.change([put(Customer(id="acme", weight=9))], AUTHOR)
+        several = [Publication(outbox, publisher, world.topics) for _ in range(3)]
+        drained = await asyncio.gather(*(one.drain() for one in several))
+        assert sorted(map(len, drained)) == [0, 0, 7]
+        await until(lambda: follower.current.customer("acme").weight == 9)
+        assert follower.heard["customer/acme"] == 7
+
+
+async def test_an_outdated_record_is_passed_over_and_repaired(world):
+    async with (
+        open_pool(world.settings) as pool,
+        wiring.publisher(world.settings, client_id="test") as publisher,
+        world.following() as follower,
+    ):
+        store = PostgresDefinitions(pool)
+        publication = Publication(PostgresOutbox(pool), publisher, world.topics)
+        for weight in (2, 3):
+            await store.change([put(Customer(id="acme", weight=weight))], AUTHOR)
+        await publication.drain()
+        await until(lambda: follower.heard.get("customer/acme") == 2)
+        old = encode_definition(Customer(id="acme", weight=2))
+        await publisher.publish(
+            [definition_record(world.topics, "customer/acme", old, version=1)]
+        )
+        await until(lambda: follower.heard["customer/acme"] == 1)
+        assert follower.current.customer("acme").weight == 3
+        assert await publication.repair(follower.heard) == ["customer/acme"]
+        await until(lambda: follower.heard["customer/acme"] == 2)
+        assert await publication.repair(follower.heard) == []
+
+
+async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp_path):
+    by_hand = Insight(id="by-hand", title="written with kcat")
+    body = encode_definition(by_hand)
+    await world.publish(definition_record(world.topics, "insight/by-hand", body))
+    file = tmp_path / "definitions.toml"
+    file.write_text(
+        '[pools.gpu]\nmax_in_flight = 2\n[insights.media]\npool = "gpu"\n'
+        '[templates.t.agenda]\ncustomer_id = "acme"\n'
+    )
+    known = world.settings.model_copy(update={"definitions_file": file})
+    done = await wiring.migrate(known)
+    assert sorted(one.rpartition(" ")[2] for one in done) == [
+        "insight/by-hand",
+        "insight/media",
+        "pool/gpu",
+        "template/t",
+    ]
+    assert await wiring.migrate(known) == []
+    async with world.store() as store, world.following() as follower:
+        assert (await store.get("insight", "by-hand")).definition == by_hand
+        assert follower.current.templates["t"].version == 1
+    file.write_text("[insights.media]\npartitions = 2\n")
+    with pytest.raises(ValueError, match=r"pool .*cannot change from 'gpu'"):
+        await wiring.migrate(known)
+
+
+@asynccontextmanager
+async def scheduling(world: World) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as parts:
+        parts.create_task(wiring.run_intake(world.settings, stop))
+        parts.create_task(wiring.run_scheduler(world.settings, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def define(session: ClientSession, path: str, content: dict[str, Any]) -> None:
+    async with session.put(path, json=content) as response:
+        assert response.status in {200, 201}, await response.text()
+
+
+async def partitions_of(world: World, topic: str) -> int:
+    async with wiring.admin_client(world.settings) as admin:
+        [described] = await admin.describe_topics([topic])
+    return len(described["partitions"])
+
+
+async def test_a_running_scheduler_acts_on_changes(world):
+    """Paused, then not; targeted anew; its topic grown: each time without a restart."""
+    topic = world.topics.insight("media")
+    path = "/v1/insights/media"
+    mappers = {"operation_types": ["scan"]}
+    submission = [
+        {"id": f"a{n}", "customer_id": "acme", "operations": [{"name": "s", "type": "scan"}]}
+        for n in range(20)
+    ]
+    async with api(world) as (session, _), scheduling(world):
+
+        async def queue() -> dict[str, Any]:
+            async with session.get(f"{path}/queue") as response:
+                return await response.json() if response.status == 200 else {}
+
+        async def queue_until(told: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+            async with asyncio.timeout(PATIENCE_S):
+                while not told(found := await queue()):  # noqa: ASYNC110  # HTTP has no event
+                    await asyncio.sleep(0.05)
+            return found
+
+        await define(session, path, {"mappers": mappers, "partitions": 1, "target": 2})
+        await define(session, "/v1/customers/acme", {"paused": True})
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                async with session.post("/v1/agendas", json=submission) as response:
+                    if response.status == 202:
+                        break
+                await asyncio.sleep(0.05)
+        held = await queue_until(lambda found: found.get("ready") == 20)
+        assert (held["in_flight"], held["customers"][0]["held_by"]) == (0, "paused")
+
+        began = asyncio.get_running_loop().time()
+        await define(session, "/v1/customers/acme", {"paused": False})
+        await queue_until(lambda found: found.get("in_flight") == 2)
+        assert asyncio.get_running_loop().time() - began < 3
+        assert await partitions_of(world, topic) == 1
+
+        async with session.patch(path, json={"target": 7, "partitions": 3}) as response:
+            assert response.status == 200
+        await queue_until(lambda found: found.get("in_flight") == 7)
+        async with asyncio.timeout(PATIENCE_S):
+            while await partitions_of(world, topic) != 3:  # noqa: ASYNC110  # nor has Kafka
+                await asyncio.sleep(0.1)
+        async with session.patch(path, json={"partitions": 2}) as response:
+            problem = await response.json()
+        assert (response.status, problem["issues"][0]["field"]) == (422, "partitions")
+        async with session.patch(path, json={"algorithm": "fifo"}) as response:
+            assert response.status == 200
+        await queue_until(lambda found: found.get("algorithm") == "fifo")
+
+
+async def test_what_has_work_under_way_is_not_deleted(world):
+    async with open_pool(world.settings) as pool:
+        store, summaries = PostgresDefinitions(pool), PostgresSummaries(pool)
+        await store.change([put(Customer(id="acme")), put(Insight(id="media"))], AUTHOR)
+        topic = world.topics.agenda_events
+        told = [accepted(agenda_id=f"a{n}", insight_id="media") for n in range(4)]
+        await summaries.fold(topic, {0: (0, 1)}, told)
+        for kind, name in (("insight", "media"), ("customer", "acme")):
+            with pytest.raises(InUseError) as error:
+                await store.change([remove(kind, name)], AUTHOR)
+            some = "4 agendas that have not ended, such as a0, a1, a2"
+            assert error.value.used_by == (some,)
+        ended = [succeeded(agenda_id=f"a{n}") for n in range(4)]
+        await summaries.fold(topic, {0: (1, 2)}, ended)
+        await store.change([remove("insight", "media"), remove("customer", "acme")], AUTHOR)
