@@ -21,6 +21,7 @@ from pop_stream.api.openapi import Document
 from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
+from pop_stream.api.resubmissions import Resubmissions
 from pop_stream.api.routes import Handlers, register, routes
 from pop_stream.api.streams import Pace, Streams
 from pop_stream.api.submissions import Submissions
@@ -107,6 +108,7 @@ def create_app(
                 ports.summaries,
                 Bodies(settings),
             ),
+            resubmissions=Resubmissions(ports.agendas, judge, submissions, Bodies(settings)),
             metrics=metrics,
             document=document.get,
         )

@@ -152,6 +152,30 @@ class Preview(Model, frozen=True):
     issues: tuple[Issue, ...]
 
 
+class StillRefused(Model, frozen=True):
+    """Why an agenda is refused again."""
+
+    id: str
+    reason: str
+
+
+class Resubmitted(Model, frozen=True):
+    """What came of submitting refused agendas again.
+
+    Attributes:
+        resubmitted: Those that pass now, and so were submitted, under their ids.
+        still_refused: Those that are refused by the present definitions too.
+        without_body: Those that were malformed: of these no agenda is known.
+        reasons: Of those still refused, some.
+    """
+
+    dry_run: bool
+    resubmitted: int
+    still_refused: int
+    without_body: int
+    reasons: list[StillRefused]
+
+
 class OperationView(Model, frozen=True):
     """One operation; one never heard of is waiting."""
 

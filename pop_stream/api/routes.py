@@ -20,6 +20,7 @@ from pop_stream.api.metrics import Metrics
 from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
+from pop_stream.api.resubmissions import Resubmissions
 from pop_stream.api.route import Route
 from pop_stream.api.service_routes import service_routes
 from pop_stream.api.streams import Streams
@@ -43,6 +44,7 @@ class Handlers:
     health: HealthChecks
     definitions: Mapping[Kind, Resource]
     template_runs: TemplateRuns
+    resubmissions: Resubmissions
     metrics: Metrics
     document: Handler
 
@@ -59,7 +61,7 @@ def routes(handlers: Handlers) -> tuple[Route, ...]:
         ),
         *command_routes(handlers.owners, handlers.commands, handlers.lists),
         *definition_routes(handlers.owners, handlers.definitions, handlers.explanations),
-        *template_routes(handlers.owners, handlers.template_runs),
+        *template_routes(handlers.owners, handlers.template_runs, handlers.resubmissions),
         *service_routes(handlers.health, handlers.metrics, handlers.document),
     )
 

@@ -71,7 +71,7 @@ class Submissions:
         Raises:
             UnavailableError: If Kafka does not acknowledge in time.
         """
-        await self._publish([submission])
+        await self.publish([submission])
         agenda_id, insight_id = submission.agenda_id, submission.insight_id
         _log.info("agenda.submitted", agenda_id=agenda_id, insight_id=insight_id)
         links = links_of(agenda_id)
@@ -95,11 +95,16 @@ class Submissions:
         results = batch.results()
         if not results.accepted:
             raise NoneAcceptedError(results)
-        await self._publish(batch.submissions)
+        await self.publish(batch.submissions)
         _log.info("agendas.submitted", accepted=results.accepted, refused=results.refused)
         return answer(results, status=HTTPStatus.ACCEPTED)
 
-    async def _publish(self, submissions: Sequence[Submission]) -> None:
+    async def publish(self, submissions: Sequence[Submission]) -> None:
+        """Publish submissions that were judged.
+
+        Raises:
+            UnavailableError: If Kafka does not acknowledge in time; some may be published.
+        """
         await self._publisher.publish(
             [Record(self._topic, one.agenda_id.encode(), one.value) for one in submissions]
         )

@@ -8,12 +8,14 @@ from pop_stream.api.access import Access, reading
 from pop_stream.api.owners import Owners
 from pop_stream.api.problems import (
     BusyError,
+    InvalidError,
     MediaTypeError,
     NotJsonError,
     RequestError,
     SlowBodyError,
     TooLargeError,
 )
+from pop_stream.api.resubmissions import Resubmission, Resubmissions
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.template_runs import TemplateRuns
 from pop_stream.core.agenda import Agenda
@@ -39,8 +41,10 @@ _ERRORS: Final = (
 )
 
 
-def template_routes(owners: Owners, runs: TemplateRuns) -> tuple[Route, ...]:
-    """Run a template, preview a run, explain a placement."""
+def template_routes(
+    owners: Owners, runs: TemplateRuns, resubmissions: Resubmissions
+) -> tuple[Route, ...]:
+    """Run a template, preview a run, explain a placement, try refused agendas again."""
     accepted = Answer(
         "Acknowledged by Kafka; Location says where to read on.",
         (models.AcceptedAgenda,),
@@ -90,5 +94,20 @@ def template_routes(owners: Owners, runs: TemplateRuns) -> tuple[Route, ...]:
             _ERRORS,
             takes=(Agenda, TEMPLATE_RUN),
             access=reading(),
+        ),
+        Route(
+            "POST",
+            "/v1/agendas/resubmit",
+            resubmissions.post,
+            "resubmitAgendas",
+            "Submit refused agendas again, those that pass by the definitions in force now",
+            (
+                Answer("Submitted.", (models.Resubmitted,), HTTPStatus.ACCEPTED),
+                Answer("Only counted.", (models.Resubmitted,)),
+            ),
+            (*_ERRORS, InvalidError),
+            takes=(Resubmission,),
+            may_be_bare=True,
+            access=Access(role=Role.OPERATE),
         ),
     )

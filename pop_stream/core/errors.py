@@ -2,6 +2,7 @@
 
 PopStreamError              code: stable name for clients, logs and metrics
 ├─ SubmissionError          refused; resending cannot help
+│  └─ MissingDefinitionError …but it may once an insight or a template is defined
 ├─ DefinitionError          a definition was refused; resending cannot help
 ├─ ExistsError              an id is taken
 ├─ InUseError               it cannot be deleted while others need it
@@ -63,6 +64,10 @@ class SubmissionError(PopStreamError):
     def __init__(self, issues: Sequence[Issue]) -> None:
         super().__init__("; ".join(str(issue) for issue in issues))
         self.issues = tuple(issues[: self.MAX_ISSUES])
+
+
+class MissingDefinitionError(SubmissionError):
+    """A sound submission was refused for want of a definition; resubmitting may help later."""
 
 
 class DefinitionError(PopStreamError):

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.definitions import Customer, Insight
-from pop_stream.core.errors import Issue, SubmissionError
+from pop_stream.core.errors import Issue, MissingDefinitionError, SubmissionError
 from pop_stream.core.ids import CustomerId, InsightId
 
 Mapper = Literal["params", "operation_names", "operation_types"]
@@ -96,7 +96,7 @@ class Placement:
         customer's default insight takes it.
 
         Raises:
-            SubmissionError: If there is no insight for it.
+            MissingDefinitionError: If there is no insight for it.
         """
         customer = self._customers.get(CustomerId(agenda.customer_id))
         wanted = _wanted(agenda)
@@ -111,7 +111,7 @@ class Placement:
             return InsightId(min(fits, key=lambda fit: _rank(fit, wanted)).insight.id)
         default = self._default(agenda, customer)
         if default is None:
-            raise SubmissionError([_unplaceable(agenda)])
+            raise MissingDefinitionError([_unplaceable(agenda)])
         return InsightId(default.id)
 
     def explain(self, agenda: Agenda) -> tuple[Consideration, ...]:

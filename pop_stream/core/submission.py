@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from pop_stream.core.agenda import Agenda, parse_agenda
 from pop_stream.core.definitions import VersionedTemplate
-from pop_stream.core.errors import Issue, SubmissionError
+from pop_stream.core.errors import Issue, MissingDefinitionError, SubmissionError
 from pop_stream.core.expansion import expand
 from pop_stream.core.faults import issues_of, shorten, without_nul
 from pop_stream.core.template import TEMPLATE_RUN, TemplateRun
@@ -33,8 +33,8 @@ def parse_submission(
         templates: Those in force, by id.
 
     Raises:
-        SubmissionError: With one issue per fault. A template that does not exist, or does not
-            serve the agenda's customer, is one of them.
+        SubmissionError: With one issue per fault.
+        MissingDefinitionError: If the template does not exist, or not for that customer.
     """
     if _MARK not in data or not _names_template(data):
         return parse_agenda(data)
@@ -47,10 +47,10 @@ def parse_submission(
         raise TypeError(msg)
     known = templates.get(run.template_id)
     if known is None:
-        raise SubmissionError([unknown_template(run.template_id)])
+        raise MissingDefinitionError([unknown_template(run.template_id)])
     agenda = expand(known.template, run, version=known.version)
     if not known.template.serves(agenda.customer_id):
-        raise SubmissionError([unknown_template(run.template_id)])
+        raise MissingDefinitionError([unknown_template(run.template_id)])
     return agenda
 
 

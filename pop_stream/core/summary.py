@@ -11,6 +11,7 @@ from math import fsum
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from pop_stream.core.errors import TransitionError
@@ -188,6 +189,7 @@ def _refuse(summary: Summary | None, event: AgendaRefused) -> Summary:
         state=state,
         customer_id=event.customer_id or "",
         issues=event.issues,
+        body=b"" if event.agenda is UNSET else bytes(event.agenda),
         ended_at=event.at,
     )
 

@@ -13,7 +13,12 @@ from pop_stream.bus.dead_letters import dead_letter, refused_issues
 from pop_stream.bus.topics import Topics
 from pop_stream.core.agenda import Agenda, Id, encode_agenda
 from pop_stream.core.definitions import VersionedTemplate
-from pop_stream.core.errors import Issue, SubmissionError, UnreadableRecordError
+from pop_stream.core.errors import (
+    Issue,
+    MissingDefinitionError,
+    SubmissionError,
+    UnreadableRecordError,
+)
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaRefused,
@@ -251,16 +256,20 @@ def _placed(agenda: Agenda, encoded: msgspec.Raw, now: datetime) -> PlacedAgenda
 def _refused(
     body: bytes, record: ConsumerRecord, index: int, error: SubmissionError, now: datetime
 ) -> Iterator[AgendaRefused]:
-    """An event for a refusal whose agenda can be told by an id; none for an anonymous one."""
+    """An event for a refusal; none for an anonymous agenda that can never be accepted."""
     fields = _strings(body, "id", "customer_id")
     agenda_id = fields.get("id") if _is_id(fields.get("id")) else _key_id(record, index)
     customer_id = fields.get("customer_id")
+    may_pass_later = isinstance(error, MissingDefinitionError)
+    if may_pass_later and agenda_id is None:
+        agenda_id = _made_id(record, index)
     if agenda_id is not None:
         yield AgendaRefused(
             agenda_id=agenda_id,
             at=now,
             issues=refused_issues(error.issues),
             customer_id=customer_id if _is_id(customer_id) else None,
+            agenda=msgspec.Raw(body) if may_pass_later else msgspec.UNSET,
         )
 
 

@@ -6,7 +6,7 @@ what is claimed and how it goes; the API, what a person wants done.
 
 from typing import Literal
 
-from msgspec import Raw, field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from pop_stream.core.events.base import (
     AppendedOperation,
@@ -55,10 +55,15 @@ class AgendaAccepted(AgendaEvent, frozen=True):
 
 
 class AgendaRefused(AgendaEvent, frozen=True):
-    """Intake could not accept the agenda; `issues` say why."""
+    """Intake could not accept the agenda; `issues` say why.
+
+    Attributes:
+        agenda: What was submitted, if only a definition was missing: it can be resubmitted.
+    """
 
     issues: tuple[RefusedIssue, ...]
     customer_id: str | None = None
+    agenda: Raw | UnsetType = UNSET
 
 
 class AgendaCommanded(AgendaEvent, frozen=True):
