@@ -12,9 +12,11 @@ from pop_stream.cli.bench.compare import compared, read_result
 from pop_stream.cli.bench.drive import Pace, drive
 from pop_stream.cli.bench.figures import Sample
 from pop_stream.cli.bench.handlers import handlers, read_starts
+from pop_stream.cli.bench.idle import report as idle_report
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.open_loop import run_open_loop
 from pop_stream.cli.bench.picture import Lines, draw_lines
+from pop_stream.cli.bench.pipeline_run import Idle
 from pop_stream.cli.errors import UsageError
 from pop_stream.core.agenda import parse_agenda
 
@@ -136,6 +138,13 @@ def test_growth_changes_one_size_and_is_compared_with_the_least():
     assert found["largest_over_first"] == {"place_us": 1.0, "pick_us": 1.3, "round_us": 1.0}
     assert found["pick_us"] == 130.0
     assert backlog_report(costs[:1], grown=None) == costs[0]
+
+
+def test_idle_parts_are_summed_with_and_without_the_servers():
+    parts = {"kafka": Idle(0.03, 40, 380.0), "api": Idle(0.004, 3, 70.0)}
+    found = idle_report(parts)
+    assert (found["core_share"], found["own_core_share"]) == (0.034, 0.004)
+    assert found["parts"]["api"] == {"core_share": 0.004, "connections": 3, "rss_mb": 70.0}
 
 
 @pytest.mark.parametrize(

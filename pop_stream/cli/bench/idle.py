@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pop_stream.cli.output import JsonFlag
+
+if TYPE_CHECKING:
+    from pop_stream.cli.bench.pipeline_run import Idle
 
 _SETTLE_S: Final = 10.0
 
@@ -65,25 +68,31 @@ def idle(
         raise CommandError(msg)
 
 
-def report(shares: Mapping[str, float]) -> Mapping[str, Any]:
-    """Shares of one core: all parts together, ours alone, and each."""
+def report(parts: "Mapping[str, Idle]") -> Mapping[str, Any]:
+    """Shares of one core: all parts together, ours alone, and each; what each holds."""
     from pop_stream.cli.bench.meter import own
 
     return {
-        "core_share": round(sum(shares.values()), 4),
-        "own_core_share": round(sum(shares[name] for name in own(shares)), 4),
-        "parts": {name: round(one, 4) for name, one in shares.items()},
+        "core_share": round(sum(one.core_share for one in parts.values()), 4),
+        "own_core_share": round(sum(parts[name].core_share for name in own(parts)), 4),
+        "parts": {
+            name: {
+                "core_share": round(one.core_share, 4),
+                "connections": one.connections,
+                "rss_mb": round(one.rss_mb, 1),
+            }
+            for name, one in parts.items()
+        },
     }
 
 
 def _view(result: Mapping[str, Any]) -> Any:  # noqa: ANN401  # what rich prints
     from pop_stream.cli.output import table
 
-    shares = {
-        **result["parts"],
-        "ours together": result["own_core_share"],
-        "all together": result["core_share"],
-    }
-    return table(
-        ("part", "#of one core"), [(name, f"{one:.2%}") for name, one in shares.items()]
-    )
+    rows = [
+        (name, f"{one['core_share']:.2%}", str(one["connections"]), f"{one['rss_mb']:,.0f}")
+        for name, one in result["parts"].items()
+    ]
+    rows.append(("ours together", f"{result['own_core_share']:.2%}", "", ""))
+    rows.append(("all together", f"{result['core_share']:.2%}", "", ""))
+    return table(("part", "#of one core", "#connections", "#MB"), rows)

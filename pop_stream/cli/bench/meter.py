@@ -89,9 +89,26 @@ def spent(before: Mapping[str, Cost], after: Mapping[str, Cost]) -> Mapping[str,
     }
 
 
+def count_connections(processes: Mapping[str, int]) -> Mapping[str, int]:
+    """Established TCP connections of parts by name, those of their children included."""
+    found: dict[str, int] = {}
+    for name, pid in processes.items():
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(pid)
+            found[name] = sum(map(_connections, [root, *root.children(recursive=True)]))
+    return found
+
+
 def own(names: Iterable[str]) -> list[str]:
     """Those of the parts that are ours: neither the broker nor the database."""
     return [name for name in names if name not in SERVERS]
+
+
+def _connections(process: psutil.Process) -> int:
+    with suppress(psutil.NoSuchProcess):
+        every = process.net_connections(kind="tcp")
+        return sum(one.status == psutil.CONN_ESTABLISHED for one in every)
+    return 0
 
 
 def _goes_on(before: Cost | None, after: Cost) -> bool:

@@ -7,14 +7,21 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, process_time
-from typing import Final
+from typing import Final, NamedTuple
 
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.bench.drive import Pace, drive
 from pop_stream.cli.bench.figures import Sample, rate
 from pop_stream.cli.bench.floor import open_floor
 from pop_stream.cli.bench.folded import Folded
-from pop_stream.cli.bench.meter import Cost, others, read_costs, read_machine, spent
+from pop_stream.cli.bench.meter import (
+    Cost,
+    count_connections,
+    others,
+    read_costs,
+    read_machine,
+    spent,
+)
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.session import definitions_toml
 from pop_stream.cli.bench.store import BenchStore, open_store
@@ -95,6 +102,14 @@ class Run:
         return 1_000 / max(1, self.agendas)
 
 
+class Idle(NamedTuple):
+    """What a part that has nothing to do holds: of one core, of connections, of memory."""
+
+    core_share: float
+    connections: int
+    rss_mb: float
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of it."""
@@ -137,8 +152,8 @@ async def run_idle(
     insights: int,
     settle_s: float,
     seconds: float,
-) -> Mapping[str, float]:
-    """Start a stack, run some agendas, wait, and count; shares of one core by part.
+) -> Mapping[str, Idle]:
+    """Start a stack, run some agendas, wait, and count, by part.
 
     Raises:
         CommandError: If something does not start, or fails on the way.
@@ -154,8 +169,12 @@ async def run_idle(
         await asyncio.sleep(settle_s)
         before, began = read_costs(stack.processes()), monotonic()
         await asyncio.sleep(seconds)
-        used, lasted = spent(before, read_costs(stack.processes())), monotonic() - began
-    return {name: one / lasted for name, one in used.items()}
+        costs, lasted = read_costs(stack.processes()), monotonic() - began
+        connections = count_connections(stack.processes())
+    return {
+        name: Idle(one / lasted, connections[name], costs[name].rss_mb)
+        for name, one in spent(before, costs).items()
+    }
 
 
 def plan_of(wanted: Wanted, folder: Path, **overrides: object) -> Plan:
