@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
-from pop_stream.core.summary import LinkSummary, Summary, fold_all
+from pop_stream.core.fold import fold_all
+from pop_stream.core.summary import LinkSummary, Summary
 from pop_stream.ports import AgendaFilter, FoldedBatch, LinkPart, Place
 
 

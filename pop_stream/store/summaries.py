@@ -16,7 +16,8 @@ from pop_stream.core.events import (
     LifecycleEvent,
     OperationProgress,
 )
-from pop_stream.core.summary import Summary, fold_all
+from pop_stream.core.fold import fold_all
+from pop_stream.core.summary import Summary
 from pop_stream.ports import FoldedBatch
 from pop_stream.store.callbacks import owe
 from pop_stream.store.offsets import advance_offsets, affected, read_offsets

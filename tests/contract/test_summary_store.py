@@ -27,8 +27,8 @@ from pop_stream.core.events import (
     OperationProgress,
     PriorProgress,
 )
+from pop_stream.core.fold import fold_all
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import fold_all
 from pop_stream.ports import FoldedBatch, LinkPart
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader

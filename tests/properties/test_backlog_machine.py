@@ -27,9 +27,9 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.flow import Share
+from pop_stream.core.fold import fold
 from pop_stream.core.lifecycle import State
 from pop_stream.core.page import CLAIMED, EMITTED, HELD, READY, WAITING
-from pop_stream.core.summary import fold
 from pop_stream.scheduler.shelf import Shelf, insights_in
 
 EVER = 1e9

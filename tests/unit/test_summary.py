@@ -30,16 +30,10 @@ from msgspec.structs import replace
 
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import AppendedOperation, Diagnostic, PriorProgress
+from pop_stream.core.fold import fold, fold_all
 from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import (
-    MOST_REMEMBERED,
-    LinkSummary,
-    PastAttempt,
-    Summary,
-    appended_name,
-    fold,
-    fold_all,
-)
+from pop_stream.core.next_attempt import MOST_REMEMBERED
+from pop_stream.core.summary import LinkSummary, PastAttempt, Summary, appended_name
 
 
 def told(*events, before=None):
