@@ -168,6 +168,27 @@ def delete(
     _command("delete", chosen, {}, dry_run=dry_run, as_json=as_json)
 
 
+@app.command()
+def resubmit(
+    ids: Ids = None, where: Where = None, dry_run: DryRun = False, as_json: JsonFlag = False
+) -> None:
+    """Submit refused agendas again, those that pass by the definitions in force now."""
+
+    async def send() -> None:
+        async with _client() as client:
+            body = {"filter": _filter(ids, where), "dry_run": dry_run}
+            told = await client.post("agendas", "resubmit", body=body)
+        if as_json:
+            emit(told)
+            return
+        verb = "would be submitted" if dry_run else "submitted"
+        typer.echo(f"{verb} {told['resubmitted']}, still refused {told['still_refused']}")
+        for one in told["reasons"]:
+            typer.echo(f"  {one['id']}: {one['reason']}")
+
+    asyncio.run(send())
+
+
 def _filter(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Filter:
     chosen: _Filter = {"ids": [*ids]} if ids else {}
     for condition in where or ():

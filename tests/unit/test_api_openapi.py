@@ -10,8 +10,12 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from pop_stream.api.app import create_app
+from pop_stream.core.deeds import Author
+from pop_stream.core.identity import ANYONE
 from pop_stream.core.lifecycle import State
+from pop_stream.core.revisions import put
 from pop_stream.core.summary import Summary
+from pop_stream.core.template import AgendaTemplate
 from pop_stream.settings import Settings
 
 
@@ -21,6 +25,10 @@ async def api():
         opened.summaries.put(summary("a1", link_id="l1"))
         opened.summaries.put(summary("done", state=State.SUCCEEDED))
         opened.summaries.put(Summary(agenda_id="refused", state=State.REFUSED))
+        template = AgendaTemplate(id="fetch", agenda=agenda(customer_id="beta"))
+        await opened.store.change(
+            [put(template)], Author(principal=ANYONE, request_id="fixture")
+        )
         yield opened
 
 
@@ -53,6 +61,7 @@ async def test_operation_ids_are_unique(api):
 TWO = agenda(operations=[{"name": "a", "type": "http"}, {"name": "a", "type": "http"}])
 
 CUSTOMER = "/v1/customers/{customer_id}"
+TEMPLATE = "/v1/agenda-templates/{template_id}"
 
 CALLS = [
     ("POST", "/v1/agendas", "/v1/agendas", agenda(), 202),
@@ -77,6 +86,15 @@ CALLS = [
     ("GET", "/v1/customers", "/v1/customers?weight=2", None, 200),
     ("GET", "/v1/pools", "/v1/pools", None, 200),
     ("GET", "/v1/agenda-templates", "/v1/agenda-templates", None, 200),
+    ("POST", f"{TEMPLATE}/run", "/v1/agenda-templates/fetch/run", {}, 202),
+    ("POST", f"{TEMPLATE}/run", "/v1/agenda-templates/none/run", {}, 404),
+    ("POST", f"{TEMPLATE}/run", "/v1/agenda-templates/fetch/run", {"x": 1}, 422),
+    ("POST", f"{TEMPLATE}/preview", "/v1/agenda-templates/fetch/preview", {}, 200),
+    ("GET", "/v1/agendas/{agenda_id}/explain", "/v1/agendas/a1/explain", None, 200),
+    ("POST", "/v1/placement/explain", "/v1/placement/explain", agenda(), 200),
+    ("POST", "/v1/placement/explain", "/v1/placement/explain", {}, 422),
+    ("POST", "/v1/agendas/resubmit", "/v1/agendas/resubmit", {}, 202),
+    ("POST", "/v1/agendas/resubmit", "/v1/agendas/resubmit", {"dry_run": True}, 200),
     ("POST", "/v1/customers", "/v1/customers", {"id": "new"}, 201),
     ("POST", "/v1/customers", "/v1/customers", {"id": "acme"}, 409),
     ("POST", "/v1/customers", "/v1/customers", {"id": "new", "weight": 0}, 422),

@@ -249,3 +249,16 @@ def test_a_list_is_as_large_as_its_record():
 def test_a_list_that_would_take_all_day_is_buried():
     [letter] = letters(sort(record(TWISTED["a list beyond all"])))
     assert letter.reason == "a list of 400001; at most 10000 agendas fit one record"
+
+
+def test_what_only_lacks_a_definition_can_be_submitted_again():
+    """A sound agenda that fits nothing keeps its body, and an id even if it has none."""
+    anonymous = {"customer_id": "acme", "operations": [{"name": "a", "type": "unheard"}]}
+    run = {"id": "r1", "template_id": "none"}
+    sorted_ = sort(of([anonymous, run, {"id": "bad"}], offset=3))
+    told = {event.agenda_id: event for event in sorted_.lifecycle}
+    assert json.loads(bytes(told["r1"].agenda)) == run
+    assert told["bad"].agenda is msgspec.UNSET
+    [made] = told.keys() - {"r1", "bad"}
+    assert json.loads(bytes(told[made].agenda)) == anonymous
+    assert "template" in told["r1"].issues[0].field
