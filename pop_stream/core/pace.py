@@ -25,7 +25,8 @@ _LONGEST_SPAN_S: Final = 1.0
 _ENOUGH_CLAIMS: Final = 8
 _PEAK_SPANS: Final = 8
 _HEADROOM: Final = 1.3
-_FED: Final = 0.97
+_RUNNING_S: Final = 0.5
+_FED: Final = 0.95
 _GROWING: Final = 1.1
 _PROBE: Final = 2.0
 _STARVED_GAIN: Final = 1.4
@@ -149,7 +150,8 @@ class _Runners:
     """Whether runners are kept as busy as they were lately.
 
     Attributes:
-        most: Mean number running in the best span lately.
+        most: Most that ran lately, smoothed as what it is compared with: the best of many
+            spans is mostly chance, and what is measured by it would never be enough.
         stretch: By how much more the topic is filled than should be needed.
         excess: The same beyond what is allowed, while runners find the topic empty.
         probe: The same while it is tried whether more can run.
@@ -157,6 +159,7 @@ class _Runners:
 
     def __init__(self) -> None:
         self.most = 0.0
+        self._running: float | None = None
         self.stretch = 1.0
         self.excess = 1.0
         self.probe = 1.0
@@ -178,7 +181,10 @@ class _Runners:
     def end_span(self, seconds: float) -> None:
         if self._waited_s <= seconds / 2:
             return
-        running = self._ran_s / self._waited_s
+        ran = self._ran_s / self._waited_s
+        before = ran if self._running is None else self._running
+        gain = min(1.0, seconds / _RUNNING_S)
+        running = self._running = before + gain * (ran - before)
         is_growing = running > self.most * _GROWING
         self.most = max(self.most * _FADE_PER_S**seconds, running)
         self._look_in_s -= seconds
