@@ -47,12 +47,31 @@ def topics(
         raise typer.Exit(1)
 
 
-def doctor(as_json: JsonFlag = False) -> None:
+def doctor(
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Compare what was accepted with what goes on.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="With --ledger: place again what is missing.")
+    ] = False,
+    quiet: Annotated[
+        float, typer.Option(min=0, help="With --ledger: pass over what changed so lately, s.")
+    ] = 60.0,
+    as_json: JsonFlag = False,
+) -> None:
     """Check everything that can be misconfigured: broker, topics, Postgres, definitions."""
     from pop_stream import wiring
     from pop_stream.cli import logs
+    from pop_stream.cli.errors import UsageError
+    from pop_stream.cli.ledger.report import check_ledger
 
+    if repair and not ledger:
+        msg = "--repair says what to do about what --ledger finds; give both"
+        raise UsageError(msg)
     settings = logs.configure_for_a_person()
+    if ledger:
+        check_ledger(settings, quiet_s=quiet, repair=repair, as_json=as_json)
+        return
     findings = [str(one) for one in asyncio.run(wiring.doctor(settings))]
     if as_json:
         emit({"findings": findings})

@@ -1,19 +1,26 @@
 """What the summaries say of many agendas, for those who check them against Kafka."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle import ENDS, TERMINAL, State
+from pop_stream.core.reconcile import LedgerRow
+from pop_stream.store.offsets import read_offsets
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from pop_stream.store.pool import Pool
 
 _SQL: Final = load_queries("ledger")
 _IDS_AT_ONCE: Final = 5_000
+_OPEN: Final = [state.value for state in State if state not in TERMINAL]
+_ENDED: Final = [state.value for state in ENDS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,56 @@ class PostgresLedger:
                         insight_id=row["insight_id"],
                     )
         return found
+
+    async def open_rows(self, quiet: timedelta, *, page: int) -> AsyncIterator[list[LedgerRow]]:
+        """Agendas that have not ended and have not changed for so long, by pages."""
+        last_id = ""
+        while True:
+            async with borrow(self._pool) as connection:
+                rows = await connection.fetch(_SQL["open_page"], last_id, _OPEN, quiet, page)
+            if not rows:
+                return
+            yield [_row(row) for row in rows]
+            last_id = rows[-1]["agenda_id"]
+
+    async def ended_rows(self, quiet: timedelta, *, most: int) -> list[LedgerRow]:
+        """Agendas that ended within the last day, the latest, but not just now."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_SQL["ended_lately"], _ENDED, quiet, most)
+        return [_row(row) for row in rows]
+
+    async def rows_of(self, agenda_ids: Sequence[str]) -> list[LedgerRow]:
+        """The rows of these agendas, as they are now."""
+        async with borrow(self._pool) as connection:
+            return [
+                _row(row)
+                for some in _portions(agenda_ids)
+                for row in await connection.fetch(_SQL["rows_of"], some)
+            ]
+
+    async def bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, tuple[bytes, datetime]]:
+        """What was submitted, and when it was accepted; absent where that is not known."""
+        async with borrow(self._pool) as connection:
+            return {
+                row["agenda_id"]: (row["body"], row["accepted_at"])
+                for some in _portions(agenda_ids)
+                for row in await connection.fetch(_SQL["bodies"], some)
+            }
+
+    async def folded(self, topic: str) -> Mapping[int, int]:
+        """How far each partition of the lifecycle's topic has been folded."""
+        async with borrow(self._pool) as connection:
+            return await read_offsets(connection, topic)
+
+
+def _row(row: "asyncpg.Record") -> LedgerRow:
+    return LedgerRow(
+        agenda_id=row["agenda_id"],
+        insight_id=row["insight_id"],
+        state=State(row["state"]),
+        attempt=row["attempt"],
+        version=row["version"],
+    )
 
 
 def _portions(agenda_ids: Sequence[str]) -> Iterator[list[str]]:

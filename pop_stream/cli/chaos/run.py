@@ -90,6 +90,8 @@ async def run_chaos(chaos: Chaos, tell: Tell) -> Outcome:
             "topic_prefix": f"chaos-{secrets.token_hex(3)}.",
             "puller_concurrency": 8,
             "heartbeat": timedelta(seconds=2),
+            # The embedded broker allows less than the 6 s that a broker does by default.
+            "session_timeout": timedelta(seconds=4),
         },
         restart=_RESTART,
         environment={STARTS: str(starts)},
@@ -105,9 +107,14 @@ def _some_port() -> int:
     return next(port for _ in PORTS if is_free_port(port := secrets.choice(PORTS)))
 
 
+def _prefix(letter: str) -> str:
+    """Of agenda ids, never used before: a folder may be used again, with its summaries."""
+    return f"{letter}{secrets.token_hex(4)}"
+
+
 async def _warm_up(stack: Stack, starts: Path, *, seed: int) -> None:
     """Have the topics made and the groups joined: a first start is not what is timed."""
-    load = Load("warm", seed, rate_per_s=20.0, seconds=_WARM_UP_S)
+    load = Load(_prefix("w"), seed, rate_per_s=20.0, seconds=_WARM_UP_S)
     await _submit(stack, load)
     try:
         async with asyncio.timeout(_WARM_WITHIN_S):
@@ -120,7 +127,7 @@ async def _warm_up(stack: Stack, starts: Path, *, seed: int) -> None:
 
 
 async def _run(chaos: Chaos, stack: Stack, starts: Path, tell: Tell) -> Outcome:
-    load = Load("c", chaos.seed, chaos.rate_per_s, chaos.wanted.seconds)
+    load = Load(_prefix("c"), chaos.seed, chaos.rate_per_s, chaos.wanted.seconds)
     hand = Hand(stack, WallClock(), tell)
     async with asyncio.TaskGroup() as tasks:
         dealing = tasks.create_task(hand.deal(_blows(chaos, stack)))

@@ -1,0 +1,204 @@
+"""The audit of a live system: what is missing is found and placed again; what moves is not."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from pop_stream import wiring
+from pop_stream.bus.definitions import publish_definitions
+from pop_stream.bus.publisher import lifecycle_records
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_whole
+from pop_stream.cli.ledger.audit import audit_ledger
+from pop_stream.cli.ledger.report import lines, report
+from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.events import AgendaAccepted, AgendaClaimed, decode_emitted
+from pop_stream.core.lifecycle import State
+from pop_stream.ports import Record
+from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.migrate import migrate
+from pop_stream.store.pool import open_pool
+
+PATIENCE_S = 45
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
+NOTHING = timedelta(0)
+
+
+class World:
+    def __init__(self, settings, publisher, pool):
+        self.settings = settings
+        self.names = Topics(settings.topic_prefix)
+        self.publisher = publisher
+        self.ledger = PostgresLedger(pool)
+
+    async def audit(self, **changes):
+        known = {"quiet": NOTHING, "repair": False, **changes}
+        async with asyncio.timeout(PATIENCE_S):
+            return await audit_ledger(self.settings, **known)
+
+    async def tell(self, *lifecycle):
+        topic = self.names.agenda_events
+        await self.publisher.publish(await lifecycle_records(self.publisher, topic, lifecycle))
+
+    async def submit(self, *ids):
+        topic = self.names.submissions
+        values = [json.dumps(agenda(one)).encode() for one in ids]
+        await self.publisher.publish([Record(topic, None, one) for one in values])
+
+    async def until_known(self, *ids, states=frozenset(State)):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                entries = await self.ledger.entries(ids)
+                if len(entries) == len(ids) and {e.state for e in entries.values()} <= states:
+                    return
+                await asyncio.sleep(0.05)
+
+    async def emitted(self):
+        topic = self.names.insight("media")
+        return [decode_emitted(one.value) async for one in read_whole(self.settings, topic)]
+
+
+def agenda(agenda_id):
+    operation = {"name": "only", "type": "noop"}
+    return {"id": agenda_id, "customer_id": "anna", "operations": [operation]}
+
+
+def accepted(agenda_id):
+    body = msgspec.Raw(json.dumps(agenda(agenda_id)).encode())
+    return AgendaAccepted(
+        agenda_id=agenda_id, at=NOW, insight_id="media", customer_id="anna", agenda=body
+    )
+
+
+def claimed(agenda_id, attempt=1):
+    return AgendaClaimed(
+        agenda_id=agenda_id, at=NOW, insight_id="media", attempt=attempt, puller_id="gone",
+        lease_ms=1000,
+    )  # fmt: skip
+
+
+def missing(audit):
+    return sorted(one.row.agenda_id for one in audit.faults if one.kind == "missing")
+
+
+@asynccontextmanager
+async def parts(settings, *runs):
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        for run in runs:
+            tasks.create_task(run(settings, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+@pytest_asyncio.fixture
+async def world(settings, tmp_path):
+    known = settings.model_copy(
+        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
+    )
+    await migrate(known.postgres_dsn.get_secret_value())
+    await wiring.ensure_topics(known)
+    async with (
+        wiring.publisher(known, client_id="test") as publisher,
+        open_pool(known) as pool,
+    ):
+        await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())
+        yield World(known, publisher, pool)
+
+
+ALL = (wiring.run_intake, wiring.run_scheduler, wiring.run_rollup)
+
+
+async def test_what_waits_and_runs_as_it_should_is_no_fault(world):
+    ids = [f"a-{number}" for number in range(20)]
+    async with parts(world.settings, *ALL):
+        await world.submit(*ids)
+        await world.until_known(*ids)
+        audit = await world.audit()
+    assert audit.looked_at >= 20
+    assert not missing(audit)
+    assert {one.kind for one in audit.faults} <= {"not_claimed"}  # there is no puller
+
+
+async def test_an_empty_ledger_is_clean(world):
+    async with parts(world.settings, *ALL):
+        audit = await world.audit()
+    assert audit.is_clean
+    assert "agree" in "\n".join(lines(audit, repair=False))
+
+
+async def test_what_nobody_has_is_found_and_placed_again_once(world):
+    async with parts(world.settings, *ALL):
+        await world.tell(accepted("lost"), accepted("died"), claimed("died"))
+        await world.submit("fine")
+        await world.until_known("lost", "died", "fine")
+        found = await world.audit()
+        assert missing(found) == ["died", "lost"]
+        assert report(found)["faults"]["missing"] == 2
+        assert not found.is_clean
+        assert "--repair" in "\n".join(lines(found, repair=False))
+
+        repaired = await world.audit(repair=True)
+        assert sorted(repaired.repaired) == ["died", "lost"]
+        await world.until_known("lost", "died", states={State.EMITTED})
+        again = await world.audit(repair=True)
+        assert not again.repaired
+        attempts = {one.agenda_id: one.attempt for one in await world.emitted()}
+    # One that was claimed may still run somewhere: the next attempt outdates it.
+    assert attempts == {"fine": 1, "lost": 1, "died": 2}
+
+
+async def test_what_is_emitted_and_not_claimed_is_told_and_left_to_the_scheduler(world):
+    async with parts(world.settings, *ALL):
+        await world.submit("waits")
+        await world.until_known("waits", states={State.EMITTED})
+        audit = await world.audit(repair=True)
+    assert [(one.row.agenda_id, one.kind) for one in audit.faults] == [("waits", "not_claimed")]
+    assert not audit.repaired
+
+
+async def test_what_changed_lately_is_passed_over(world):
+    async with parts(world.settings, *ALL):
+        await world.tell(accepted("new"))
+        await world.until_known("new")
+        audit = await world.audit(quiet=timedelta(minutes=5))
+    assert audit.looked_at == 0
+
+
+async def test_without_a_scheduler_nothing_is_called_missing(world):
+    async with parts(world.settings, wiring.run_rollup):
+        await world.tell(accepted("waits"))
+        await world.until_known("waits")
+        audit = await world.audit(repair=True)
+    assert not audit.faults
+    assert list(audit.unanswered) == ["media"]
+    assert not audit.is_clean
+
+
+async def test_while_the_rollup_is_down_nothing_is_said(world, monkeypatch):
+    monkeypatch.setattr("pop_stream.cli.ledger.audit._FOLDED_WITHIN_S", 1.0)
+    async with parts(world.settings, *ALL):
+        await world.submit("a")
+        await world.until_known("a")
+    await world.tell(accepted("b"))
+    with pytest.raises(UnavailableError, match="rollup"):
+        await world.audit()
+
+
+async def test_offsets_beyond_the_topic_are_found(world):
+    async with parts(world.settings, *ALL):
+        await world.submit("a")
+        await world.until_known("a")
+        await world.ledger._pool.execute("update consumed_offsets set next_offset = 1000000")
+        audit = await world.audit()
+    assert "made anew" in audit.offsets[0]
+    assert not audit.is_clean

@@ -1,0 +1,87 @@
+"""What a look at the ledger finds, and what is made of two looks."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from pop_stream.core.errors import SubmissionError
+from pop_stream.core.events import HeldAgenda
+from pop_stream.core.lifecycle import BEFORE_EMISSION, ENDS, TERMINAL, State
+from pop_stream.core.reconcile import LedgerRow, confirmed, faults, placed_anew
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+OPEN = sorted(set(State) - TERMINAL, key=str)
+BODY = json.dumps(
+    {"id": "a", "customer_id": "anna", "priority": 2, "max_attempts": 7,
+     "operations": [{"name": "o", "type": "t"}]}
+).encode()  # fmt: skip
+
+
+def row(state, attempt=1, version=3, **changes):
+    return LedgerRow("a", "media", state, attempt, version, **changes)
+
+
+def held(state="ready", attempt=1):
+    return {"a": HeldAgenda("a", state, attempt)}
+
+
+def kinds(found):
+    return [one.kind for one in found.values()]
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_open_and_unknown_to_the_scheduler_is_missing(state):
+    assert kinds(faults([row(state)], {})) == ["missing"]
+
+
+@pytest.mark.parametrize("state", sorted(ENDS, key=str))
+def test_ended_and_forgotten_is_as_it_should_be(state):
+    assert not faults([row(state)], {})
+    assert kinds(faults([row(state)], held("claimed"))) == ["ended"]
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_held_with_the_same_attempt_is_as_it_should_be(state):
+    assert not faults([row(state)], held("claimed"))
+
+
+def test_emitted_and_quiet_is_not_claimed():
+    assert kinds(faults([row(State.EMITTED)], held("emitted"))) == ["not_claimed"]
+    assert not faults([row(State.EMITTED, is_quiet=False)], held("emitted"))
+
+
+def test_another_attempt_is_told_with_both():
+    [fault] = faults([row(State.RUNNING)], held("ready", attempt=2)).values()
+    assert fault.kind == "other_attempt"
+    assert "attempt 1" in fault.detail
+    assert "attempt 2" in fault.detail
+
+
+def test_only_what_both_looks_found_of_an_unchanged_agenda_counts():
+    first = faults([row(State.RUNNING)], {})
+    assert confirmed(first, first)
+    assert not confirmed({}, first)
+    assert not confirmed(first, {})
+    assert not confirmed(first, faults([row(State.RUNNING, version=4)], {}))
+    assert not confirmed(first, faults([row(State.RUNNING)], held(attempt=2)))
+
+
+def test_only_what_is_missing_can_be_placed_again():
+    [missing] = faults([row(State.RUNNING)], {}).values()
+    [other] = faults([row(State.RUNNING)], held(attempt=2)).values()
+    assert (missing.is_repairable, other.is_repairable) == (True, False)
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_what_may_run_somewhere_is_placed_as_the_next_attempt(state):
+    placed = placed_anew(row(state, attempt=4), BODY, NOW)
+    assert placed.attempt == (4 if state in BEFORE_EMISSION else 5)
+    assert placed.held is (state is State.HELD)
+    assert (placed.priority, placed.max_attempts, placed.accepted_at) == (2, 7, NOW)
+    assert bytes(placed.agenda) == BODY
+
+
+def test_a_body_that_is_no_agenda_is_refused():
+    with pytest.raises(SubmissionError):
+        placed_anew(row(State.READY), b'{"id": "a"}', NOW)
