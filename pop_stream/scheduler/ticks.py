@@ -54,6 +54,7 @@ class Ticker:
         self._gained: set[int] = set()
         self._heard = HeardClock()
         self._listened_at: float | None = None
+        self._asked_at: float | None = None
         self._woken: dict[str, tuple[float, float]] = {}
 
     def gain(self, partitions: set[int]) -> None:
@@ -117,20 +118,22 @@ class Ticker:
         return look
 
     def _is_time_to_listen(self, desks: list[Desk], now: float) -> bool:
-        if self._listened_at is not None and 0 <= now - self._listened_at < LISTEN_EVERY_S:
+        attempts = (desk.backlog.attempts for desk in desks)
+        if not any(one.lease_ends_at is not None or one.has_unclaimed(now) for one in attempts):
+            self._listened_at = self._asked_at = None
             return False
-        return any(
-            desk.backlog.attempts.lease_ends_at is not None
-            or desk.backlog.attempts.has_unclaimed(now)
-            for desk in desks
-        )
+        if self._asked_at is not None and 0 <= now - self._asked_at < LISTEN_EVERY_S:
+            return False
+        self._asked_at = now
+        if self._listened_at is None:
+            self._listened_at = now
+        return True
 
     def _listen(self, look: Look, asked_at: float) -> None:
         """Move the clock of what was heard on, or begin all leases anew after an outage."""
-        before, self._listened_at = self._listened_at, asked_at
+        before, self._listened_at = self._listened_at or asked_at, asked_at
         self._heard.observe(asked_at, look.told or {}, look.relayed)
-        deaf_after_s = max(DEAF_AFTER_S, 3 * self._interval_s)
-        if before is None or asked_at - before > deaf_after_s:
+        if asked_at - before > max(DEAF_AFTER_S, 3 * self._interval_s):
             for desk in self._rounds.desks():
                 desk.backlog.attempts.begin_anew(self._now())
 

@@ -1,0 +1,459 @@
+"""Retries, stops, holds, dues and leases, decided by a real scheduler on a real Kafka.
+
+Pullers are played by hand, so that each one fails, falls silent or obeys when the test wants.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest_asyncio
+
+from pop_stream import wiring
+from pop_stream.bus import clients
+from pop_stream.bus.definitions import publish_definitions
+from pop_stream.bus.publisher import lifecycle_records
+from pop_stream.bus.topics import Topics
+from pop_stream.clock import WallClock
+from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.errors import TransitionError
+from pop_stream.core.events import (
+    AgendaClaimed,
+    AgendaCommanded,
+    AgendaFailed,
+    AgendaRenewed,
+    AgendaRestarted,
+    AgendaStopped,
+    AgendaSucceeded,
+    AttemptStop,
+    EmittedAgenda,
+    InsightAsked,
+    PlacedAgenda,
+    RecordRefused,
+    decode_answer,
+    decode_emitted,
+    decode_lifecycle,
+    decode_stop,
+    encode,
+)
+from pop_stream.core.lifecycle import State
+from pop_stream.core.partitioning import partition_of
+from pop_stream.core.retry import Backoff
+from pop_stream.core.summary import Summary, fold
+from pop_stream.ports import Record
+from pop_stream.settings import Settings
+
+PATIENCE_S = 45
+LEASE_S = 2.0
+MEDIA = Insight(
+    id="media",
+    mappers=Mappers(operation_types=("noop",)),
+    target=16,
+    lease_ms=int(LEASE_S * 1000),
+    max_attempts=2,
+    backoff=Backoff(first_s=0.3, jitter=0),
+)
+PART = (
+    "import asyncio, sys; from pop_stream import wiring; "
+    "from pop_stream.settings import Settings; "
+    "asyncio.run(getattr(wiring, sys.argv[1])(Settings(), asyncio.Event()))"
+)
+
+
+class Story:
+    """What is told of agendas, and a hand on everything that can be said.
+
+    Attributes:
+        summaries: Folded from the lifecycle, by agenda.
+        emitted: What pullers read, in order of arrival.
+        stops: What pullers hear.
+        letters: Dead letters.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.topics = Topics(settings.topic_prefix)
+        self.clock = WallClock()
+        self.publisher = wiring.publisher(settings, client_id="story")
+        self.summaries: dict[str, Summary] = {}
+        self.emitted: list[EmittedAgenda] = []
+        self.stops: list[AttemptStop] = []
+        self.letters: list[RecordRefused] = []
+        self.answers: list[Any] = []
+        self._news = asyncio.Condition()
+
+    # ---- what is heard ----
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until it is true of what was heard; returns what it gave."""
+        async with asyncio.timeout(PATIENCE_S), self._news:
+            return await self._news.wait_for(condition)
+
+    async def state(self, agenda_id: str, state: State, attempt: int = 1) -> Summary:
+        def reached() -> Summary | None:
+            known = self.summaries.get(agenda_id)
+            return known if known and (known.state, known.attempt) == (state, attempt) else None
+
+        return await self.until(reached)
+
+    async def attempt(self, agenda_id: str, attempt: int = 1) -> EmittedAgenda:
+        return await self.until(
+            lambda: next(
+                (
+                    one
+                    for one in self.emitted
+                    if (one.agenda_id, one.attempt) == (agenda_id, attempt)
+                ),
+                None,
+            )
+        )
+
+    async def listen(self) -> None:
+        topics = {
+            self.topics.agenda_events: self._hear_lifecycle,
+            self.topics.controls: lambda value: self.stops.append(decode_stop(value)),
+            self.topics.answers: lambda value: self.answers.append(decode_answer(value)),
+            self.topics.dead_letters: lambda value: self.letters.append(
+                msgspec.json.decode(value, type=RecordRefused)
+            ),
+        }
+        consumer = clients.consumer(self.settings, *topics, client_id="listen", group_id=None)
+        async with consumer:
+            while True:
+                fetched = await consumer.getmany(timeout_ms=100)
+                async with self._news:
+                    for tp, records in fetched.items():
+                        for record in records:
+                            topics[tp.topic](record.value)
+                    self._news.notify_all()
+
+    def _hear_lifecycle(self, value: bytes) -> None:
+        for event in decode_lifecycle(value):
+            with suppress(TransitionError):
+                known = self.summaries.get(event.agenda_id)
+                self.summaries[event.agenda_id] = fold(known, event)
+
+    async def pull(self) -> None:
+        """Read the insight's topic as its pullers' group, and commit at once."""
+        topic = self.topics.insight("media")
+        group = self.topics.puller_group("media")
+        consumer = clients.consumer(self.settings, client_id="pull", group_id=group)
+        async with consumer:
+            while topic not in await consumer.topics():  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.05)
+            consumer.subscribe([topic])
+            while True:
+                fetched = await consumer.getmany(timeout_ms=100)
+                async with self._news:
+                    for records in fetched.values():
+                        self.emitted += [decode_emitted(one.value) for one in records]
+                    self._news.notify_all()
+                if fetched:
+                    await consumer.commit()
+
+    # ---- what is said ----
+
+    async def submit(self, agenda_id: str, **fields: Any) -> None:
+        document = {
+            "id": agenda_id,
+            "customer_id": "ann",
+            "operations": [{"name": "only", "type": "noop"}],
+        }
+        value = json.dumps(document | fields, default=str).encode()
+        await self.publisher.publish([Record(self.topics.submissions, None, value, 0)])
+
+    async def command(self, agenda_id: str, action: Any, **fields: Any) -> None:
+        await self.say(
+            AgendaCommanded(
+                agenda_id=agenda_id,
+                at=self.clock.now(),
+                insight_id="media",
+                action=action,
+                **fields,
+            )
+        )
+
+    async def claim(self, one: EmittedAgenda) -> None:
+        await self.tell(one, AgendaClaimed, puller_id="hand", lease_ms=one.lease_ms)
+
+    async def renew(self, one: EmittedAgenda) -> None:
+        await self.tell(one, AgendaRenewed, puller_id="hand", lease_ms=one.lease_ms)
+
+    async def tell(self, one: EmittedAgenda, kind: Any, **fields: Any) -> None:
+        await self.say(
+            kind(
+                agenda_id=one.agenda_id,
+                at=self.clock.now(),
+                insight_id="media",
+                attempt=one.attempt,
+                **fields,
+            )
+        )
+
+    async def say(self, event: Any) -> None:
+        topic = self.topics.agenda_events
+        await self.publisher.publish(await lifecycle_records(self.publisher, topic, [event]))
+
+    async def ask(self, *agenda_ids: str) -> Any:
+        """What the scheduler says of these agendas."""
+        question = InsightAsked(
+            insight_id="media", question_id=f"q{len(self.answers)}", agenda_ids=agenda_ids
+        )
+        partitions = await self.publisher.partitions(self.topics.ready)
+        where = partition_of(b"media", partitions)
+        record = Record(self.topics.ready, b"media", encode(question), where)
+        await self.publisher.publish([record])
+        return await self.until(
+            lambda: next(
+                (one for one in self.answers if one.question_id == question.question_id), None
+            )
+        )
+
+    def later(self, seconds: float) -> str:
+        return (self.clock.now() + timedelta(seconds=seconds)).isoformat()
+
+
+@asynccontextmanager
+async def process(name: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A part in a process of its own, killed at the end."""
+    known = {
+        "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
+        "POP_TOPIC_PREFIX": settings.topic_prefix,
+        "POP_SCHEDULER_DATA": str(settings.scheduler_data),
+    }
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PART, name, env=os.environ | known
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.send_signal(signal.SIGCONT)
+            started.send_signal(signal.SIGKILL)
+        await started.wait()
+
+
+@pytest_asyncio.fixture
+async def story(settings: Settings, tmp_path: Any) -> AsyncIterator[Story]:
+    """A story without intake and scheduler yet."""
+    known = settings.model_copy(
+        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
+    )
+    await wiring.ensure_topics(known)
+    story = Story(known)
+    async with story.publisher, asyncio.TaskGroup() as tasks:
+        await publish_definitions(story.publisher, story.topics, [MEDIA], Definitions())
+        hands = [tasks.create_task(story.listen()), tasks.create_task(story.pull())]
+        yield story
+        for task in hands:
+            task.cancel()
+
+
+@pytest_asyncio.fixture
+async def parts(story: Story) -> AsyncIterator[dict[str, asyncio.subprocess.Process]]:
+    """Intake with its relay, and the scheduler, each in a process."""
+    async with AsyncExitStack() as stack:
+        started = {
+            name: await stack.enter_async_context(process(name, story.settings))
+            for name in ("run_intake", "run_scheduler")
+        }
+        await story.submit("first")  # so that instants are not spent on waiting for the start
+        await story.tell(await story.attempt("first"), AgendaSucceeded)
+        await story.state("first", State.SUCCEEDED)
+        yield started
+
+
+async def test_a_failing_agenda_is_tried_again_after_its_pause_and_then_buried(story, parts):
+    await story.submit("a")
+    first = await story.attempt("a")
+    await story.claim(first)
+    failed_at = story.clock.now()
+    await story.tell(first, AgendaFailed, message="no luck")
+    second = await story.attempt("a", 2)
+    assert second.emitted_at - failed_at >= timedelta(seconds=0.3)
+    assert not second.resumes
+    await story.claim(second)
+    await story.tell(second, AgendaFailed, message="no luck again")
+    ended = await story.state("a", State.FAILED, 2)
+    assert ended.message == "no luck again"
+    assert [(one.attempt, one.outcome) for one in ended.history] == [(1, "failed")]
+    [letter] = await story.until(lambda: story.letters)
+    assert (letter.code, letter.part) == ("attempts_exhausted", "scheduler")
+    assert "no luck again" in letter.reason
+    assert (await story.ask("a")).holds == ()
+
+
+async def test_a_final_failure_is_not_tried_again(story, parts):
+    await story.submit("a", max_attempts=9)
+    await story.tell(await story.attempt("a"), AgendaFailed, message="bad", retryable=False)
+    await story.state("a", State.FAILED)
+    [letter] = await story.until(lambda: story.letters)
+    assert letter.code == "final_failure"
+
+
+async def test_a_silent_puller_loses_its_agenda_and_a_heartbeat_keeps_it(story, parts):
+    await story.submit("dead")
+    await story.submit("alive")
+    dead, alive = await story.attempt("dead"), await story.attempt("alive")
+    await story.claim(dead)
+    await story.claim(alive)
+
+    async def beat() -> None:
+        while True:
+            await story.renew(alive)
+            await asyncio.sleep(LEASE_S / 4)
+
+    beating = asyncio.create_task(beat())
+    second = await story.attempt("dead", 2)
+    waited = second.emitted_at - dead.emitted_at
+    assert timedelta(seconds=LEASE_S) < waited < timedelta(seconds=LEASE_S + 15)
+    # Its first puller wakes up and is told that it is too late.
+    await story.renew(dead)
+    await story.until(
+        lambda: [one for one in story.stops if one.reason == "outdated" and one.attempt == 1]
+    )
+    await story.tell(second, AgendaSucceeded)
+    ended = await story.state("dead", State.SUCCEEDED, 2)
+    assert ended.history[0].outcome == "lost"
+    beating.cancel()
+    await story.tell(alive, AgendaSucceeded)
+    await story.state("alive", State.SUCCEEDED)
+
+
+async def test_what_is_read_and_never_claimed_is_emitted_again(story, parts):
+    await story.submit("a")
+    await story.attempt("a", 1)
+    second = await story.attempt("a", 2)
+    await story.tell(second, AgendaSucceeded)
+    await story.state("a", State.SUCCEEDED, 2)
+
+
+async def test_cancel_takes_what_waits_and_stops_what_runs(story, parts):
+    await story.submit("held", hold=True)
+    await story.submit("run")
+    await story.state("held", State.HELD)
+    running = await story.attempt("run")
+    await story.claim(running)
+    await story.state("run", State.RUNNING)
+    for one in ("held", "run"):
+        await story.command(one, "cancel", by="ann", reason="not wanted")
+    cancelled = await story.state("held", State.CANCELLED)
+    assert cancelled.message == "by ann: not wanted"
+    await story.until(lambda: story.stops)
+    assert story.stops[0].reason == "cancelled"
+    await story.tell(running, AgendaStopped)
+    await story.state("run", State.CANCELLED)
+    await story.command("run", "cancel")
+    assert (await story.ask("held", "run")).holds == ()
+
+
+async def test_a_silent_puller_cannot_keep_its_agenda_from_being_cancelled(story, parts):
+    await story.submit("a")
+    await story.claim(await story.attempt("a"))
+    await story.state("a", State.RUNNING)
+    await story.command("a", "cancel")
+    await story.state("a", State.CANCELLED)
+
+
+async def test_a_start_in_the_future_a_hold_and_a_release(story, parts):
+    due = story.clock.now() + timedelta(seconds=2)
+    await story.submit("later", not_before=due.isoformat())
+    await story.submit("held", hold=True)
+    await story.state("later", State.WAITING)
+    await story.state("held", State.HELD)
+    emitted = await story.attempt("later")
+    assert timedelta() <= emitted.emitted_at - due < timedelta(seconds=5)
+    assert [one.agenda_id for one in story.emitted] == ["first", "later"]
+    answer = await story.ask("later", "held", "nobody")
+    assert [(one.agenda_id, one.state) for one in answer.holds] == [
+        ("later", "emitted"),
+        ("held", "held"),
+    ]
+    await story.command("held", "release")
+    await story.attempt("held")
+
+
+async def test_a_deadline_ends_what_waits_and_stops_what_runs(story, parts):
+    await story.submit("waits", expires_at=story.later(4), hold=True)
+    await story.submit("runs", expires_at=story.later(4))
+    await story.claim(await story.attempt("runs"))
+    await story.state("waits", State.EXPIRED)
+    await story.until(lambda: [one for one in story.stops if one.reason == "expired"])
+    await story.tell(await story.attempt("runs"), AgendaStopped)
+    await story.state("runs", State.EXPIRED)
+
+
+async def test_a_frozen_relay_ends_nobodys_lease(story, parts):
+    await story.submit("a")
+    first = await story.attempt("a")
+    await story.claim(first)
+    await story.state("a", State.RUNNING)
+    parts["run_intake"].send_signal(signal.SIGSTOP)
+    for _ in range(8):
+        await story.renew(first)
+        await asyncio.sleep(LEASE_S / 4)
+    parts["run_intake"].send_signal(signal.SIGCONT)
+    for _ in range(8):
+        await story.renew(first)
+        await asyncio.sleep(LEASE_S / 4)
+    await story.tell(first, AgendaSucceeded)
+    ended = await story.state("a", State.SUCCEEDED)
+    assert ended.history == ()
+    assert [one.agenda_id for one in story.emitted] == ["first", "a"]
+
+
+async def test_a_killed_scheduler_loses_no_retry(story):
+    ids = [f"a{number}" for number in range(12)]
+    async with process("run_intake", story.settings):
+        async with process("run_scheduler", story.settings) as scheduler:
+            for one in ids:
+                await story.submit(one, backoff={"first_s": 4, "jitter": 0})
+            for one in ids:
+                first = await story.attempt(one)
+                await story.claim(first)
+                await story.tell(first, AgendaFailed, message="no")
+            for one in ids:
+                await story.state(one, State.WAITING, 2)
+            scheduler.send_signal(signal.SIGKILL)
+            await scheduler.wait()
+        async with process("run_scheduler", story.settings):
+            for one in ids:
+                await story.tell(await story.attempt(one, 2), AgendaSucceeded)
+            for one in ids:
+                await story.state(one, State.SUCCEEDED, 2)
+
+
+async def test_what_had_ended_runs_again_and_resumes(story, parts):
+    await story.submit("a")
+    await story.tell(await story.attempt("a"), AgendaSucceeded)
+    await story.state("a", State.SUCCEEDED)
+    placed = PlacedAgenda(
+        agenda_id="a",
+        customer_id="ann",
+        accepted_at=story.clock.now(),
+        agenda=msgspec.Raw(b'{"id":"a"}'),
+        operation_types=("noop", "noop"),
+        attempt=2,
+    )
+    again = EmittedAgenda(
+        agenda_id="a",
+        insight_id="media",
+        customer_id="ann",
+        attempt=2,
+        accepted_at=story.clock.now(),
+        emitted_at=story.clock.now(),
+        lease_ms=1,
+        agenda=msgspec.Raw(b"{}"),
+    )
+    await story.tell(again, AgendaRestarted, placed=msgspec.Raw(encode(placed)))
+    second = await story.attempt("a", 2)
+    assert second.resumes
+    await story.tell(second, AgendaSucceeded)
+    await story.state("a", State.SUCCEEDED, 2)

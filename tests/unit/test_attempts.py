@@ -1,0 +1,524 @@
+"""What follows an attempt: another one, the end, a stop; and what is told of it."""
+
+import pytest
+from backlogs import START, backlog, cancel, failed, ids, placed, settled
+
+from pop_stream.core.events import (
+    AgendaCancelled,
+    AgendaExpired,
+    AgendaGivenUp,
+    AgendaHeld,
+    AgendaReadied,
+    AgendaReprioritised,
+    AgendaStopping,
+    AgendaWaiting,
+    Command,
+    Settlement,
+)
+from pop_stream.core.flow import Share
+from pop_stream.core.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.retry import Backoff
+
+NOW = START.timestamp()
+STEADY = Backoff(first_s=10.0, factor=2.0, jitter=0.0)
+
+
+def started(*agendas, claimed=True, **insight):
+    """A backlog of these agendas, each of them out."""
+    known = {"backoff": STEADY, "lease_ms": 60_000, "max_attempts": 3}
+    one = backlog(**(known | insight))
+    one.place(agendas, NOW)
+    for chosen in one.choose(len(agendas), NOW):
+        one.send(chosen.ref, 0, NOW)
+        if claimed:
+            one.claim(chosen.agenda_id, chosen.attempt, NOW)
+    one.take_told()
+    return one
+
+
+def told(one):
+    """Kinds of the events told, with what matters of each."""
+    return [
+        (type(event), event.agenda_id, event.attempt) for event in one.take_told().lifecycle
+    ]
+
+
+def state(one, agenda_id="a"):
+    where = one.whereabouts(agenda_id)
+    return None if where is None else (where.state, where.attempt)
+
+
+def wants(action, agenda_id="a", **fields):
+    return Command(agenda_id=agenda_id, action=action, **fields)
+
+
+# ---- failures ----
+
+
+def test_a_failure_is_followed_by_another_attempt_after_its_pause():
+    one = started(placed("a"), placed("b"))
+    assert one.settle(failed("a"), NOW)
+    [event] = one.take_told().lifecycle
+    assert (event.attempt, event.reason, event.message) == (2, "retry", "no luck")
+    assert (event.until - START).total_seconds() == 10.0
+    assert state(one) == (WAITING, 2)
+    assert (one.ready, one.waiting, one.in_flight) == (0, 1, 1)
+    assert one.steering.due_at == NOW + 10
+    assert one.wake(NOW + 9) == 0
+    assert one.wake(NOW + 10) == 1
+    assert told(one) == [(AgendaReadied, "a", 2)]
+    assert [(each.agenda_id, each.attempt) for each in one.choose(5, NOW + 10)] == [("a", 2)]
+
+
+def test_pauses_grow_with_every_failure():
+    one = started(placed("a"))
+    for attempt, pause_s in ((1, 10.0), (2, 20.0)):
+        one.settle(failed("a", attempt), NOW)
+        assert one.steering.due_at == NOW + pause_s
+        one.wake(NOW + pause_s)
+        one.choose(1, NOW)
+        one.claim("a", attempt + 1, NOW)
+
+
+def test_after_the_last_attempt_it_is_given_up_and_buried():
+    one = started(placed("a", max_attempts=1))
+    one.settle(failed("a"), NOW)
+    news = one.take_told()
+    assert [type(event) for event in news.lifecycle] == [AgendaGivenUp]
+    [letter] = news.failed
+    assert (letter.code, letter.attempt, letter.message) == ("attempts_exhausted", 1, "no luck")
+    assert state(one) is None
+
+
+def test_attempts_are_counted_from_the_first_one_here():
+    one = started(placed("a", attempt=5, max_attempts=2))
+    assert state(one) == (CLAIMED, 5)
+    one.settle(failed("a", 5), NOW)
+    assert state(one) == (WAITING, 6)
+    one.wake(NOW + 100)
+    one.choose(1, NOW)
+    one.settle(failed("a", 6), NOW)
+    assert state(one) is None
+
+
+def test_a_final_failure_is_buried_without_another_word():
+    one = started(placed("a"))
+    one.settle(failed("a", retryable=False), NOW)
+    news = one.take_told()
+    assert news.lifecycle == []
+    assert news.failed[0].code == "final_failure"
+    assert state(one) is None
+
+
+def test_an_agenda_of_its_own_backoff_keeps_to_it():
+    one = started(placed("a", backoff=Backoff(first_s=77.0, jitter=0.0)))
+    one.settle(failed("a"), NOW)
+    assert one.steering.due_at == NOW + 77
+
+
+def test_a_failure_is_service_all_the_same_but_teaches_no_cost():
+    one = started(placed("a", cost_s=None))
+    one.settle(failed("a", noop=7.0), NOW)
+    assert one.queue.flow("acme").tag == 7.0
+    assert one.costs.learned == {}
+
+
+def test_an_agenda_that_was_begun_goes_before_its_likes():
+    one = started(placed("a"), placed("b"))
+    one.place([placed("c"), placed("urgent", priority=1)], NOW)
+    one.settle(failed("a"), NOW)
+    one.wake(NOW + 10)
+    assert ids(one.choose(9, NOW)) == ["urgent", "a", "c"]
+
+
+# ---- silence ----
+
+
+def test_a_silent_attempt_is_lost_and_another_follows_soon():
+    one = started(placed("a"), placed("b"))
+    one.attempts.renew("b", 1, NOW + 30)
+    assert one.attempts.lease_ends_at == NOW + 60
+    assert one.attempts.expire_leases(NOW + 60, NOW + 61) == 0
+    assert one.attempts.expire_leases(NOW + 60.1, NOW + 61) == 1
+    news = one.take_told()
+    [event] = news.lifecycle
+    assert (event.attempt, event.reason) == (2, "lost")
+    assert "60 s" in event.message
+    assert [(stop.attempt, stop.reason) for stop in news.stops] == [(1, "outdated")]
+    assert one.steering.due_at == NOW + 62
+    assert one.attempts.lost == 1
+    assert state(one, "b") == (CLAIMED, 1)
+
+
+def test_the_last_attempt_that_falls_silent_is_given_up():
+    one = started(placed("a", max_attempts=1))
+    one.attempts.expire_leases(NOW + 100, NOW + 100)
+    assert told(one) == [(AgendaGivenUp, "a", 1)]
+    one.claim("a", 1, NOW)
+    assert [stop.reason for stop in one.take_told().stops] == ["outdated"]
+
+
+def test_an_outdated_sign_of_life_is_answered_with_a_stop():
+    one = started(placed("a"))
+    one.settle(failed("a"), NOW)
+    one.take_told()
+    assert not one.attempts.renew("a", 1, NOW)
+    assert not one.claim("a", 1, NOW)
+    assert [(stop.attempt, stop.reason) for stop in one.take_told().stops] == [
+        (1, "outdated")
+    ] * 2
+    assert not one.attempts.renew("nobody", 1, NOW)
+    assert not one.take_told()
+
+
+def test_a_sign_of_life_without_a_claim_counts_as_one():
+    one = started(placed("a"), claimed=False)
+    assert one.attempts.renew("a", 1, NOW)
+    assert state(one) == (CLAIMED, 1)
+    assert not one.claim("a", 1, NOW + 5)
+    assert one.attempts.lease_ends_at == NOW + 65
+
+
+def test_after_an_outage_every_lease_is_whole_again():
+    one = started(placed("a"))
+    one.attempts.begin_anew(NOW + 500)
+    assert one.attempts.expire_leases(NOW + 559, NOW + 559) == 0
+
+
+def test_what_was_passed_over_unclaimed_comes_back_after_a_lease():
+    one = started(placed("a"), placed("b"), claimed=False)
+    assert not one.attempts.has_unclaimed(NOW + 1)
+    assert one.attempts.has_unclaimed(NOW + 2)
+    one.attempts.pass_over([1], 0, NOW + 2)
+    assert one.attempts.expire_leases(NOW + 62, NOW + 62) == 0
+    assert one.attempts.expire_leases(NOW + 62.1, NOW + 63) == 1
+    [event] = one.take_told().lifecycle
+    assert (event.agenda_id, event.attempt, event.reason) == ("a", 2, "lost")
+    assert "claimed" in event.message
+    assert state(one, "b") == (EMITTED, 1)
+
+
+def test_a_claim_that_was_on_its_way_keeps_what_was_passed_over():
+    one = started(placed("a"), claimed=False)
+    one.attempts.pass_over([0], 0, NOW + 2)
+    one.claim("a", 1, NOW + 50)
+    assert one.attempts.expire_leases(NOW + 100, NOW + 100) == 0
+    one.settle(settled("a"), NOW + 101)
+    assert one.attempts.lease_ends_at is None
+
+
+def test_an_attempt_that_a_crash_made_forgotten_is_caught_up_with():
+    one = started(placed("a"))
+    assert one.claim("a", 2, NOW)
+    assert state(one) == (CLAIMED, 2)
+    assert one.settle(settled("a", 3), NOW)
+    assert state(one) is None
+    assert one.in_flight == 0
+
+
+def test_an_attempt_of_what_waits_is_believed():
+    one = started(placed("a"))
+    one.settle(failed("a"), NOW)
+    assert one.claim("a", 2, NOW)
+    assert state(one) == (CLAIMED, 2)
+    assert (one.waiting, one.in_flight) == (0, 1)
+    assert one.wake(NOW + 1_000) == 0
+
+
+def test_an_attempt_of_what_is_on_hold_is_believed_and_the_hold_comes_after():
+    one = backlog()
+    one.place([placed("a", held=True)], NOW)
+    assert one.claim("a", 1, NOW)
+    one.settle(failed("a"), NOW)
+    assert state(one) == (HELD, 2)
+
+
+def test_a_forgotten_attempt_of_what_waits_is_caught_up_with():
+    one = started(placed("a"))
+    one.settle(failed("a"), NOW)
+    assert one.claim("a", 3, NOW)
+    assert state(one) == (CLAIMED, 3)
+
+
+# ---- stops ----
+
+
+def test_what_waits_is_cancelled_at_once():
+    one = backlog()
+    one.place([placed("a"), placed("held", held=True), placed("c")], NOW)
+    one.take_told()
+    assert one.obey(wants("cancel", by="ann", reason="enough"), NOW)
+    [event] = one.take_told().lifecycle
+    assert (type(event), event.message) == (AgendaCancelled, "by ann: enough")
+    assert cancel(one, "held")
+    assert not cancel(one, "held")
+    assert one.steering.ignored == 1
+    assert ids(one.choose(5, NOW)) == ["c"]
+
+
+def test_what_runs_is_told_to_stop_once_and_ends_when_it_has():
+    one = started(placed("a"))
+    assert cancel(one, "a", NOW)
+    assert not cancel(one, "a", NOW)
+    news = one.take_told()
+    assert [type(event) for event in news.lifecycle] == [AgendaStopping]
+    assert [stop.reason for stop in news.stops] == ["cancelled"]
+    one.settle(Settlement(agenda_id="a", attempt=1, outcome="stopped"), NOW)
+    assert told(one) == [(AgendaCancelled, "a", 1)]
+    assert (state(one), one.in_flight) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "events"),
+    [
+        (settled("a"), []),
+        (failed("a"), [AgendaCancelled]),
+        (failed("a", retryable=False), []),
+    ],
+)
+def test_whatever_the_attempt_comes_to_none_follows_a_cancel(end, events):
+    one = started(placed("a"))
+    cancel(one, "a", NOW)
+    one.take_told()
+    one.settle(end, NOW)
+    assert [type(event) for event in one.take_told().lifecycle] == events
+    assert state(one) is None
+
+
+def test_a_puller_that_stays_silent_cannot_keep_it():
+    one = started(placed("a"))
+    cancel(one, "a", NOW)
+    one.take_told()
+    one.attempts.expire_leases(NOW + 61, NOW + 61)
+    assert told(one) == [(AgendaCancelled, "a", 1)]
+    one.attempts.renew("a", 1, NOW + 70)
+    assert [stop.reason for stop in one.take_told().stops] == ["outdated"]
+
+
+def test_what_nobody_claimed_is_cancelled_within_seconds():
+    one = started(placed("a"), placed("b"), claimed=False)
+    cancel(one, "a", NOW)
+    one.take_told()
+    assert one.attempts.expire_leases(NOW + 2.1, NOW + 3) == 1
+    assert told(one) == [(AgendaCancelled, "a", 1)]
+    assert state(one, "b") == (EMITTED, 1)
+
+
+def test_who_claims_it_after_the_stop_is_told_again():
+    one = started(placed("a"), claimed=False)
+    cancel(one, "a", NOW)
+    one.take_told()
+    assert one.claim("a", 1, NOW)
+    assert [stop.reason for stop in one.take_told().stops] == ["cancelled"]
+
+
+def test_an_attempt_that_stopped_unasked_is_tried_again():
+    one = started(placed("a"))
+    one.settle(Settlement(agenda_id="a", attempt=1, outcome="stopped"), NOW)
+    assert state(one) == (WAITING, 2)
+
+
+# ---- holds ----
+
+
+def test_what_waits_is_held_and_released():
+    one = backlog()
+    one.place([placed("a"), placed("b")], NOW)
+    assert one.obey(wants("hold", by="ann", reason="wait"), NOW)
+    assert not one.obey(wants("hold"), NOW)
+    [event] = one.take_told().lifecycle
+    assert (type(event), event.by, event.reason) == (AgendaHeld, "ann", "wait")
+    assert (one.ready, one.held) == (1, 1)
+    assert ids(one.choose(5, NOW)) == ["b"]
+    assert one.obey(wants("release"), NOW)
+    assert not one.obey(wants("release"), NOW)
+    assert told(one) == [(AgendaReadied, "a", 1)]
+    assert ids(one.choose(5, NOW)) == ["a"]
+
+
+def test_what_runs_goes_on_and_its_next_attempt_is_held():
+    one = started(placed("a"))
+    assert one.obey(wants("hold"), NOW)
+    assert not one.obey(wants("hold"), NOW)
+    assert not one.take_told()
+    one.settle(failed("a"), NOW)
+    assert told(one) == [(AgendaHeld, "a", 2)]
+    assert one.obey(wants("release"), NOW + 1)
+    [event] = one.take_told().lifecycle
+    assert (type(event), event.reason) == (AgendaWaiting, "retry")
+    assert state(one) == (WAITING, 2)
+
+
+def test_a_hold_of_what_runs_may_be_taken_back():
+    one = started(placed("a"))
+    one.obey(wants("hold"), NOW)
+    assert one.obey(wants("release"), NOW)
+    one.settle(failed("a"), NOW)
+    assert state(one) == (WAITING, 2)
+
+
+def test_what_is_to_stop_is_not_held():
+    one = started(placed("a"))
+    cancel(one, "a", NOW)
+    assert not one.obey(wants("hold"), NOW)
+
+
+def test_it_may_come_held_and_with_a_start_in_the_future():
+    one = backlog()
+    later = START.replace(minute=1)
+    one.place(
+        [placed("held", held=True), placed("later", not_before=later), placed("now")], NOW
+    )
+    news = one.take_told().lifecycle
+    assert [(type(event), event.agenda_id) for event in news] == [
+        (AgendaHeld, "held"),
+        (AgendaWaiting, "later"),
+    ]
+    assert news[1].reason == "not_before"
+    assert ids(one.choose(5, NOW)) == ["now"]
+    one.wake(NOW + 60)
+    assert ids(one.choose(5, NOW)) == ["later"]
+
+
+def test_a_start_in_the_past_is_no_wait():
+    one = backlog()
+    one.place([placed("a", not_before=START)], NOW + 5)
+    assert told(one) == []
+    one.wake(NOW + 5)
+    assert ids(one.choose(5, NOW + 5)) == ["a"]
+
+
+# ---- priorities ----
+
+
+def test_another_priority_acts_at_once_on_what_waits():
+    one = backlog()
+    one.place([placed("a"), placed("b"), placed("c")], NOW)
+    assert one.obey(wants("reprioritise", "c", priority=1), NOW)
+    assert not one.obey(wants("reprioritise", "c", priority=1), NOW)
+    assert one.obey(wants("reprioritise", "b", rank=3), NOW)
+    [first, second] = one.take_told().lifecycle
+    assert (type(first), first.priority, first.rank) == (AgendaReprioritised, 1, 0)
+    assert (second.priority, second.rank) == (5, 3)
+    assert ids(one.choose(5, NOW)) == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"priority": 0}, {"priority": 10}, {"rank": -1}, {"rank": 65_536}]
+)
+def test_an_impossible_priority_changes_nothing(wrong):
+    one = backlog()
+    one.place([placed("a")], NOW)
+    assert not one.obey(wants("reprioritise", **wrong), NOW)
+    assert not one.take_told()
+
+
+def test_another_priority_of_what_is_out_or_held_counts_when_it_waits_again():
+    one = started(placed("a"))
+    one.place([placed("b", priority=3), placed("h", held=True)], NOW)
+    assert one.obey(wants("reprioritise", priority=2), NOW)
+    assert one.obey(wants("reprioritise", "h", priority=1), NOW)
+    one.obey(wants("release", "h"), NOW)
+    one.settle(failed("a"), NOW)
+    one.wake(NOW + 10)
+    assert ids(one.choose(5, NOW)) == ["h", "a", "b"]
+
+
+# ---- deadlines ----
+
+
+def test_a_deadline_ends_what_waits_and_stops_what_runs():
+    by = START.replace(minute=1)
+    one = started(placed("a", expires_at=by))
+    one.place([placed("b", expires_at=by, held=True)], NOW)
+    one.take_told()
+    assert one.steering.due_at == NOW + 60
+    assert one.wake(NOW + 60) == 2
+    news = one.take_told()
+    assert [(type(event), event.agenda_id) for event in news.lifecycle] == [
+        (AgendaStopping, "a"),
+        (AgendaExpired, "b"),
+    ]
+    assert [stop.reason for stop in news.stops] == ["expired"]
+    one.settle(Settlement(agenda_id="a", attempt=1, outcome="stopped"), NOW + 61)
+    assert told(one) == [(AgendaExpired, "a", 1)]
+    assert one.steering.due_at is None
+
+
+def test_a_deadline_is_no_second_reason_to_stop():
+    one = started(placed("a", expires_at=START.replace(minute=1)))
+    cancel(one, "a", NOW)
+    one.wake(NOW + 60)
+    assert one.whereabouts("a").mark.stopping == "cancelled"
+
+
+def test_what_ended_before_its_deadline_is_left_alone():
+    one = started(placed("a", expires_at=START.replace(minute=1)))
+    one.settle(settled("a"), NOW)
+    assert one.steering.due_at is None
+    assert one.wake(NOW + 100) == 0
+
+
+# ---- restarts ----
+
+
+def restarted(one, pages):
+    fresh = backlog(backoff=STEADY, lease_ms=60_000)
+    fresh.restore(pages, [one.snapshot()], NOW + 500)
+    return fresh
+
+
+def test_everything_wanted_outlives_a_restart():
+    agendas = [
+        placed("runs", expires_at=START.replace(hour=1)),
+        placed("waits"),
+        placed("held", held=True),
+        placed("stops"),
+        placed("out"),
+        placed("dear"),
+    ]
+    one = started(*agendas, max_attempts=3)
+    one.settle(failed("waits"), NOW)
+    cancel(one, "stops", NOW)
+    one.obey(wants("hold", "out"), NOW)
+    one.obey(wants("reprioritise", "dear", priority=1, rank=7), NOW)
+    other = restarted(one, [(0, agendas)])
+    for agenda in agendas:
+        mine, theirs = one.whereabouts(agenda.agenda_id), other.whereabouts(agenda.agenda_id)
+        assert (mine.state, mine.attempt, mine.mark) == (
+            theirs.state,
+            theirs.attempt,
+            theirs.mark,
+        )
+    assert other.steering.due_at == one.steering.due_at == NOW + 10
+    assert other.attempts.lease_ends_at == NOW + 560
+    assert (other.waiting, other.held, other.in_flight) == (1, 1, 4)
+
+
+def test_one_to_stop_that_nobody_claimed_ends_after_a_restart_too():
+    agendas = [placed("a")]
+    one = started(*agendas, claimed=False)
+    cancel(one, "a", NOW)
+    other = restarted(one, [(0, agendas)])
+    assert other.attempts.expire_leases(NOW + 561, NOW + 561) == 1
+    assert told(other) == [(AgendaCancelled, "a", 1)]
+
+
+def test_what_a_crash_left_of_placing_is_told_again():
+    fresh = backlog()
+    later = START.replace(minute=1)
+    agendas = [placed("a", held=True), placed("b", not_before=later), placed("c")]
+    fresh.restore([(0, agendas)], [], NOW)
+    assert [kind for kind, *_ in told(fresh)] == [AgendaHeld, AgendaWaiting]
+    assert fresh.ready == 1
+
+
+def test_caps_hold_for_what_is_tried_again():
+    one = backlog({"acme": Share(max_in_flight=1)}, backoff=STEADY)
+    one.place([placed("a"), placed("b")], NOW)
+    assert ids(one.choose(5, NOW)) == ["a"]
+    one.settle(failed("a"), NOW)
+    assert ids(one.choose(5, NOW)) == ["b"]
+    one.wake(NOW + 10)
+    assert one.choose(5, NOW) == []
+    assert state(one) == (READY, 2)

@@ -1,0 +1,185 @@
+"""Timetables, leases, what was passed over, and the clock of what was heard."""
+
+from pop_stream.core.heard import HeardClock
+from pop_stream.core.leases import Leases, Unclaimed
+from pop_stream.core.timetable import Timetable
+
+# ---- timetables ----
+
+
+def test_dues_come_soonest_first_and_once():
+    one = Timetable()
+    one.set(1, 5.0)
+    one.set(2, 3.0)
+    one.set(3, 9.0)
+    assert one.next_at == 3.0
+    assert one.take_due(5.0, 10) == [2, 1]
+    assert one.take_due(5.0, 10) == []
+    assert one.next_at == 9.0
+
+
+def test_a_due_that_was_moved_or_cleared_does_not_come():
+    one = Timetable()
+    one.set(1, 1.0)
+    one.set(1, 7.0)
+    one.set(2, 2.0)
+    one.clear(2)
+    one.clear(3)
+    assert one.next_at == 7.0
+    assert one.take_due(6.0, 10) == []
+    assert one.take_due(7.0, 10) == [1]
+    assert one.next_at is None
+
+
+def test_no_more_dues_come_at_once_than_are_wanted():
+    one = Timetable()
+    for ref in range(5):
+        one.set(ref, float(ref))
+    assert one.take_due(9.0, 2) == [0, 1]
+    assert one.take_due(9.0, 9) == [2, 3, 4]
+
+
+def test_what_ended_long_before_its_due_is_not_kept():
+    one = Timetable()
+    for ref in range(10_000):
+        one.set(ref, 1e9)
+        one.clear(ref)
+    one.set(7, 1e9)
+    assert len(one._heap) < 100
+    assert one.take_due(1e9, 5) == [7]
+
+
+# ---- leases ----
+
+
+def test_the_longest_silent_are_taken_and_the_others_stay():
+    one = Leases()
+    one.begin(1, 10.0)
+    one.begin(2, 11.0)
+    one.begin(3, 12.0)
+    one.begin(1, 13.0)
+    assert one.oldest == 11.0
+    assert one.take_silent(12.5, 10) == [2, 3]
+    one.end(1)
+    one.end(9)
+    assert one.oldest is None
+    assert one.take_silent(99.0, 10) == []
+
+
+def test_no_more_leases_end_at_once_than_are_wanted():
+    one = Leases()
+    for ref in range(5):
+        one.begin(ref, 0.0)
+    assert one.take_silent(1.0, 3) == [0, 1, 2]
+
+
+def test_a_lease_may_be_set_to_end_soon():
+    one = Leases()
+    one.begin(1, 100.0)
+    one.end_by(2, 102.0, 60.0)
+    assert one.take_silent(102.5 - 60.0, 10) == [2]
+    assert one.is_running(1)
+    assert not one.is_running(2)
+
+
+def test_after_a_silence_that_was_ours_all_leases_begin_anew():
+    one = Leases()
+    one.begin(1, 10.0)
+    one.begin(2, 20.0)
+    one.begin_anew(500.0)
+    assert one.take_silent(500.0, 10) == []
+    assert one.take_silent(500.1, 10) == [1, 2]
+
+
+# ---- emitted and not claimed ----
+
+
+def home(ref):
+    return ref % 2
+
+
+def passed(one, lags, since=0, before=100.0):
+    return one.passed(lags, since, home, before)
+
+
+def test_a_record_is_passed_over_once_the_commit_is_beyond_it():
+    one = Unclaimed()
+    for ref in (10, 11, 12):
+        one.send(ref, 0, 1.0)
+    assert passed(one, [3]) == []
+    assert passed(one, [2]) == [10]
+    assert passed(one, [0]) == [10, 11, 12]
+    one.remove(10)
+    one.remove(99)
+    assert passed(one, [1]) == [11]
+
+
+def test_partitions_are_counted_apart():
+    one = Unclaimed()
+    one.send(10, 0, 1.0)
+    one.send(11, 1, 1.0)
+    one.send(12, 1, 1.0)
+    assert passed(one, [1, 1]) == [11]
+    assert passed(one, [0]) == [10], "a lag that is not told says nothing"
+
+
+def test_what_was_emitted_after_the_look_is_not_counted():
+    one = Unclaimed()
+    one.send(10, 0, 1.0)
+    one.send(11, 0, 1.0)
+    assert passed(one, [1], since=1) == []
+    assert passed(one, [0], since=1) == [10]
+
+
+def test_what_was_emitted_before_a_restart_counts_as_oldest():
+    one = Unclaimed()
+    one.recover(4)
+    one.recover(5)
+    assert one.oldest == 0.0
+    assert passed(one, [1, 1]) == []
+    assert passed(one, [0, 1]) == [4]
+    one.send(6, 0, 1.0)
+    assert passed(one, [1, 1]) == [4]
+
+
+def test_what_was_emitted_a_moment_ago_is_left_out():
+    one = Unclaimed()
+    assert one.oldest is None
+    one.send(10, 0, 1.0)
+    one.send(11, 0, 5.0)
+    assert passed(one, [0], before=4.0) == [10]
+
+
+def test_what_is_emitted_again_lies_where_it_lies_now():
+    one = Unclaimed()
+    one.send(10, 0, 1.0)
+    one.send(11, 0, 1.0)
+    one.send(10, 0, 2.0)
+    assert passed(one, [2]) == []
+    assert passed(one, [1]) == [11]
+
+
+# ---- what was heard ----
+
+
+def test_the_clock_stands_until_all_that_was_told_is_relayed():
+    clock = HeardClock()
+    clock.observe(10.0, {0: 5, 1: 0}, {0: 4})
+    assert clock.until is None
+    clock.observe(11.0, {0: 9, 1: 0}, {0: 5})
+    assert clock.until == 10.0
+    clock.observe(12.0, {0: 9, 1: 1}, {0: 9, 1: 0})
+    assert clock.until == 11.0
+    clock.observe(13.0, {0: 9, 1: 1}, {0: 9, 1: 1})
+    assert clock.until == 13.0
+
+
+def test_a_relay_that_is_away_for_ever_costs_no_memory():
+    clock = HeardClock()
+    for second in range(3_000):
+        clock.observe(float(second), {0: second + 1}, {0: 0})
+    assert len(clock._ends) == 1_000
+    clock.observe(3_000.0, {0: 3_000}, {0: 3_000})
+    assert clock.until == 999.0
+    clock.observe(3_001.0, {0: 3_000}, {0: 3_000})
+    assert clock.until == 3_001.0
