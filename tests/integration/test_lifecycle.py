@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 import pytest_asyncio
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 
 from pop_stream import wiring
 from pop_stream.bus import clients
@@ -50,7 +52,7 @@ from pop_stream.core.summary import Summary, fold
 from pop_stream.ports import Record
 from pop_stream.settings import Settings
 
-PATIENCE_S = 45
+PATIENCE_S = 90
 LEASE_S = 2.0
 MEDIA = Insight(
     id="media",
@@ -133,6 +135,16 @@ class Story:
                         for record in records:
                             topics[tp.topic](record.value)
                     self._news.notify_all()
+
+    async def _until_led(self, consumer: Any, places: list[TopicPartition]) -> None:
+        """A new topic's leaders may not know yet that they are; it reads nothing then."""
+        while True:
+            try:
+                await consumer.beginning_offsets(places)
+            except KafkaError:
+                await asyncio.sleep(0.1)
+            else:
+                return
 
     def _hear_lifecycle(self, value: bytes) -> None:
         for event in decode_lifecycle(value):
