@@ -143,12 +143,11 @@ class Attempts:
         """
         stock = self._stock
         silent = stock.leases.take_silent(heard_until - self.lease_s, MOST_LOST)
-        for ref in silent:
-            note = stock.slots.out(ref)
-            if note is not None:
-                self.lost += 1
-                self._lose(note, now)
-        return len(silent)
+        lost = [note for ref in silent if (note := stock.slots.out(ref)) is not None]
+        for note in lost:
+            self._lose(note, now)
+        self.lost += len(lost)
+        return len(lost)
 
     def _lose(self, note: SlotNote, now: float) -> None:
         stock = self._stock

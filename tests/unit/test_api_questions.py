@@ -109,10 +109,41 @@ def ready(**changes: Any) -> AgendaPlace:
             "it has just arrived, or has just moved on",
         ),
         (State.SUCCEEDED, None, "it has ended: succeeded"),
+        (
+            State.HELD,
+            AgendaPlace(agenda_id="a1", state="held"),
+            "it is on hold, until someone releases it",
+        ),
+        (
+            State.WAITING,
+            AgendaPlace(agenda_id="a1", state="waiting", until=AT, why="not_before"),
+            f"it is not to start before {AT.isoformat()}",
+        ),
+        (
+            State.WAITING,
+            AgendaPlace(agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry"),
+            f"the attempt before failed, so attempt 2 starts from {AT.isoformat()} on: no luck",
+        ),
+        (
+            State.RUNNING,
+            AgendaPlace(agenda_id="a1", state="waiting", attempt=3, why="lost"),
+            "its puller fell silent, so attempt 3 starts from an instant on: no luck",
+        ),
+        (
+            State.RUNNING,
+            AgendaPlace(agenda_id="a1", state="claimed", stopping="cancelled"),
+            "it is to stop, for it is cancelled: its puller was told",
+        ),
     ],
 )
 def test_words_fit_the_state(state: State, place: AgendaPlace | None, expected: str) -> None:
-    assert explain(summary(state=state, puller_id="p1"), told(place)) == expected
+    known = summary(state=state, puller_id="p1", message="no luck")
+    assert explain(known, told(place)) == expected
+
+
+def test_a_wait_without_a_reason_is_told_without_one() -> None:
+    place = AgendaPlace(agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry")
+    assert explain(summary(state=State.WAITING), told(place)).endswith("on")
 
 
 @pytest.mark.parametrize(("eta_s", "words"), [(0.4, "0.4 s"), (119, "119 s"), (600, "10 min")])

@@ -3,6 +3,7 @@
 import pytest
 from backlogs import START, backlog, cancel, failed, ids, placed, settled
 
+from pop_stream.core import attempts as attempts_module
 from pop_stream.core.events import (
     AgendaCancelled,
     AgendaExpired,
@@ -238,6 +239,23 @@ def test_a_forgotten_attempt_of_what_waits_is_caught_up_with():
     one.settle(failed("a"), NOW)
     assert one.claim("a", 3, NOW)
     assert state(one) == (CLAIMED, 3)
+
+
+def test_only_so_many_that_are_over_are_remembered(monkeypatch):
+    monkeypatch.setattr(attempts_module, "_MOST_ENDED", 2)
+    one = started(*(placed(name, max_attempts=1) for name in "abc"))
+    one.attempts.expire_leases(NOW + 100, NOW + 100)
+    one.take_told()
+    for name in "abc":
+        one.claim(name, 1, NOW)
+    assert [stop.agenda_id for stop in one.take_told().stops] == ["b", "c"]
+
+
+def test_one_to_stop_that_is_passed_over_keeps_its_short_time():
+    one = started(placed("a"), claimed=False)
+    cancel(one, "a", NOW)
+    one.attempts.pass_over([0], 0, NOW + 2)
+    assert one.attempts.expire_leases(NOW + 2.1, NOW + 3) == 1
 
 
 # ---- stops ----

@@ -3,12 +3,14 @@
 from datetime import timedelta
 
 import pytest
-from backlogs import START, backlog, settled, several
+from backlogs import START, backlog, failed, settled, several
 from msgspec import Raw
 
 from pop_stream.core.definitions import Customer, Definitions, Insight
 from pop_stream.core.events import (
     Claim,
+    Command,
+    InsightAsked,
     InsightNoted,
     InsightPlaced,
     InsightTick,
@@ -17,6 +19,7 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.flow import Share
+from pop_stream.core.hearing import hear, look_again
 from pop_stream.core.ids import CustomerId, InsightId
 from pop_stream.core.replay import Input, last_words, recorded_outcomes, replay, what_if
 
@@ -67,6 +70,7 @@ class Recorder:
 
     def round(self, slots: int) -> list[str]:
         self._record(InsightTick(insight_id="media"))
+        self._backlog.wake(self._now.timestamp())
         chosen = self._backlog.choose(slots, self._now.timestamp())
         self.decisions.append(
             RoundDecided(
@@ -87,13 +91,27 @@ class Recorder:
         )
         return [one.agenda_id for one in chosen]
 
+    def hear(self, event) -> None:
+        self._record(event)
+        hear(self._backlog, event, self._now.timestamp())
+
+    def tick(self) -> None:
+        """Everything told so far has been heard."""
+        event = InsightTick(insight_id="media", heard_until=self._now)
+        self._record(event)
+        look_again(self._backlog, event, self._now.timestamp())
+
+    @property
+    def last(self) -> str:
+        return max(self._backlog.slots.refs())
+
     def definitions_at(self, version: int) -> Definitions:
         return self.versions[version - 1]
 
     def _record(self, event) -> None:
         self._offset += 1
         self._now += timedelta(seconds=1)
-        self.inputs.append(Input(self._offset, event))
+        self.inputs.append(Input(self._offset, event, self._now.timestamp()))
 
 
 @pytest.fixture
@@ -155,3 +173,26 @@ def test_what_was_placed_twice_or_settled_by_nobody_changes_nothing(day):
     assert all(one.is_same for one in rounds)
     after = what_if(doubled, day.decisions, day.definitions_at, {})
     assert {*after} == {*before}
+
+
+def test_failures_and_leases_come_to_the_same_again():
+    """Retries come due, and the lost come back, in the rounds that they came in."""
+    day = Recorder()
+    day.place("a", 4)
+    first = day.round(3)
+    day.hear(
+        InsightNoted(
+            insight_id="media",
+            claims=tuple(Claim(agenda_id=one, attempt=1) for one in first),
+            settlements=(failed(first[0]),),
+            commands=(Command(agenda_id=first[1], action="cancel"),),
+        )
+    )
+    day._record(InsightAsked(insight_id="media", question_id="q"))
+    for _ in range(70):
+        day.tick()
+    assert sorted(day.round(9)) == sorted({*first[:1], *first[2:], day.last})
+    rounds = [*replay(day.inputs, day.decisions, day.definitions_at)]
+    assert [one.is_same for one in rounds] == [True, True]
+    after = what_if(day.inputs, day.decisions, day.definitions_at, {})
+    assert len(after["a"].waits_s) >= 4
