@@ -92,6 +92,19 @@ def test_the_reference_has_every_command_with_its_options(name, command):
     assert told == options - {"--help"}
 
 
+@pytest.mark.parametrize("page", ["how-to/coming-from-pop.md", "reference/guarantees.md"])
+def test_the_tests_that_a_page_names_are_there(page):
+    text = (ROOT / "docs" / page).read_text()
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./\.\./(tests/\S+?\.py)\)", text)
+    assert named
+    missing = [
+        f"{path}: {name}"
+        for name, path in named
+        if not re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+    ]
+    assert missing == []
+
+
 def test_the_reference_has_every_metric():
     registry = CollectorRegistry()
     Metrics(registry)
