@@ -108,7 +108,8 @@ class Insight(Shared):
         default="auto", description="Unclaimed agendas a refill aims at."
     )
     low_water: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        default=None, description="Fewer unclaimed than this start a refill; target/2 if unset."
+        default=None,
+        description="Fewer unclaimed than this start a refill; unset: 3/4 of target.",
     )
     wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = Field(
         default=100, description="With target auto: how long an emitted agenda should wait."

@@ -91,8 +91,7 @@ class Line:
 
     def push(self, entry: int, key: str = "") -> None:
         """Add a waiting agenda under a fairness key."""
-        tag = max(self.tags.get(key, 0.0), self.virtual_time)
-        lane = self._lane(class_of(entry), key, tag)
+        lane = self._lane(class_of(entry), key)
         if entry in lane.withdrawn:
             lane.withdrawn.remove(entry)
         else:
@@ -103,8 +102,7 @@ class Line:
         """Add a whole backlog at once, by key; for a line that is empty."""
         for key, some in entries.items():
             for entry in some:
-                tag = self.tags.get(key, self.virtual_time)
-                self._lane(class_of(entry), key, tag).entries.append(entry)
+                self._lane(class_of(entry), key, is_back=True).entries.append(entry)
             self.ready += len(some)
         for queue in self._classes.values():
             for lane in queue.lanes.values():
@@ -170,12 +168,18 @@ class Line:
             key: tag for key, tag in self.tags.items() if key in busy or tag > self.virtual_time
         }
 
-    def _lane(self, number: int, key: str, tag: float) -> _Lane:
+    def _lane(self, number: int, key: str, *, is_back: bool = False) -> _Lane:
+        """The lane of a class and key; a new one starts at the present, unless it `is_back`."""
         queue = self._classes.get(number)
         if queue is None:
             queue = self._classes[number] = _Class()
         lane = queue.lanes.get(key)
         if lane is None:
+            tag = self.tags.get(key)
+            if tag is None or not is_back:
+                # At the next turn of its class: others may have been served long before it.
+                present = self.tags[self._turn(queue)] if queue.lanes else self.virtual_time
+                tag = max(tag or 0.0, present)
             lane = queue.lanes[key] = _Lane()
             if tag != self.tags.get(key):
                 self.tags[key] = tag

@@ -1,49 +1,21 @@
 """The benchmarks as a stranger runs them: what they count and report, never how fast."""
 
-import asyncio
-import json
-import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from bench_command import PATIENCE_S, bench, servers_of
 
 from pop_stream.settings import Settings
 
-PATIENCE_S = 200
 PARTS = {"intake", "scheduler", "rollup", "api", "puller-1", "bench"}
-
-
-async def bench(*arguments: str, servers: Mapping[str, str]) -> Mapping[str, Any]:
-    own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
-    inherited = {name: value for name, value in os.environ.items() if name not in own}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pop_stream", "bench", *arguments, "--json",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**inherited, **servers},
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, err.decode()
-    return json.loads(out.decode().splitlines()[-1])
 
 
 @pytest.fixture
 def servers(settings: Settings) -> Mapping[str, str]:
     """Those of all tests, with a database of this one's own."""
-    return {
-        "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
-        "POP_POSTGRES_DSN": settings.postgres_dsn.get_secret_value(),
-    }
+    return servers_of(settings)
 
 
 @pytest.fixture

@@ -216,13 +216,22 @@ class BacklogMachine(RuleBasedStateMachine):
             known.state = "held" if known.hold else "waiting"
             known.attempt, known.hold, known.due = known.attempt + 1, False, self.now + pause_s
 
-    def take_round(self, chosen):
+    def take_round(self, chosen, slots):
         self.take_dues()
         for agenda_id, attempt, customer_id in chosen:
             known = self.model[agenda_id]
             assert (known.state, known.attempt) == ("ready", attempt)
             assert known.customer_id == customer_id
             known.state = "emitted"
+        assert len(chosen) == slots or not any(map(self.may_go, CUSTOMERS))
+
+    def may_go(self, customer_id):
+        """Whether it has work waiting that no limit of its own holds back."""
+        share = self.shares.get(customer_id, Share())
+        own = [one for one in self.model.values() if one.customer_id == customer_id]
+        out = sum(one.is_out for one in own)
+        below = share.max_in_flight is None or out < share.max_in_flight
+        return any(one.state == "ready" for one in own) and below and not share.paused
 
     def place(self, agendas, origins):
         def change(backlog, shelf):
@@ -271,7 +280,7 @@ class BacklogMachine(RuleBasedStateMachine):
             )
         fresh, chosen = self.event(self.place(agendas, origins), slots, crash)
         assert fresh == [agenda.agenda_id for agenda in agendas]
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     def draw_terms(self, data):
         """Mostly none, so that the plain way is tried as well."""
@@ -299,7 +308,7 @@ class BacklogMachine(RuleBasedStateMachine):
             agendas, origins = zip(*some, strict=True)
             fresh, chosen = self.event(self.place(agendas, origins), slots, None)
             assert fresh == []
-            self.take_round(chosen)
+            self.take_round(chosen, slots)
 
     @rule(slots=st.integers(0, 8), crash=CRASHES)
     def tick(self, slots, crash):
@@ -307,7 +316,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.take_dues()
         ready = sum(known.state == "ready" for known in self.model.values())
         assert len(chosen) <= min(slots, ready)
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     def some(self, data, *states):
         """An agenda in one of the states; None if there is none."""
@@ -335,7 +344,7 @@ class BacklogMachine(RuleBasedStateMachine):
             lambda backlog, _: backlog.claim(agenda_id, attempt, self.now), slots, crash
         )
         assert claimed == is_news
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
     def settle(self, data, slots, crash):
@@ -353,7 +362,7 @@ class BacklogMachine(RuleBasedStateMachine):
             lambda backlog, _: backlog.settle(told, self.now), slots, crash
         )
         assert ended
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     @rule(data=st.data(), final=st.booleans(), slots=st.integers(0, 3), crash=CRASHES)
     def fail(self, data, final, slots, crash):
@@ -373,7 +382,7 @@ class BacklogMachine(RuleBasedStateMachine):
             self.end(agenda_id, State.FAILED)
         else:
             self.come_to_nothing(agenda_id, pauses_s=EVER)
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     @rule(slots=st.integers(0, 3), crash=CRASHES)
     def fall_silent(self, slots, crash):
@@ -391,7 +400,7 @@ class BacklogMachine(RuleBasedStateMachine):
         assert lost == len(silent)
         for agenda_id in silent:
             self.come_to_nothing(agenda_id, pauses_s=1.0)
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     def want(self, agenda_id, slots, crash, **fields):
         """A command; returns whether it changed anything."""
@@ -409,7 +418,7 @@ class BacklogMachine(RuleBasedStateMachine):
             changed, chosen = self.want(agenda_id, slots, crash, action="cancel")
             assert changed == is_news
             self.stop(agenda_id, "cancelled")
-            self.take_round(chosen)
+            self.take_round(chosen, slots)
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
     def hold(self, data, slots, crash):
@@ -423,7 +432,7 @@ class BacklogMachine(RuleBasedStateMachine):
                 known.hold = True
             elif is_news:
                 known.state = "held"
-            self.take_round(chosen)
+            self.take_round(chosen, slots)
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
     def release(self, data, slots, crash):
@@ -435,7 +444,7 @@ class BacklogMachine(RuleBasedStateMachine):
             if known.state == "held":
                 known.state = "waiting"
             known.hold = False
-            self.take_round(chosen)
+            self.take_round(chosen, slots)
 
     @rule(data=st.data(), priority=st.integers(0, 10), slots=st.integers(0, 3), crash=CRASHES)
     def reprioritise(self, data, priority, slots, crash):
@@ -445,7 +454,7 @@ class BacklogMachine(RuleBasedStateMachine):
                 agenda_id, slots, crash, action="reprioritise", priority=priority, rank=1
             )
             assert not (changed and priority in {0, 10})
-            self.take_round(chosen)
+            self.take_round(chosen, slots)
 
     @rule(data=st.data())
     def hear_nonsense(self, data):
@@ -473,7 +482,7 @@ class BacklogMachine(RuleBasedStateMachine):
             return False
 
         _, chosen = self.event(change, slots, crash)
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     @rule(
         algorithm=st.sampled_from(["weighted_fair", "round_robin", "fifo"]),
@@ -488,7 +497,7 @@ class BacklogMachine(RuleBasedStateMachine):
             return False
 
         _, chosen = self.event(change, slots, None)
-        self.take_round(chosen)
+        self.take_round(chosen, slots)
 
     @rule(idle=st.integers(250, 300))
     def run_through_the_ring(self, idle):
@@ -501,7 +510,7 @@ class BacklogMachine(RuleBasedStateMachine):
             self.event(self.place([agenda], [origin]), 0, None)
             wanted = Command(agenda_id=agenda.agenda_id, action="cancel")
             self.event(lambda backlog, _, one=wanted: backlog.obey(one, self.now), 0, None)
-            self.take_round([])
+            self.take_round([], 0)
         self.made += 1
 
     # ---- what holds at any time ----

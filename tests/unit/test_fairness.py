@@ -421,6 +421,16 @@ def test_a_new_key_joins_at_the_present():
     assert 3 <= sum(ref >= 200 for ref in refs(queue, 12)) <= 5
 
 
+def test_a_new_key_need_not_make_up_for_what_others_were_given_at_another_priority():
+    queue = queue_of()
+    fill(queue, "a", range(100), priority=1, key="x")
+    fill(queue, "a", range(100, 200), priority=1, key="y")
+    fill(queue, "a", range(200, 300), key="z")
+    assert max(refs(queue, 200)) < 200
+    fill(queue, "a", range(300, 400), key="new")
+    assert 4 <= sum(ref >= 300 for ref in refs(queue, 10)) <= 6
+
+
 def test_a_key_that_comes_back_has_saved_nothing_up():
     queue = queue_of()
     fill(queue, "a", [0], key="x")
@@ -771,3 +781,12 @@ def test_far_out_on_the_clock_small_charges_still_count():
     fill(queue, "a", range(10))
     fill(queue, "b", range(20, 30))
     assert picked(queue, 6, cost=1e-4) == "ababab"
+
+
+def test_after_a_year_of_a_thousand_workers_shares_are_still_by_weight():
+    """A clock of 3e10 s leaves a grid of 4e-6 s for tags."""
+    queue = queue_of({"a": Share(weight=3.0)})
+    queue.restore(clock=(3.2e10,), tags={}, entries={}, in_flight={})
+    fill(queue, "a", range(4_000))
+    fill(queue, "b", range(10_000, 14_000))
+    assert picked(queue, 4_000, cost=0.005).count("a") == pytest.approx(3_000, abs=6)
