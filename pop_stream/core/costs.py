@@ -13,6 +13,9 @@ LEAST_COST_S: Final = 1e-4
 MOST_COST_S: Final = 1e7
 """Beyond it a report is a fault: one charge must not outlast a customer's work of months."""
 
+MOST_TYPES: Final = 10_000
+"""Operation types whose costs are learned; names that are made up must not fill the memory."""
+
 _GAIN: Final = 1 / 16
 _OUTLIER: Final = 4.0
 
@@ -27,7 +30,8 @@ class CostBook:
 
     A mean with exponential forgetting over the last 16 or so, of samples clipped to four
     times the estimate and a quarter of it, so that a stray outlier moves it little and a
-    lasting change is followed within a few dozen agendas.
+    lasting change is followed within a few dozen agendas. Of types beyond `MOST_TYPES`
+    nothing is learned: what they took is charged when it is known.
     """
 
     def __init__(self, learned: Mapping[str, float] | None = None) -> None:
@@ -61,7 +65,8 @@ class CostBook:
     def _sample(self, name: str, seconds: float) -> None:
         known = self._learned.get(name)
         if known is None:
-            self._learned[name] = bounded(seconds)
+            if len(self._learned) < MOST_TYPES:
+                self._learned[name] = bounded(seconds)
             return
         clipped = min(max(seconds, known / _OUTLIER), known * _OUTLIER)
         self._learned[name] = bounded(known + _GAIN * (clipped - known))

@@ -120,7 +120,7 @@ class Insight(Shared):
     pool: Id | None = Field(
         default=None, description="Its resource pool; fixed once work was placed."
     )
-    pool_weight: Annotated[float, Field(gt=0, le=1e6)] = Field(
+    pool_weight: Annotated[float, Field(ge=1e-3, le=1e6)] = Field(
         default=1.0, description="Share of the pool relative to its other insights."
     )
     pool_minimum: Annotated[int, Field(ge=0)] = Field(

@@ -6,6 +6,7 @@ from pop_stream.core.costs import (
     DEFAULT_COST_S,
     LEAST_COST_S,
     MOST_COST_S,
+    MOST_TYPES,
     CostBook,
     bounded,
 )
@@ -96,3 +97,13 @@ def test_a_book_does_not_write_in_what_it_was_given():
     given = {"cut": 1.0}
     CostBook(given).learn(("cut",), {"cut": 2.0})
     assert given == {"cut": 1.0}
+
+
+def test_made_up_types_do_not_fill_the_book():
+    book = CostBook()
+    for number in range(MOST_TYPES + 5):
+        book.learn((f"t{number}",), {f"t{number}": 2.0})
+    assert len(book.learned) == MOST_TYPES
+    assert book.estimate((f"t{MOST_TYPES + 1}",), None) == DEFAULT_COST_S
+    book.learn(("t0",), {"t0": 4.0})
+    assert book.learned["t0"] > 2.0
