@@ -178,6 +178,12 @@ def test_columns_that_mean_nothing_are_named(trace):
     assert "ignored columns: colour" in said
 
 
+def test_too_little_competition_is_no_index(trace):
+    _, report, said = trace(rows("0,a,x,1,", "0,b,x,1,"))
+    assert report["jain_customers"] == 0
+    assert "No Jain index" in said
+
+
 def test_insights_run_side_by_side(trace):
     lines = [f"{0},{name},{one},0.1," for one in ("x", "y") for name in "ab" * 50]
     code, report, _ = trace(rows(*lines), "--runners", "5")

@@ -154,10 +154,16 @@ def _insights(trials: Mapping[str, Trial]) -> RenderableType:
 def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
     found = [*trials.values()]
     figures = _headline(found)
-    yield (
-        f"[bold]Jain index {figures['jain']:.4f}[/] of worker-seconds by weight, over "
-        f"{figures['jain_customers']} customers while they competed; 1 is equal"
-    )
+    if figures["jain_customers"]:
+        yield (
+            f"[bold]Jain index {figures['jain']:.4f}[/] of worker-seconds by weight, over "
+            f"{figures['jain_customers']} customers while they competed; 1 is equal"
+        )
+    else:
+        yield (
+            "[bold]No Jain index[/]: no two customers competed for so long that their largest "
+            "agendas do not matter"
+        )
     worst = max(found, key=lambda one: one.audit.gap_over_bound)
     if worst.audit.gap:
         gap = worst.audit.gap
