@@ -76,11 +76,27 @@ class Look:
     relayed: Mapping[int, int] = field(default_factory=dict)
 
 
+class Progress(NamedTuple):
+    """How far a group has come with a topic.
+
+    Attributes:
+        ends: By partition, the offset after its last record.
+        committed: By partition, the offset that the group has committed, if any.
+    """
+
+    ends: Mapping[int, int]
+    committed: Mapping[int, int]
+
+
 class LagProbe(Protocol):
     """Reads how far pullers and the relay are behind."""
 
     async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
         """Ask for the lag of insights and, if `relay`, for what the relay has read."""
+        ...
+
+    async def progress(self, group: str, topic: str) -> Progress | None:
+        """How far a group has come with a topic; None if that is unknown."""
         ...
 
 

@@ -114,6 +114,13 @@ class Settings(BaseSettings):
         default=timedelta(seconds=6),
         description="A dead part's partitions move after this; the broker sets the least.",
     )
+    stall_timeout: Annotated[
+        timedelta, Field(ge=timedelta(seconds=10), le=timedelta(days=1))
+    ] = Field(
+        default=timedelta(seconds=60),
+        description="A scheduler whose input waits for so long without a commit, while the "
+        "broker answers, ends with an error, to be started again.",
+    )
     allowed_commands: tuple[str, ...] = Field(
         default=(),
         description="Programs the `command` handler may run; JSON list; none if empty.",

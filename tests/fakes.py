@@ -8,7 +8,7 @@ from pop_stream.core.definitions import Definitions
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightAnswered
 from pop_stream.core.ids import InsightId
-from pop_stream.ports import Look, Record
+from pop_stream.ports import Look, Progress, Record
 
 
 class ManualClock:
@@ -99,12 +99,14 @@ class FixedLags:
         told: By partition of the lifecycle's topic; None for a broker that is away.
         relayed: By the same; None for all that was told.
         asked: What was asked for, look by look.
+        read: How far any group has come with any topic; None for a broker that is away.
     """
 
     by_insight: dict[InsightId, Sequence[int]] = field(default_factory=dict)
     told: dict[int, int] | None = field(default_factory=dict)
     relayed: dict[int, int] | None = None
     asked: list[tuple[tuple[InsightId, ...], bool]] = field(default_factory=list)
+    read: Progress | None = None
 
     async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
         self.asked.append((tuple(insights), relay))
@@ -113,3 +115,6 @@ class FixedLags:
             return Look(lags)
         relayed = self.told if self.relayed is None else self.relayed
         return Look(lags, told=dict(self.told), relayed=dict(relayed))
+
+    async def progress(self, group: str, topic: str) -> Progress | None:
+        return self.read

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from pop_stream.bus.offset_fetch import ManyOffsetsRequest
 from pop_stream.bus.topics import Topics
 from pop_stream.core.ids import InsightId
-from pop_stream.ports import Look
+from pop_stream.ports import Look, Progress
 
 ANSWER_WITHIN_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""
@@ -71,6 +71,26 @@ class KafkaLagProbe:
             lags,
             told={tp.partition: ends[tp] for tp in told},
             relayed={tp.partition: offset for tp, offset in relayed.items()},
+        )
+
+    async def progress(self, group: str, topic: str) -> Progress | None:
+        """See the port."""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await self._count_partitions({topic})
+                found = await self._committed([group])
+                ends = await self._ends(
+                    [TopicPartition(topic, n) for n in self._numbers(topic)]
+                )
+        except (KafkaError, TimeoutError) as error:
+            _log.info("progress.unknown", group=group, error=repr(error))
+            return None
+        if group not in found:
+            return None
+        offsets = _offsets(topic, found[group])
+        return Progress(
+            ends={tp.partition: end for tp, end in ends.items()},
+            committed={tp.partition: offset for tp, offset in offsets.items()},
         )
 
     async def _ends(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -7,6 +7,7 @@ Faust swallows errors of its own recovery callback.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any, Final
@@ -20,7 +21,7 @@ from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
-from pop_stream.core.errors import PopStreamError, UnavailableError
+from pop_stream.core.errors import PopStreamError, StalledError, UnavailableError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import Rounds, Source
@@ -28,12 +29,14 @@ from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.ticks import Ticker
 from pop_stream.scheduler.transport import PatientTransport
+from pop_stream.scheduler.vigil import Vigil
 from pop_stream.settings import Settings
 
 TABLE: Final = "ready"
 
 _BUFFERED_RECORDS: Final = 4_096
 _LOOK_AHEAD: Final = 32
+_STOP_WITHIN_S: Final = 10.0
 
 _log = structlog.get_logger()
 
@@ -82,6 +85,16 @@ class Scheduler:
         self._ticker = Ticker(
             self._rounds, probe, publisher, self._topics, settings.lag_interval, clock
         )
+        self._owned: set[int] = set()
+        self._postponed: set[int] = set()
+        self._vigil = Vigil(
+            probe,
+            self._topics,
+            clock,
+            patience=settings.stall_timeout,
+            partitions=lambda: self._owned,
+            is_excused=lambda: bool(self._postponed),
+        )
         self.registry = CollectorRegistry()
         self.registry.register(SchedulerCollector(self._rounds.desks, clock))
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
@@ -94,23 +107,44 @@ class Scheduler:
 
         Raises:
             RuntimeError: If Faust gave up; the process should end and be started again.
+            StalledError: If it stood still, likewise.
         """
         self._data.mkdir(parents=True, exist_ok=True)
         self._app.finalize()
         await self._app.start()
         _log.info("scheduler.started", topic=self._topics.ready)
-        ticking = asyncio.create_task(self._ticker.run())
         stopping = asyncio.create_task(stop.wait())
-        ended = asyncio.create_task(self._app.wait_until_stopped())
-        await asyncio.wait({ticking, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
-        orderly = stop.is_set()
-        for task in (ticking, stopping, ended):
+        watching = asyncio.create_task(self._vigil.run())
+        tasks = {
+            stopping,
+            watching,
+            asyncio.create_task(self._ticker.run()),
+            asyncio.create_task(self._app.wait_until_stopped()),
+        }
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        orderly, stalled = stop.is_set(), watching.done()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(ticking, stopping, ended, return_exceptions=True)
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        for error in found:
+            if isinstance(error, Exception):
+                _log.error("scheduler.failed", exc_info=error)
+        if stalled and not orderly:
+            await self._stop_somehow()
+            msg = "the scheduler stood still although its input grew; start it again"
+            raise StalledError(msg)
         await self._app.stop()
         if not orderly:
             msg = f"the Faust application ended by itself: {self._app.crash_reason!r}"
             raise RuntimeError(msg)
+
+    async def _stop_somehow(self) -> None:
+        """Stop a Faust that hangs; if its stop hangs too, its thread would keep us alive."""
+        try:
+            await asyncio.wait_for(self._app.stop(), _STOP_WITHIN_S)
+        except Exception:
+            _log.exception("scheduler.killed")
+            os._exit(os.EX_SOFTWARE)
 
     async def _consume(self, stream: Any) -> None:  # noqa: ANN401  # a Faust stream
         async for event in stream.events():
@@ -134,10 +168,14 @@ class Scheduler:
         pause_s = 0.1
         while True:
             try:
-                return await self._rounds.handle(source, value, next_waits=next_waits)
+                await self._rounds.handle(source, value, next_waits=next_waits)
             except UnavailableError as error:
+                self._postponed.add(source.partition)
                 _log.warning("round.postponed", partition=source.partition, reason=str(error))
                 self._rounds.unload(source.partition)
+            else:
+                self._postponed.discard(source.partition)
+                return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 5.0)
 
@@ -159,10 +197,14 @@ class Scheduler:
         await publish_until_acknowledged(self._publisher, [letter])
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
-        self._ticker.gain(self._ready_partitions(assigned))
+        partitions = self._ready_partitions(assigned)
+        self._owned |= partitions
+        self._ticker.gain(partitions)
 
     async def _on_revoked(self, _: object, revoked: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(revoked)
+        self._owned -= partitions
+        self._postponed -= partitions
         self._ticker.lose(partitions)
         for partition in partitions:
             self._rounds.unload(partition)

@@ -45,10 +45,11 @@ from pop_stream.core.events import (
     decode_stop,
     encode,
 )
+from pop_stream.core.fold import fold
 from pop_stream.core.lifecycle import State
 from pop_stream.core.partitioning import partition_of
 from pop_stream.core.retry import Backoff
-from pop_stream.core.summary import Summary, fold
+from pop_stream.core.summary import Summary
 from pop_stream.ports import Record
 from pop_stream.settings import Settings
 

@@ -1,0 +1,50 @@
+"""Whether a reader stands still: its input waits, and nothing of it is committed."""
+
+from collections.abc import Mapping
+
+
+class Stall:
+    """Remembers how long each partition has waited; instants are in seconds.
+
+    Args:
+        patience_s: How long input may wait without a commit.
+        pause_s: Longest pause between two looks; after a longer one all begins anew, for it
+            says that nobody could look, not that nothing moved.
+    """
+
+    def __init__(self, *, patience_s: float, pause_s: float) -> None:
+        self._patience_s = patience_s
+        self._pause_s = pause_s
+        self._looked_at: float | None = None
+        self._first: dict[int, int] = {}
+        self._since: dict[int, tuple[int, float]] = {}
+
+    def forget(self) -> None:
+        """Nothing can be said of the time up to now."""
+        self._since = {}
+
+    def observe(
+        self, now: float, *, ends: Mapping[int, int], committed: Mapping[int, int]
+    ) -> list[int]:
+        """Take a look; returns the partitions that have stood still for too long.
+
+        Args:
+            now: The present instant.
+            ends: By partition of this reader, the offset after its last record.
+            committed: By partition, the offset that was committed; one without any counts
+                from where its input ended when it was first seen.
+        """
+        if self._looked_at is not None and now - self._looked_at > self._pause_s:
+            self.forget()
+        self._looked_at = now
+        before, self._since = self._since, {}
+        for partition, end in ends.items():
+            reached = committed.get(partition, self._first.setdefault(partition, end))
+            if reached < end:
+                known, since = before.get(partition, (reached, now))
+                self._since[partition] = (reached, since if known == reached else now)
+        return [
+            partition
+            for partition, (_, since) in sorted(self._since.items())
+            if now - since >= self._patience_s
+        ]

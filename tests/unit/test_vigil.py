@@ -1,0 +1,108 @@
+"""A scheduler that stands still is told from one that has nothing to do, or cannot."""
+
+from datetime import timedelta
+
+import pytest
+from fakes import FixedLags, ManualClock
+
+from pop_stream.bus.topics import Topics
+from pop_stream.core.stall import Stall
+from pop_stream.ports import Progress
+from pop_stream.scheduler.vigil import Vigil
+
+
+def looks(*looks_taken):
+    """What the last of these looks, one every ten seconds, says of partition 0."""
+    one = Stall(patience_s=30.0, pause_s=20.0)
+    found = []
+    for number, (end, committed) in enumerate(looks_taken):
+        found = one.observe(
+            10.0 * number, ends={0: end}, committed={} if committed is None else {0: committed}
+        )
+    return found
+
+
+def test_input_that_waits_without_a_commit_is_a_stall():
+    assert looks((5, 5), (9, 5), (9, 5), (9, 5)) == []
+    assert looks((5, 5), (9, 5), (9, 5), (9, 5), (12, 5)) == []
+    assert looks((9, 5), (9, 5), (9, 5), (9, 5)) == [0]
+
+
+def test_any_commit_is_progress():
+    assert looks((9, 5), (9, 5), (9, 6), (12, 6), (12, 6)) == []
+
+
+def test_nothing_to_do_is_no_stall():
+    assert looks(*[(5, 5)] * 9) == []
+    assert looks(*[(5, None)] * 9) == []
+
+
+def test_what_grows_without_a_first_commit_is_a_stall():
+    assert looks((5, None), (6, None), (6, None), (6, None), (6, None)) == [0]
+
+
+def test_a_pause_in_looking_excuses():
+    one = Stall(patience_s=30.0, pause_s=20.0)
+    for now in (0.0, 10.0, 20.0, 300.0, 310.0, 320.0):
+        assert one.observe(now, ends={0: 9}, committed={0: 5}) == []
+    assert one.observe(330.0, ends={0: 9}, committed={0: 5}) == [0]
+
+
+def test_partitions_are_told_apart_and_those_lost_forgotten():
+    one = Stall(patience_s=30.0, pause_s=20.0)
+    for now in (0.0, 10.0, 20.0):
+        one.observe(now, ends={0: 9, 1: 9}, committed={0: 5, 1: 5})
+    assert one.observe(30.0, ends={1: 9}, committed={0: 5, 1: 6}) == []
+    assert one.observe(40.0, ends={0: 9, 1: 9}, committed={0: 5, 1: 6}) == []
+
+
+class Watch:
+    def __init__(self):
+        self.lags = FixedLags()
+        self.clock = ManualClock()
+        self.owned = {0, 1}
+        self.is_excused = False
+        self.vigil = Vigil(
+            self.lags,
+            Topics("t."),
+            self.clock,
+            patience=timedelta(seconds=60),
+            partitions=lambda: self.owned,
+            is_excused=lambda: self.is_excused,
+        )
+
+    async def look(self, times, *, committed=5):
+        self.lags.read = Progress(ends={0: 9, 1: 4, 2: 99}, committed={0: committed, 1: 4})
+        found = False
+        for _ in range(times):
+            found = await self.vigil.has_stalled()
+            self.clock.move(timedelta(seconds=6))
+        return found
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+async def test_a_scheduler_that_hangs_ends(watch):
+    assert not await watch.look(10)
+    assert await watch.look(1)
+    await watch.vigil.run()
+
+
+async def test_a_broker_that_is_away_excuses(watch):
+    assert not await watch.look(10)
+    watch.lags.read = None
+    assert not await watch.vigil.has_stalled()
+    assert not await watch.look(10)
+
+
+async def test_work_that_is_put_off_for_the_broker_excuses(watch):
+    watch.is_excused = True
+    assert not await watch.look(30)
+
+
+async def test_what_others_own_is_not_ones_own(watch):
+    watch.owned = {1}
+    assert not await watch.look(30)
