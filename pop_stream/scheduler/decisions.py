@@ -50,7 +50,7 @@ def decided(
             shown, mean=desk.mean_service(at), now=at.timestamp(), chosen=counts
         ),
         gap=desk.gap(at),
-        bound=backlog.queue.bound(),
+        bound=desk.bound(at),
         waiting=_waiting(backlog, len(chosen), slots),
         delayed=backlog.waiting,
         held=backlog.held,

@@ -29,6 +29,7 @@ class _View:
     at: datetime
     mean_service: float
     gap: float
+    bound: float
 
 
 @dataclass(slots=True)
@@ -104,6 +105,10 @@ class Desk:
         """Widest difference of customers' places on the virtual clock, a second old at most."""
         return self._viewed(now).gap
 
+    def bound(self, now: datetime) -> float:
+        """What that could not exceed, of the same moment: it starts anew when all is done."""
+        return self._viewed(now).bound
+
     def answer(self, question: InsightAsked, now: datetime) -> InsightAnswered:
         """What can be said of the insight, and of an agenda in it."""
         backlog, seconds = self.backlog, now.timestamp()
@@ -136,14 +141,15 @@ class Desk:
             delayed=backlog.waiting,
             held=backlog.held,
             gap=self.gap(now),
-            bound=backlog.queue.bound(),
+            bound=self.bound(now),
             agenda=place,
             holds=forecast.held(backlog, question.agenda_ids[:MOST_ASKED]),
         )
 
     def _viewed(self, now: datetime) -> _View:
         view = self._view
-        if view is None or now - view.at >= _VIEW_FOR:
+        if view is None or not timedelta() <= now - view.at < _VIEW_FOR:
+            queue = self.backlog.queue
             mean = forecast.mean_service(self.backlog, now.timestamp())
-            view = self._view = _View(now, mean, self.backlog.queue.spread())
+            view = self._view = _View(now, mean, queue.spread(), queue.bound())
         return view

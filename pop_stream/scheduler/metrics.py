@@ -37,7 +37,7 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[Desk, datetime], float
     (
         "bound_seconds",
         "What the gap cannot exceed",
-        lambda desk, _: desk.backlog.queue.bound(),
+        lambda desk, now: desk.bound(now),
     ),
 )
 

@@ -314,6 +314,23 @@ async def test_a_decision_says_who_was_chosen_and_why_others_wait(stage):
     assert 0.0 <= one.gap <= one.bound
 
 
+async def test_gap_and_bound_are_of_one_moment(stage):
+    """The bound starts anew when all is done: beside an older gap it would cry wolf."""
+    names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob")]
+    await stage.tell(stage.page(names))
+    desk = stage.desk()
+    desk.backlog.choose(1)
+    stage.clock.move(timedelta(seconds=2))
+    assert 0.0 < desk.gap(stage.clock.now()) <= desk.bound(stage.clock.now())
+    while desk.backlog.in_flight:
+        for name in names:
+            desk.backlog.settle(settled(name))
+        desk.backlog.choose(40)
+    assert desk.gap(stage.clock.now()) <= desk.bound(stage.clock.now())
+    stage.clock.move(timedelta(seconds=2))
+    assert desk.gap(stage.clock.now()) == desk.bound(stage.clock.now()) == 0.0
+
+
 async def test_when_only_held_customers_wait_the_decision_says_so(stage):
     stage.define(customers=[Customer(id="ann", max_in_flight=2)])
     await stage.place("ann", 5)
