@@ -192,6 +192,8 @@ def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
     yield from _name_issues(operations)
     for index, operation in enumerate(operations):
         yield from _dependency_issues(index, operation, names)
+    if not any(map(dependencies, operations)):
+        return
     try:
         plan(operations)
     except CycleError as error:

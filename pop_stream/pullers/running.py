@@ -236,7 +236,8 @@ def _log_end(held: Held, end: Ending) -> None:
     if held.stop is not None and end.is_stopped:
         _log.info("agenda.stopped", **facts, reason=held.stop.reason)
     elif end.failure is None:
-        _log.info("agenda.succeeded", **facts)
+        # Its event and its summary say so already; thousands a second would say it again.
+        _log.debug("agenda.succeeded", **facts)
     else:
         failure = end.failure
         _log.info("agenda.failed", **facts, reason=failure.message, retryable=failure.retryable)
