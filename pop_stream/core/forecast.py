@@ -102,18 +102,25 @@ def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[HeldAgenda, ...]:
 
 
 def _position(backlog: Backlog, where: Whereabouts) -> int:
-    """How many go up to and with it, taking each customer's agendas for alike in cost.
+    """How many go up to and with it, taking each customer's agendas for alike.
 
     Its turn comes when the virtual clock reaches the customer's tag plus the charges of its
-    own agendas ahead; by then every other customer has been given as much per weight.
+    own agendas ahead; by then every other customer of the same urgency has been given as much
+    per weight, those that are more urgent all they want, and those that are less so nothing.
     """
-    charge = backlog.queue.algorithm.charge
-    own = charge(cost=where.cost, weight=where.flow.share.weight)
+    own = _charge(backlog, where.flow, where.cost)
     turn = where.flow.tag + where.own_ahead * own
     ahead = where.own_ahead
     for flow in backlog.queue.flows():
-        if flow is not where.flow and flow.is_eligible:
-            cost = backlog.cost_of(flow.line.head())
-            step = charge(cost=cost, weight=flow.share.weight)
-            ahead += min(flow.ready, max(0, ceil((turn - flow.tag) / step)))
+        if flow is where.flow or not flow.is_eligible:
+            continue
+        if where.flow.level and flow.level != where.flow.level:
+            ahead += flow.ready if flow.level < where.flow.level else 0
+            continue
+        step = _charge(backlog, flow, backlog.cost_of(flow.line.head()))
+        ahead += min(flow.ready, max(0, ceil((turn - flow.tag) / step)))
     return ahead + 1
+
+
+def _charge(backlog: Backlog, flow: Flow, cost: float) -> float:
+    return backlog.queue.algorithm.charge(cost=cost, weight=flow.share.weight)

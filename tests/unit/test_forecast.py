@@ -38,6 +38,24 @@ def test_a_position_is_where_it_comes_out(algorithm):
         assert abs(came.index(agenda_id) + 1 - position) <= 2
 
 
+def test_with_strict_priorities_the_urgent_are_all_ahead_and_the_others_none():
+    target = backlog(aging_s=3_600.0)
+    agendas = [
+        *several("high", 30, priority=1),
+        *several("peer", 5, priority=4),
+        *several("low", 40, priority=9),
+        *several("mine", 3, priority=4),
+    ]
+    target.news(agendas, nowhere(len(agendas)))
+    target.place(agendas)
+    came = order(target)
+    again = backlog(aging_s=3_600.0)
+    again.place(agendas)
+    for name in ("mine-0", "mine-2"):
+        assert abs(came.index(name) + 1 - where(again, name).position) <= 1
+    assert where(again, "high-7").position == 8
+
+
 def test_own_agendas_ahead_are_counted_exactly():
     target = backlog()
     agendas = [*several("acme", 5), placed("urgent", "acme", priority=1)]
