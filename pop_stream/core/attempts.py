@@ -213,10 +213,13 @@ class Attempts:
         ref = slots.find(agenda_id)
         if ref is None:
             return None
+        note = slots.out(ref)
+        if note is not None and note.attempt == attempt:
+            return note
         known = slots.attempt(ref)
         if attempt != known and not self._catch_up(ref, known, attempt):
             return None
-        return slots.out(ref) or self._recalled(ref)
+        return self._recalled(ref)
 
     def _catch_up(self, ref: int, known: int, attempt: int) -> bool:
         """Whether the attempt is one that was made before a crash and then forgotten."""

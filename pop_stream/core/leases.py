@@ -71,8 +71,8 @@ class Unclaimed:
         """The place's agenda goes to this partition of the insight's topic."""
         number = self._counts.get(partition, 0)
         self._counts[partition] = number + 1
-        self._sent.pop(ref, None)
         self._sent[ref] = (partition, number, now)
+        self._sent.move_to_end(ref)
 
     def recover(self, ref: int) -> None:
         """The agenda was emitted before a restart, so before all that are sent now."""

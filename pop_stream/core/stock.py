@@ -7,6 +7,7 @@ above: `attempts` for what is out, `steering` for what people and the clock want
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -32,6 +33,9 @@ from pop_stream.core.page import (
 )
 from pop_stream.core.slots import NO_MARK, Slots, each
 from pop_stream.core.timetable import Timetable
+
+_KEPT_LENGTH: Final = 80
+"""Of a stop's message, so that a thousand of them fit a row of a snapshot."""
 
 
 class Stock:
@@ -119,7 +123,7 @@ class Stock:
 
     def stop(self, note: SlotNote, reason: StopReason, message: str) -> None:
         """The attempt that is out is to stop."""
-        mark = replace(note.mark or NO_MARK, stopping=reason, message=message)
+        mark = replace(note.mark or NO_MARK, stopping=reason, message=message[:_KEPT_LENGTH])
         self.slots.note(replace(note, mark=mark))
 
     def mark(self, ref: int, mark: Mark) -> None:

@@ -91,9 +91,7 @@ class Relay:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
         restarted: list[tuple[AgendaRestarted, Origin]] = []
         notes = notes_of(_heard(records, restarted))
-        # Restarts first: a command may follow one in the same batch.
-        told: list[ReadyEvent] = [*placed_again(restarted)]
-        told += [part for note in notes for part in _fitting(note)]
+        told = [part for event in in_order(notes, restarted) for part in _fitting(event)]
         if not told:
             return
         partitions = await self._publisher.partitions(self._topics.ready)
@@ -139,6 +137,23 @@ def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:
     return [_note(insight_id, notes) for insight_id, notes in found.items()]
 
 
+def in_order(
+    notes: Sequence[InsightNoted], restarted: Sequence[tuple[AgendaRestarted, Origin]]
+) -> Sequence[ReadyEvent]:
+    """An end comes before a restart that follows it, and commands come after."""
+    if not restarted:
+        return notes
+    return [
+        *(replace(note, commands=()) for note in notes),
+        *placed_again(restarted),
+        *(
+            InsightNoted(insight_id=note.insight_id, commands=note.commands)
+            for note in notes
+            if note.commands
+        ),
+    ]
+
+
 def placed_again(
     restarted: Iterable[tuple[AgendaRestarted, Origin]],
 ) -> Iterator[InsightPlaced]:
@@ -176,9 +191,9 @@ def _note(insight_id: str, notes: _Notes) -> InsightNoted:
     )
 
 
-def _fitting(note: InsightNoted) -> Iterator[InsightNoted]:
-    """The note in parts that each fit a frame: claims, then renewals, ends, commands."""
-    if len(encode(note)) <= FRAME_BYTES:
+def _fitting(note: ReadyEvent) -> Iterator[ReadyEvent]:
+    """A note in parts that each fit a frame: claims, then renewals, ends, commands."""
+    if not isinstance(note, InsightNoted) or len(encode(note)) <= FRAME_BYTES:
         yield note
         return
     for name in ("claims", "renewals", "settlements", "commands"):

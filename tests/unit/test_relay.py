@@ -253,7 +253,7 @@ async def test_every_kind_of_news_is_told_in_notes_that_fit():
 async def test_a_restarted_agenda_is_placed_again_with_where_it_was_told():
     frame = encode([claimed("z"), restarted("a"), restarted("x", 3, "video")])
     records = await relayed(frame, encode(restarted("b")))
-    media, video, note = notes(records)
+    note, media, video = notes(records)
     assert [decode_placed(one).agenda_id for one in media.agendas] == ["a", "b"]
     assert [(one.partition, one.offset, one.index) for one in media.origins] == [
         (-2, 0, 1),
@@ -262,6 +262,15 @@ async def test_a_restarted_agenda_is_placed_again_with_where_it_was_told():
     [again] = map(decode_placed, video.agendas)
     assert (video.insight_id, again.attempt) == ("video", 3)
     assert note.claims == (Claim(agenda_id="z", attempt=1),)
+
+
+async def test_an_end_comes_before_its_restart_and_commands_after():
+    """Else the scheduler would take the restart for a repeat of what it still holds."""
+    hold = AgendaCommanded(agenda_id="a", at=START, insight_id="media", action="hold")
+    told = notes(await relayed(encode([failed("a"), restarted("a", 3), hold])))
+    assert [len(getattr(one, "settlements", ())) for one in told] == [1, 0, 0]
+    assert [len(getattr(one, "agendas", ())) for one in told] == [0, 1, 0]
+    assert [len(getattr(one, "commands", ())) for one in told] == [0, 0, 1]
 
 
 async def test_many_restarts_are_told_in_pages_that_fit():
