@@ -160,6 +160,13 @@ class LinkPart(NamedTuple):
     customer_id: str | None = None
 
 
+class AcceptedBody(NamedTuple):
+    """An agenda as it was accepted, as JSON, and whose it is."""
+
+    customer_id: str
+    body: bytes
+
+
 class SummaryReader(Protocol):
     """Reads summaries; every method raises UnavailableError while the database is away."""
 
@@ -173,6 +180,10 @@ class SummaryReader(Protocol):
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         """Each agenda's customer, empty if none is known; unknown agendas are absent."""
+        ...
+
+    async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
+        """What was accepted under these ids; absent where nothing was."""
         ...
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:

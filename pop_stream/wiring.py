@@ -39,6 +39,7 @@ from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.audit import PostgresAuditLog
 from pop_stream.store.callbacks import PostgresCallbacks
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.keys import PostgresKeys
@@ -107,12 +108,21 @@ async def run_api(
             definition_store=PostgresDefinitions(pool),
             on_defined=publication.wake,
             questions=await enter(KafkaQuestions(settings, publish, definitions)),
+            keys=PostgresKeys(pool),
+            audit=PostgresAuditLog(pool),
             clock=WallClock(),
             authenticator=authenticator(settings, pool),
         )
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.push_async_callback(_ended, publishing)
         await serve(create_app(ports, settings), settings, stop, on_url=on_url)
+
+
+@asynccontextmanager
+async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
+    """The API keys in Postgres, for a command that works without the API."""
+    async with open_pool(settings) as pool:
+        yield PostgresKeys(pool)
 
 
 def authenticator(settings: Settings, pool: "Pool") -> Authenticator:

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.fold import fold_all
+from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
-from pop_stream.ports import AgendaFilter, FoldedBatch, LinkPart, Place
+from pop_stream.ports import AcceptedBody, AgendaFilter, FoldedBatch, LinkPart, Place
 
 
 class MemorySummaries:
@@ -52,6 +53,15 @@ class MemorySummaries:
         self._fail()
         known = self.agendas
         return {one: known[one].customer_id for one in agenda_ids if one in known}
+
+    async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
+        self._fail()
+        known = [self.agendas[one] for one in agenda_ids if one in self.agendas]
+        return {
+            one.agenda_id: AcceptedBody(one.customer_id, one.body)
+            for one in known
+            if one.body and one.state is not State.REFUSED
+        }
 
     async def link(self, link: LinkPart) -> LinkSummary | None:
         self._fail()

@@ -58,6 +58,7 @@ class Access:
         role: Which it must hold; None serves everyone, known or not.
         subject: Of the object that the path names, if it names one.
         changes: Whether that object must be the caller's own.
+        operator_role: Which an operator must hold instead; None asks for the same.
         operators_only: Whether no customer may, whatever its roles.
         appears_within: How long an object that is not there yet is waited for.
     """
@@ -65,6 +66,7 @@ class Access:
     role: Role | None
     subject: Subject | None = None
     changes: bool = False
+    operator_role: Role | None = None
     operators_only: bool = False
     appears_within: timedelta = timedelta(0)
 
@@ -117,14 +119,16 @@ class Guard:
 
     def before(self, handler: Handler, access: Access) -> Handler:
         """The handler, behind the guard."""
-        role = access.role
-        if role is None:
+        needed = access.role
+        if needed is None:
             return handler
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             principal = await self._authenticator.identify(request.headers.get("Authorization"))
             request[_PRINCIPAL] = principal
             structlog.contextvars.bind_contextvars(principal=principal.name)
+            role = access.operator_role if principal.is_operator else None
+            role = role or needed
             if access.subject is None or access.operators_only:
                 expect_role(principal, role, operators_only=access.operators_only)
             else:

@@ -7,6 +7,7 @@ from pop_stream.api.access import Access, reading
 from pop_stream.api.owners import Owners
 from pop_stream.api.problems import (
     BusyError,
+    IdTakenError,
     MediaTypeError,
     NoneAcceptedError,
     NotJsonError,
@@ -20,7 +21,7 @@ from pop_stream.api.route import EVENT_STREAM, READ_ERRORS, Answer, Route
 from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.core.agenda import Agenda
-from pop_stream.core.errors import SubmissionError, UnavailableError
+from pop_stream.core.errors import ForbiddenError, SubmissionError, UnavailableError
 from pop_stream.core.identity import Role
 from pop_stream.core.template import TEMPLATE_RUN
 
@@ -62,6 +63,8 @@ def _submit(submissions: Submissions) -> Route:
             TooLargeError,
             MediaTypeError,
             SubmissionError,
+            ForbiddenError,
+            IdTakenError,
             NoneAcceptedError,
             UnavailableError,
             BusyError,

@@ -15,12 +15,14 @@ from pop_stream.api.definitions import Resource
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.identity import time_ordered_id
 from pop_stream.api.judge import Judge
+from pop_stream.api.keys import AuditReader, Keys
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.middleware import around_requests, sign
 from pop_stream.api.openapi import Document
 from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
+from pop_stream.api.repeats import Repeats
 from pop_stream.api.resubmissions import Resubmissions
 from pop_stream.api.routes import Handlers, register, routes
 from pop_stream.api.streams import Pace, Streams
@@ -30,9 +32,11 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import KINDS, Kind
 from pop_stream.ports import (
     AgendaStore,
+    AuditLog,
     Clock,
     DefinitionSource,
     DefinitionStore,
+    KeyStore,
     Publisher,
     Questions,
     SummaryReader,
@@ -55,6 +59,8 @@ class ApiPorts:
     agendas: AgendaStore
     definitions: DefinitionSource
     definition_store: DefinitionStore
+    keys: KeyStore
+    audit: AuditLog
     questions: Questions
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
@@ -85,6 +91,7 @@ def create_app(
     submissions = Submissions(
         judge,
         ports.publisher,
+        Repeats(ports.summaries),
         topic=Topics(settings.topic_prefix).submissions,
         settings=settings,
         metrics=metrics,
@@ -92,7 +99,7 @@ def create_app(
     definitions = _resources(ports, settings)
     table = routes(
         Handlers(
-            owners=Owners(ports.summaries, ports.definitions, ports.definition_store),
+            owners=_owners(ports),
             submissions=submissions,
             progress=Progress(ports.summaries),
             commands=_commands(ports, settings),
@@ -109,6 +116,8 @@ def create_app(
                 Bodies(settings),
             ),
             resubmissions=Resubmissions(ports.agendas, judge, submissions, Bodies(settings)),
+            keys=Keys(ports.keys, ports.clock, Bodies(settings)),
+            audit=AuditReader(ports.audit),
             metrics=metrics,
             document=document.get,
         )
@@ -120,6 +129,10 @@ def create_app(
     app.on_shutdown.append(streams.close)
     register(app, table, Guard(ports.authenticator, tick=pace.tick))
     return app
+
+
+def _owners(ports: ApiPorts) -> Owners:
+    return Owners(ports.summaries, ports.definitions, ports.definition_store, ports.keys)
 
 
 def _judge(ports: ApiPorts, settings: Settings) -> Judge:

@@ -1,11 +1,13 @@
 """The judge: whether an agenda's text may go on, and where it would."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pop_stream.api.problems import TooLargeError
 from pop_stream.core.agenda import Agenda, encode_agenda
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.definitions import Definitions, VersionedTemplate
+from pop_stream.core.errors import ForbiddenError
+from pop_stream.core.identity import ANYONE, Principal
 from pop_stream.core.placement import Placement
 from pop_stream.core.submission import parse_submission
 from pop_stream.ports import DefinitionSource
@@ -17,11 +19,14 @@ class Submission:
 
     Attributes:
         value: The agenda as JSON, with its id.
+        is_named: Whether it brought its id along.
     """
 
     agenda_id: str
     insight_id: str
     value: bytes
+    customer_id: str
+    is_named: bool
 
 
 class Judge:
@@ -42,23 +47,31 @@ class Judge:
         self._seen: Definitions | None = None
         self._placement = Placement(())
 
-    def judge(self, raw: bytes | bytearray) -> Submission:
+    def judge(self, raw: bytes | bytearray, principal: Principal) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
 
         Raises:
+            ForbiddenError: If the caller does not speak for its customer, known or not.
             SubmissionError: If it is malformed, unsound or fits no insight.
             TooLargeError: If it is too large, or becomes so when its numbers are written out.
         """
         self._check_size(raw)
-        return self.accept(self.read(raw))
+        agenda = self.read(raw, principal)
+        if not principal.speaks_for(agenda.customer_id):
+            msg = f"this caller submits for customer {principal.customer_id!r} only"
+            raise ForbiddenError(msg)
+        return self.accept(agenda)
 
-    def read(self, raw: bytes | bytearray) -> Agenda:
-        """The agenda that the JSON text stands for.
+    def read(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
+        """The agenda that the JSON text stands for; of a template that the caller sees.
 
         Raises:
             SubmissionError: If it is malformed or unsound.
         """
-        return parse_submission(raw, self._definitions.current.templates)
+        templates = self._definitions.current.templates
+        if not principal.is_operator:
+            templates = _Seen(templates, principal)
+        return parse_submission(raw, templates)
 
     def accept(self, agenda: Agenda) -> Submission:
         """The submission that an agenda makes, under an id of its own.
@@ -68,13 +81,13 @@ class Judge:
             TooLargeError: If it is too large when written out.
         """
         insight_id = self.placement.place(agenda)
-        agenda_id = agenda.id
+        agenda_id, is_named = agenda.id, agenda.id is not None
         if agenda_id is None:
             agenda_id = self._new_id()
             agenda = agenda.model_copy(update={"id": agenda_id})
         value = encode_agenda(agenda)
         self._check_size(value)
-        return Submission(agenda_id, insight_id, value)
+        return Submission(agenda_id, insight_id, value, agenda.customer_id, is_named)
 
     @property
     def placement(self) -> Placement:
@@ -89,3 +102,25 @@ class Judge:
         if len(value) > self._largest:
             msg = f"an agenda may hold {self._largest:,} bytes at most, not {len(value):,}"
             raise TooLargeError(msg, limit=self._largest)
+
+
+class _Seen(Mapping[str, VersionedTemplate]):
+    """Templates as far as they exist for a customer."""
+
+    def __init__(
+        self, templates: Mapping[str, VersionedTemplate], principal: Principal
+    ) -> None:
+        self._templates = templates
+        self._principal = principal
+
+    def __getitem__(self, template_id: str) -> VersionedTemplate:
+        found = self._templates[template_id]
+        if not self._principal.sees(found.template.ownership):
+            raise KeyError(template_id)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (one for one in self._templates if one in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -5,7 +5,13 @@ from pop_stream.api.definitions import ownership
 from pop_stream.core.definitions import Kind
 from pop_stream.core.identity import Ownership, Principal
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
-from pop_stream.ports import DefinitionSource, DefinitionStore, LinkPart, SummaryReader
+from pop_stream.ports import (
+    DefinitionSource,
+    DefinitionStore,
+    KeyStore,
+    LinkPart,
+    SummaryReader,
+)
 
 
 class Owners:
@@ -16,11 +22,17 @@ class Owners:
         link: Belongs to whoever has an agenda in it; each sees its own part.
         insight: Belongs to whom its definition says.
         customer: Belongs to itself.
+        key: Belongs to whom it speaks for.
     """
 
     def __init__(
-        self, summaries: SummaryReader, definitions: DefinitionSource, store: DefinitionStore
+        self,
+        summaries: SummaryReader,
+        definitions: DefinitionSource,
+        store: DefinitionStore,
+        keys: KeyStore,
     ) -> None:
+        self._keys = keys
         self._summaries = summaries
         self._store = store
         self._definitions = definitions
@@ -30,6 +42,7 @@ class Owners:
             "insight", "insight_id", self._insight, longest=INSIGHT_ID_LENGTH
         )
         self.customer = Subject("customer", "customer_id", self._customer)
+        self.key = Subject("key", "key_id", self._key)
 
     def defined(self, kind: Kind) -> Subject:
         """A definition as the store has it now, however lately it was written."""
@@ -56,3 +69,7 @@ class Owners:
     async def _customer(self, customer_id: str, _: Principal) -> Ownership | None:
         customer = self._definitions.current.customers.get(CustomerId(customer_id))
         return customer.ownership if customer else None
+
+    async def _key(self, key_id: str, _: Principal) -> Ownership | None:
+        key = await self._keys.find(key_id)
+        return key.ownership if key else None

@@ -98,6 +98,20 @@ class InvalidError(RequestError):
         self.issues = tuple(issues)
 
 
+class IdTakenError(RequestError):
+    """Something else was accepted under the submission's id.
+
+    Attributes:
+        issues: In what it differs.
+    """
+
+    code: ClassVar[str] = "id_taken"
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        super().__init__("; ".join(map(str, issues)))
+        self.issues = tuple(issues)
+
+
 class NoneAcceptedError(RequestError):
     """Every agenda of a list was refused; each has its reasons in `results`."""
 
@@ -151,6 +165,7 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
     StateError: HTTPStatus.CONFLICT,
+    IdTakenError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
@@ -281,7 +296,13 @@ def _detail(error: PopStreamError) -> str:
 
 def _extensions(error: PopStreamError) -> Mapping[str, Any]:
     match error:
-        case SubmissionError() | InvalidError() | DefinitionError() | QueryError():
+        case (
+            SubmissionError()
+            | InvalidError()
+            | IdTakenError()
+            | DefinitionError()
+            | QueryError()
+        ):
             return {"issues": error.issues}
         case InUseError():
             return {"used_by": error.used_by}

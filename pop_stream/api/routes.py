@@ -16,6 +16,8 @@ from pop_stream.api.commands import Commands
 from pop_stream.api.definition_routes import definition_routes
 from pop_stream.api.definitions import Resource
 from pop_stream.api.health import HealthChecks
+from pop_stream.api.key_routes import key_routes
+from pop_stream.api.keys import AuditReader, Keys
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
@@ -45,6 +47,8 @@ class Handlers:
     definitions: Mapping[Kind, Resource]
     template_runs: TemplateRuns
     resubmissions: Resubmissions
+    keys: Keys
+    audit: AuditReader
     metrics: Metrics
     document: Handler
 
@@ -62,6 +66,7 @@ def routes(handlers: Handlers) -> tuple[Route, ...]:
         *command_routes(handlers.owners, handlers.commands, handlers.lists),
         *definition_routes(handlers.owners, handlers.definitions, handlers.explanations),
         *template_routes(handlers.owners, handlers.template_runs, handlers.resubmissions),
+        *key_routes(handlers.owners, handlers.keys, handlers.audit),
         *service_routes(handlers.health, handlers.metrics, handlers.document),
     )
 

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from pop_stream import faults
 from pop_stream.api import body
+from pop_stream.api.access import principal_of
 from pop_stream.api.judge import Judge, Submission
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.models import (
@@ -18,9 +19,11 @@ from pop_stream.api.models import (
     SubmissionResults,
     answer,
 )
-from pop_stream.api.problems import NoneAcceptedError, TooLargeError, status_of
+from pop_stream.api.problems import IdTakenError, NoneAcceptedError, TooLargeError, status_of
+from pop_stream.api.repeats import Known, Repeats
 from pop_stream.api.views import links_of
-from pop_stream.core.errors import Issue, PopStreamError, SubmissionError
+from pop_stream.core.errors import ForbiddenError, Issue, PopStreamError, SubmissionError
+from pop_stream.core.identity import Principal
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
 
@@ -37,6 +40,7 @@ class Submissions:
         self,
         judge: Judge,
         publisher: Publisher,
+        repeats: Repeats,
         *,
         topic: str,
         settings: Settings,
@@ -44,6 +48,7 @@ class Submissions:
     ) -> None:
         self._judge = judge
         self._publisher = publisher
+        self._repeats = repeats
         self._topic = topic
         self._bodies = body.Bodies(settings)
         self._most = settings.max_batch_agendas
@@ -53,25 +58,33 @@ class Submissions:
         """Take one agenda, or a list of which each agenda stands or falls alone."""
         async with self._bodies.read(request) as content:
             if body.is_list(content):
-                return await self._take_list(content)
-            return await self._take_one(content)
+                return await self._take_list(content, principal_of(request))
+            return await self._take_one(content, principal_of(request))
 
-    async def _take_one(self, content: bytearray) -> web.Response:
+    async def _take_one(self, content: bytearray, principal: Principal) -> web.Response:
         body.expect_json(content)
         try:
-            submission = self._judge.judge(content)
-        except (SubmissionError, TooLargeError) as error:
+            submission = self._judge.judge(content, principal)
+        except (SubmissionError, TooLargeError, ForbiddenError) as error:
             self._metrics.refused(error.code)
             raise
         return await self.submit(submission)
 
     async def submit(self, submission: Submission) -> web.Response:
-        """Publish a submission that was judged; 202 follows Kafka's word.
+        """Publish a submission that was judged, unless it was before; 202 follows Kafka's word.
 
         Raises:
+            IdTakenError: If something else was accepted under its id.
             UnavailableError: If Kafka does not acknowledge in time.
         """
-        await self.publish([submission])
+        known = await self._repeats.look_up([submission])
+        try:
+            is_repeat = known.is_repeat(submission)
+        except IdTakenError as error:
+            self._metrics.refused(error.code)
+            raise
+        if not is_repeat:
+            await self.publish([submission])
         agenda_id, insight_id = submission.agenda_id, submission.insight_id
         _log.info("agenda.submitted", agenda_id=agenda_id, insight_id=insight_id)
         links = links_of(agenda_id)
@@ -80,8 +93,8 @@ class Submissions:
         )
         return answer(accepted, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})
 
-    async def _take_list(self, content: bytearray) -> web.Response:
-        batch = _Batch(self._judge)
+    async def _take_list(self, content: bytearray, principal: Principal) -> web.Response:
+        batch = _Batch(self._judge, principal)
         worked = 0
         for raw in await body.split(content, self._most):
             item = bytes(raw)
@@ -90,6 +103,7 @@ class Submissions:
             if worked > body.SLICE_BYTES:
                 worked = 0
                 await asyncio.sleep(0)
+        batch.tell_repeats(await self._repeats.look_up(batch.submissions))
         for code in batch.refusals:
             self._metrics.refused(code)
         results = batch.results()
@@ -108,31 +122,47 @@ class Submissions:
         await self._publisher.publish(
             [Record(self._topic, one.agenda_id.encode(), one.value) for one in submissions]
         )
+        self._repeats.remember(submissions)
         faults.reach("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
 
 class _Batch:
-    """A list of agendas on its way through the judge."""
+    """A list of agendas on its way through the judge.
 
-    def __init__(self, judge: Judge) -> None:
+    Attributes:
+        submissions: Those to publish, by their place in the list.
+        repeated: How many were accepted before, and are again, but published no more.
+    """
+
+    def __init__(self, judge: Judge, principal: Principal) -> None:
         self._judge = judge
+        self._principal = principal
         self._results: list[SubmissionResult] = []
         self._places: dict[str, int] = {}
-        self.submissions: list[Submission] = []
+        self._sound: dict[int, Submission] = {}
+        self._repeated = 0
         self.refusals: list[str] = []
+
+    @property
+    def submissions(self) -> list[Submission]:
+        return list(self._sound.values())
 
     def add(self, raw: bytes) -> None:
         index = len(self._results)
         try:
-            submission = self._judge.judge(raw)
+            submission = self._judge.judge(raw, self._principal)
             self._expect_new(submission.agenda_id, index)
         except SubmissionError as error:
-            self._refuse(error, error.issues)
+            self._results.append(self._refused(index, error, error.issues))
         except TooLargeError as error:
-            self._refuse(error, (Issue("agenda", f"{len(raw):,} bytes", str(error)),))
+            issue = Issue("agenda", f"{len(raw):,} bytes", str(error))
+            self._results.append(self._refused(index, error, (issue,)))
+        except ForbiddenError as error:
+            issue = Issue("customer_id", "another customer", str(error))
+            self._results.append(self._refused(index, error, (issue,)))
         else:
-            self.submissions.append(submission)
+            self._sound[index] = submission
             result = SubmissionResult(
                 index=index,
                 status=HTTPStatus.ACCEPTED.value,
@@ -141,17 +171,32 @@ class _Batch:
             )
             self._results.append(result)
 
+    def tell_repeats(self, known: Known) -> None:
+        """Take out what was accepted before, and refuse what brings a known id along."""
+        for index, submission in [*self._sound.items()]:
+            try:
+                is_repeat = known.is_repeat(submission)
+            except IdTakenError as error:
+                del self._sound[index]
+                self._results[index] = self._refused(index, error, error.issues)
+            else:
+                if is_repeat:
+                    del self._sound[index]
+                    self._repeated += 1
+
     def results(self) -> SubmissionResults:
         return SubmissionResults(
-            accepted=len(self.submissions), refused=len(self.refusals), results=self._results
+            accepted=len(self._sound) + self._repeated,
+            refused=len(self.refusals),
+            results=self._results,
         )
 
-    def _refuse(self, error: PopStreamError, issues: tuple[Issue, ...]) -> None:
-        status = status_of(type(error)).value
+    def _refused(
+        self, index: int, error: PopStreamError, issues: tuple[Issue, ...]
+    ) -> SubmissionResult:
         self.refusals.append(error.code)
-        self._results.append(
-            SubmissionResult(index=len(self._results), status=status, issues=issues)
-        )
+        status = status_of(type(error)).value
+        return SubmissionResult(index=index, status=status, issues=issues)
 
     def _expect_new(self, agenda_id: str, index: int) -> None:
         first = self._places.setdefault(agenda_id, index)

@@ -83,7 +83,7 @@ class TemplateRuns:
     async def explain(self, request: web.Request) -> web.Response:
         """How the insights in force now fare with an agenda or a run, not submitted."""
         async with self._bodies.read(request) as raw:
-            agenda = self._judge.read(raw)
+            agenda = self._judge.read(raw, principal_of(request))
         _expect_own(principal_of(request), agenda.customer_id)
         return self._explained(agenda, None)
 

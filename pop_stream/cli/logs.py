@@ -59,5 +59,10 @@ def configure_for_a_person() -> Settings:
 
 def _renderers(settings: Settings) -> list[Any]:
     if settings.log_format == "console":
-        return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-    return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        plain = structlog.dev.plain_traceback  # rich's would show local variables
+        colors = sys.stderr.isatty()
+        return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    # Without the values of local variables: among them are keys, tokens and payloads.
+    trace = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    told = structlog.processors.ExceptionRenderer(trace)
+    return [told, structlog.processors.JSONRenderer()]

@@ -12,6 +12,7 @@ from pop_stream.cli.bench.app import app as bench
 from pop_stream.cli.chaos import command as chaos
 from pop_stream.cli.demo import command as demo
 from pop_stream.cli.errors import UsageError, message, wants_traces
+from pop_stream.cli.keys import app as keys
 from pop_stream.cli.simulate import command as simulate
 
 app = typer.Typer(
@@ -58,6 +59,7 @@ for panel, commands in (
 app.add_typer(agenda_group.app, name="agenda", rich_help_panel="Work with agendas")
 for group in definition_groups.GROUPS:
     app.add_typer(group, rich_help_panel="Define")
+app.add_typer(keys, rich_help_panel="Operate")
 app.add_typer(bench, rich_help_panel="Measure")
 
 

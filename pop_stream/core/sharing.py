@@ -38,4 +38,5 @@ class Shared(BaseModel):
 
     def serves(self, customer_id: str) -> bool:
         """Whether the customer's work may use it."""
-        return self.ownership.is_seen_by(customer_id)
+        is_for_all = self.effective_visibility == "global"
+        return is_for_all or self.ownership.is_seen_by(customer_id)

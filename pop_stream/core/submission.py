@@ -46,7 +46,9 @@ def parse_submission(
         msg = "a run names its template"
         raise TypeError(msg)
     known = templates.get(run.template_id)
-    if known is None:
+    told = run.model_dump(include={"customer_id"}).get("customer_id")
+    # Before it is expanded: what a template finds wrong with a run tells of the template.
+    if known is None or (told is not None and not known.template.serves(told)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
     agenda = expand(known.template, run, version=known.version)
     if not known.template.serves(agenda.customer_id):

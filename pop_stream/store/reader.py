@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from pop_stream.core.errors import UnstorableError
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
-from pop_stream.ports import LinkPart
+from pop_stream.ports import AcceptedBody, LinkPart
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 from pop_stream.store.rows import operation_of, summary_of
@@ -59,6 +59,12 @@ class PostgresSummaryReader:
         async with borrow(self._pool) as connection:
             rows = await connection.fetch(_SQL["agenda_owners"], agenda_ids)
         return {row["agenda_id"]: row["customer_id"] for row in rows}
+
+    async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
+        """What was accepted under these ids; see the port."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_SQL["accepted_bodies"], agenda_ids)
+        return {row["agenda_id"]: AcceptedBody(row["customer_id"], row["body"]) for row in rows}
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         """A number per agenda that grows with every change; see the port."""

@@ -29,6 +29,12 @@ select agenda_id, customer_id
 from agendas
 where agenda_id = any($1::text[]);
 
+-- name: accepted_bodies
+-- Agendas as they were accepted; one that was refused was not.
+select agenda_id, customer_id, body
+from agendas
+where agenda_id = any($1::text[]) and body is not null and state <> 'refused';
+
 -- name: agenda_versions
 -- A number per agenda that grows with every change.
 select agenda_id, version

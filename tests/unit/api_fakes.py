@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 from fakes import FixedAnswers, FixedDefinitions, ManualClock, MemoryPublisher
 from memory_definitions import MemoryDefinitions
+from memory_keys import MemoryKeys
 from memory_summaries import MemorySummaries
 
 from pop_stream.api.app import ApiPorts, create_app
@@ -21,7 +22,7 @@ from pop_stream.core.events import OperationProgress
 from pop_stream.core.ids import CustomerId, InsightId
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
-from pop_stream.ports import LinkPart
+from pop_stream.ports import AcceptedBody, LinkPart
 from pop_stream.settings import Settings
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -88,6 +89,10 @@ class WatchedSummaries(MemorySummaries):
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._ask("agenda_owners", *agenda_ids)
         return await super().agenda_owners(agenda_ids)
+
+    async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
+        self._ask("accepted_bodies", *agenda_ids)
+        return await super().accepted_bodies(agenda_ids)
 
     async def link(self, link: LinkPart) -> LinkSummary | None:
         self._ask("link", link.link_id)
@@ -170,6 +175,7 @@ def definitions() -> Definitions:
 def ports() -> ApiPorts:
     numbers, known = count(1), definitions()
     summaries = WatchedSummaries()
+    keys = MemoryKeys()
     return ApiPorts(
         publisher=MemoryPublisher(),
         summaries=summaries,
@@ -177,6 +183,8 @@ def ports() -> ApiPorts:
         definitions=FixedDefinitions(known),
         definition_store=MemoryDefinitions(*known.all()),
         questions=FixedAnswers(),
+        keys=keys,
+        audit=keys,
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import logging
 import structlog
@@ -19,9 +21,9 @@ logging.getLogger("aiokafka").warning("broker %s is away", 1)
 """
 
 
-def log(**environment):
+def log(program=PROGRAM, **environment):
     done = subprocess.run(  # noqa: S603  # our own program
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -50,3 +52,28 @@ def test_level_silences_what_is_below():
 
 def test_debug_lets_libraries_speak():
     assert len(log(POP_LOG_LEVEL="debug")) == 4
+
+
+FAILING = """
+import structlog
+from pop_stream.cli import logs
+from pop_stream.settings import Settings
+
+logs.configure(Settings())
+
+def authenticate(token):
+    raise ValueError("it does not fit")
+
+try:
+    authenticate("pop_" + "s3cret")
+except ValueError:
+    structlog.get_logger().exception("request.failed")
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_trace_shows_no_values_of_variables(form):
+    told = "\n".join(log(FAILING, POP_LOG_FORMAT=form))
+    assert "it does not fit" in told
+    assert "authenticate" in told
+    assert "pop_s3cret" not in told

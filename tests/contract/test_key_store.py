@@ -1,4 +1,4 @@
-"""API keys and the audit log in Postgres."""
+"""What the ports of API keys and of the audit log promise, on the fake and on Postgres."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,6 +6,7 @@ import asyncpg
 import msgspec
 import pytest
 import pytest_asyncio
+from memory_keys import MemoryKeys
 
 from pop_stream.core.deeds import Author, Deed
 from pop_stream.core.errors import NotFoundError
@@ -35,9 +36,19 @@ async def pool(settings):
         yield pool
 
 
+@pytest.fixture(params=["memory", "postgres"])
+def keys(request):
+    """The port, on the fake and on Postgres."""
+    if request.param == "memory":
+        return MemoryKeys()
+    return PostgresKeys(request.getfixturevalue("pool"))
+
+
 @pytest.fixture
-def keys(pool):
-    return PostgresKeys(pool)
+def log(keys, request):
+    if isinstance(keys, MemoryKeys):
+        return keys
+    return PostgresAuditLog(request.getfixturevalue("pool"))
 
 
 async def test_a_key_is_found_as_it_was_stored(keys):
@@ -82,12 +93,11 @@ async def test_a_key_is_revoked_once(keys):
             await change
 
 
-async def test_every_change_of_a_key_is_in_the_audit_log_without_its_hash(keys, pool):
+async def test_every_change_of_a_key_is_in_the_audit_log_without_its_hash(keys, log):
     old, new = key(), key()
     await keys.create(old, ALICE)
     await keys.rotate(old.id, new, ALICE, grace=timedelta(0))
     await keys.revoke(new.id, ALICE, at=NOW)
-    log = PostgresAuditLog(pool)
     entries = await log.entries(AuditFilter(kind="key"), before=None, limit=10)
     assert [(one.action, one.object_id) for one in entries] == [
         ("revoked", new.id),

@@ -1,0 +1,155 @@
+"""Keys and the audit log, as clients see and ask for them."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from pop_stream.api.models import Instant, Model
+from pop_stream.core.agenda import Id
+from pop_stream.core.identity import Role
+from pop_stream.core.keys import MOST_GRACE, ApiKey
+from pop_stream.ports import AuditEntry
+
+MOST_LISTED: Final = 500
+"""Most keys or entries of one page."""
+
+Json = Annotated[msgspec.Raw | None, Meta(description="Any JSON; null if there was none.")]
+
+
+class KeyWish(BaseModel):
+    """A key that is wanted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    customer_id: Id | None = Field(
+        default=None,
+        description="Whom it speaks for. Left out by a customer, itself; by an operator, "
+        "everyone.",
+    )
+    roles: frozenset[Role] = Field(min_length=1, description="None that the caller has not.")
+    title: Annotated[str, StringConstraints(max_length=200)] = ""
+    expires_at: AwareDatetime | None = None
+
+
+class Rotation(BaseModel):
+    """How a key is replaced."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    grace_s: Annotated[int, Field(ge=0, le=int(MOST_GRACE.total_seconds()))] = Field(
+        default=int(timedelta(hours=1).total_seconds()),
+        description="How long the old key goes on beside the new one.",
+    )
+
+
+class KeyView(Model, frozen=True):
+    """A key, without its secret.
+
+    Attributes:
+        customer_id: Whom it speaks for; null is an operator.
+        replaced_by: The key it was rotated to.
+    """
+
+    id: str
+    customer_id: str | None
+    roles: tuple[Role, ...]
+    title: str
+    state: Literal["active", "expired", "revoked"]
+    created_at: Instant
+    created_by: str
+    expires_at: Instant | None
+    revoked_at: Instant | None
+    replaced_by: str | None
+
+
+class NewKey(KeyView, frozen=True):
+    """A key that was made just now.
+
+    Attributes:
+        token: What its owner sends; shown here, once, and nowhere again.
+    """
+
+    token: str
+
+
+class KeyList(Model, frozen=True):
+    """A page of keys, by id.
+
+    Attributes:
+        next: The `after` of the next page; null on the last.
+    """
+
+    keys: list[KeyView]
+    next: str | None
+
+
+class AuditEntryView(Model, frozen=True):
+    """Who changed what, when.
+
+    Attributes:
+        id: Of the entry; newer ones have higher ids.
+        customer_id: Whom the principal speaks for; null is an operator.
+        request_id: The correlation id of the request; finds it in the log.
+    """
+
+    id: int
+    at: Instant
+    principal: str
+    customer_id: str | None
+    request_id: str
+    action: str
+    kind: str
+    object_id: str
+    before: Json
+    after: Json
+
+
+class AuditList(Model, frozen=True):
+    """A page of the audit log, newest first.
+
+    Attributes:
+        next: The `before` of the next page; null on the last.
+    """
+
+    entries: list[AuditEntryView]
+    next: int | None
+
+
+def shown(key: ApiKey, now: datetime) -> KeyView:
+    """A key as clients see it."""
+    return KeyView(
+        id=key.id,
+        customer_id=key.customer_id,
+        roles=tuple(role for role in Role if role in key.roles),
+        title=key.title,
+        state=key.state(now),
+        created_at=key.created_at,
+        created_by=key.created_by,
+        expires_at=key.expires_at,
+        revoked_at=key.revoked_at,
+        replaced_by=key.replaced_by,
+    )
+
+
+def shown_once(view: KeyView, token: str) -> NewKey:
+    """A key that was made just now, as its owner sees it."""
+    return NewKey(**msgspec.structs.asdict(view), token=token)
+
+
+def entry_view(entry: AuditEntry) -> AuditEntryView:
+    """An entry as clients see it."""
+    return AuditEntryView(
+        id=entry.entry_id,
+        at=entry.at,
+        principal=entry.principal,
+        customer_id=entry.customer_id,
+        request_id=entry.request_id,
+        action=entry.action,
+        kind=entry.kind,
+        object_id=entry.object_id,
+        before=msgspec.Raw(entry.before) if entry.before else None,
+        after=msgspec.Raw(entry.after) if entry.after else None,
+    )

@@ -1,0 +1,110 @@
+"""Submissions under an id that is known: the same again, something else, and whose it is."""
+
+import json
+
+import pytest
+import pytest_asyncio
+from api_fakes import agenda, open_api, summary
+
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.lifecycle import State
+from pop_stream.core.repeats import MOST_TOLD, differences
+from pop_stream.core.summary import Summary
+
+
+@pytest_asyncio.fixture
+async def api():
+    async with open_api() as opened:
+        yield opened
+
+
+def stored(api, **changes):
+    body = agenda(id="a1", **changes)
+    api.summaries.put(
+        summary("a1", body=json.dumps(body).encode(), customer_id=body["customer_id"])
+    )
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_the_same_again_gets_the_same_answer_and_is_published_once(api, is_stored):
+    if is_stored:
+        stored(api, title="nightly")
+    answers = [await api.submit(agenda(id="a1", title="nightly")) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 202
+    assert len(api.published) == (0 if is_stored else 1)
+
+
+async def test_something_else_under_a_known_id_is_told_in_what_it_differs(api):
+    stored(api, title="nightly", params={"a": 1})
+    status, told = await api.submit(agenda(id="a1", title="weekly", params={"a": True}))
+    assert (status, told["code"]) == (409, "id_taken")
+    assert [(one["field"], one["value"]) for one in told["issues"]] == [
+        ("params.a", "true"),
+        ("title", "weekly"),
+    ]
+    assert "nightly" in told["issues"][1]["message"]
+    assert not api.published
+
+
+async def test_of_anothers_agenda_nothing_but_its_id_is_told(api):
+    stored(api, customer_id="beta", title="secret plans")
+    status, told = await api.submit(agenda(id="a1"))
+    assert status == 409
+    assert [one["field"] for one in told["issues"]] == ["id"]
+    assert "beta" not in json.dumps(told)
+    assert "secret" not in json.dumps(told)
+
+
+async def test_of_a_list_each_stands_alone(api):
+    stored(api)
+    await api.submit(agenda(id="a2"))
+    items = [agenda(id="a1"), agenda(id="a1b"), agenda(id="a2", title="other"), agenda()]
+    status, told = await api.submit(items)
+    assert status == 202
+    assert [one["status"] for one in told["results"]] == [202, 202, 409, 202]
+    assert (told["accepted"], told["refused"]) == (3, 1)
+    assert [one["id"] for one in api.published] == ["a2", "a1b", told["results"][3]["id"]]
+
+
+async def test_what_was_refused_may_be_sent_again(api):
+    api.summaries.put(Summary(agenda_id="a1", state=State.REFUSED, customer_id="acme"))
+    assert (await api.submit(agenda(id="a1")))[0] == 202
+    assert len(api.published) == 1
+
+
+async def test_while_postgres_is_away_what_is_new_passes_and_what_came_of_late_is_known(api):
+    await api.submit(agenda(id="a1"))
+    api.summaries.is_away = True
+    assert (await api.submit(agenda(id="a1", title="other")))[0] == 409
+    asked = len(api.summaries.asked)
+    for number in range(3):
+        assert (await api.submit(agenda(id=f"b{number}")))[0] == 202
+    assert len(api.summaries.asked) == asked + 1  # it is left alone for a moment
+
+
+async def test_what_kafka_did_not_take_is_not_remembered(api):
+    api.publisher.failures.append(UnavailableError())
+    assert (await api.submit(agenda(id="a1")))[0] == 503
+    assert (await api.submit(agenda(id="a1", title="other")))[0] == 202
+
+
+def test_the_order_of_fields_makes_no_difference():
+    assert differences(b'{"a": 1, "b": [1, {"c": null}]}', b'{"b":[1,{"c":null}],"a":1}') == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fields"),
+    [
+        ({"a": 1}, {"a": 1.0}, ["a"]),
+        ({"a": 1}, {"a": True}, ["a"]),
+        ({"a": [1, 2]}, {"a": [1]}, ["a"]),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, ["a[1].b"]),
+        ({"a": 1}, {}, ["a"]),
+        ({}, {"a": 1}, ["a"]),
+        ({}, {str(n): n + 1 for n in range(9)}, [str(n) for n in range(MOST_TOLD)]),
+    ],
+)
+def test_differences_are_told_by_field(before, after, fields):
+    found = differences(json.dumps(before).encode(), json.dumps(after).encode())
+    assert [one.field for one in found] == fields
