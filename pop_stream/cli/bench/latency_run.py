@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -14,7 +14,7 @@ from pop_stream import wiring
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.bench.figures import percentiles_ms
 from pop_stream.cli.bench.handlers import NOTED, read_starts
-from pop_stream.cli.bench.meter import own, read_costs, spent
+from pop_stream.cli.bench.meter import others, own, read_costs, read_machine, spent
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.open_loop import Course, Submit, run_open_loop
 from pop_stream.cli.bench.pipeline_run import Wanted as PipelineWanted
@@ -71,15 +71,17 @@ async def run_latency(wanted: Wanted, folder: Path, tell: Tell) -> Mapping[str, 
         await _loop(stack, store, wanted, wanted.warm_up)
         tell(f"measuring for {wanted.seconds:g} s at {wanted.rate:g} agendas/s")
         begin = await ends(stack.settings)
-        before, began = read_costs(stack.processes()), monotonic()
+        before, began, used = read_costs(stack.processes()), read_machine(), process_time()
         work, course = await _loop(stack, store, wanted, wanted.seconds)
-        costs, lasted = read_costs(stack.processes()), monotonic() - began
-        cpu = {name: one / lasted for name, one in spent(before, costs).items()}
+        costs, ended = read_costs(stack.processes()), read_machine()
+        cpu_s = {**spent(before, costs), "bench": process_time() - used}
+        lasted = ended.at - began.at
         told = await _told(stack, work, course, begin)
     by_id = _instants(work, course, read_starts(starts), told)
     return {
         **_report(course, by_id),
-        "core_share": {name: round(one, 4) for name, one in cpu.items()},
+        "core_share": {name: round(one / lasted, 4) for name, one in cpu_s.items()},
+        "core_share_besides": others(began, ended, sum(cpu_s.values())),
         "peak_rss_mb": round(sum(costs[name].peak_rss_mb for name in own(costs)), 1),
     }
 
