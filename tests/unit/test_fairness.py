@@ -652,6 +652,17 @@ def test_what_has_aged_goes_before_what_comes_later_with_that_priority():
     assert refs(queue, 2, now=80.0) == [1, 10]
 
 
+def test_an_aged_arrival_moves_its_customer_up_though_it_is_not_the_head():
+    """As one that comes back from a retry: its wait counts from its acceptance."""
+    queue = queue_of(aging=aging({1: 95.0, 2: 95.0, 3: 0.0, 4: 95.0}))
+    fill(queue, "c", [4], priority=1)
+    fill(queue, "a", [1], priority=5)
+    fill(queue, "b", [2], priority=3)
+    assert picked(queue, 1, now=96.0) == "c"
+    fill(queue, "a", [3], priority=9)
+    assert refs(queue, 3, now=96.0) == [3, 2, 1]
+
+
 def test_who_comes_to_another_urgency_starts_at_its_present():
     """Service of the urgent is no credit of those who waited, and no debt of newcomers."""
     arrivals = {**dict.fromkeys(range(10, 20), 0.0), 30: 0.0}
