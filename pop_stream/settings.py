@@ -61,12 +61,22 @@ class Settings(BaseSettings):
         description="Where the command line and pullers find the API.",
     )
     api_token: SecretStr | None = Field(
-        default=None, description="Key or token that pullers show the API; role `read`."
+        default=None, description="Key or token that the command line and pullers show the API."
     )
     auth: Literal["off", "required"] | None = Field(
         default=None,
         description="Whether the API asks who calls. Unset: only if it listens beyond "
         "loopback, so that nobody opens it to a network by mistake.",
+    )
+    intake_auth: Literal["off", "optional", "required"] = Field(
+        default="off",
+        description="Whether records of `pop.submissions` must tell who sent them, by a key or "
+        "token in the header `authorization`. With `optional`, one that shows none is taken.",
+    )
+    intake_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+        default=None,
+        description="Shared by API and intake: seals what the API has checked, so that no "
+        "caller's key goes through Kafka. Needed with POP_INTAKE_AUTH=required.",
     )
     jwt_issuer: str | None = Field(
         default=None, description="Claim `iss` of bearer tokens; no token is taken if unset."
@@ -190,6 +200,16 @@ class Settings(BaseSettings):
         if self.auth is None:
             return not self.listens_on_loopback
         return self.auth == "required"
+
+    @model_validator(mode="after")
+    def _intake_knows_the_api(self) -> Self:
+        if self.intake_auth == "required" and self.intake_secret is None:
+            msg = (
+                "POP_INTAKE_AUTH=required needs POP_INTAKE_SECRET, 32 characters or more, the "
+                "same for API and intake: without it, what the API takes is refused"
+            )
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _issuer_has_keys(self) -> Self:

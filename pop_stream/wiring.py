@@ -31,6 +31,7 @@ from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.key_sets import KeySet, source
 from pop_stream.identity.tokens import TokenRules, TokenVerifier
+from pop_stream.intake.gate import Gate
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
 from pop_stream.outbox.publication import Publication
@@ -154,6 +155,22 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+@asynccontextmanager
+async def intake_gate(settings: Settings) -> AsyncIterator[Gate | None]:
+    """Who tells senders of records apart, as the settings ask."""
+    if settings.intake_auth == "off":
+        yield None
+        return
+    async with open_pool(settings) as pool:
+        keys = KeyBook(PostgresKeys(pool), WallClock())
+        secret = settings.intake_secret
+        yield Gate(
+            Credentials(keys, token_verifier(settings)),
+            secret=secret.get_secret_value().encode() if secret else None,
+            is_strict=settings.intake_auth == "required",
+        )
+
+
 async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
     """Intake and relay until `stop`; ends at once when either fails."""
     async with AsyncExitStack() as stack:
@@ -161,7 +178,8 @@ async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
         definitions = await enter(DefinitionFollower(settings, client_id="intake"))
         publish = await enter(publisher(settings, client_id="intake"))
         relay_publish = await enter(publisher(settings, client_id="relay"))
-        intake = Intake(settings, publish, definitions, WallClock())
+        gate = await enter(intake_gate(settings))
+        intake = Intake(settings, publish, definitions, WallClock(), gate)
         relay = Relay(settings, relay_publish, definitions)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(intake.run(stop))

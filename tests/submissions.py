@@ -1,11 +1,12 @@
 """Records as intake reads them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import ConsumerRecord
 
 
-def record(
+def record(  # noqa: PLR0913  # as many as a record has
     value: bytes | None,
     *,
     key: bytes | None = None,
@@ -13,6 +14,7 @@ def record(
     partition: int = 0,
     timestamp: int = 0,
     topic: str = "t.submissions",
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> ConsumerRecord[Any, Any]:
     """A record with the fields that our parts look at."""
     return ConsumerRecord(
@@ -26,5 +28,5 @@ def record(
         checksum=None,
         serialized_key_size=len(key or b""),
         serialized_value_size=len(value or b""),
-        headers=(),
+        headers=headers,
     )

@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pop_stream import __version__
 from pop_stream.api import correlation, models, problems
 from pop_stream.api.route import Answer, Query, Route
+from pop_stream.core.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 
 _REF: Final = "#/components/schemas/"
@@ -24,7 +25,9 @@ Submit agendas, follow them, and see what is in force.
 
 Every error is an RFC 9457 problem with a stable `code`. Every answer carries
 X-Correlation-Id, which is the client's own if it sent one. Instants are RFC 3339 in UTC.
-There is no authentication: keep the listener on loopback or behind a gateway.
+Where callers are asked who they are, they send `Authorization: Bearer` with an API key or a
+token of the configured issuer; `x-role` is the role that an operation needs. What belongs to
+others is answered like what does not exist.
 """
 
 
@@ -57,13 +60,21 @@ def openapi(table: Sequence[Route]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
+        "security": [{"bearer": []}],
         "paths": paths,
         "components": {
             "schemas": _schemas(table),
+            "securitySchemes": {"bearer": _BEARER},
             "headers": {"X-Correlation-Id": _CORRELATION_HEADER},
         },
     }
 
+
+_BEARER: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key, `pop_...`, or a JSON Web Token of the configured issuer.",
+}
 
 _CORRELATION_HEADER: Final = {
     "description": "Finds the request in the log.",
@@ -94,6 +105,10 @@ def _operation(route: Route) -> dict[str, Any]:
         ],
         "responses": _responses(route),
     }
+    if route.access.role is None:
+        operation["security"] = []
+    else:
+        operation["x-role"] = route.access.role.value
     if route.takes:
         content = {one: {"schema": _one_of(route.takes)} for one in route.media_types}
         operation["requestBody"] = {"required": not route.may_be_bare, "content": content}
@@ -119,7 +134,8 @@ def _optional(query: Query, place: str) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     responses = {str(answer.status.value): _success(answer) for answer in route.answers}
     codes: dict[HTTPStatus, list[str]] = {}
-    for error in route.errors:
+    asked = () if route.access.role is None else _ASKED
+    for error in dict.fromkeys((*route.errors, *asked)):
         codes.setdefault(problems.status_of(error), []).append(f"`{error.code}`")
     for status, names in sorted(codes.items()):
         responses[str(status.value)] = _problem(f"{status.phrase}: {', '.join(names)}.", status)
@@ -152,11 +168,18 @@ def _success(answer: Answer) -> dict[str, Any]:
     return response
 
 
+_ASKED: Final = (UnauthenticatedError, ForbiddenError, UnavailableError)
+"""What every caller may be told who is asked who it is."""
+
+
 def _problem(description: str, status: HTTPStatus | None) -> dict[str, Any]:
     headers = _headers()
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         seconds = {"type": "integer", "minimum": 1}
         headers["Retry-After"] = {"description": "In seconds.", "schema": seconds}
+    if status is HTTPStatus.UNAUTHORIZED:
+        scheme = {"type": "string"}
+        headers["WWW-Authenticate"] = {"description": "What is taken.", "schema": scheme}
     content = {problems.MEDIA_TYPE: {"schema": {"$ref": f"{_REF}Problem"}}}
     return {"description": description, "headers": headers, "content": content}
 

@@ -24,6 +24,7 @@ from pop_stream.api.repeats import Known, Repeats
 from pop_stream.api.views import links_of
 from pop_stream.core.errors import ForbiddenError, Issue, PopStreamError, SubmissionError
 from pop_stream.core.identity import Principal
+from pop_stream.core.seal import SEAL_HEADER, seal
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
 
@@ -50,6 +51,7 @@ class Submissions:
         self._publisher = publisher
         self._repeats = repeats
         self._topic = topic
+        self._secret = settings.intake_secret
         self._bodies = body.Bodies(settings)
         self._most = settings.max_batch_agendas
         self._metrics = metrics
@@ -119,12 +121,17 @@ class Submissions:
         Raises:
             UnavailableError: If Kafka does not acknowledge in time; some may be published.
         """
-        await self._publisher.publish(
-            [Record(self._topic, one.agenda_id.encode(), one.value) for one in submissions]
-        )
+        await self._publisher.publish([self._record(one) for one in submissions])
         self._repeats.remember(submissions)
         faults.reach("api.acknowledged")
         self._metrics.accepted(len(submissions))
+
+    def _record(self, submission: Submission) -> Record:
+        key, value = submission.agenda_id.encode(), submission.value
+        if self._secret is None:
+            return Record(self._topic, key, value)
+        stamp = seal(self._secret.get_secret_value().encode(), key=key, value=value)
+        return Record(self._topic, key, value, headers=((SEAL_HEADER, stamp),))
 
 
 class _Batch:

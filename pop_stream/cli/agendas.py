@@ -177,7 +177,7 @@ def _client() -> "ApiClient":
     from pop_stream.cli.client import ApiClient
     from pop_stream.cli.environment import load_settings
 
-    return ApiClient(load_settings().api_url)
+    return ApiClient.of(load_settings())
 
 
 def _with_api(work: Coroutine[Any, Any, T]) -> T:

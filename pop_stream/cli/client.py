@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 
 from pop_stream.cli.errors import CommandError
+from pop_stream.settings import Settings
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=120, sock_connect=5)
 _STREAM_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=90)
@@ -52,14 +53,23 @@ class ApiClient:
 
     Args:
         url: Where it listens, without a path.
+        token: Key or token to show it, if it asks.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url.rstrip("/")
+        self._token = token
         self._session: aiohttp.ClientSession | None = None
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """A client of the API that the settings name, with their token."""
+        token = settings.api_token
+        return cls(settings.api_url, token.get_secret_value() if token else None)
+
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(timeout=_TIMEOUT)
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        self._session = aiohttp.ClientSession(timeout=_TIMEOUT, headers=headers)
         return self
 
     async def __aexit__(

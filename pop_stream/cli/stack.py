@@ -213,7 +213,7 @@ class Stack:
             yield replace(one, environment=variables({"scheduler_data": data}))
 
     async def _until_ready(self) -> None:
-        async with ApiClient(self.settings.api_url) as client:
+        async with ApiClient.of(self.settings) as client:
             while not await client.is_ready():  # noqa: ASYNC110  # it is another process
                 await asyncio.sleep(0.1)  # it is another process
 

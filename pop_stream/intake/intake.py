@@ -21,8 +21,10 @@ from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.events import InsightPlaced
+from pop_stream.core.identity import ANYONE
 from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.core.placement import Placement
+from pop_stream.intake.gate import Gate, Senders, place
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
 from pop_stream.ports import Clock, DefinitionSource, Publisher
 from pop_stream.settings import Settings
@@ -45,7 +47,9 @@ class Intake:
         publisher: Publisher,
         definitions: DefinitionSource,
         clock: Clock,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
@@ -94,9 +98,11 @@ class Intake:
 
     async def _sorted(self, records: Sequence[ConsumerRecord]) -> Sorted:
         """Sort a batch, with a breath now and then: heartbeats go over the same loop."""
+        senders: Senders = await self._gate.senders(records) if self._gate else {}
         batch, now, worked = Sorted(), self._clock.now(), 0
         for record in by_age(records):
-            self._sorter.add(batch, record, now=now)
+            sender = senders.get(place(record), ANYONE)
+            self._sorter.add(batch, record, now=now, sender=sender)
             worked += len(record.value or b"")
             if worked > SLICE_BYTES:
                 worked = 0

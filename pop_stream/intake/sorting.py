@@ -14,8 +14,10 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.agenda import Agenda, Id, encode_agenda
 from pop_stream.core.definitions import VersionedTemplate
 from pop_stream.core.errors import (
+    ForbiddenError,
     Issue,
     MissingDefinitionError,
+    PopStreamError,
     SubmissionError,
     UnreadableRecordError,
 )
@@ -27,6 +29,7 @@ from pop_stream.core.events import (
     PlacedAgenda,
     encode,
 )
+from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.core.placement import Placement
 from pop_stream.core.submission import parse_submission
 from pop_stream.ports import Record
@@ -98,18 +101,37 @@ class Sorter:
             self.add(result, record, now=now)
         return result
 
-    def add(self, result: Sorted, record: ConsumerRecord, *, now: datetime) -> None:
-        """Decide for every agenda of one record."""
+    def add(
+        self,
+        result: Sorted,
+        record: ConsumerRecord,
+        *,
+        now: datetime,
+        sender: Principal | PopStreamError = ANYONE,
+    ) -> None:
+        """Decide for every agenda of one record.
+
+        Args:
+            result: Where the decisions go.
+            record: One submission, or a list of them.
+            now: The present instant.
+            sender: Who sent it, or why that cannot be told: then all of it is refused.
+        """
         try:
+            if isinstance(sender, PopStreamError):
+                raise sender
             bodies = _bodies(record.value)
-        except UnreadableRecordError as error:
+        except PopStreamError as error:
             reason = (error.code, str(error))
             result.dead.append(self._dead_letter(record, reason, (), now))
             return
         faults = _Faults(of=len(bodies))
         for index, body in enumerate(bodies):
             try:
-                self._accept(result, record, index, body, now)
+                self._accept(result, record, index, (body, sender), now)
+            except ForbiddenError as error:
+                # No event: it would stand in the agenda of the one who was named.
+                faults.forbid(index, error)
             except SubmissionError as error:
                 faults.add(index, error)
                 result.lifecycle.extend(_refused(body, record, index, error, now))
@@ -118,10 +140,19 @@ class Sorter:
             result.dead.append(letter)
 
     def _accept(
-        self, result: Sorted, record: ConsumerRecord, index: int, body: bytes, now: datetime
+        self,
+        result: Sorted,
+        record: ConsumerRecord,
+        index: int,
+        sent: tuple[bytes, Principal],
+        now: datetime,
     ) -> None:
+        body, sender = sent
         self._check_size(body)
         agenda = _with_id(parse_submission(body, self._templates), record, index)
+        if not sender.speaks_for(agenda.customer_id) or not sender.holds(Role.SUBMIT):
+            msg = f"{sender.name} does not submit for customer {agenda.customer_id!r}"
+            raise ForbiddenError(msg)
         insight_id = self._placement.place(agenda)
         encoded = msgspec.Raw(encode_agenda(agenda))
         accepted = _accepted(agenda, encoded, insight_id, now)
@@ -156,18 +187,29 @@ class _Faults:
         self.count = 0
         self.issues: list[Issue] = []
         self._of = of
+        self._code = SubmissionError.code
 
     def add(self, index: int, error: SubmissionError) -> None:
         self.count += 1
-        item = f"[{index}]." if self._of > 1 else ""
+        item = self._item(index)
         room = SubmissionError.MAX_ISSUES - len(self.issues)
         self.issues += [replace(one, field=item + one.field) for one in error.issues[:room]]
+
+    def forbid(self, index: int, error: ForbiddenError) -> None:
+        self.count += 1
+        self._code = ForbiddenError.code
+        if len(self.issues) < SubmissionError.MAX_ISSUES:
+            field = f"{self._item(index)}customer_id"
+            self.issues.append(Issue(field, "another customer", str(error)))
+
+    def _item(self, index: int) -> str:
+        return f"[{index}]." if self._of > 1 else ""
 
     @property
     def reason(self) -> tuple[str, str]:
         found = "; ".join(map(str, self.issues))
         counts = f"{self.count} of {self._of} agendas refused: " if self._of > 1 else ""
-        return SubmissionError.code, counts + found
+        return self._code, counts + found
 
 
 def _check_events(accepted: AgendaAccepted, placed: bytes) -> None:

@@ -157,7 +157,7 @@ def _blows(chaos: Chaos, stack: Stack) -> list[Blow]:
 async def _submit(stack: Stack, load: Load) -> None:
     topic = Topics(stack.settings.topic_prefix).submissions
     async with (
-        ApiClient(stack.settings.api_url) as api,
+        ApiClient.of(stack.settings) as api,
         wiring.publisher(stack.settings, client_id="chaos") as publisher,
     ):
         await submit(load, api, publisher, topic)

@@ -83,7 +83,7 @@ async def run_demo(demo: Demo, console: Console) -> Report:
         restart=RestartPolicy(most_crashes=_MOST_CRASHES),
     )
     stack = Stack(plan, lambda line: console.print(f"[dim]{line}[/]", soft_wrap=True))
-    async with stack, failing_with(stack), ApiClient(stack.settings.api_url) as client:
+    async with stack, failing_with(stack), ApiClient.of(stack.settings) as client:
         folder.begin()
         run = f"demo-{secrets.token_hex(4)}"
         rate_per_s = await _warm_up(stack, client, warm_up(run))

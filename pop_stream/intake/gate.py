@@ -1,0 +1,103 @@
+"""Who sends what is read from Kafka: by the record's seal, or the token in its header.
+
+A batch's tokens are judged before it is sorted, each once, however many records show it. The
+database is asked for a key every two seconds at most and can be away for a while; see
+`identity.key_book`.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from aiokafka import ConsumerRecord
+
+from pop_stream.core.errors import PopStreamError, UnauthenticatedError, UnavailableError
+from pop_stream.core.identity import ANYONE, Principal
+from pop_stream.core.seal import AUTHORIZATION_HEADER, SEAL_HEADER, is_sealed
+
+_AT_ONCE: Final = 16
+
+Senders = Mapping[tuple[int, int], Principal | PopStreamError]
+"""Who sent a record, by partition and offset, or why that cannot be told."""
+
+
+class Authenticator(Protocol):
+    """Tells who a token belongs to."""
+
+    async def identify(self, authorization: str | None) -> Principal:
+        """Who the value of an `Authorization` header belongs to.
+
+        Raises:
+            UnauthenticatedError: If nobody can be told from it.
+            UnavailableError: If that cannot be found out now.
+        """
+        ...
+
+
+class Gate:
+    """Tells records apart by who sent them.
+
+    Args:
+        authenticator: Who judges tokens.
+        secret: Of seals; without one, no seal counts.
+        is_strict: Whether a record that shows neither is refused; else it may be anyone's.
+    """
+
+    def __init__(
+        self, authenticator: Authenticator, *, secret: bytes | None, is_strict: bool
+    ) -> None:
+        self._authenticator = authenticator
+        self._secret = secret
+        self._is_strict = is_strict
+
+    async def senders(self, records: Sequence[ConsumerRecord]) -> Senders:
+        """Who sent each record."""
+        shown = {place(one): _token(one) for one in records if not self._is_sealed(one)}
+        turn = asyncio.Semaphore(_AT_ONCE)
+
+        async def judged(token: str) -> Principal | PopStreamError:
+            async with turn:
+                return await self._judge(token)
+
+        tokens = [*{token for token in shown.values() if token is not None}]
+        known = dict(zip(tokens, await asyncio.gather(*map(judged, tokens)), strict=True))
+        nobody = _nobody() if self._is_strict else ANYONE
+        found: dict[tuple[int, int], Principal | PopStreamError] = {}
+        for where, token in shown.items():
+            found[where] = nobody if token is None else known[token]
+        return found
+
+    async def _judge(self, token: str) -> Principal | PopStreamError:
+        try:
+            return await self._authenticator.identify(token)
+        except (UnauthenticatedError, UnavailableError) as error:
+            return error
+
+    def _is_sealed(self, record: ConsumerRecord) -> bool:
+        shown = _header(record, SEAL_HEADER)
+        if self._secret is None or shown is None:
+            return False
+        return is_sealed(self._secret, shown, key=record.key, value=record.value or b"")
+
+
+def place(record: ConsumerRecord) -> tuple[int, int]:
+    """Where a record stands in its topic."""
+    return record.partition, record.offset
+
+
+def _nobody() -> UnauthenticatedError:
+    msg = f"the record has no header {AUTHORIZATION_HEADER!r} with `Bearer <key or token>`"
+    return UnauthenticatedError(msg)
+
+
+def _token(record: ConsumerRecord) -> str | None:
+    value = _header(record, AUTHORIZATION_HEADER)
+    return None if value is None else value.decode("latin-1")
+
+
+def _header(record: ConsumerRecord, name: str) -> bytes | None:
+    for key, value in record.headers or ():
+        if key.lower() == name:
+            found: bytes = value or b""
+            return found
+    return None
