@@ -139,6 +139,18 @@ def test_the_end_of_a_busy_period_forgives_all():
     assert picked(queue, 4) == "abab"
 
 
+def test_the_end_of_a_busy_period_looks_only_at_those_served_in_it():
+    """Else every agenda that comes alone would cost a look at all customers ever seen."""
+    queue = queue_of()
+    for number in range(100):
+        fill(queue, f"c{number}", [number])
+        assert len(picked(queue, 1)) > 1
+        queue.settle(f"c{number}")
+        assert len(queue._served) == 0
+    assert len([*queue.flows()]) == 100
+    assert queue.virtual_time == 100.0
+
+
 def test_withdrawing_the_last_that_waits_ends_the_busy_period_too():
     queue = queue_of()
     fill(queue, "a", [1, 2])
