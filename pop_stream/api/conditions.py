@@ -23,7 +23,8 @@ NOT_MODIFIED: Final = Query(
     "If-None-Match", "An ETag: if it is still the present one, 304.", {"type": "string"}
 )
 
-_TAG: Final = re.compile(r'(W/)?"([0-9]{1,18})"')
+_TAG: Final = re.compile(r'(W/)?("?)([0-9]{1,18})\2')
+"""Bare numbers are taken too: quotes are what shells eat."""
 
 
 def etag(stored: Stored) -> Mapping[str, str]:
@@ -55,7 +56,7 @@ def is_known(request: web.Request, stored: Stored) -> bool:
     if told is None:
         return False
     tags = (_TAG.fullmatch(one.strip()) for one in told.split(","))
-    return told.strip() == "*" or any(tag and int(tag[2]) == stored.version for tag in tags)
+    return told.strip() == "*" or any(tag and int(tag[3]) == stored.version for tag in tags)
 
 
 def _versions(header: str) -> list[int]:
@@ -65,7 +66,7 @@ def _versions(header: str) -> list[int]:
         if tag is None:
             raise _invalid(IF_MATCH, header, 'send the ETag that was read, such as "3"')
         if tag[1] is None:  # a weak tag matches nothing here
-            found.append(int(tag[2]))
+            found.append(int(tag[3]))
     return found
 
 

@@ -58,9 +58,7 @@ _BODY_ERRORS: Final = (
     BusyError,
 )
 
-_PAGING: Final = (
-    Query("sort", "Fields, comma between; one after - descends.", {"type": "string"}),
-    Query("fields", "Only these, comma between; all if left out.", {"type": "string"}),
+_LIMITS: Final = (
     Query(
         "limit",
         "Most on the page.",
@@ -101,7 +99,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             "any of the values of a filter that is given several times",
             (Answer("A page.", (PAGES[kind],)),),
             (QueryError, UnavailableError),
-            query=(*_PAGING, *_filters(kind)),
+            query=(*_shaping(kind), *_LIMITS, *_filters(kind)),
             access=reading(),
         ),
         Route(
@@ -175,6 +173,22 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
     )
 
 
+def _shaping(kind: Kind) -> tuple[Query, ...]:
+    name = f"({'|'.join(fields_of(kind))})"
+    return (
+        Query(
+            "sort",
+            "Fields, comma between; one after - descends. Also a.b, for one inside another.",
+            {"type": "string", "pattern": f"^-?{name}(,-?{name})*$"},
+        ),
+        Query(
+            "fields",
+            "Only these, comma between; all if left out.",
+            {"type": "string", "pattern": f"^{name}(,{name})*$"},
+        ),
+    )
+
+
 def _filters(kind: Kind) -> tuple[Query, ...]:
     """One parameter per field; of a list, for one of its items."""
     found = []
@@ -191,6 +205,8 @@ def _filter_schema(kind: Kind, name: str) -> dict[str, Any]:
     if info is None or info.annotation is None:
         return {"type": "integer"} if name == "version" else _INSTANT
     schema = TypeAdapter(info.annotation).json_schema()
+    if "enum" in schema:
+        return {"enum": schema["enum"]}
     plain = [one for one in schema.get("anyOf", [schema]) if one.get("type") in _PLAIN]
     return {"type": plain[0]["type"]} if len(plain) == 1 else {"type": "string"}
 

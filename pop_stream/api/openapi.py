@@ -85,8 +85,8 @@ _CORRELATION_HEADER: Final = {
 _CORRELATION_PARAMETER: Final = {
     "name": correlation.HEADER,
     "in": "header",
-    "description": "Echoed and logged; made if absent or unfit.",
-    "schema": {"type": "string", "pattern": correlation.PATTERN},
+    "description": f"Echoed and logged; one is made unless it is {correlation.PATTERN}",
+    "schema": {"type": "string"},
 }
 
 

@@ -43,7 +43,7 @@ class Resubmission(BaseModel):
 
 
 class Resubmissions:
-    """The handler of `POST /v1/agendas/resubmit`."""
+    """The handler of `POST /v1/resubmissions`."""
 
     def __init__(
         self, agendas: AgendaStore, judge: Judge, submissions: Submissions, bodies: Bodies
@@ -108,6 +108,6 @@ class Resubmissions:
             return Resubmission()
         async with self._bodies.read(request) as content:
             try:
-                return Resubmission.model_validate_json(bytes(content))
+                return Resubmission.model_validate_json(bytes(content), strict=True)
             except ValidationError as error:
                 raise InvalidError(issues_of(error, document="body")) from None

@@ -97,7 +97,7 @@ def template_routes(
         ),
         Route(
             "POST",
-            "/v1/agendas/resubmit",
+            "/v1/resubmissions",
             resubmissions.post,
             "resubmitAgendas",
             "Submit refused agendas again, those that pass by the definitions in force now",

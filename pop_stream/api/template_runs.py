@@ -131,7 +131,7 @@ class TemplateRuns:
 
 def _parse(raw: bytes) -> TemplateCall:
     try:
-        return TEMPLATE_CALL.model_validate_json(without_nul(raw, document="run"))
+        return TEMPLATE_CALL.model_validate_json(without_nul(raw, document="run"), strict=True)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="run")) from None
 

@@ -177,7 +177,7 @@ def resubmit(
     async def send() -> None:
         async with _client() as client:
             body = {"filter": _filter(ids, where), "dry_run": dry_run}
-            told = await client.post("agendas", "resubmit", body=body)
+            told = await client.post("resubmissions", body=body)
         if as_json:
             emit(told)
             return

@@ -5,11 +5,11 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -265,18 +265,31 @@ def _type_at(kind: Any, path: Sequence[str]) -> Any:  # noqa: ANN401  # types ar
     """The type of a single value at a path; None where any JSON may be."""
     if get_origin(kind) is tuple:
         kind = get_args(kind)[0]
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     if get_origin(kind) in {Union, UnionType}:
         models = [one for one in get_args(kind) if _is_model(one)]
         kind = models[0] if models else kind
     if _is_model(kind):
         info = kind.model_fields.get(path[0]) if path else None
         return _type_at(info.annotation, path[1:]) if info else None
+    if any(is_dataclass(one) for one in (kind, *get_args(kind))):
+        return None
     if (
         path
         or get_origin(kind) is dict
         or any(get_origin(one) is dict for one in get_args(kind))
     ):
         return None
+    return _bare(kind)
+
+
+def _bare(kind: Any) -> Any:  # noqa: ANN401  # types are no one type
+    """The type without its bounds: what nothing can have is found nowhere, and no fault."""
+    if get_origin(kind) is Annotated:
+        return _bare(get_args(kind)[0])
+    if get_origin(kind) in {Union, UnionType}:
+        return Union[tuple(map(_bare, get_args(kind)))]  # noqa: UP007  # made of a tuple
     return kind
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
+import msgspec
 from pydantic import ValidationError
 
 from pop_stream.core.definition_records import kind_of
@@ -106,7 +107,8 @@ def parse_definition(kind: Kind, object_id: str, content: Mapping[str, object]) 
         message = f"the path says {object_id!r}; send the same, or leave it out"
         raise DefinitionError(kind, [Issue("id", shorten(named), message)])
     try:
-        return KINDS[kind].model_validate(fields)
+        # As JSON, and strictly: "0" is no false, and a list is a tuple all the same.
+        return KINDS[kind].model_validate_json(msgspec.json.encode(fields), strict=True)
     except ValidationError as error:
         raise DefinitionError(kind, issues_of(error, document=kind)) from None
 

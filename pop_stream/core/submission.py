@@ -39,7 +39,7 @@ def parse_submission(
     if _MARK not in data or not _names_template(data):
         return parse_agenda(data)
     try:
-        run = TEMPLATE_RUN.model_validate_json(without_nul(data, document="run"))
+        run = TEMPLATE_RUN.model_validate_json(without_nul(data, document="run"), strict=True)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="run")) from None
     if not isinstance(run, TemplateRun):

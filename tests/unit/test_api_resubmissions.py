@@ -42,7 +42,7 @@ def define_late(api):
 
 
 async def test_nothing_passes_while_nothing_is_defined(api):
-    status, told = await api.post("/v1/agendas/resubmit")
+    status, told = await api.post("/v1/resubmissions")
     assert (status, told["resubmitted"], told["still_refused"], told["without_body"]) == (
         202, 0, 3, 1,
     )  # fmt: skip
@@ -52,7 +52,7 @@ async def test_nothing_passes_while_nothing_is_defined(api):
 
 async def test_what_passes_now_is_submitted_under_its_id(api):
     define_late(api)
-    status, told = await api.post("/v1/agendas/resubmit")
+    status, told = await api.post("/v1/resubmissions")
     assert (status, told["resubmitted"], told["still_refused"]) == (202, 2, 1)
     assert {one["id"] for one in api.published} == {"r1", "r4"}
 
@@ -68,12 +68,12 @@ async def test_what_passes_now_is_submitted_under_its_id(api):
 )
 async def test_only_what_was_chosen_is_tried(api, body, submitted):
     define_late(api)
-    status, told = await api.post("/v1/agendas/resubmit", body)
+    status, told = await api.post("/v1/resubmissions", body)
     assert status == (200 if body.get("dry_run") else 202)
     assert {one["id"] for one in api.published} == submitted
     assert told["dry_run"] is bool(body.get("dry_run"))
 
 
 async def test_a_wrong_body_is_refused(api):
-    status, problem = await api.post("/v1/agendas/resubmit", {"filters": {}})
+    status, problem = await api.post("/v1/resubmissions", {"filters": {}})
     assert (status, problem["issues"][0]["field"]) == (422, "filters")
