@@ -14,6 +14,7 @@ from typing import Final, Literal, get_args
 
 Place = Literal[
     "api.acknowledged",
+    "api.pulled",
     "api.defined",
     "outbox.published",
     "intake.accepted",
@@ -33,6 +34,7 @@ Place = Literal[
 | place | done | not done |
 |---|---|---|
 | api.acknowledged | Kafka has the submission | the 202 |
+| api.pulled | an agenda is claimed, and with the process of its caller | the answer |
 | api.defined | a definition is committed | its record on `pop.definitions`, the answer |
 | outbox.published | records of definitions are written | the outbox row's end |
 | intake.accepted | `agenda.accepted` is written | its page on `pop.ready` |

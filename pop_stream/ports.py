@@ -1,14 +1,19 @@
 """What the policy needs of the outside: one protocol each, one method where one will do."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from pop_stream.core.deeds import Author
 from pop_stream.core.definitions import Definitions, Kind
-from pop_stream.core.events import InsightAnswered, LifecycleEvent
+from pop_stream.core.events import (
+    EmittedAgenda,
+    InsightAnswered,
+    LifecycleEvent,
+    StopReason,
+)
 from pop_stream.core.ids import InsightId
 from pop_stream.core.keys import ApiKey
 from pop_stream.core.lifecycle import State
@@ -453,4 +458,36 @@ class Outbox(Protocol):
 
     async def newest(self) -> Sequence[OutboxRow]:
         """The last version of everything that was ever defined."""
+        ...
+
+
+class WorkDesk(Protocol):
+    """Hands agendas to workers that pull over HTTP, whichever process they ask."""
+
+    async def take(
+        self, insight_id: str, count: int, wait: timedelta, *, is_there: Callable[[], bool]
+    ) -> Sequence[EmittedAgenda]:
+        """Claimed agendas of an insight, at least one unless the wait ends before.
+
+        Args:
+            insight_id: Of which insight.
+            count: At most so many.
+            wait: How long to wait for the first.
+            is_there: Whether the caller still waits; asked now and then.
+
+        Raises:
+            UnavailableError: If none can be handed out.
+        """
+        ...
+
+    def give_back(self, emitted: EmittedAgenda) -> None:
+        """Let another caller have an agenda whose taker has gone."""
+        ...
+
+    def lease(self, agenda_id: str) -> EmittedAgenda | None:
+        """The newest attempt of an agenda that was handed out, if it is remembered."""
+        ...
+
+    def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
+        """Why the attempt is to stop, if it is."""
         ...

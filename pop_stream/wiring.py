@@ -14,6 +14,7 @@ from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.server import serve
 from pop_stream.bus import clients, topics
 from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.handouts import KafkaHandouts
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.questions import KafkaQuestions
@@ -35,6 +36,7 @@ from pop_stream.intake.gate import Gate
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
 from pop_stream.outbox.publication import Publication
+from pop_stream.pullers.dispatch import Dispatcher
 from pop_stream.rollup.retention import retain, retain_regularly, retention_of
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
@@ -111,11 +113,14 @@ async def run_api(
             questions=await enter(KafkaQuestions(settings, publish, definitions)),
             keys=PostgresKeys(pool),
             audit=PostgresAuditLog(pool),
+            desk=await enter(KafkaHandouts(settings, publish)),
             clock=WallClock(),
             authenticator=authenticator(settings, pool),
         )
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.push_async_callback(_ended, publishing)
+        dispatching = asyncio.create_task(Dispatcher(settings, publish, WallClock()).run())
+        stack.push_async_callback(_ended, dispatching)
         await serve(create_app(ports, settings), settings, stop, on_url=on_url)
 
 

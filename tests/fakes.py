@@ -1,12 +1,12 @@
 """In-memory stand-ins for ports; each passes the contract suite of the real one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import InsightAnswered
+from pop_stream.core.events import AttemptStop, EmittedAgenda, InsightAnswered
 from pop_stream.core.ids import InsightId
 from pop_stream.ports import Look, Progress, Record
 
@@ -118,3 +118,31 @@ class FixedLags:
 
     async def progress(self, group: str, topic: str) -> Progress | None:
         return self.read
+
+
+@dataclass
+class MemoryDesk:
+    """Agendas that a test lays out by hand; never waits."""
+
+    by_insight: dict[str, list[EmittedAgenda]] = field(default_factory=dict)
+    handed: dict[str, EmittedAgenda] = field(default_factory=dict)
+    stops: dict[str, AttemptStop] = field(default_factory=dict)
+    returned: list[EmittedAgenda] = field(default_factory=list)
+
+    async def take(
+        self, insight_id: str, count: int, wait: timedelta, *, is_there: Callable[[], bool]
+    ) -> list[EmittedAgenda]:
+        waiting = self.by_insight.get(insight_id, [])
+        taken, self.by_insight[insight_id] = waiting[:count], waiting[count:]
+        self.handed.update({one.agenda_id: one for one in taken})
+        return taken
+
+    def give_back(self, emitted: EmittedAgenda) -> None:
+        self.returned.append(emitted)
+
+    def lease(self, agenda_id: str) -> EmittedAgenda | None:
+        return self.handed.get(agenda_id)
+
+    def stop(self, agenda_id: str, attempt: int) -> str | None:
+        stop = self.stops.get(agenda_id)
+        return stop.reason if stop and stop.attempt >= attempt else None

@@ -16,11 +16,13 @@ from pop_stream.api.health import HealthChecks
 from pop_stream.api.identity import time_ordered_id
 from pop_stream.api.judge import Judge
 from pop_stream.api.keys import AuditReader, Keys
+from pop_stream.api.leases import LeaseBook
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.middleware import around_requests, sign
 from pop_stream.api.openapi import Document
 from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
+from pop_stream.api.pulls import Pulls
 from pop_stream.api.questions import Explanations
 from pop_stream.api.repeats import Repeats
 from pop_stream.api.resubmissions import Resubmissions
@@ -40,6 +42,7 @@ from pop_stream.ports import (
     Publisher,
     Questions,
     SummaryReader,
+    WorkDesk,
 )
 from pop_stream.settings import Settings
 
@@ -62,6 +65,7 @@ class ApiPorts:
     keys: KeyStore
     audit: AuditLog
     questions: Questions
+    desk: WorkDesk
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
@@ -86,6 +90,7 @@ def create_app(
     metrics = Metrics(registry or CollectorRegistry())
     document = Document()
     pace = pace or Pace()
+    pulls = _pulls(ports, settings)
     streams = Streams(ports.summaries, metrics, pace)
     judge = _judge(ports, settings)
     submissions = Submissions(
@@ -104,6 +109,7 @@ def create_app(
             progress=Progress(ports.summaries),
             commands=_commands(ports, settings),
             lists=AgendaLists(ports.agendas),
+            pulls=pulls,
             explanations=Explanations(ports.questions, ports.summaries, ports.definitions),
             streams=streams,
             health=_health(ports, settings),
@@ -127,6 +133,7 @@ def create_app(
     app.on_response_prepare.append(sign)
     app.cleanup_ctx.append(streams.run)
     app.on_shutdown.append(streams.close)
+    app.on_shutdown.append(pulls.close)
     register(app, table, Guard(ports.authenticator, tick=pace.tick))
     return app
 
@@ -154,6 +161,17 @@ def _commands(ports: ApiPorts, settings: Settings) -> Commands:
     return Commands(
         summaries=ports.summaries,
         agendas=ports.agendas,
+        publisher=ports.publisher,
+        clock=ports.clock,
+        bodies=Bodies(settings),
+        topic=Topics(settings.topic_prefix).agenda_events,
+    )
+
+
+def _pulls(ports: ApiPorts, settings: Settings) -> Pulls:
+    return Pulls(
+        leases=LeaseBook(ports.desk, ports.summaries, ports.definitions),
+        desk=ports.desk,
         publisher=ports.publisher,
         clock=ports.clock,
         bodies=Bodies(settings),

@@ -116,9 +116,15 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _parameter(name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {
+        "type": "string",
+        "pattern": ID_PATTERN,
+        "maxLength": ID_LENGTH,
+    }
     if name == "version":
-        return {"name": name, "in": "path", "required": True, "schema": _VERSION}
-    schema = {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH}
+        schema = _VERSION
+    if name == "attempt":
+        schema = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 

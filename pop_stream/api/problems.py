@@ -27,6 +27,7 @@ from pop_stream.core.errors import (
     ForbiddenError,
     InUseError,
     Issue,
+    LeaseLostError,
     NotFoundError,
     PopStreamError,
     PreconditionError,
@@ -166,6 +167,7 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     StateError: HTTPStatus.CONFLICT,
     IdTakenError: HTTPStatus.CONFLICT,
+    LeaseLostError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }

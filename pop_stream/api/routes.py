@@ -21,6 +21,8 @@ from pop_stream.api.keys import AuditReader, Keys
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
+from pop_stream.api.pull_routes import pull_routes
+from pop_stream.api.pulls import Pulls
 from pop_stream.api.questions import Explanations
 from pop_stream.api.resubmissions import Resubmissions
 from pop_stream.api.route import Route
@@ -41,6 +43,7 @@ class Handlers:
     progress: Progress
     commands: Commands
     lists: AgendaLists
+    pulls: Pulls
     explanations: Explanations
     streams: Streams
     health: HealthChecks
@@ -67,6 +70,7 @@ def routes(handlers: Handlers) -> tuple[Route, ...]:
         *definition_routes(handlers.owners, handlers.definitions, handlers.explanations),
         *template_routes(handlers.owners, handlers.template_runs, handlers.resubmissions),
         *key_routes(handlers.owners, handlers.keys, handlers.audit),
+        *pull_routes(handlers.owners, handlers.pulls),
         *service_routes(handlers.health, handlers.metrics, handlers.document),
     )
 

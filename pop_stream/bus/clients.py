@@ -1,5 +1,8 @@
 """Kafka clients with the settings every part shares: addresses, security, timeouts."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
 
@@ -27,6 +30,9 @@ def wait_for_consumption(consumer: AIOKafkaConsumer) -> None:
     partition's. A reader that was busy for 0.1 s would then be idle for much longer.
     """
     consumer._fetcher._prefetch_backoff = _CONSUMED_WITHIN_S  # noqa: SLF001  # no argument sets it
+
+
+_START_S: Final = 5.0
 
 
 def connection(settings: Settings) -> dict[str, Any]:
@@ -90,6 +96,23 @@ def consumer(
         "max_partition_fetch_bytes": 4 * 1024 * 1024,
     }
     return _PatientConsumer(*topics, **(arguments | overrides))
+
+
+@asynccontextmanager
+async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
+    """The consumer, started, and stopped at the end.
+
+    One that is cancelled while it starts would leave a connection open, so it may end that
+    first; but no longer than seconds, for the broker may be away.
+    """
+    starting = asyncio.ensure_future(consumer.start())
+    try:
+        await asyncio.shield(starting)
+        yield consumer
+    finally:
+        await asyncio.wait([starting], timeout=_START_S)
+        starting.cancel()
+        await consumer.stop()
 
 
 def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:

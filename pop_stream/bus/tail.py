@@ -18,14 +18,14 @@ _log = structlog.get_logger()
 
 
 class Tail:
-    """Hears what is written after it began, each record once, in order within a partition.
+    """Hears what is written after it began, each record once, in order.
 
     An interruption misses nothing: it goes on where it was. A topic that does not exist, as
     in a cluster of an earlier version, is waited for.
 
     Args:
         settings: Where the cluster is.
-        topic: Of few partitions.
+        topic: Of one partition.
         client_id: Shown in the broker's logs.
         hear: Called with every record; must not raise.
     """
@@ -42,7 +42,7 @@ class Tail:
         self._topic = topic
         self._client_id = client_id
         self._hear = hear
-        self._next: dict[TopicPartition, int] = {}
+        self._next: int | None = None
         self.began = asyncio.Event()
 
     async def run(self) -> NoReturn:
@@ -55,30 +55,23 @@ class Tail:
                 auto_offset_reset="latest",
             )
             try:
-                await consumer.start()
-                await self._read(consumer)
+                async with clients.started(consumer):
+                    await self._read(consumer)
             except (KafkaError, OSError) as error:
                 _log.warning("tail.interrupted", topic=self._topic, error=repr(error))
                 await asyncio.sleep(_LOOK_EVERY_S)
-            finally:
-                await consumer.stop()
 
     async def _read(self, consumer: AIOKafkaConsumer) -> NoReturn:
         while self._topic not in await consumer.topics():  # noqa: ASYNC110  # no event
             await asyncio.sleep(_LOOK_EVERY_S)
-        partitions = [
-            TopicPartition(self._topic, number)
-            for number in sorted(consumer.partitions_for_topic(self._topic) or ())
-        ]
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        for partition in partitions:
-            self._next.setdefault(partition, ends[partition])
-            consumer.seek(partition, self._next[partition])
+        partition = TopicPartition(self._topic, 0)
+        consumer.assign([partition])
+        if self._next is None:
+            self._next = (await consumer.end_offsets([partition]))[partition]
+        consumer.seek(partition, self._next)
         self.began.set()
         while True:
             fetched = await consumer.getmany(timeout_ms=_POLL_MS)
-            for partition, records in fetched.items():
-                for record in records:
-                    self._hear(record)
-                    self._next[partition] = record.offset + 1
+            for record in fetched.get(partition, ()):
+                self._hear(record)
+                self._next = record.offset + 1

@@ -62,6 +62,16 @@ class Topics:
         return f"{self.prefix}controls"
 
     @property
+    def pulls(self) -> str:
+        """What callers over HTTP want of insights."""
+        return f"{self.prefix}pulls"
+
+    @property
+    def handouts(self) -> str:
+        """Agendas for callers over HTTP; every process of the API reads it whole."""
+        return f"{self.prefix}handouts"
+
+    @property
     def dead_letters(self) -> str:
         """Records that no part could use."""
         return f"{self.prefix}dead-letters"

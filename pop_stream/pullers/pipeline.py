@@ -7,15 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from aiokafka import ConsumerRecord, TopicPartition
 
 from pop_stream import faults
-from pop_stream.pullers.capacity import Capacity
+from pop_stream.core.events import EmittedAgenda
 from pop_stream.pullers.claims import Claimed, Claimer
-from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.running import RunningAgendas
 
 HAND_RECORDS: Final = 500
 HAND_BYTES: Final = 8 * 1024 * 1024
@@ -26,14 +24,51 @@ _FULL_PAUSE_S: Final = 0.25
 Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
 
 
+class Slots(Protocol):
+    """How many more agendas may be claimed; see `Capacity`."""
+
+    async def some(self) -> None:
+        """Wait until a slot is free; by the time the caller runs, another may have it."""
+        ...
+
+    def take(self, most: int) -> int:
+        """Hold up to `most` slots; returns how many."""
+        ...
+
+    def give_back(self, count: int = 1) -> None:
+        """Free slots that were taken."""
+        ...
+
+    def note_claim(self, seconds: float) -> None:
+        """Take note of how long a claim took."""
+        ...
+
+
+class Starter(Protocol):
+    """Takes over what is claimed; see `RunningAgendas`."""
+
+    def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
+        """Take over an attempt for which a slot was taken and the claim is committed."""
+        ...
+
+
+class Outlet(Protocol):
+    """Where the events of what runs go; see `Reporter`."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no new work should be taken."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Intake:
     """Where the feeds of a puller put what they read."""
 
     claimer: Claimer
-    running: RunningAgendas
-    reporter: Reporter
-    capacity: Capacity
+    running: Starter
+    reporter: Outlet
+    capacity: Slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -157,7 +157,7 @@ class Puller:
                 background.create_task(self._controls(running).run()),
             ]
             try:
-                await self._pull(stop, intake)
+                await self._pull(stop, intake, running)
             finally:
                 await running.stop()
                 await _flush(reporter)
@@ -166,18 +166,18 @@ class Puller:
                 await resumption.close()
                 await publisher.close()
 
-    async def _pull(self, stop: asyncio.Event, intake: Intake) -> None:
+    async def _pull(self, stop: asyncio.Event, intake: Intake, running: RunningAgendas) -> None:
         async with asyncio.TaskGroup() as group:
             feeds = [
                 group.create_task(InsightFeed(self._settings, insight_id, intake).run(stop))
                 for insight_id in self._insights
             ]
             await stop.wait()
-            _log.info("puller.stopping", running=len(intake.running))
+            _log.info("puller.stopping", running=len(running))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._grace.total_seconds()):
                     await asyncio.wait(feeds)
-                    await intake.running.ended()
+                    await running.ended()
             for feed in feeds:
                 feed.cancel()
 

@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 class _Operation(msgspec.Struct):
     name: str
     state: OperationState
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     prior: PriorProgress | None = None
 
 
@@ -126,7 +126,7 @@ def _earlier(body: bytes, attempt: int) -> Earlier:
     unfinished: dict[str, PriorProgress] = {}
     for one in progress.operations:
         if one.state == "succeeded":
-            result = b"" if one.result is None else bytes(one.result)
+            result = b"" if one.result is msgspec.UNSET else bytes(one.result)
             succeeded[one.name] = b"" if result == _NULL else result
         elif one.prior is not None:
             unfinished[one.name] = one.prior

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from aiokafka import TopicPartition
-from fakes import FixedAnswers, FixedDefinitions
+from fakes import FixedAnswers, FixedDefinitions, MemoryDesk
 from msgspec import Raw
 from pydantic import SecretStr
 
@@ -105,6 +105,7 @@ async def served(settings: Settings, *, give_up_after: timedelta) -> AsyncIterat
             definitions=FixedDefinitions(Definitions(insights={InsightId("files"): FILES})),
             definition_store=PostgresDefinitions(pool),
             questions=FixedAnswers(),
+            desk=MemoryDesk(),
             clock=WallClock(),
         )
         url = asyncio.get_running_loop().create_future()

@@ -1,154 +1,30 @@
 """A puller on a real broker: what it claims, commits, runs, tells, and how it stops."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
 import textwrap
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import msgspec
 import pytest
+from puller_world import WITHIN_S, agenda, open_world, serving, work
 
-from pop_stream.bus import clients, topics
-from pop_stream.bus.publisher import KafkaPublisher
-from pop_stream.bus.topics import Topics
 from pop_stream.core.events import (
     AgendaClaimed,
     AgendaFailed,
     AgendaProgressed,
     AgendaRenewed,
     AgendaSucceeded,
-    EmittedAgenda,
-    decode_lifecycle,
-    encode,
 )
-from pop_stream.ports import Record
 from pop_stream.pullers import Puller, builtin
 from pop_stream.pullers import feed as feed_module
-
-WITHIN_S = 30
-_MEMBERS = 5  # among the fields of a described group
-
-
-def agenda(agenda_id, *operations, attempt=1, lease_ms=60_000, insight="media"):
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    body = {
-        "id": agenda_id,
-        "customer_id": "acme",
-        "operations": operations or [{"name": "only", "type": "noop"}],
-    }
-    return EmittedAgenda(
-        agenda_id=agenda_id,
-        insight_id=insight,
-        customer_id="acme",
-        attempt=attempt,
-        accepted_at=at,
-        emitted_at=at,
-        lease_ms=lease_ms,
-        agenda=msgspec.Raw(json.dumps(body).encode()),
-    )
-
-
-def work(name="a", kind="work", **more):
-    return {"name": name, "type": kind, **more}
-
-
-class World:
-    """One insight's topic as the scheduler writes it, and the lifecycle as others read it."""
-
-    def __init__(self, settings, admin, publisher, consumer):
-        self.settings = settings
-        self.topics = Topics(settings.topic_prefix)
-        self.events = []
-        self._admin = admin
-        self._publisher = publisher
-        self._consumer = consumer
-
-    async def create(self, insight="media", partitions=1):
-        spec = topics.insight_spec(self.topics, insight, partitions)
-        await topics.ensure(self._admin, [spec], replication_factor=1)
-
-    async def emit(self, *agendas, insight="media"):
-        topic = self.topics.insight(insight)
-        await self._publisher.publish(
-            [
-                Record(topic, None, one)
-                if isinstance(one, bytes)
-                else Record(topic, one.agenda_id.encode(), encode(one))
-                for one in agendas
-            ]
-        )
-
-    async def read(self):
-        """Take in what is on the topic of the lifecycle now or soon."""
-        for records in (await self._consumer.getmany(timeout_ms=200)).values():
-            for record in records:
-                self.events.extend(decode_lifecycle(record.value))
-
-    async def until(self, is_enough):
-        async with asyncio.timeout(WITHIN_S):
-            while not is_enough():
-                await self.read()
-
-    async def until_ended(self, count):
-        await self.until(lambda: len(self.of(AgendaSucceeded, AgendaFailed)) >= count)
-
-    def of(self, *kinds):
-        return [event for event in self.events if isinstance(event, kinds)]
-
-    def ids(self, *kinds):
-        return [event.agenda_id for event in self.of(*kinds)]
-
-    async def committed(self, insight="media"):
-        group = self.topics.puller_group(insight)
-        offsets = await self._admin.list_consumer_group_offsets(group)
-        return sum(one.offset for one in offsets.values())
-
-    async def members(self, insight="media"):
-        (response,) = await self._admin.describe_consumer_groups(
-            [self.topics.puller_group(insight)]
-        )
-        (group,) = response.groups
-        return len(group[_MEMBERS])
-
-    async def dead_letters(self):
-        consumer = clients.consumer(
-            self.settings, self.topics.dead_letters, client_id="letters", group_id=None
-        )
-        async with consumer, asyncio.timeout(WITHIN_S):
-            while not (fetched := await consumer.getmany(timeout_ms=200)):
-                pass
-        return [json.loads(record.value) for records in fetched.values() for record in records]
 
 
 @pytest.fixture
 async def world(settings):
-    names = Topics(settings.topic_prefix)
-    admin = clients.admin(settings, client_id="test")
-    await admin.start()
-    needed = {names.agenda_events, names.dead_letters}
-    specs = [spec for spec in topics.catalog(names) if spec.name in needed]
-    await topics.ensure(admin, specs, replication_factor=1)
-    producer = clients.producer(settings, client_id="test")
-    consumer = clients.consumer(settings, names.agenda_events, client_id="test", group_id=None)
-    publisher = KafkaPublisher(producer, give_up_after=timedelta(seconds=20))
-    async with publisher, consumer:
-        yield World(settings, admin, publisher, consumer)
-    await admin.close()
-
-
-@asynccontextmanager
-async def serving(puller):
-    stop = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(puller.serve(stop))
-        try:
-            yield stop
-        finally:
-            stop.set()
+    async with open_world(settings) as opened:
+        yield opened
 
 
 async def test_agenda_is_claimed_run_and_told_with_its_results(world):

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
-from fakes import FixedAnswers, FixedDefinitions, ManualClock, MemoryPublisher
+from fakes import FixedAnswers, FixedDefinitions, ManualClock, MemoryDesk, MemoryPublisher
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
 from memory_summaries import MemorySummaries
@@ -129,6 +129,7 @@ class Api:
     definitions: FixedDefinitions
     questions: FixedAnswers
     store: MemoryDefinitions
+    desk: MemoryDesk
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -185,6 +186,7 @@ def ports() -> ApiPorts:
         questions=FixedAnswers(),
         keys=keys,
         audit=keys,
+        desk=MemoryDesk(),
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -202,4 +204,5 @@ async def open_api(*, pace: Pace = QUICK, **settings: Any) -> AsyncIterator[Api]
             behind.definitions,
             behind.questions,
             behind.definition_store,
+            behind.desk,
         )

@@ -8,6 +8,7 @@ import msgspec
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events.accounts import InsightAnswered
 from pop_stream.core.events.base import Struct
+from pop_stream.core.events.handouts import AgendaHanded, PullEvent
 from pop_stream.core.events.insight import AttemptStop, EmittedAgenda
 from pop_stream.core.events.lifecycle import LifecycleEvent
 from pop_stream.core.events.ready import PlacedAgenda, ReadyEvent
@@ -18,6 +19,8 @@ _READY: Final = msgspec.json.Decoder(ReadyEvent | list[ReadyEvent])
 _EMITTED: Final = msgspec.json.Decoder(EmittedAgenda)
 _ANSWER: Final = msgspec.json.Decoder(InsightAnswered)
 _STOP: Final = msgspec.json.Decoder(AttemptStop)
+_PULL: Final[msgspec.json.Decoder[PullEvent]] = msgspec.json.Decoder(PullEvent)
+_HANDED: Final = msgspec.json.Decoder(AgendaHanded)
 _PLACED: Final = msgspec.json.Decoder(PlacedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -98,7 +101,32 @@ def decode_placed(value: bytes | msgspec.Raw) -> PlacedAgenda:
         raise UnreadableRecordError(str(error)) from None
 
 
+def decode_pull(value: bytes | None) -> PullEvent:
+    """What one record of `pop.pulls` says.
+
+    Raises:
+        UnreadableRecordError: If the value is neither.
+    """
+    return _lone(_PULL, value)
+
+
+def decode_handed(value: bytes | None) -> AgendaHanded:
+    """The agenda handed out in one record of `pop.handouts`.
+
+    Raises:
+        UnreadableRecordError: If the value is none.
+    """
+    return _lone(_HANDED, value)
+
+
 T = TypeVar("T")
+
+
+def _lone(decoder: msgspec.json.Decoder[T], value: bytes | None) -> T:
+    try:
+        return decoder.decode(value or b"")
+    except _UNREADABLE as error:
+        raise UnreadableRecordError(str(error)) from None
 
 
 def _events(decoder: msgspec.json.Decoder[T | list[T]], value: bytes | None) -> Sequence[T]:

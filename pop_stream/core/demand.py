@@ -1,0 +1,90 @@
+"""What callers of all API processes want of one insight, and who is to get the next agenda.
+
+Counts of what was sent and of what came tell what is on its way, so nobody is sent more than
+it has callers for, however often it says what it wants. No clock: instants are given.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from pop_stream.core.events import EmittedAgenda, PullWanted
+
+SILENT_S: Final = 4.0
+"""A process that said nothing for so long has no callers any more; it speaks every second."""
+
+
+@dataclass(slots=True)
+class _Process:
+    wanted: int
+    received: int
+    sent: int
+    heard_s: float
+
+    @property
+    def room(self) -> int:
+        return max(0, self.wanted - max(0, self.sent - self.received))
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    emitted: EmittedAgenda
+    until_s: float
+
+
+class Demand:
+    """Of one insight, as one dispatcher heard of it.
+
+    Args:
+        dispatcher_id: By whose count processes say what they received.
+    """
+
+    def __init__(self, dispatcher_id: str) -> None:
+        self.dispatcher_id = dispatcher_id
+        self._processes: dict[str, _Process] = {}
+        self._turns: deque[str] = deque()
+        self._returned: deque[_Returned] = deque()
+
+    @property
+    def room(self) -> int:
+        """Agendas that could be handed out now."""
+        return sum(process.room for process in self._processes.values())
+
+    def hear(self, told: PullWanted, now_s: float) -> None:
+        """A process says what it wants; replaces what it said before."""
+        received = told.received.get(self.dispatcher_id, 0)
+        known = self._processes.get(told.api_id)
+        if known is None:
+            # What it received of a dispatcher of this name was sent by this one.
+            known = _Process(told.wanted, received, received, now_s)
+            self._processes[told.api_id] = known
+            self._turns.append(told.api_id)
+        known.wanted, known.received, known.heard_s = told.wanted, received, now_s
+
+    def forget_silent(self, now_s: float) -> None:
+        """Leave out processes that have gone, and returned agendas whose lease is over."""
+        for api_id, process in [*self._processes.items()]:
+            if now_s - process.heard_s > SILENT_S:
+                del self._processes[api_id]
+                self._turns.remove(api_id)
+        while self._returned and self._returned[0].until_s <= now_s:
+            self._returned.popleft()
+
+    def next_process(self) -> str | None:
+        """Who gets an agenda now, by turns; counts it as sent. None if nobody wants one."""
+        for _ in range(len(self._turns)):
+            api_id = self._turns[0]
+            self._turns.rotate(-1)
+            if self._processes[api_id].room:
+                self._processes[api_id].sent += 1
+                return api_id
+        return None
+
+    def put_back(self, emitted: EmittedAgenda, now_s: float) -> None:
+        """Keep a claimed agenda that nobody took, for as long as its lease may run."""
+        until_s = now_s + emitted.lease_ms / 2000
+        self._returned.append(_Returned(emitted, until_s))
+
+    def take_returned(self) -> EmittedAgenda | None:
+        """A claimed agenda for the next process, the one put back first."""
+        return self._returned.popleft().emitted if self._returned and self.room else None

@@ -1,0 +1,48 @@
+"""How processes of the API get agendas for callers over HTTP: `pop.pulls`, `pop.handouts`.
+
+`pop.pulls` is keyed by insight id: whoever owns its partition takes agendas of the insight for
+the callers of all processes. `pop.handouts` every process reads whole.
+"""
+
+from msgspec import field
+
+from pop_stream.core.events.base import Event
+from pop_stream.core.events.insight import EmittedAgenda
+
+
+class PullWanted(Event, frozen=True):
+    """How many agendas of an insight the callers of a process wait for, now.
+
+    Attributes:
+        api_id: Of the process.
+        wanted: Agendas that it would hand out at once.
+        received: How many it got so far, by who handed them out; tells what is on its way.
+    """
+
+    insight_id: str
+    api_id: str
+    wanted: int
+    received: dict[str, int] = field(default_factory=dict)
+
+
+class PullReturned(Event, frozen=True):
+    """An agenda that came to a process whose caller had gone; its lease runs on."""
+
+    insight_id: str
+    emitted: EmittedAgenda
+
+
+class AgendaHanded(Event, frozen=True):
+    """A claimed agenda, for a caller of one process; all others only learn of its lease.
+
+    Attributes:
+        api_id: Of the process.
+        dispatcher_id: Who took it from the insight's topic.
+    """
+
+    api_id: str
+    dispatcher_id: str
+    emitted: EmittedAgenda
+
+
+PullEvent = PullWanted | PullReturned

@@ -1,0 +1,36 @@
+"""Agendas that workers hold over HTTP, as `pop.handouts` told; bounded memory, no clock."""
+
+from typing import Final
+
+from pop_stream.core.events import EmittedAgenda
+
+REMEMBERED: Final = 20_000
+REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+"""From so many agendas, or so many bytes of them, the oldest are forgotten."""
+
+
+class Handed:
+    """The newest attempt of the agendas handed out last."""
+
+    def __init__(self) -> None:
+        self._by_agenda: dict[str, EmittedAgenda] = {}
+        self._bytes = 0
+
+    def remember(self, emitted: EmittedAgenda) -> None:
+        """Take in an attempt; an older one than is known changes nothing."""
+        known = self._by_agenda.get(emitted.agenda_id)
+        if known is not None:
+            if known.attempt > emitted.attempt:
+                return
+            self._forget(emitted.agenda_id)
+        self._by_agenda[emitted.agenda_id] = emitted
+        self._bytes += len(emitted.agenda)
+        while len(self._by_agenda) > REMEMBERED or self._bytes > REMEMBERED_BYTES:
+            self._forget(next(iter(self._by_agenda)))
+
+    def of(self, agenda_id: str) -> EmittedAgenda | None:
+        """The newest attempt heard of."""
+        return self._by_agenda.get(agenda_id)
+
+    def _forget(self, agenda_id: str) -> None:
+        self._bytes -= len(self._by_agenda.pop(agenda_id).agenda)
