@@ -1,0 +1,234 @@
+"""Pulling and reporting over HTTP, on in-memory ports."""
+
+import json
+
+import msgspec
+import pytest
+from api_fakes import AT, agenda, open_api, summary
+
+from pop_stream.core.events import AttemptStop, EmittedAgenda, OperationProgress, PriorProgress
+from pop_stream.core.lifecycle import State
+
+ATTEMPT = "/v1/agendas/a1/attempts/2"
+WHO = {"puller_id": "w1"}
+
+
+def emitted(agenda_id="a1", attempt=2, **changes):
+    operations = [{"name": "fetch", "type": "http"}, {"name": "store", "type": "sql"}]
+    body = agenda(id=agenda_id, operations=operations)
+    known = {
+        "agenda_id": agenda_id,
+        "insight_id": "files",
+        "customer_id": "acme",
+        "attempt": attempt,
+        "accepted_at": AT,
+        "emitted_at": AT,
+        "lease_ms": 60_000,
+        "agenda": msgspec.Raw(json.dumps(body).encode()),
+    }
+    return EmittedAgenda(**(known | changes))
+
+
+@pytest.fixture
+async def api():
+    async with open_api() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def held(api):
+    """An API of which the caller has pulled attempt 2 of a1."""
+    api.desk.by_insight["files"] = [emitted()]
+    status, _ = await api.post("/v1/insights/files/pull", WHO)
+    assert status == 200
+    api.publisher.records.clear()
+    return api
+
+
+def events(api):
+    told = [json.loads(record.value) for record in api.publisher.records]
+    return [one for some in told for one in (some if isinstance(some, list) else [some])]
+
+
+async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api):
+    api.desk.by_insight["files"] = [emitted("a1", 1), emitted("a2", 1)]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 5})
+    assert status == 200
+    first, second = body["agendas"]
+    assert (first["agenda_id"], second["agenda_id"]) == ("a1", "a2")
+    assert [one["name"] for one in first["agenda"]["operations"]] == ["fetch", "store"]
+    assert (first["lease_ms"], first["resumes"], first["progress"]) == (60_000, False, None)
+    assert [(one["type"], one["puller_id"]) for one in events(api)] == [
+        ("agenda.renewed", "w1"),
+        ("agenda.renewed", "w1"),
+    ]
+
+
+async def test_retried_agenda_comes_with_what_earlier_attempts_left(api):
+    prior = PriorProgress(attempt=1, state="running", percent=70)
+    operations = {
+        "fetch": OperationProgress(name="fetch", state="succeeded", result=msgspec.Raw(b"7")),
+        "store": OperationProgress(name="store", state="waiting", prior=prior),
+    }
+    api.summaries.put(summary(attempt=2, operations=operations))
+    api.desk.by_insight["files"] = [emitted(resumes=True)]
+    _, body = await api.post("/v1/insights/files/pull", WHO)
+    fetch, store = body["agendas"][0]["progress"]["operations"]
+    assert (fetch["state"], fetch["result"]) == ("succeeded", 7)
+    assert store["prior"]["percent"] == 70
+
+
+async def test_retried_agenda_comes_without_it_while_the_database_is_away(api):
+    api.summaries.is_away = True
+    api.desk.by_insight["files"] = [emitted(resumes=True)]
+    _, body = await api.post("/v1/insights/files/pull", WHO)
+    (one,) = body["agendas"]
+    assert (one["resumes"], one["progress"]) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("wish", "field"),
+    [
+        ({}, "puller_id"),
+        ({**WHO, "count": 101}, "count"),
+        ({**WHO, "count": 0}, "count"),
+        ({**WHO, "wait_s": 61}, "wait_s"),
+        ({**WHO, "extra": 1}, "extra"),
+        ({"puller_id": "a b"}, "puller_id"),
+    ],
+)
+async def test_wish_that_is_not_sound_is_refused_with_its_field(api, wish, field):
+    status, problem = await api.post("/v1/insights/files/pull", wish)
+    assert (status, problem["code"]) == (422, "invalid")
+    assert [issue["field"] for issue in problem["issues"]] == [field]
+
+
+async def test_insight_that_does_not_exist_is_not_found(api):
+    status, problem = await api.post("/v1/insights/gone/pull", WHO)
+    assert (status, problem["code"]) == (404, "not_found")
+
+
+async def test_heartbeat_renews_the_lease_and_needs_no_database(held):
+    held.summaries.is_away = True
+    status, heard = await held.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert (status, heard["stop"], heard["lease_ms"]) == (200, None, 60_000)
+    (renewed,) = events(held)
+    assert (renewed["type"], renewed["attempt"], renewed["insight_id"]) == (
+        "agenda.renewed",
+        2,
+        "files",
+    )
+
+
+async def test_progress_is_told_with_its_operations_and_what_was_appended(held):
+    reports = [
+        {"name": "fetch", "state": "succeeded", "result": {"size": 12}},
+        {"name": "more", "state": "running", "percent": 10},
+    ]
+    new = [{"name": "more", "type": "sql", "payload": "@<fetch.out::/size>"}]
+    body = {**WHO, "operations": reports, "append": {"by": "fetch", "operations": new}}
+    status, heard = await held.post(f"{ATTEMPT}/progress", body)
+    assert (status, heard["appended"]) == (200, ["more"])
+    _, progressed = events(held)
+    assert progressed["operations"][0]["result"] == {"size": 12}
+    (appended,) = progressed["appended"]
+    assert (appended["by"], appended["operation"]["name"]) == ("fetch", "more")
+
+
+async def test_what_the_agenda_has_already_is_not_appended_again(held):
+    new = [{"name": "store", "type": "sql"}]
+    body = {**WHO, "append": {"by": "fetch", "operations": new}}
+    status, heard = await held.post(f"{ATTEMPT}/progress", body)
+    assert (status, heard["appended"]) == (200, [])
+    assert [one["type"] for one in events(held)] == ["agenda.renewed"]
+
+
+@pytest.mark.parametrize(
+    ("report", "field"),
+    [
+        ({"operations": [{"name": "gone", "state": "running"}]}, "operations[0].name"),
+        ({"operations": [{"name": "fetch", "state": "done"}]}, "operations[0].state"),
+        (
+            {"operations": [{"name": "fetch", "state": "succeeded", "result": "x" * 262_144}]},
+            "operations[0].result",
+        ),
+        ({"append": {"by": "gone", "operations": [{}]}}, "append.by"),
+        ({"append": {"by": "fetch", "operations": []}}, "append.operations"),
+        ({"append": {"by": "fetch", "operations": [{"name": "x"}]}}, "operations[0].type"),
+    ],
+)
+async def test_report_that_is_not_sound_is_refused_and_tells_nothing(held, report, field):
+    status, problem = await held.post(f"{ATTEMPT}/progress", {**WHO, **report})
+    assert status == 422
+    assert [issue["field"] for issue in problem["issues"]] == [field]
+    assert events(held) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ({"outcome": "succeeded", "spent_s": {"http": 1.5}}, "agenda.succeeded"),
+        ({"outcome": "stopped"}, "agenda.stopped"),
+        ({"outcome": "failed", "message": "no", "retryable": False}, "agenda.failed"),
+    ],
+)
+async def test_completion_is_told_as_its_outcome(held, end, kind):
+    status, _ = await held.post(f"{ATTEMPT}/complete", {**WHO, **end})
+    assert status == 200
+    (told,) = events(held)
+    assert (told["type"], told["attempt"]) == (kind, 2)
+    assert told.get("spent_s", {}) == end.get("spent_s", {})
+    assert told.get("message") == end.get("message")
+
+
+@pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
+async def test_wanted_stop_is_told_and_an_outdated_attempt_refused(held, what):
+    body = {**WHO, **({"outcome": "stopped"} if what == "complete" else {})}
+    stop = AttemptStop(agenda_id="a1", insight_id="files", attempt=2, reason="expired")
+    held.desk.stops["a1"] = stop
+    status, heard = await held.post(f"{ATTEMPT}/{what}", body)
+    assert (status, heard["stop"]) == (200, "expired")
+    held.desk.stops["a1"] = msgspec.structs.replace(stop, reason="outdated")
+    status, problem = await held.post(f"{ATTEMPT}/{what}", body)
+    assert (status, problem["code"]) == (409, "lease_lost")
+
+
+async def test_attempt_that_a_newer_one_follows_is_refused(held):
+    held.desk.handed["a1"] = emitted(attempt=3)
+    status, problem = await held.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert (status, problem["code"]) == (409, "lease_lost")
+    assert "attempt 3 was handed out" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attempt": 3},
+        {"attempt": 2, "state": State.CANCELLED},
+        {"attempt": 2, "state": State.RETRYING},
+    ],
+)
+async def test_end_is_refused_if_the_summary_says_that_the_attempt_is_over(held, changes):
+    held.summaries.put(summary(**changes))
+    body = {**WHO, "outcome": "succeeded"}
+    status, problem = await held.post(f"{ATTEMPT}/complete", body)
+    assert (status, problem["code"]) == (409, "lease_lost")
+    assert events(held) == []
+
+
+async def test_attempt_handed_out_before_this_process_began_is_found_in_the_summary(api):
+    api.summaries.put(summary(attempt=2, lease_ms=5_000))
+    status, heard = await api.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert (status, heard["lease_ms"]) == (200, 5_000)
+    api.summaries.is_away = True
+    status, _ = await api.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert status == 503
+
+
+@pytest.mark.parametrize(
+    "named", ["a1/attempts/0", "a1/attempts/x", "a1/attempts/9", "zz/attempts/1"]
+)
+async def test_attempt_that_never_was_is_not_found(api, named):
+    api.summaries.put(summary(attempt=2))
+    status, problem = await api.post(f"/v1/agendas/{named}/heartbeat", WHO)
+    assert (status, problem["code"]) == (404, "not_found")
