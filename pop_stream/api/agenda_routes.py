@@ -98,6 +98,16 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
         ),
         Route(
             "GET",
+            "/v1/agendas/{agenda_id}/operations/{operation}",
+            progress.get_operation,
+            "getOperationProgress",
+            "How far one operation of an agenda is, with its result",
+            (Answer("The operation.", (models.OperationView,)),),
+            READ_ERRORS,
+            access=reading(owners.agenda),
+        ),
+        Route(
+            "GET",
             "/v1/links/{link_id}/summary",
             progress.get_link,
             "getLinkSummary",

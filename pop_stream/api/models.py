@@ -205,6 +205,12 @@ class AgendaProgress(Model, frozen=True):
     attempt: Annotated[int, Meta(ge=1)]
     percent: Percent
     message: str
+    link_id: str | None
+    external_id: Annotated[
+        str | None, Meta(description="The agenda's param `external_id`, or `externalId`.")
+    ]
+    started_at: Instant | None
+    ended_at: Instant | None
     operations: tuple[OperationView, ...]
     diagnostics: tuple[Diagnostic, ...]
     appended: Annotated[

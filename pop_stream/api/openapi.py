@@ -123,6 +123,8 @@ def _parameter(name: str) -> dict[str, Any]:
     }
     if name == "version":
         schema = _VERSION
+    if name == "operation":
+        schema = {"type": "string", "minLength": 1, "maxLength": 200}
     if name == "attempt":
         schema = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
     return {"name": name, "in": "path", "required": True, "schema": schema}

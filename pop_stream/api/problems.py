@@ -275,6 +275,7 @@ def _detail(error: PopStreamError) -> str:
             BusyError()
             | NotReadyError()
             | StateError()
+            | LeaseLostError()
             | DefinitionError()
             | QueryError()
             | ExistsError()

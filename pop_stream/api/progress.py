@@ -9,7 +9,7 @@ from aiohttp import web
 from pop_stream.api.access import principal_of
 from pop_stream.api.models import answer
 from pop_stream.api.patience import answer_in_time
-from pop_stream.api.views import agenda_view, link_view, progress_view
+from pop_stream.api.views import agenda_view, link_view, operation_views, progress_view
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.core.summary import Summary
@@ -19,6 +19,8 @@ Kind = Literal["agenda", "link"]
 
 T = TypeVar("T")
 
+_OPERATION: Final = "operation"
+_SHOWN: Final = 200
 _ID: Final = re.compile(ID_PATTERN)
 
 
@@ -35,6 +37,15 @@ class Progress:
     async def get_progress(self, request: web.Request) -> web.Response:
         """How far the agenda is, operation by operation."""
         return answer(progress_view(await self._summary(request)), status=HTTPStatus.OK)
+
+    async def get_operation(self, request: web.Request) -> web.Response:
+        """How far one operation is, with its result."""
+        named = request.match_info["operation"]
+        summary = await self._summary(request)
+        one = next((one for one in operation_views(summary) if one.name == named), None)
+        if one is None:
+            raise NotFoundError(_OPERATION, named[:_SHOWN])
+        return answer(one, status=HTTPStatus.OK)
 
     async def get_link(self, request: web.Request) -> web.Response:
         """What all agendas of the link add up to."""

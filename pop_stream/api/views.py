@@ -1,7 +1,7 @@
 """Summaries as clients see them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -23,6 +23,11 @@ class _Operation(msgspec.Struct):
     type: str
 
 
+class _Params(msgspec.Struct):
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+_PARAMS: Final = msgspec.json.Decoder(_Params)
 _OPERATION: Final = msgspec.json.Decoder(_Operation)
 
 
@@ -76,6 +81,10 @@ def progress_view(summary: Summary) -> AgendaProgress:
         attempt=summary.attempt,
         percent=_rounded(summary.percent),
         message=summary.message,
+        link_id=summary.link_id,
+        external_id=_external_id(summary.body),
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
         operations=operation_views(summary),
         diagnostics=summary.diagnostics,
         appended=summary.appended,
@@ -132,6 +141,12 @@ def _types(body: bytes) -> Mapping[str, str]:
     if not body:
         return {}
     return {one.name: one.type for one in _OPERATIONS.decode(body).operations}
+
+
+def _external_id(body: bytes) -> str | None:
+    params = _PARAMS.decode(body).params if body else {}
+    named = params.get("external_id", params.get("externalId"))
+    return named if isinstance(named, str) else None
 
 
 def _types_of_appended(appended: Sequence[AppendedOperation]) -> Mapping[str, str]:

@@ -1,11 +1,19 @@
 """What is read: agendas, their progress, links, definitions."""
 
+import json
+
 import pytest
 import pytest_asyncio
-from api_fakes import AT, open_api, summary
+from api_fakes import AT, agenda, open_api, summary
 from msgspec import Raw
 
-from pop_stream.core.events import Diagnostic, OperationProgress, RefusedIssue
+from pop_stream.core.events import (
+    AppendedOperation,
+    Diagnostic,
+    OperationProgress,
+    PriorProgress,
+    RefusedIssue,
+)
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import Summary
 
@@ -148,3 +156,42 @@ async def test_reads_are_503_while_the_database_is_away(api, path):
         assert "Retry-After" in response.headers
         text = await response.text()
     assert "secret" not in text
+
+
+@pytest.mark.parametrize(("name", "path"), [("store", "store"), ("a/b ä", "a%2Fb%20%C3%A4")])
+async def test_one_operation_is_shown_by_its_name(api, name, path):
+    done = OperationProgress(name=name, state="succeeded", result=Raw(b"[1, 2]"))
+    api.summaries.put(summary("a1", operation_names=(name,), operations={name: done}))
+    status, body = await api.get(f"/v1/agendas/a1/operations/{path}")
+    assert (status, body["name"], body["result"]) == (200, name, [1, 2])
+    status, problem = await api.get("/v1/agendas/a1/operations/gone")
+    assert (status, problem["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("params", "external_id"),
+    [
+        ({"external_id": "x7"}, "x7"),
+        ({"externalId": "x8"}, "x8"),
+        ({"external_id": 7}, None),
+        ({}, None),
+    ],
+)
+async def test_progress_names_the_id_that_the_submitter_has_for_it(api, params, external_id):
+    body = json.dumps(agenda(id="a1", params=params)).encode()
+    api.summaries.put(summary("a1", body=body, link_id="l1"))
+    _, shown = await api.get("/v1/agendas/a1/progress")
+    assert (shown["external_id"], shown["link_id"]) == (external_id, "l1")
+    assert (shown["started_at"], shown["ended_at"]) == ("2026-01-01T12:00:00Z", None)
+
+
+async def test_appended_operations_are_shown_with_what_appended_them(api):
+    new = AppendedOperation(by="fetch", at=AT, operation=Raw(b'{"name":"more","type":"sql"}'))
+    prior = PriorProgress(attempt=1, state="failed", percent=30, message="disk full")
+    waits = OperationProgress(name="more", state="waiting", prior=prior)
+    api.summaries.put(summary("a1", appended=(new,), operations={"more": waits}))
+    _, body = await api.get("/v1/agendas/a1/progress")
+    *_, more = body["operations"]
+    assert (more["name"], more["type"], more["appended_by"]) == ("more", "sql", "fetch")
+    assert (more["prior"]["percent"], more["tries"]) == (30, 1)
+    assert body["appended"][0]["operation"] == {"name": "more", "type": "sql"}
