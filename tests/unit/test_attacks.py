@@ -143,7 +143,7 @@ async def open_world():
     behind = replace(behind, definition_store=MemoryDefinitions(*known.all()))
     for whose, customer in (("own", "acme"), ("foreign", "beta")):
         one = summary(
-            f"a-{whose}", customer_id=customer, link_id=f"l-{whose}", insight_id="i-global"
+            f"a-{whose}", customer_id=customer, link_id=f"l-{whose}", insight_id=f"i-{whose}"
         )
         behind.summaries.put(one)
     now = behind.clock.now()
@@ -220,12 +220,13 @@ def names_of(route):
 
 
 def ids_on(world, route, whose=None):
-    """Ids for the path: of what is whose it is told, or of anything; versions are the first."""
+    """Ids for the path: of what is whose it is told; versions and attempts are the first."""
     parameter, *_ = names = names_of(route) or [""]
     if not parameter:
         return {}
     whose = whose or next(iter(OBJECTS[parameter]))
-    return dict.fromkeys(names, "1") | {parameter: id_of(world, parameter, whose)}
+    others = dict.fromkeys(names, "1") | {"operation": "fetch"}
+    return others | {parameter: id_of(world, parameter, whose)}
 
 
 def test_every_route_says_what_it_asks_of_its_caller():
