@@ -141,6 +141,10 @@ def test_words_fit_the_state(state: State, place: AgendaPlace | None, expected: 
     assert explain(known, told(place)) == expected
 
 
+def test_what_the_scheduler_was_not_asked_about_is_on_its_way() -> None:
+    assert explain(summary(state=State.READY), None).startswith("accepted for insight files")
+
+
 def test_a_wait_without_a_reason_is_told_without_one() -> None:
     place = AgendaPlace(agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry")
     assert explain(summary(state=State.WAITING), told(place)).endswith("on")
