@@ -54,7 +54,7 @@ from pop_stream.ports import Record
 from pop_stream.settings import Settings
 
 PATIENCE_S = 90
-LEASE_S = 2.0
+LEASE_S = 4.0
 MEDIA = Insight(
     id="media",
     mappers=Mappers(operation_types=("noop",)),
@@ -199,6 +199,21 @@ class Story:
     async def renew(self, one: EmittedAgenda) -> None:
         await self.tell(one, AgendaRenewed, puller_id="hand", lease_ms=one.lease_ms)
 
+    @asynccontextmanager
+    async def beating(self, one: EmittedAgenda) -> AsyncIterator[None]:
+        """Its puller gives signs of life."""
+
+        async def beat() -> None:
+            while True:
+                await self.renew(one)
+                await asyncio.sleep(LEASE_S / 4)
+
+        task = asyncio.create_task(beat())
+        try:
+            yield
+        finally:
+            task.cancel()
+
     async def tell(self, one: EmittedAgenda, kind: Any, **fields: Any) -> None:
         await self.say(
             kind(
@@ -317,25 +332,20 @@ async def test_a_silent_puller_loses_its_agenda_and_a_heartbeat_keeps_it(story, 
     dead, alive = await story.attempt("dead"), await story.attempt("alive")
     await story.claim(dead)
     await story.claim(alive)
-
-    async def beat() -> None:
-        while True:
-            await story.renew(alive)
-            await asyncio.sleep(LEASE_S / 4)
-
-    beating = asyncio.create_task(beat())
-    second = await story.attempt("dead", 2)
-    waited = second.emitted_at - dead.emitted_at
-    assert timedelta(seconds=LEASE_S) < waited < timedelta(seconds=LEASE_S + 15)
-    # Its first puller wakes up and is told that it is too late.
-    await story.renew(dead)
-    await story.until(
-        lambda: [one for one in story.stops if one.reason == "outdated" and one.attempt == 1]
-    )
-    await story.tell(second, AgendaSucceeded)
-    ended = await story.state("dead", State.SUCCEEDED, 2)
-    assert ended.history[0].outcome == "lost"
-    beating.cancel()
+    async with story.beating(alive):
+        second = await story.attempt("dead", 2)
+        waited = second.emitted_at - dead.emitted_at
+        assert timedelta(seconds=LEASE_S) < waited < timedelta(seconds=LEASE_S + 15)
+        # Its first puller wakes up and is told that it is too late.
+        await story.renew(dead)
+        await story.until(
+            lambda: [
+                one for one in story.stops if one.reason == "outdated" and one.attempt == 1
+            ]
+        )
+        await story.tell(second, AgendaSucceeded)
+        ended = await story.state("dead", State.SUCCEEDED, 2)
+        assert ended.history[0].outcome == "lost"
     await story.tell(alive, AgendaSucceeded)
     await story.state("alive", State.SUCCEEDED)
 
@@ -355,14 +365,15 @@ async def test_cancel_takes_what_waits_and_stops_what_runs(story, parts):
     running = await story.attempt("run")
     await story.claim(running)
     await story.state("run", State.RUNNING)
-    for one in ("held", "run"):
-        await story.command(one, "cancel", by="ann", reason="not wanted")
-    cancelled = await story.state("held", State.CANCELLED)
-    assert cancelled.message == "by ann: not wanted"
-    await story.until(lambda: story.stops)
-    assert story.stops[0].reason == "cancelled"
-    await story.tell(running, AgendaStopped)
-    await story.state("run", State.CANCELLED)
+    async with story.beating(running):
+        for one in ("held", "run"):
+            await story.command(one, "cancel", by="ann", reason="not wanted")
+        cancelled = await story.state("held", State.CANCELLED)
+        assert cancelled.message == "by ann: not wanted"
+        await story.until(lambda: story.stops)
+        assert story.stops[0].reason == "cancelled"
+        await story.tell(running, AgendaStopped)
+        await story.state("run", State.CANCELLED)
     await story.command("run", "cancel")
     assert (await story.ask("held", "run")).holds == ()
 
@@ -394,13 +405,15 @@ async def test_a_start_in_the_future_a_hold_and_a_release(story, parts):
 
 
 async def test_a_deadline_ends_what_waits_and_stops_what_runs(story, parts):
-    await story.submit("waits", expires_at=story.later(4), hold=True)
-    await story.submit("runs", expires_at=story.later(4))
-    await story.claim(await story.attempt("runs"))
-    await story.state("waits", State.EXPIRED)
-    await story.until(lambda: [one for one in story.stops if one.reason == "expired"])
-    await story.tell(await story.attempt("runs"), AgendaStopped)
-    await story.state("runs", State.EXPIRED)
+    await story.submit("waits", expires_at=story.later(15), hold=True)
+    await story.submit("runs", expires_at=story.later(15))
+    running = await story.attempt("runs")
+    await story.claim(running)
+    async with story.beating(running):
+        await story.state("waits", State.EXPIRED)
+        await story.until(lambda: [one for one in story.stops if one.reason == "expired"])
+        await story.tell(running, AgendaStopped)
+        await story.state("runs", State.EXPIRED)
 
 
 async def test_a_frozen_relay_ends_nobodys_lease(story, parts):
@@ -409,11 +422,11 @@ async def test_a_frozen_relay_ends_nobodys_lease(story, parts):
     await story.claim(first)
     await story.state("a", State.RUNNING)
     parts["run_intake"].send_signal(signal.SIGSTOP)
-    for _ in range(8):
+    for _ in range(6):
         await story.renew(first)
         await asyncio.sleep(LEASE_S / 4)
     parts["run_intake"].send_signal(signal.SIGCONT)
-    for _ in range(8):
+    for _ in range(6):
         await story.renew(first)
         await asyncio.sleep(LEASE_S / 4)
     await story.tell(first, AgendaSucceeded)
