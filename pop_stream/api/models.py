@@ -299,6 +299,9 @@ class QueueView(Model, frozen=True):
     """What waits in an insight, whose it is, and how fast it goes.
 
     Attributes:
+        ready: Agendas that wait for their turn.
+        waiting: Agendas with an instant to wait for.
+        held: Agendas that wait for their release.
         lag: Emitted agendas that no puller has claimed.
         slots: How many agendas could be emitted now.
         target: Unclaimed agendas that a refill aims at.
@@ -313,6 +316,8 @@ class QueueView(Model, frozen=True):
     at: Instant
     algorithm: str
     ready: int
+    waiting: int
+    held: int
     lag: int
     in_flight: int
     slots: int
@@ -331,6 +336,8 @@ class WhyView(Model, frozen=True):
         position: About how many are emitted up to and with it; null unless it waits.
         own_ahead: How many of these are its customer's own; null unless it waits.
         eta_s: Until it is claimed, at the present rate; null while nothing moves.
+        until: When it goes on, of one with an instant to wait for.
+        stopping: Why its attempt is to stop; null if it is not.
         queue: Its insight's queue; null once it has ended.
     """
 
@@ -341,6 +348,8 @@ class WhyView(Model, frozen=True):
     position: int | None
     own_ahead: int | None
     eta_s: float | None
+    until: Instant | None
+    stopping: str | None
     customer: CustomerStanding | None
     queue: QueueView | None
 

@@ -57,6 +57,8 @@ def _why(summary: Summary, told: InsightAnswered | None, principal: Principal) -
         position=place.position if place and place.state == "ready" else None,
         own_ahead=place.own_ahead if place and place.state == "ready" else None,
         eta_s=place.eta_s if place else None,
+        until=place.until if place else None,
+        stopping=(place.stopping or None) if place else None,
         customer=_standing(place.customer) if place and place.customer else None,
         queue=_queue(told, principal) if told else None,
     )
@@ -70,6 +72,8 @@ def _queue(told: InsightAnswered, principal: Principal) -> QueueView:
         at=told.at,
         algorithm=told.algorithm,
         ready=told.ready,
+        waiting=told.delayed,
+        held=told.held,
         lag=told.lag,
         in_flight=told.in_flight,
         slots=told.slots,

@@ -29,6 +29,8 @@ def told(place: AgendaPlace | None = None) -> InsightAnswered:
         at=AT,
         algorithm="weighted_fair",
         ready=8120,
+        delayed=3,
+        held=4,
         lag=12,
         in_flight=20,
         slots=0,
@@ -174,6 +176,23 @@ async def test_why_gives_words_and_figures() -> None:
     assert body["customer"]["share"] == 1.0
     assert body["queue"]["ready"] == 8120
     assert body["why"].startswith("position 214 of 8,120")
+
+
+async def test_why_tells_until_when_it_waits_and_that_it_is_to_stop() -> None:
+    waits = AgendaPlace(agenda_id="a1", state="waiting", until=AT, why="retry", attempt=2)
+    stops = AgendaPlace(agenda_id="a2", state="claimed", stopping="cancelled")
+    async with open_api() as api:
+        for place, state in ((waits, State.WAITING), (stops, State.RUNNING)):
+            api.summaries.put(summary(place.agenda_id, state=state))
+            api.questions.by_question["files", place.agenda_id] = told(place)
+        _, waiting = await api.get("/v1/agendas/a1/why")
+        _, stopping = await api.get("/v1/agendas/a2/why")
+    assert (waiting["until"], waiting["stopping"]) == (
+        AT.isoformat().replace("+00:00", "Z"),
+        None,
+    )
+    assert (stopping["until"], stopping["stopping"]) == (None, "cancelled")
+    assert (waiting["queue"]["waiting"], waiting["queue"]["held"]) == (3, 4)
 
 
 async def test_why_of_an_ended_agenda_asks_nobody() -> None:
