@@ -3,8 +3,8 @@
 import pytest
 
 from pop_stream.core.agenda import parse_agenda
-from pop_stream.core.definitions import Insight, Mappers
-from pop_stream.core.errors import SubmissionError
+from pop_stream.core.definitions import Customer, Insight, Mappers
+from pop_stream.core.errors import MissingDefinitionError, SubmissionError
 from pop_stream.core.placement import Placement
 
 
@@ -91,3 +91,76 @@ def test_a_wanted_insight_that_does_not_fit_is_passed_over():
         insight("other", operation_types=("x",)),
     ]
     assert Placement(known).place(asks) == "this"
+
+
+def placed(*insights, agenda=SCAN, **customer):
+    known = {"acme": Customer(id="acme", **customer)} if customer else {}
+    return Placement(insights, known).place(agenda)
+
+
+def owned(name, **changes):
+    return Insight(id=name, mappers=Mappers(operation_types=("scan",)), **changes)
+
+
+def test_only_insights_that_serve_the_customer_take_its_work():
+    foreign = owned("a", owner="beta", precedence=9)
+    allowed = owned("b", owner="beta", visibility="allowed", allowed=("ACME",))
+    assert placed(foreign, owned("z")) == "z"
+    assert placed(foreign, allowed, owned("z")) == "b"
+    assert placed(owned("mine", owner="acme", precedence=1), owned("a")) == "mine"
+    with pytest.raises(MissingDefinitionError):
+        placed(foreign)
+
+
+def test_a_customer_bound_to_a_pool_stays_in_it():
+    elsewhere = owned("a", pool="gpu", precedence=9)
+    assert placed(elsewhere, owned("z", pool="cpu"), pool="cpu") == "z"
+    assert placed(elsewhere, owned("z", pool="cpu"), weight=2) == "a"
+
+
+def test_what_fits_nothing_goes_to_the_customers_default():
+    rest = insight("rest")
+    assert placed(rest, default_insight="rest") == "rest"
+    assert placed(rest, owned("a"), default_insight="rest") == "a"
+    for nothing in ({"default_insight": "gone"}, {"weight": 2}):
+        with pytest.raises(MissingDefinitionError):
+            placed(rest, **nothing)
+    with pytest.raises(MissingDefinitionError):
+        placed(Insight(id="rest", owner="beta"), default_insight="rest")
+
+
+@pytest.mark.parametrize("name", ["default_insight", "defaultInsight"])
+def test_the_wish_has_two_names(name):
+    asks = agenda(("look", "scan"), params={name: "slow"})
+    assert placed(owned("fast", precedence=9), owned("slow"), agenda=asks) == "slow"
+
+
+def test_every_insight_is_explained_but_those_of_others():
+    several = [
+        owned("a", precedence=1, pool="cpu"),
+        owned("b", pool="cpu"),
+        owned("c", pool="gpu"),
+        insight("d"),
+        owned("e", owner="beta"),
+    ]
+    known = {"acme": Customer(id="acme", pool="cpu")}
+    told = Placement(several, known).explain(SCAN)
+    assert [(one.insight_id, one.outcome, one.specificity) for one in told] == [
+        ("a", "chosen", 1),
+        ("b", "outranked", 1),
+        ("c", "other_pool", 1),
+        ("d", "no_match", 0),
+    ]
+    assert [one.why.partition(",")[0] for one in told[:2]] == [
+        "it fits by operation_types 'scan'"
+    ] * 2
+    assert "'gpu', not 'cpu'" in told[2].why
+
+
+def test_a_default_and_a_dead_end_are_explained_too():
+    known = {"acme": Customer(id="acme", default_insight="d")}
+    [one] = Placement([insight("d")], known).explain(SCAN)
+    assert (one.outcome, one.matches) == ("chosen", ())
+    assert "default insight" in one.why
+    [one] = Placement([insight("d")]).explain(SCAN)
+    assert one.outcome == "no_match"

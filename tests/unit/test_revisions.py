@@ -1,0 +1,130 @@
+"""Merge patches, preconditions and what may not change."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pop_stream.core.definitions import Customer, Definitions, Insight, ResourcePool
+from pop_stream.core.errors import DefinitionError, PreconditionError
+from pop_stream.core.relations import kept_by, needed_by
+from pop_stream.core.revisions import (
+    Precondition,
+    Stored,
+    merged,
+    parse_definition,
+    patch,
+    put,
+)
+from pop_stream.core.template import AgendaTemplate
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def stored(definition, version=3):
+    return Stored(definition, version, AT, AT)
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "outcome"),
+    [  # the examples of RFC 7396, appendix A, whose patch is an object
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_merging_follows_the_rfc(target, change, outcome):
+    assert merged(target, change) == outcome
+
+
+DOCUMENTS = st.dictionaries(st.text(max_size=3), st.integers() | st.none(), max_size=5)
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_merging_twice_is_merging_once_and_changes_no_argument(target, change):
+    before = dict(target), dict(change)
+    once = merged(target, change)
+    assert merged(once, change) == once
+    assert (target, change) == before
+
+
+@pytest.mark.parametrize(
+    ("condition", "version", "holds"),
+    [
+        (Precondition(), None, True),
+        (Precondition(), 3, True),
+        (Precondition(exists=True), 3, True),
+        (Precondition(exists=True), None, False),
+        (Precondition(exists=False), None, True),
+        (Precondition(exists=False), 3, False),
+        (Precondition(versions=frozenset({2, 3})), 3, True),
+        (Precondition(versions=frozenset({2})), 3, False),
+        (Precondition(versions=frozenset({2})), None, False),
+        (Precondition(versions=frozenset()), 3, False),
+    ],
+)
+def test_preconditions(condition, version, holds):
+    known = None if version is None else stored(Customer(id="acme"), version)
+    if holds:
+        condition.expect(known)
+        return
+    with pytest.raises(PreconditionError):
+        condition.expect(known)
+
+
+def test_an_insight_may_grow_and_not_move():
+    known = stored(Insight(id="a", pool="gpu", partitions=4))
+    assert patch("insight", "a", {"partitions": 8}).decide(known).partitions == 8
+    for change in ({"partitions": 3}, {"pool": None}, {"pool": "cpu"}):
+        with pytest.raises(DefinitionError):
+            patch("insight", "a", change).decide(known)
+    with pytest.raises(DefinitionError):
+        put(Insight(id="a")).decide(known)
+    assert put(Customer(id="a")).decide(stored(Customer(id="a", weight=2))).weight == 1
+
+
+@pytest.mark.parametrize("content", [{"paused": "true"}, {"weight": "2"}, {"burst": True}])
+def test_content_is_read_strictly(content):
+    with pytest.raises(DefinitionError):
+        parse_definition("customer", "acme", content)
+
+
+def test_what_a_definition_needs_and_keeps():
+    customer = Customer(id="acme", pool="gpu", default_insight="media")
+    assert [*needed_by(customer)] == [
+        ("pool", "pool/gpu"),
+        ("default_insight", "insight/media"),
+    ]
+    assert kept_by(Customer(id="acme")) == []
+    assert kept_by(Insight(id="a", pool="gpu", owner="acme")) == ["customer/acme", "pool/gpu"]
+    assert kept_by(Insight(id="a")) == []
+    assert kept_by(ResourcePool(id="gpu", max_in_flight=1)) == []
+    template = AgendaTemplate(id="t", owner="acme", agenda={"customer_id": "beta"})
+    assert kept_by(template) == ["customer/acme", "customer/beta"]
+    filled = AgendaTemplate(id="t", agenda={"customer_id": "@<pop.payload::/customer>"})
+    assert kept_by(filled) == []
+
+
+def test_all_definitions_come_with_those_first_that_others_need():
+    known = Definitions()
+    template = AgendaTemplate(id="t", agenda={})
+    for key, one in (
+        ("template/t", template),
+        ("customer/acme", Customer(id="acme")),
+        ("insight/a", Insight(id="a")),
+        ("pool/gpu", ResourcePool(id="gpu", max_in_flight=1)),
+    ):
+        known = known.updated(key, one, version=4)
+    assert [one.id for one in known.all()] == ["gpu", "a", "acme", "t"]
+    assert known.templates["t"].version == 4
+    assert known.updated("template/t", None).templates == {}
+    assert known.updated("template/t", Customer(id="t")) is known
