@@ -2,14 +2,21 @@
 
 import re
 import uuid
+from contextvars import ContextVar
 from typing import Final
 
+import structlog
 from aiohttp import web
+
+from pop_stream.core.trace import CORRELATION_PATTERN, Trace
 
 HEADER: Final = "X-Correlation-Id"
 
-PATTERN: Final = r"^[A-Za-z0-9._:~-]{1,128}$"
+PATTERN: Final = CORRELATION_PATTERN
 """What a client may send; anything else is replaced, so that no header can forge a log line."""
+
+_TRACE: Final = ContextVar[Trace | None]("trace", default=None)
+"""Of the request that this task serves."""
 
 _VALID: Final = re.compile(PATTERN)
 _KEY: Final = web.RequestKey("correlation_id", str)
@@ -23,3 +30,24 @@ def correlation_id(request: web.BaseRequest) -> str:
         known = sent if _VALID.fullmatch(sent) else uuid.uuid4().hex
         request[_KEY] = known
     return known
+
+
+def follow(request: web.BaseRequest) -> None:
+    """Tie what this task does and logs from here on to the request."""
+    told = {name.lower(): value for name, value in request.headers.items()}
+    known = correlation_id(request)
+    trace = Trace.of({**told, HEADER.lower(): known})
+    _TRACE.set(trace)
+    # A connection's next request runs in the same context.
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(correlation_id=known)
+    if trace is not None and trace.trace_id is not None:
+        structlog.contextvars.bind_contextvars(trace_id=trace.trace_id)
+
+
+def trace_headers() -> tuple[tuple[str, bytes], ...]:
+    """What records that the present request leads to tell of it."""
+    trace = _TRACE.get()
+    if trace is None:
+        return ()
+    return tuple((name, value.encode()) for name, value in trace.headers.items())

@@ -3,12 +3,11 @@
 import time
 from typing import Final
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from pop_stream.api import problems
-from pop_stream.api.correlation import HEADER, correlation_id
+from pop_stream.api.correlation import HEADER, correlation_id, follow
 from pop_stream.api.metrics import Metrics
 from pop_stream.core.errors import PopStreamError
 
@@ -21,9 +20,7 @@ def around_requests(metrics: Metrics) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
-        # A connection's next request runs in the same context.
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(correlation_id=correlation_id(request))
+        follow(request)
         response = await _answer(request, handler)
         metrics.answered(request, response, time.perf_counter() - started)
         return response

@@ -11,6 +11,7 @@ from aiohttp import web
 from pop_stream import faults
 from pop_stream.api import body
 from pop_stream.api.access import principal_of
+from pop_stream.api.correlation import trace_headers
 from pop_stream.api.judge import Judge, Submission
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.models import (
@@ -121,17 +122,18 @@ class Submissions:
         Raises:
             UnavailableError: If Kafka does not acknowledge in time; some may be published.
         """
-        await self._publisher.publish([self._record(one) for one in submissions])
+        told = trace_headers()
+        await self._publisher.publish([self._record(one, told) for one in submissions])
         self._repeats.remember(submissions)
         faults.reach("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
-    def _record(self, submission: Submission) -> Record:
+    def _record(self, submission: Submission, told: tuple[tuple[str, bytes], ...]) -> Record:
         key, value = submission.agenda_id.encode(), submission.value
         if self._secret is None:
-            return Record(self._topic, key, value)
+            return Record(self._topic, key, value, headers=told)
         stamp = seal(self._secret.get_secret_value().encode(), key=key, value=value)
-        return Record(self._topic, key, value, headers=((SEAL_HEADER, stamp),))
+        return Record(self._topic, key, value, headers=((SEAL_HEADER, stamp), *told))
 
 
 class _Batch:

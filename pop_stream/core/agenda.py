@@ -23,6 +23,7 @@ from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.faults import issues_of, shorten, without_nul
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.core.retry import Backoff
+from pop_stream.core.trace import Trace
 
 MAX_OPERATIONS: Final = 10_000
 """Most operations of one agenda."""
@@ -127,6 +128,9 @@ class Agenda(BaseModel):
     )
     callback_url: CallbackUrl | None = Field(
         default=None, description="Told, signed, how it ended; else its customer's."
+    )
+    trace: Trace | None = Field(
+        default=None, description="Where it came from; set from the headers it came with."
     )
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
 

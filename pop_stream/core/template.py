@@ -134,7 +134,9 @@ class TemplateRun(TemplateCall):
 
 
 OVERRIDES: Final = tuple(
-    name for name in Agenda.model_fields if name not in {"operations", "params", "template"}
+    name
+    for name in Agenda.model_fields
+    if name not in {"operations", "params", "template", "trace"}
 )
 """Fields of the agenda that a run may set."""
 

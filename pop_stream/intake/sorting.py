@@ -32,6 +32,7 @@ from pop_stream.core.events import (
 from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.core.placement import Placement
 from pop_stream.core.submission import parse_submission
+from pop_stream.core.trace import Trace
 from pop_stream.ports import Record
 
 PART: Final = "intake"
@@ -149,7 +150,8 @@ class Sorter:
     ) -> None:
         body, sender = sent
         self._check_size(body)
-        agenda = _with_id(parse_submission(body, self._templates), record, index)
+        parsed = _with_trace(parse_submission(body, self._templates), record)
+        agenda = _with_id(parsed, record, index)
         if not sender.speaks_for(agenda.customer_id) or not sender.holds(Role.SUBMIT):
             msg = f"{sender.name} does not submit for customer {agenda.customer_id!r}"
             raise ForbiddenError(msg)
@@ -238,6 +240,15 @@ def _bodies(value: bytes | None) -> list[bytes]:
         msg = f"a list of {len(bodies)}; at most {MOST_LISTED} agendas fit one record"
         raise UnreadableRecordError(msg)
     return [bytes(body) for body in bodies]
+
+
+def _with_trace(agenda: Agenda, record: ConsumerRecord) -> Agenda:
+    """The agenda with what its record's headers tell of where it came from."""
+    if agenda.trace is not None or not record.headers:
+        return agenda
+    told = {name.lower(): (value or b"").decode("latin-1") for name, value in record.headers}
+    trace = Trace.of(told)
+    return agenda if trace is None else agenda.model_copy(update={"trace": trace})
 
 
 def _with_id(agenda: Agenda, record: ConsumerRecord, index: int) -> Agenda:

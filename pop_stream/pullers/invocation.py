@@ -16,6 +16,7 @@ from pop_stream.core import references
 from pop_stream.core.agenda import Operation
 from pop_stream.core.events import Diagnostic, PriorProgress
 from pop_stream.core.references import UnresolvedReferenceError
+from pop_stream.core.trace import Trace
 from pop_stream.ports import Clock
 from pop_stream.pullers.errors import FinalError, RetryableError
 from pop_stream.pullers.handlers import Handler, Handlers
@@ -60,6 +61,7 @@ class CallFacts:
     insight_id: str
     link_id: str | None
     attempt: int
+    trace: Trace | None
     expires_at: datetime | None
     names: dict[str, object]
     append_for: Callable[[str], AppendTo]
@@ -119,6 +121,7 @@ def _call(equipment: Equipment, facts: CallFacts, one: OperationRun) -> dict[str
         "insight_id": facts.insight_id,
         "link_id": facts.link_id,
         "attempt": facts.attempt,
+        "trace": facts.trace,
         "tries": one.tries,
         "prior": facts.prior.get(operation.name),
         "deadline": _deadline(facts.expires_at, operation.timeout_s, clock),

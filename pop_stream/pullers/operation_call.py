@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from pop_stream.core.events import PriorProgress
+from pop_stream.core.trace import Trace
 
 ReportTo = Callable[[float, str], None]
 NoteTo = Callable[[str, str, Any], None]
@@ -36,6 +37,8 @@ class _Call:
         link_id: Of the agenda, if it has one.
         attempt: From 1; above it, an earlier attempt of the agenda failed or went silent.
         tries: From 1; above it, an earlier try in this attempt failed.
+        trace: Trace context and correlation id of the request the agenda came from, to hand
+            on with calls of the handler's own: `trace.headers`.
         prior: How far the operation was when an earlier attempt ended, if it had begun.
         deadline: When this try must have ended: the agenda expires then, or the try's
             `timeout_s` is over. None if neither is set.
@@ -51,6 +54,7 @@ class _Call:
     link_id: str | None = None
     attempt: int
     tries: int = 1
+    trace: Trace | None = None
     prior: PriorProgress | None = None
     deadline: datetime | None = None
     report_to: ReportTo = field(repr=False, compare=False)

@@ -126,6 +126,7 @@ class AgendaRun:
             insight_id=emitted.insight_id,
             link_id=agenda.link_id,
             attempt=emitted.attempt,
+            trace=agenda.trace,
             expires_at=agenda.expires_at,
             names=self._names,
             append_for=lambda name: partial(self._append, name),

@@ -16,6 +16,7 @@ from pop_stream.core.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import AttemptStop, Diagnostic, EmittedAgenda, OperationProgress
 from pop_stream.core.stops import Stops
+from pop_stream.core.trace import Trace
 from pop_stream.pullers.attempt_events import NOTHING, Changes, Ending, ending, progress
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.failure import Failure
@@ -196,6 +197,7 @@ class RunningAgendas:
             reason = message(f"the agenda is not sound: {error}")
             diagnostic = Diagnostic(message=reason, at=at, code=error.code)
             return Failure(reason, retryable=False, diagnostics=(diagnostic,))
+        structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
         earlier = await self._earlier(held.emitted, agenda)
         held.run = AgendaRun(held.emitted, agenda, self._equipment, earlier)
         return await held.run.run()
@@ -241,6 +243,13 @@ def _log_end(held: Held, end: Ending) -> None:
     else:
         failure = end.failure
         _log.info("agenda.failed", **facts, reason=failure.message, retryable=failure.retryable)
+
+
+def _origin(trace: Trace | None) -> dict[str, object]:
+    if trace is None:
+        return {}
+    told = {"trace_id": trace.trace_id, "correlation_id": trace.correlation_id}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _facts(emitted: EmittedAgenda) -> dict[str, object]:
