@@ -87,13 +87,14 @@ class Scheduler:
         )
         self._owned: set[int] = set()
         self._postponed: set[int] = set()
+        self._unread: int | None = None
         self._vigil = Vigil(
             probe,
             self._topics,
             clock,
             patience=settings.stall_timeout,
             partitions=lambda: self._owned,
-            is_excused=lambda: bool(self._postponed),
+            is_excused=self._is_excused,
         )
         self.registry = CollectorRegistry()
         self.registry.register(SchedulerCollector(self._rounds.desks, clock))
@@ -137,6 +138,15 @@ class Scheduler:
         if not orderly:
             msg = f"the Faust application ended by itself: {self._app.crash_reason!r}"
             raise RuntimeError(msg)
+
+    def _is_excused(self) -> bool:
+        """Whether work waits for Kafka, or for the table, which is being read and gets on."""
+        if not self._app.in_recovery:
+            self._unread = None
+            return bool(self._postponed)
+        before = self._unread
+        self._unread = self._app.tables.recovery.active_remaining_total()
+        return self._unread != before
 
     async def _stop_somehow(self) -> None:
         """Stop a Faust that hangs; if its stop hangs too, its thread would keep us alive."""

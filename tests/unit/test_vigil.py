@@ -1,9 +1,11 @@
 """A scheduler that stands still is told from one that has nothing to do, or cannot."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from fakes import FixedLags, ManualClock
+from test_rounds import Stage, scheduler_on
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.stall import Stall
@@ -106,3 +108,17 @@ async def test_work_that_is_put_off_for_the_broker_excuses(watch):
 async def test_what_others_own_is_not_ones_own(watch):
     watch.owned = {1}
     assert not await watch.look(30)
+
+
+async def test_a_table_that_is_being_read_excuses_for_as_long_as_it_gets_on():
+    scheduler = scheduler_on(Stage())
+    unread = iter([900, 600, 600, 0])
+    recovery = SimpleNamespace(active_remaining_total=lambda: next(unread))
+    scheduler._app = SimpleNamespace(
+        in_recovery=True, tables=SimpleNamespace(recovery=recovery)
+    )
+    assert [scheduler._is_excused() for _ in range(4)] == [True, True, False, True]
+    scheduler._app.in_recovery = False
+    assert not scheduler._is_excused()
+    scheduler._postponed.add(3)
+    assert scheduler._is_excused()
