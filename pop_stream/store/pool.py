@@ -23,8 +23,17 @@ STATEMENT_S: Final = 60.0
 
 
 @asynccontextmanager
-async def open_pool(settings: Settings) -> AsyncIterator["Pool"]:
-    """A pool that connects when first used, so a process starts while the database is away."""
+async def open_pool(
+    settings: Settings, *, waits_for_disk: bool = True
+) -> AsyncIterator["Pool"]:
+    """A pool that connects when first used, so a process starts while the database is away.
+
+    Args:
+        settings: Where the database is, and how many connections may be open.
+        waits_for_disk: Whether a commit waits until it is on disk. Without it a crash of the
+            server may lose the last commits, wholly and in order; only for what is read
+            from Kafka, with its offsets in the same transaction, and so is done again.
+    """
     pool = asyncpg.create_pool(
         settings.postgres_dsn.get_secret_value(),
         min_size=0,
@@ -32,6 +41,7 @@ async def open_pool(settings: Settings) -> AsyncIterator["Pool"]:
         timeout=CONNECT_S,
         command_timeout=STATEMENT_S,
         init=_prepare,
+        server_settings={} if waits_for_disk else {"synchronous_commit": "off"},
     )
     async with pool:
         yield pool
