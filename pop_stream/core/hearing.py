@@ -36,4 +36,6 @@ def look_again(backlog: Backlog, tick: InsightTick, now: float) -> None:
         since = max(0, backlog.emitted - tick.emitted)
         backlog.attempts.pass_over(tick.lags, since, now)
     if tick.heard_until is not None:
-        backlog.attempts.expire_leases(tick.heard_until.timestamp(), now)
+        # The tick may be of a scheduler that had the insight before, whose clock is ahead.
+        heard_until = min(tick.heard_until.timestamp(), now)
+        backlog.attempts.expire_leases(heard_until, now)

@@ -189,6 +189,14 @@ async def test_leases_begin_anew_when_a_partition_is_taken_over(stage):
     assert kinds(stage)[-1] is AgendaWaiting
 
 
+async def test_a_tick_of_another_clock_ends_no_lease(stage):
+    await bring(stage, placed("a"))
+    await noted(stage, claims=claims("a"))
+    ahead = stage.clock.now() + timedelta(hours=1)
+    await stage.tell(InsightTick(insight_id="media", heard_until=ahead))
+    assert AgendaWaiting not in kinds(stage)
+
+
 # ---- the ticker ----
 
 
