@@ -217,7 +217,7 @@ def _agenda(summary: Summary) -> Agenda:
     if not summary.body:
         kind = "agenda"
         raise NotFoundError(kind, summary.agenda_id)
-    return parse_agenda(summary.body)
+    return parse_agenda(summary.body, is_accepted=True)
 
 
 def _allows(wish: BulkCommand, summary: Summary) -> bool:

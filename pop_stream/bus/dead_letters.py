@@ -8,7 +8,7 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.errors import Issue
+from pop_stream.core.errors import Issue, UnreadableRecordError
 from pop_stream.core.events import RecordRefused, RefusedIssue, encode
 from pop_stream.core.outbox import Failed
 from pop_stream.ports import Record
@@ -85,3 +85,30 @@ def failed_agenda(
 def refused_issues(issues: Sequence[Issue]) -> tuple[RefusedIssue, ...]:
     """Issues in their wire shape."""
     return tuple(RefusedIssue(field=i.field, value=i.value, message=i.message) for i in issues)
+
+
+def dead_row(
+    topics: Topics, partition: int, row: tuple[str, bytes], *, at: datetime, reason: str
+) -> Record:
+    """The dead letter of a row of the ReadyAgenda table; its place in the topic is not known.
+
+    Args:
+        topics: Names of topics.
+        partition: Of the table.
+        row: Key and value.
+        at: The present instant.
+        reason: For people.
+    """
+    key, value = row
+    refused = RecordRefused(
+        topic=f"{topics.prefix}scheduler-ready-changelog",
+        partition=partition,
+        offset=-1,
+        at=at,
+        part="scheduler",
+        code=UnreadableRecordError.code,
+        reason=f"row {key}: {reason}",
+        value_base64=base64.b64encode(value[:_KEPT_BYTES]).decode(),
+        truncated=len(value) > _KEPT_BYTES,
+    )
+    return Record(topics.dead_letters, key.encode()[:_KEPT_KEY_BYTES], encode(refused))

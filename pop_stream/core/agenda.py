@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from pydantic import (
@@ -152,8 +152,13 @@ def plan(operations: tuple[Operation, ...]) -> TopologicalSorter[str]:
     return sorter
 
 
-def parse_agenda(data: object) -> Agenda:
+def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
     """Validate one agenda given as JSON text, bytes or already decoded.
+
+    Args:
+        data: The agenda.
+        is_accepted: Another part has accepted it, of a newer version perhaps: fields that
+            this one does not know are left aside instead of refused.
 
     Raises:
         SubmissionError: With one issue per fault, naming field, value and remedy.
@@ -161,7 +166,8 @@ def parse_agenda(data: object) -> Agenda:
     try:
         text = without_nul(_as_text(data), document="agenda")
         _check_outline(text)
-        agenda = _AGENDA.validate_json(text)
+        extra: Literal["ignore"] | None = "ignore" if is_accepted else None
+        agenda = _AGENDA.validate_json(text, extra=extra)
         _STRICT.decode(text)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="agenda")) from None

@@ -89,7 +89,7 @@ def placed_anew(row: LedgerRow, body: bytes, accepted_at: datetime) -> PlacedAge
     Raises:
         SubmissionError: If the body is no agenda that this version accepts.
     """
-    agenda = parse_agenda(body)
+    agenda = parse_agenda(body, is_accepted=True)
     attempt = row.attempt if row.state in BEFORE_EMISSION else row.attempt + 1
     return PlacedAgenda(
         agenda_id=row.agenda_id,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +41,7 @@ from pop_stream.core.events import (
     decode_lifecycle,
     decode_placed,
     encode,
+    parts_of,
 )
 from pop_stream.core.ids import ID_LENGTH, INSIGHT_ID_LENGTH
 from pop_stream.core.page import PAGE_SLOTS
@@ -248,6 +250,17 @@ def _is_placeable(event: AgendaRestarted) -> bool:
     return False
 
 
+def _told(record: ConsumerRecord) -> Iterator[LifecycleEvent]:
+    """The events of a record; one that cannot be read takes none of its frame with it."""
+    try:
+        yield from decode_lifecycle(record.value)
+    except UnreadableRecordError:
+        _log.warning("record.skipped", partition=record.partition, offset=record.offset)
+        for part in parts_of(record.value):
+            with suppress(UnreadableRecordError):
+                yield from decode_lifecycle(part)
+
+
 def _is_sane(event: LifecycleEvent) -> bool:
     """Whether its ids could be ids: anyone may write to the topic."""
     insight_id = getattr(event, "insight_id", "")
@@ -295,12 +308,7 @@ def _heard(
 ) -> Iterator[LifecycleEvent]:
     """The events of a batch; restarts are put aside, with where they were told."""
     for record in records:
-        try:
-            told = decode_lifecycle(record.value)
-        except UnreadableRecordError:
-            _log.warning("record.skipped", partition=record.partition, offset=record.offset)
-            continue
-        for index, event in enumerate(told):
+        for index, event in enumerate(_told(record)):
             if not _is_sane(event):
                 continue
             if isinstance(event, AgendaRestarted):

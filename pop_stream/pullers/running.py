@@ -191,7 +191,7 @@ class RunningAgendas:
 
     async def _run(self, held: Held) -> Failure | None:
         try:
-            agenda = parse_agenda(bytes(held.emitted.agenda))
+            agenda = parse_agenda(bytes(held.emitted.agenda), is_accepted=True)
         except SubmissionError as error:
             at = self._equipment.clock.now()
             reason = message(f"the agenda is not sound: {error}")

@@ -6,18 +6,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-import msgspec
 from aiokafka import ConsumerRecord
 
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import LifecycleEvent, decode_lifecycle, encode
+from pop_stream.core.events import LifecycleEvent, decode_lifecycle, encode, parts_of
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 
 MOST_AHEAD: Final = timedelta(days=1)
 """How fast a producer's clock may be; a later instant would outdo all that follow it."""
 
 _ID: Final = re.compile(ID_PATTERN)
-_FRAME: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Entry(NamedTuple):
@@ -69,7 +67,7 @@ def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[Refu
     try:
         return decode_lifecycle(record.value), []
     except UnreadableRecordError as error:
-        parts = _frame(record.value)
+        parts = parts_of(record.value)
         if not parts:
             return [], [Refusal(record, (error.code, str(error)))]
     events: list[LifecycleEvent] = []
@@ -81,14 +79,6 @@ def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[Refu
             alone = replace(record, value=part)
             refusals.append(Refusal(alone, (error.code, str(error))))
     return events, refusals
-
-
-def _frame(value: bytes | None) -> Sequence[bytes]:
-    """The parts of a frame, or nothing if it is none."""
-    try:
-        return [bytes(part) for part in _FRAME.decode(value or b"")]
-    except (msgspec.DecodeError, RecursionError):
-        return []
 
 
 def _fault(event: LifecycleEvent, now: datetime) -> str:

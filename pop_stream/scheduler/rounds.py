@@ -13,6 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from pop_stream import faults
+from pop_stream.bus.dead_letters import dead_row
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
@@ -138,11 +139,9 @@ class Rounds:
             UnreadableRecordError: If it is no event; nothing was done.
         """
         ready_events = decode_ready(value)
-        if source.partition not in self._desks:
-            self._load(source.partition)
+        away = [] if source.partition in self._desks else self._load(source.partition)
         self._take_up_definitions()
         touched: dict[str, Desk] = {}
-        away: list[Record] = []
         for event in ready_events:
             for desk in self._concerned(source.partition, event):
                 away += self._take(desk, event)
@@ -164,15 +163,23 @@ class Rounds:
             desk.shelf.save(desk.backlog)
             faults.reach("scheduler.kept")
 
-    def _load(self, partition: int) -> None:
+    def _load(self, partition: int) -> list[Record]:
+        """Read the partition's backlogs; dead letters of rows that cannot be read."""
         desks: dict[str, Desk] = {}
+        letters: list[Record] = []
+        now = self._clock.now()
         for insight_id, rows in insights_in(self._table, partition).items():
             desk = self._new_desk(partition, insight_id)
-            desk.shelf.load(rows, desk.backlog, self._clock.now().timestamp())
+            desk.shelf.load(rows, desk.backlog, now.timestamp())
             desks[insight_id] = desk
+            for key, reason in desk.shelf.unreadable.items():
+                _log.error("row.unreadable", partition=partition, key=key, reason=reason)
+                row = (key, rows.get(key, b""))
+                letters.append(dead_row(self._topics, partition, row, at=now, reason=reason))
         self._desks[partition] = desks
         ready = sum(desk.backlog.ready for desk in desks.values())
         _log.info("backlog.loaded", partition=partition, insights=len(desks), ready=ready)
+        return letters
 
     def _concerned(self, partition: int, event: ReadyEvent) -> Sequence[Desk]:
         """The desks an event is for; none if the insight is at home elsewhere."""

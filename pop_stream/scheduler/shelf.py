@@ -15,12 +15,13 @@ side that is not in force, and then the head, in one write, puts it in force.
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.delta import Delta
+from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import PlacedAgenda, Struct, decode_placed
 from pop_stream.ports import ReadyTable
 
@@ -29,6 +30,9 @@ RING: Final = 256
 
 _PART: Final = 1_000
 """Most entries of a kind in one row of a snapshot: below a record's size with longest ids."""
+
+
+R = TypeVar("R")
 
 
 class _JournalRow(Struct, frozen=True):
@@ -59,6 +63,7 @@ class Shelf:
         self._sequence = 0
         self._marked = 0
         self._side = 0
+        self.unreadable: dict[str, str] = {}
 
     def put_page(self, number: int, bodies: Sequence[bytes]) -> None:
         """Keep the bodies of a page's agendas, in the order of their slots."""
@@ -99,16 +104,21 @@ class Shelf:
     def load(self, rows: dict[str, bytes], backlog: Backlog, now: float = 0.0) -> None:
         """Fill a new backlog from the insight's rows.
 
+        One that cannot be read is left aside, and told of in `unreadable`, with why: what it
+        held is missed, which the ledger's audit finds and repairs, and all else goes on.
+
         Args:
             rows: All rows of this insight, by full key.
             backlog: As made, never used.
             now: The present instant, in seconds since the epoch; leases begin anew at it.
         """
         raw_head = rows.get(f"{self._prefix}/head")
-        head = _HEAD.decode(raw_head) if raw_head else _Head(sequence=0, side=0, parts=0)
+        head = self._read(f"{self._prefix}/head", raw_head, _HEAD) if raw_head else None
+        head = head or _Head(sequence=0, side=0, parts=0)
         self._marked, self._side = head.sequence, head.side
-        marks = (rows[self._mark_key(head.side, part)] for part in range(head.parts))
-        deltas = [_MARK.decode(mark) for mark in marks]
+        keys = [self._mark_key(head.side, part) for part in range(head.parts)]
+        marks = [self._read(key, rows.get(key), _MARK) for key in keys]
+        deltas = [mark for mark in marks if mark is not None]
         journal = sorted(self._journal(rows), key=lambda row: row.sequence)
         newer = [row for row in journal if row.sequence > head.sequence]
         deltas.extend(row.delta for row in newer)
@@ -129,16 +139,31 @@ class Shelf:
         for slot in range(RING):
             row = rows.get(self._journal_key(slot))
             if row is not None:
-                yield _JOURNAL_ROW.decode(row)
+                read = self._read(self._journal_key(slot), row, _JOURNAL_ROW)
+                if read is not None:
+                    yield read
 
     def _pages(self, rows: dict[str, bytes]) -> Iterator[tuple[int, Sequence[PlacedAgenda]]]:
         start = f"{self._prefix}/page/"
         for key, row in rows.items():
-            if key.startswith(start):
+            if not key.startswith(start):
+                continue
+            try:
                 number = int(key.removeprefix(start))
                 bodies = [bytes(body) for body in _PAGE.decode(row)]
-                self._offsets[number] = _offsets(bodies)
-                yield number, [decode_placed(body) for body in bodies]
+                agendas = [decode_placed(body) for body in bodies]
+            except (ValueError, UnreadableRecordError) as error:  # msgspec's are ValueErrors
+                self.unreadable[key] = str(error)
+                continue
+            self._offsets[number] = _offsets(bodies)
+            yield number, agendas
+
+    def _read(self, key: str, row: bytes | None, decoder: msgspec.json.Decoder[R]) -> R | None:
+        try:
+            return decoder.decode(row or b"")
+        except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors
+            self.unreadable[key] = str(error)
+            return None
 
     def _page_key(self, number: int) -> str:
         return f"{self._prefix}/page/{number}"

@@ -32,7 +32,7 @@ class FaustReadyTable:
         """See the port."""
         for key, value in self._table.items():
             if _owner(key) == partition:
-                yield key.decode(), value
+                yield key.decode(errors="replace"), value
 
     def purge(self, partition: int) -> None:
         """Forget a revoked partition's rows here, and only here.
@@ -45,5 +45,7 @@ class FaustReadyTable:
             del local[key]
 
 
-def _owner(key: bytes) -> int:
-    return int(key.partition(b"/")[0])
+def _owner(key: bytes) -> int | None:
+    """The partition in a row's key; None for one that no version of this code has written."""
+    head = key.partition(b"/")[0]
+    return int(head) if head.isdigit() and key.count(b"/") > 1 else None

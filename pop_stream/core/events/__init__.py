@@ -37,6 +37,7 @@ from pop_stream.core.events.codec import (
     decode_stop,
     encode,
     frame,
+    parts_of,
 )
 from pop_stream.core.events.handouts import (
     AgendaHanded,
@@ -163,4 +164,5 @@ __all__ = [
     "decode_stop",
     "encode",
     "frame",
+    "parts_of",
 ]

@@ -16,6 +16,7 @@ from pop_stream.core.events.ready import PlacedAgenda, ReadyEvent
 _ENCODER: Final = msgspec.json.Encoder()
 _LIFECYCLE: Final = msgspec.json.Decoder(LifecycleEvent | list[LifecycleEvent])
 _READY: Final = msgspec.json.Decoder(ReadyEvent | list[ReadyEvent])
+_FRAME: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _EMITTED: Final = msgspec.json.Decoder(EmittedAgenda)
 _ANSWER: Final = msgspec.json.Decoder(InsightAnswered)
 _STOP: Final = msgspec.json.Decoder(AttemptStop)
@@ -42,6 +43,14 @@ def decode_lifecycle(value: bytes | None) -> Sequence[LifecycleEvent]:
         UnreadableRecordError: If the value is not one event or a list of events.
     """
     return _events(_LIFECYCLE, value)
+
+
+def parts_of(value: bytes | None) -> Sequence[bytes]:
+    """The events of a frame, each still encoded; none if the value is no frame."""
+    try:
+        return [bytes(part) for part in _FRAME.decode(value or b"")]
+    except _UNREADABLE:
+        return []
 
 
 def decode_ready(value: bytes | None) -> Sequence[ReadyEvent]:

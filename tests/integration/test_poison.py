@@ -1,0 +1,193 @@
+"""Records that nobody can read, in every topic there is: told of, and nothing stops for them.
+
+Also records of a newer version of this code: what it adds is passed over.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest_asyncio
+
+from pop_stream import wiring
+from pop_stream.bus.definitions import publish_definitions
+from pop_stream.bus.topics import Topics, catalog
+from pop_stream.bus.whole import read_whole
+from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.lifecycle import ENDS, State
+from pop_stream.ports import Record
+from pop_stream.pullers import Handlers, Puller
+from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.migrate import migrate
+from pop_stream.store.pool import open_pool
+
+PATIENCE_S = 60
+MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitions=2)
+GARBAGE = (b"\xff\xfe{", b"", b"[" * 5_000, b'{"type": "nothing.known"}', b"7", b"null")
+handlers = Handlers()
+
+
+@handlers.handler("noop")
+async def noop(_):
+    """Do nothing."""
+
+
+class World:
+    def __init__(self, settings, publisher, pool):
+        self.settings = settings
+        self.names = Topics(settings.topic_prefix)
+        self.publisher = publisher
+        self.ledger = PostgresLedger(pool)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Every part but the API, in this process; each must end in order."""
+        stop = asyncio.Event()
+        puller = Puller("media", handlers=handlers, settings=self.settings)
+        async with asyncio.TaskGroup() as tasks:
+            for run in (wiring.run_intake, wiring.run_scheduler, wiring.run_rollup):
+                tasks.create_task(run(self.settings, stop))
+            tasks.create_task(puller.serve(stop))
+            try:
+                yield
+            finally:
+                stop.set()
+
+    async def submit(self, *documents):
+        values = [json.dumps(one).encode() for one in documents]
+        await self.publisher.publish(
+            [Record(self.names.submissions, None, one) for one in values]
+        )
+
+    async def ended(self, *ids):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                entries = await self.ledger.entries(ids)
+                if len(entries) == len(ids) and {e.state for e in entries.values()} <= ENDS:
+                    assert {e.state for e in entries.values()} == {State.SUCCEEDED}
+                    return
+                await asyncio.sleep(0.05)
+
+    async def poison(self, topic, *values):
+        partitions = await self.publisher.partitions(topic)
+        await self.publisher.publish(
+            [
+                Record(topic, b"3/media/page/0", value, partition)
+                for partition in range(partitions)
+                for value in values
+            ]
+        )
+
+    async def letters(self):
+        topic = self.names.dead_letters
+        return [json.loads(one.value) async for one in read_whole(self.settings, topic)]
+
+
+def agenda(agenda_id, **changes):
+    operation = {"name": "only", "type": "noop"}
+    return {"id": agenda_id, "customer_id": "anna", "operations": [operation], **changes}
+
+
+@pytest_asyncio.fixture
+async def world(settings, tmp_path):
+    known = settings.model_copy(
+        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
+    )
+    await migrate(known.postgres_dsn.get_secret_value())
+    await wiring.ensure_topics(known)
+    async with (
+        wiring.publisher(known, client_id="test") as publisher,
+        open_pool(known) as pool,
+    ):
+        await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())
+        yield World(known, publisher, pool)
+
+
+async def test_poison_in_every_topic_is_told_of_and_stops_nothing(world):
+    names = world.names
+    fixed = [spec.name for spec in catalog(names)]
+    before, while_up, after = (
+        [f"{when}-{number}" for number in range(12)] for when in ("before", "up", "after")
+    )
+    async with world.running():
+        await world.submit(*map(agenda, before))
+        await world.ended(*before)
+        for topic in (*fixed, names.insight("media")):
+            await world.poison(topic, *GARBAGE)
+        await world.submit(*map(agenda, while_up))
+        await world.ended(*while_up)
+    async with world.running():  # everything is read anew, the table's topic too
+        await world.submit(*map(agenda, after))
+        await world.ended(*after)
+    letters = await world.letters()
+    told = {one["topic"] for one in letters}
+    assert told >= {names.submissions, names.ready, names.agenda_events, names.insight("media")}
+    assert all(one["reason"] and one["code"] for one in letters)
+    found = {(one["topic"], one["partition"], one["offset"]) for one in letters}
+    assert len(found) >= 4 * len(GARBAGE)
+
+
+async def test_a_garbled_page_of_the_table_is_told_of_and_the_others_go_on(world):
+    """The pages of agendas that wait are overwritten while nobody looks."""
+    names = world.names
+    held = [f"held-{number}" for number in range(3)]
+    async with world.running():
+        await world.submit(*(agenda(one, hold=True) for one in held))
+        async with asyncio.timeout(PATIENCE_S):
+            while len(await world.ledger.entries(held)) < len(held):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    changelog = f"{names.prefix}scheduler-ready-changelog"
+    pages = [
+        (one.key, one.partition)
+        async for one in read_whole(world.settings, changelog)
+        if b"/page/" in one.key
+    ]
+    assert pages
+    await world.publisher.publish(
+        [Record(changelog, key, b"\xff garbage", partition) for key, partition in pages]
+    )
+    async with world.running():
+        await world.submit(agenda("fine"))
+        await world.ended("fine")
+    rows = [one for one in await world.letters() if one["topic"] == changelog]
+    assert {one["reason"].split()[1].rstrip(":") for one in rows} == {
+        key.decode() for key, _ in pages
+    }
+
+
+async def test_what_a_newer_version_adds_is_passed_over(world):
+    async with world.running():
+        await world.submit(agenda("warm"))
+        await world.ended("warm")
+        emitted = [
+            json.loads(one.value)
+            async for one in read_whole(world.settings, world.names.insight("media"))
+        ]
+        newer = emitted[0] | {
+            "agenda_id": "newer",
+            "colour": "blue",
+            "agenda": {**agenda("newer"), "colour": "blue", "operations": [
+                {"name": "only", "type": "noop", "colour": "blue"}
+            ]},
+        }  # fmt: skip
+        topic = world.names.insight("media")
+        await world.publisher.publish([Record(topic, b"newer", json.dumps(newer).encode())])
+        # In one frame: an event of a kind unknown here, and one with a field unknown here.
+        events = [
+            {"type": "agenda.painted", "agenda_id": "newer", "at": "2026-03-01T00:00:00Z"},
+            {"type": "agenda.accepted", "agenda_id": "newer", "at": "2026-03-01T00:00:00Z",
+             "insight_id": "media", "customer_id": "anna", "agenda": agenda("newer"),
+             "operations": ["only"], "colour": "blue"},
+        ]  # fmt: skip
+        events_topic = world.names.agenda_events
+        await world.publisher.publish(
+            [Record(events_topic, b"newer", json.dumps(events).encode())]
+        )
+        await world.ended("newer")
+        await world.submit(agenda("then"))
+        await world.ended("then")
+    [letter] = await world.letters()
+    assert letter["topic"] == world.names.agenda_events
+    assert "agenda.painted" in letter["reason"]
