@@ -24,7 +24,7 @@ from pop_stream.core.definitions import Insight
 from pop_stream.core.errors import PopStreamError, StalledError, UnavailableError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
 from pop_stream.scheduler.metrics import SchedulerCollector
-from pop_stream.scheduler.rounds import Rounds, Source
+from pop_stream.scheduler.rounds import NoEventError, Rounds, Source
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.ticks import Ticker
@@ -163,6 +163,9 @@ class Scheduler:
                 source = Source(message.partition, message.offset)
                 next_waits = _waits(stream, message.partition)
                 await self._handle(source, message.value, next_waits=next_waits)
+            except NoEventError as error:
+                _log.warning("record.refused", partition=message.partition, reason=str(error))
+                await self._bury(message, (error.code, str(error)))
             except Exception as error:
                 # The index may be half changed: the table is what counts, so read it anew.
                 _log.exception("round.failed", partition=message.partition)

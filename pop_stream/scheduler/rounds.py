@@ -20,6 +20,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core import hearing, pools
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Definitions, Insight
+from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
     InsightAsked,
     InsightNoted,
@@ -47,6 +48,10 @@ MOST_PUT_OFF: Final = 16
 """Records in a row that may leave the choice to the next: some milliseconds' work."""
 
 _log = structlog.get_logger()
+
+
+class NoEventError(UnreadableRecordError):
+    """A record of `pop.ready` is no event; nothing was done, so nothing need be read anew."""
 
 
 class Source(NamedTuple):
@@ -136,9 +141,12 @@ class Rounds:
                 but not more than `MOST_PUT_OFF` times in a row.
 
         Raises:
-            UnreadableRecordError: If it is no event; nothing was done.
+            NoEventError: If it is no event; nothing was done.
         """
-        ready_events = decode_ready(value)
+        try:
+            ready_events = decode_ready(value)
+        except UnreadableRecordError as error:
+            raise NoEventError(str(error)) from None
         away = [] if source.partition in self._desks else self._load(source.partition)
         self._take_up_definitions()
         touched: dict[str, Desk] = {}

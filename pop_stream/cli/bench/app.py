@@ -8,6 +8,7 @@ from pop_stream.cli.bench.fairness import fairness
 from pop_stream.cli.bench.idle import idle
 from pop_stream.cli.bench.latency import latency
 from pop_stream.cli.bench.pipeline import pipeline
+from pop_stream.cli.bench.soak import soak
 
 app = typer.Typer(
     name="bench",
@@ -16,5 +17,5 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for command in (pipeline, latency, backlog, idle, fairness, compare):
+for command in (pipeline, latency, backlog, idle, soak, fairness, compare):
     app.command()(command)

@@ -40,6 +40,7 @@ class Chaos:
 
     Attributes:
         settle_s: How long after the load and the last blow everything may take to end.
+        script: Blows besides those that the seed makes, in order of time.
     """
 
     folder: Path
@@ -50,6 +51,7 @@ class Chaos:
     pullers: int = 2
     schedulers: int = 2
     settle_s: float = 120.0
+    script: tuple[Blow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ async def _run(chaos: Chaos, stack: Stack, starts: Path, tell: Tell) -> Outcome:
 def _blows(chaos: Chaos, stack: Stack) -> list[Blow]:
     parts = [*stack.supervisor.status()]
     brokers = [one for one in stack.processes() if one.startswith("kafka")]
-    return plan_blows(chaos.wanted, parts=parts, brokers=brokers, seed=chaos.seed)
+    made = plan_blows(chaos.wanted, parts=parts, brokers=brokers, seed=chaos.seed)
+    return sorted([*made, *chaos.script], key=lambda blow: blow.at)
 
 
 async def _submit(stack: Stack, load: Load) -> None:

@@ -94,7 +94,7 @@ def decode_answer(value: bytes | None) -> InsightAnswered:
     """
     try:
         return _ANSWER.decode(value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
 
 
