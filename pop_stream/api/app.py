@@ -24,6 +24,7 @@ from pop_stream.api.owners import Owners
 from pop_stream.api.progress import Progress
 from pop_stream.api.pulls import Pulls
 from pop_stream.api.questions import Explanations
+from pop_stream.api.quota import Quota
 from pop_stream.api.repeats import Repeats
 from pop_stream.api.resubmissions import Resubmissions
 from pop_stream.api.routes import Handlers, register, routes
@@ -97,7 +98,7 @@ def create_app(
         judge,
         ports.publisher,
         Repeats(ports.summaries),
-        topic=Topics(settings.topic_prefix).submissions,
+        Quota(ports.definitions),
         settings=settings,
         metrics=metrics,
     )

@@ -182,7 +182,7 @@ _ASKED: Final = (UnauthenticatedError, ForbiddenError, UnavailableError)
 
 def _problem(description: str, status: HTTPStatus | None) -> dict[str, Any]:
     headers = _headers()
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         seconds = {"type": "integer", "minimum": 1}
         headers["Retry-After"] = {"description": "In seconds.", "schema": seconds}
     if status is HTTPStatus.UNAUTHORIZED:

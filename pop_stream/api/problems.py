@@ -13,6 +13,7 @@ BusyError, NotReadyError    -> 503, and Retry-After
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from math import ceil
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -99,6 +100,23 @@ class InvalidError(RequestError):
         self.issues = tuple(issues)
 
 
+class QuotaError(RequestError):
+    """The customer submits more than it may.
+
+    Attributes:
+        retry_after_s: When the next one may come.
+    """
+
+    code: ClassVar[str] = "quota"
+
+    def __init__(self, customer_id: str, rate_per_s: float, *, retry_after_s: float) -> None:
+        super().__init__(
+            f"customer {customer_id!r} may submit {rate_per_s:g} agendas per second; send "
+            "the rest later, or ask for more (max_submit_per_s)"
+        )
+        self.retry_after_s = retry_after_s
+
+
 class IdTakenError(RequestError):
     """Something else was accepted under the submission's id.
 
@@ -167,6 +185,7 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     StateError: HTTPStatus.CONFLICT,
     IdTakenError: HTTPStatus.CONFLICT,
+    QuotaError: HTTPStatus.TOO_MANY_REQUESTS,
     LeaseLostError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -184,6 +203,8 @@ def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
     headers: dict[str, str] = {}
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, QuotaError):
+        headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = 'Bearer realm="pop_stream"'
     _note(request, status, error.code, str(error))

@@ -20,9 +20,17 @@ from pop_stream.api.models import (
     SubmissionResults,
     answer,
 )
-from pop_stream.api.problems import IdTakenError, NoneAcceptedError, TooLargeError, status_of
+from pop_stream.api.problems import (
+    IdTakenError,
+    NoneAcceptedError,
+    QuotaError,
+    TooLargeError,
+    status_of,
+)
+from pop_stream.api.quota import Quota
 from pop_stream.api.repeats import Known, Repeats
 from pop_stream.api.views import links_of
+from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import ForbiddenError, Issue, PopStreamError, SubmissionError
 from pop_stream.core.identity import Principal
 from pop_stream.core.seal import SEAL_HEADER, seal
@@ -43,15 +51,16 @@ class Submissions:
         judge: Judge,
         publisher: Publisher,
         repeats: Repeats,
+        quota: Quota,
         *,
-        topic: str,
         settings: Settings,
         metrics: Metrics,
     ) -> None:
         self._judge = judge
         self._publisher = publisher
         self._repeats = repeats
-        self._topic = topic
+        self._quota = quota
+        self._topic = Topics(settings.topic_prefix).submissions
         self._secret = settings.intake_secret
         self._bodies = body.Bodies(settings)
         self._most = settings.max_batch_agendas
@@ -87,6 +96,7 @@ class Submissions:
             self._metrics.refused(error.code)
             raise
         if not is_repeat:
+            self._admit(submission)
             await self.publish([submission])
         agenda_id, insight_id = submission.agenda_id, submission.insight_id
         _log.info("agenda.submitted", agenda_id=agenda_id, insight_id=insight_id)
@@ -107,9 +117,12 @@ class Submissions:
                 worked = 0
                 await asyncio.sleep(0)
         batch.tell_repeats(await self._repeats.look_up(batch.submissions))
+        batch.hold_to(self._quota)
         for code in batch.refusals:
             self._metrics.refused(code)
         results = batch.results()
+        if not results.accepted and batch.over_quota is not None:
+            raise batch.over_quota  # to come back later is what helps
         if not results.accepted:
             raise NoneAcceptedError(results)
         await self.publish(batch.submissions)
@@ -127,6 +140,13 @@ class Submissions:
         self._repeats.remember(submissions)
         faults.reach("api.acknowledged")
         self._metrics.accepted(len(submissions))
+
+    def _admit(self, submission: Submission) -> None:
+        try:
+            self._quota.admit(submission.customer_id)
+        except QuotaError as error:
+            self._metrics.refused(error.code)
+            raise
 
     def _record(self, submission: Submission, told: tuple[tuple[str, bytes], ...]) -> Record:
         key, value = submission.agenda_id.encode(), submission.value
@@ -152,6 +172,7 @@ class _Batch:
         self._sound: dict[int, Submission] = {}
         self._repeated = 0
         self.refusals: list[str] = []
+        self.over_quota: QuotaError | None = None
 
     @property
     def submissions(self) -> list[Submission]:
@@ -192,6 +213,17 @@ class _Batch:
                 if is_repeat:
                     del self._sound[index]
                     self._repeated += 1
+
+    def hold_to(self, quota: Quota) -> None:
+        """Refuse what goes beyond the customers' quotas, the later items first."""
+        for index, submission in [*self._sound.items()]:
+            try:
+                quota.admit(submission.customer_id)
+            except QuotaError as error:
+                del self._sound[index]
+                self.over_quota = error
+                issue = Issue("customer_id", submission.customer_id, str(error))
+                self._results[index] = self._refused(index, error, (issue,))
 
     def results(self) -> SubmissionResults:
         return SubmissionResults(

@@ -45,6 +45,12 @@ class Customer(BaseModel):
     burst: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1, description="With rate_per_s: most agendas at once after a rest."
     )
+    max_submit_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="Most agendas it may submit per second, per API process."
+    )
+    submit_burst: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=100, description="With max_submit_per_s: most at once after a rest."
+    )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
     callback_url: CallbackUrl | None = Field(
         default=None, description="Told, signed, how each agenda ended that names none itself."

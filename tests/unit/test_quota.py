@@ -1,0 +1,84 @@
+"""What a customer may submit: the bucket, and what becomes of the rest over HTTP."""
+
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+from api_fakes import agenda, open_api
+
+from pop_stream.api import quota as quotas
+from pop_stream.api.problems import QuotaError
+from pop_stream.core.definitions import Customer, Definitions
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.quota import take
+
+
+def taken(seconds, *, rate_per_s, burst):
+    """At which of these instants a token was there."""
+    bucket, found = None, []
+    for now in seconds:
+        bucket, wait_s = take(bucket, rate_per_s=rate_per_s, burst=burst, now_s=now)
+        found.append(wait_s)
+    return found
+
+
+def test_a_burst_passes_at_once_and_then_the_rate():
+    assert taken([0, 0, 0], rate_per_s=2, burst=2) == [0, 0, 0.5]
+    assert taken([0, 0, 0.25, 0.5], rate_per_s=2, burst=2) == [0, 0, 0.25, 0]
+
+
+def test_a_rest_fills_no_more_than_the_burst():
+    assert taken([0, 1000, 1000, 1000], rate_per_s=2, burst=2) == [0, 0, 0, 0.5]
+
+
+def test_a_refusal_costs_nothing_and_a_clock_that_goes_back_gives_nothing():
+    assert taken([0, 0, 0, 0, 1], rate_per_s=1, burst=1) == [0, 1, 1, 1, 0]
+    assert taken([5, 0, 5], rate_per_s=1, burst=1) == [0, 1, 1]
+
+
+@pytest_asyncio.fixture
+async def api():
+    async with open_api() as opened:
+        limited = Customer(id="acme", max_submit_per_s=0.01, submit_burst=2)
+        known = opened.definitions.current
+        opened.definitions.current = replace(known, customers={CustomerId("acme"): limited})
+        yield opened
+
+
+async def test_what_goes_beyond_the_quota_is_told_when_to_come_back(api):
+    assert [(await api.submit(agenda()))[0] for _ in range(2)] == [202, 202]
+    async with api.client.post("/v1/agendas", json=agenda()) as response:
+        told = await response.json(content_type=None)
+        assert (response.status, told["code"]) == (429, "quota")
+        assert 90 <= int(response.headers["Retry-After"]) <= 100
+    assert len(api.published) == 2
+
+
+async def test_of_a_list_the_first_pass_and_one_customers_quota_is_no_others(api):
+    items = [agenda(title=str(n)) for n in range(3)] + [agenda(customer_id="beta")]
+    status, told = await api.submit(items)
+    assert status == 202
+    assert [one["status"] for one in told["results"]] == [202, 202, 429, 202]
+    assert (await api.submit([agenda()]))[0] == 429
+
+
+async def test_a_repeat_costs_nothing(api):
+    for _ in range(5):
+        assert (await api.submit(agenda(id="a1")))[0] == 202
+
+
+def test_the_allowances_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(quotas, "_MOST_KNOWN", 2)
+    customers = {
+        CustomerId(one): Customer(id=one, max_submit_per_s=1, submit_burst=1) for one in "abc"
+    }
+
+    class Source:
+        current = Definitions(customers=customers)
+
+    quota = quotas.Quota(Source(), now_s=lambda: 0.0)
+    for one in "abc":
+        quota.admit(one)
+    with pytest.raises(QuotaError):
+        quota.admit("c")
+    quota.admit("a")  # forgotten, so full again
