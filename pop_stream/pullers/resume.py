@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ from pop_stream.settings import Settings
 
 WAITERS: Final = 16
 """Most agendas of a puller that ask at a time; others wait for their turn to."""
+
+GLANCE_S: Final = 2.0
+"""How long an agenda that hardly ever has anything to resume waits to know."""
 
 _REQUEST: Final = aiohttp.ClientTimeout(total=10)
 _FIRST_PAUSE_S: Final = 0.1
@@ -45,6 +49,10 @@ class _Progress(msgspec.Struct):
 
 class _NotYetError(Exception):
     """Why it cannot be read now, in words."""
+
+
+class _BehindError(_NotYetError):
+    """The summary has not come to the attempt yet."""
 
 
 _PROGRESS: Final = msgspec.json.Decoder(_Progress)
@@ -96,6 +104,28 @@ class Resumption:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    async def glance(self, emitted: EmittedAgenda) -> Earlier | None:
+        """What earlier attempts left, if that can be known within seconds; else None.
+
+        For an agenda of one operation, which has nothing to resume unless its handler appended
+        others: not worth waiting for the API or the database to come back.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GLANCE_S):
+                while True:
+                    try:
+                        return await self._ask(emitted)
+                    except _BehindError:
+                        await asyncio.sleep(_FIRST_PAUSE_S)
+                    except _NotYetError as reason:
+                        _log.info(
+                            "agenda.not_resumed",
+                            agenda_id=emitted.agenda_id,
+                            reason=str(reason),
+                        )
+                        return None
+        return None
+
     async def _ask(self, emitted: EmittedAgenda) -> Earlier:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=_REQUEST, headers=self._headers)
@@ -121,7 +151,7 @@ def _earlier(body: bytes, attempt: int) -> Earlier:
         raise _NotYetError(msg) from error
     if progress.attempt < attempt:
         msg = f"the summary is at attempt {progress.attempt}"
-        raise _NotYetError(msg)
+        raise _BehindError(msg)
     succeeded: dict[str, bytes] = {}
     unfinished: dict[str, PriorProgress] = {}
     for one in progress.operations:

@@ -203,8 +203,10 @@ class RunningAgendas:
         return await held.run.run()
 
     async def _earlier(self, emitted: EmittedAgenda, agenda: Agenda) -> Earlier | None:
-        if not emitted.resumes or self._resumption is None:
+        if emitted.attempt == 1 or self._resumption is None:
             return None
+        if not emitted.resumes:
+            return await self._resumption.glance(emitted)
 
         def tell(reason: str) -> None:
             waits = OperationProgress(

@@ -14,13 +14,16 @@ from pop_stream.store.migrate import load_migrations, migrate
 MIGRATIONS = load_migrations()
 SAMPLES = {
     "text": "x", "integer": 1, "bigint": 1, "real": 1.0, "double precision": 1.0,
-    "boolean": True, "json": "{}", "jsonb": "{}",
+    "boolean": True, "json": "{}", "jsonb": "{}", "ARRAY": ["x"],
 }  # fmt: skip
 SPECIAL = {
     ("agendas", "state"): "ready",
     ("operations", "state"): "waiting",
     ("api_keys", "secret_sha256"): "0" * 64,
     ("api_keys", "roles"): ["read"],
+    ("definitions", "kind"): "insight",
+    ("definitions", "visibility"): "owner",
+    ("definition_versions", "kind"): "insight",
 }
 APPEND_ONLY = {"audit_log"}
 COLUMNS = """

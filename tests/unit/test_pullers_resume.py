@@ -1,0 +1,96 @@
+"""What a puller reads of earlier attempts, and what it does while it cannot."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from pullers_fakes import emitted
+
+from pop_stream.pullers import resume as module
+from pop_stream.pullers.resume import Resumption
+from pop_stream.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    async with asyncio.timeout(20):
+        yield
+
+
+@asynccontextmanager
+async def resumption(*answers, token=None):
+    """A puller's, and what was asked; the last answer stands."""
+    left, asked = [*answers], []
+
+    async def get(request):
+        asked.append((request.path, request.headers.get("Authorization")))
+        status, body = left.pop(0) if len(left) > 1 else left[0]
+        return web.json_response(body, status=status)
+
+    app = web.Application()
+    app.router.add_get("/v1/agendas/{id}/progress", get)
+    async with TestServer(app) as server:
+        one = Resumption(Settings(api_url=str(server.make_url("/")), api_token=token))
+        try:
+            yield one, asked
+        finally:
+            await one.close()
+
+
+def progress(attempt, *operations, appended=()):
+    return 200, {"attempt": attempt, "operations": operations, "appended": appended}
+
+
+DONE = {"name": "fetch", "state": "succeeded", "result": {"size": 12}}
+EMPTY = {"name": "check", "state": "succeeded", "result": None}
+LEFT = {
+    "name": "store",
+    "state": "waiting",
+    "result": None,
+    "prior": {"attempt": 1, "state": "running", "percent": 70},
+}
+NEW = {"by": "fetch", "at": "2026-01-01T00:00:00Z", "operation": {"name": "m", "type": "work"}}
+
+
+async def test_results_prior_progress_and_appended_operations_are_read():
+    whole = progress(2, DONE, EMPTY, LEFT, appended=[NEW])
+    async with resumption(whole, token="k1") as (one, asked):  # noqa: S106  # no secret
+        earlier = await one.earlier(emitted(attempt=2), pytest.fail)
+    assert dict(earlier.succeeded) == {"fetch": b'{"size": 12}', "check": b""}
+    assert earlier.unfinished["store"].percent == 70
+    assert [operation.name for operation in earlier.appended] == ["m"]
+    assert asked == [("/v1/agendas/a1/progress", "Bearer k1")]
+
+
+async def test_summary_that_is_behind_and_an_api_that_is_away_are_waited_for():
+    told = []
+    answers = (503, {}), (401, {}), (200, "nonsense"), progress(1), progress(1), progress(2)
+    async with resumption(*answers) as (one, asked):
+        await one.earlier(emitted(attempt=2), told.append)
+    assert len(asked) == 6
+    assert told[0].endswith("the database is away")
+    assert "POP_API_TOKEN" in told[1]
+    assert "cannot be read" in told[2]
+    assert "the summary is at attempt 1" in told[3]
+    assert len(told) == 4  # what is the same is told once
+
+
+async def test_glance_waits_for_the_summary_but_not_for_an_api_that_is_away():
+    async with resumption(progress(1), progress(2, DONE)) as (one, _):
+        earlier = await one.glance(emitted(attempt=2))
+        assert earlier is not None
+        assert set(earlier.succeeded) == {"fetch"}
+    async with resumption((503, {})) as (one, asked):
+        assert await one.glance(emitted(attempt=2)) is None
+        assert len(asked) == 1
+    nobody = Resumption(Settings(api_url="http://127.0.0.1:9"))
+    assert await nobody.glance(emitted(attempt=2)) is None
+    await nobody.close()
+
+
+async def test_glance_ends_though_the_summary_stays_behind(monkeypatch):
+    monkeypatch.setattr(module, "GLANCE_S", 0.3)
+    async with resumption(progress(1)) as (one, _):
+        assert await one.glance(emitted(attempt=2)) is None
