@@ -12,7 +12,8 @@ from aiokafka.helpers import create_ssl_context
 
 from pop_stream.settings import Settings
 
-_CONSUMED_WITHIN_S: Final = 0.5
+_CONSUMED_WITHIN_S: Final = 10.0
+_LOOK_AGAIN_S: Final = 1.0
 
 
 class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
@@ -21,15 +22,24 @@ class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is u
         wait_for_consumption(self)
 
 
-def wait_for_consumption(consumer: AIOKafkaConsumer) -> None:
+def wait_for_consumption(
+    consumer: AIOKafkaConsumer, *, within_s: float = _CONSUMED_WITHIN_S
+) -> None:
     """Have a started consumer ask a node for more only once its records are taken.
 
     There is one fetch at a time for each node. Left to itself, the client waits 0.1 s for
     the records of a partition to be taken, and then asks for those of the others; the broker
     holds that request until there are some, and meanwhile nobody asks for the first
     partition's. A reader that was busy for 0.1 s would then be idle for much longer.
+
+    Args:
+        consumer: Started; its records are taken whatever partition they are of.
+        within_s: After it, the others' are asked for all the same.
     """
-    consumer._fetcher._prefetch_backoff = _CONSUMED_WITHIN_S  # noqa: SLF001  # no argument sets it
+    fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
+    fetcher._prefetch_backoff = within_s  # noqa: SLF001
+    # Five times a second unless set, though every event that matters wakes it by itself.
+    fetcher._fetcher_timeout = _LOOK_AGAIN_S  # noqa: SLF001
 
 
 _START_S: Final = 5.0
@@ -92,7 +102,8 @@ def consumer(
         "session_timeout_ms": session_ms,
         "heartbeat_interval_ms": session_ms // 3,
         "max_poll_interval_ms": 300_000,
-        "fetch_max_wait_ms": 500,
+        # An answer comes with the first record; this long it may take if there is none.
+        "fetch_max_wait_ms": 2_000,
         "max_partition_fetch_bytes": 4 * 1024 * 1024,
     }
     return _PatientConsumer(*topics, **(arguments | overrides))

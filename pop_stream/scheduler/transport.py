@@ -9,12 +9,15 @@ from pop_stream.bus.clients import wait_for_consumption
 _FETCH_WAIT_MS: Final = 500
 """Faust has brokers hold a fetch for three times as long, and no setting for it."""
 
+_CONSUMED_WITHIN_S: Final = 0.5
+"""Faust leaves records of partitions that it has paused lying there."""
+
 
 class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
     async def on_start(self) -> None:
         """Called by Faust, in the consumer's thread."""
         await super().on_start()
-        wait_for_consumption(self._consumer)
+        wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         self._consumer._fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
 
 
