@@ -8,7 +8,7 @@ trailing `?` stands for null. `/` alone, or no pointer, is the whole document.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,17 +73,23 @@ def parse(inner: str) -> Reference:
     )
 
 
-def find(value: object) -> Iterator[Reference]:
-    """Yield every reference in a JSON value, keys of objects not included."""
+def find(value: object) -> Sequence[Reference]:
+    """Every reference in a JSON value, in order, keys of objects not included."""
+    found: list[Reference] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: object, found: list[Reference]) -> None:
     if isinstance(value, str):
         if "@<" in value:
-            yield from (parse(match[1]) for match in TOKEN.finditer(value))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from find(item)
+            found += (parse(match[1]) for match in TOKEN.finditer(value))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from find(item)
+            _gather(item, found)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            _gather(item, found)
 
 
 def resolve(value: object, names: Mapping[str, object]) -> object:

@@ -47,7 +47,7 @@ class Reporter:
     def __init__(self, publisher: Publisher, topic: str) -> None:
         self._publisher = publisher
         self._topic = topic
-        self._waiting: deque[LifecycleEvent] = deque()
+        self._waiting: deque[tuple[LifecycleEvent, int]] = deque()
         self._news = asyncio.Event()
         self._done = asyncio.Condition()
         self._added = self._acknowledged = 0
@@ -60,9 +60,11 @@ class Reporter:
 
     def add(self, lifecycle: Sequence[LifecycleEvent]) -> None:
         """Have events published; those of one agenda in the order they are added."""
-        self._waiting.extend(lifecycle)
+        for event in lifecycle:
+            weight = _weight(event)
+            self._waiting.append((event, weight))
+            self._held_bytes += weight
         self._added += len(lifecycle)
-        self._held_bytes += sum(map(_weight, lifecycle))
         self._news.set()
 
     async def acknowledged(self) -> None:
@@ -77,10 +79,11 @@ class Reporter:
             await self._news.wait()
             while self._waiting:
                 batch = list(islice(self._waiting, BATCH_EVENTS))
-                await publish_lifecycle(self._publisher, self._topic, batch)
-                for _ in batch:
+                events = [event for event, _ in batch]
+                await publish_lifecycle(self._publisher, self._topic, events)
+                for _, weight in batch:
                     self._waiting.popleft()
-                self._held_bytes -= sum(map(_weight, batch))
+                    self._held_bytes -= weight
                 async with self._done:
                     self._acknowledged += len(batch)
                     self._done.notify_all()
