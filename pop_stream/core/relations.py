@@ -2,12 +2,7 @@
 
 from collections.abc import Iterator
 
-from pop_stream.core.definitions import (
-    Customer,
-    Definition,
-    Insight,
-    ResourcePool,
-)
+from pop_stream.core.definitions import Customer, Definition, Insight
 from pop_stream.core.references import TOKEN
 from pop_stream.core.template import AgendaTemplate
 
@@ -23,8 +18,8 @@ def needed_by(definition: Definition) -> Iterator[tuple[str, str]]:
         case Insight(pool=pool):
             if pool is not None:
                 yield "pool", f"pool/{pool}"
-        case ResourcePool() | AgendaTemplate():
-            pass
+        case _:
+            pass  # pools and templates need nothing
 
 
 def kept_by(definition: Definition) -> list[str]:

@@ -175,5 +175,5 @@ def fits(kind: ParamType, value: object) -> bool:
             return isinstance(value, bool)
         case "object":
             return isinstance(value, dict)
-        case "array":
+        case _:
             return isinstance(value, list | tuple)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.core.definitions import Customer, Definitions, Insight, ResourcePool
-from pop_stream.core.errors import DefinitionError, PreconditionError
+from pop_stream.core.errors import DefinitionError, NotFoundError, PreconditionError
 from pop_stream.core.relations import kept_by, needed_by
 from pop_stream.core.revisions import (
     Precondition,
@@ -16,6 +16,7 @@ from pop_stream.core.revisions import (
     parse_definition,
     patch,
     put,
+    remove,
 )
 from pop_stream.core.template import AgendaTemplate
 
@@ -128,3 +129,10 @@ def test_all_definitions_come_with_those_first_that_others_need():
     assert known.templates["t"].version == 4
     assert known.updated("template/t", None).templates == {}
     assert known.updated("template/t", Customer(id="t")) is known
+
+
+def test_what_is_not_there_is_neither_patched_nor_removed():
+    for revision in (patch("customer", "none", {}), remove("customer", "none")):
+        with pytest.raises(NotFoundError):
+            revision.decide(None)
+    assert remove("customer", "acme").decide(stored(Customer(id="acme"))) is None
