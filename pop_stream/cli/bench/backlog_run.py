@@ -129,11 +129,13 @@ async def _wired(stack: Stack, insights: list[str]) -> AsyncIterator[Wires]:
 
 
 async def _fill(stack: Stack, standing: Standing, wanted: Wanted) -> dict[str, float]:
+    """What is to be out goes first: by then the process has started and joined its group."""
+    out = wanted.target * wanted.insights
+    await standing.fill(out)
+    await standing.gather(out)
     before, begin = _scheduler(stack), monotonic()
-    await standing.fill(wanted.ready + wanted.target * wanted.insights)
-    lasted = monotonic() - begin
-    await standing.gather(wanted.target * wanted.insights)
-    spent = _scheduler(stack).cpu_s - before.cpu_s
+    await standing.fill(wanted.ready)
+    lasted, spent = monotonic() - begin, _scheduler(stack).cpu_s - before.cpu_s
     return {
         "fill_s": round(lasted, 3),
         "place_us": round(spent / wanted.ready * _US, 2),
