@@ -17,7 +17,6 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ UnreadableRecordError    bytes that are no event
 ├─ OffsetsMovedError        another process owns the partition now: read it anew
 ├─ UnstorableError          an event of the batch holds what no row can
-├─ StalledError             a part stands still: end it, and start it again
 ├─ MigrationError           the schema's files and the database disagree
 └─ UnavailableError         broker or database away: trying again is right
 """
@@ -202,12 +201,6 @@ class UnstorableError(PopStreamError):
     """Some event of a batch holds what no row can; without that event, the rest can be kept."""
 
     code: ClassVar[str] = "unstorable"
-
-
-class StalledError(PopStreamError):
-    """A part of ours stands still, for no reason outside of it; a new process may not."""
-
-    code = "stalled"
 
 
 class MigrationError(PopStreamError):

@@ -21,7 +21,7 @@ from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
-from pop_stream.core.errors import PopStreamError, StalledError, UnavailableError
+from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import NoEventError, Rounds, Source
@@ -36,7 +36,6 @@ TABLE: Final = "ready"
 
 _BUFFERED_RECORDS: Final = 4_096
 _LOOK_AHEAD: Final = 32
-_STOP_WITHIN_S: Final = 10.0
 
 _log = structlog.get_logger()
 
@@ -104,11 +103,10 @@ class Scheduler:
         self._app.on_partitions_revoked.connect(self._on_revoked)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Schedule until `stop`.
+        """Schedule until `stop`; one that stands still ends the process at once.
 
         Raises:
             RuntimeError: If Faust gave up; the process should end and be started again.
-            StalledError: If it stood still, likewise.
         """
         self._data.mkdir(parents=True, exist_ok=True)
         self._app.finalize()
@@ -123,17 +121,17 @@ class Scheduler:
             asyncio.create_task(self._app.wait_until_stopped()),
         }
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        orderly, stalled = stop.is_set(), watching.done()
+        orderly = stop.is_set()
+        if watching.done() and not orderly:
+            # Faust may hang in its stop too, and its thread would keep the process alive.
+            _log.error("scheduler.killed", exc_info=watching.exception())
+            os._exit(os.EX_SOFTWARE)
         for task in tasks:
             task.cancel()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         for error in found:
             if isinstance(error, Exception):
                 _log.error("scheduler.failed", exc_info=error)
-        if stalled and not orderly:
-            await self._stop_somehow()
-            msg = "the scheduler stood still although its input grew; start it again"
-            raise StalledError(msg)
         await self._app.stop()
         if not orderly:
             msg = f"the Faust application ended by itself: {self._app.crash_reason!r}"
@@ -147,14 +145,6 @@ class Scheduler:
         before = self._unread
         self._unread = self._app.tables.recovery.active_remaining_total()
         return self._unread != before
-
-    async def _stop_somehow(self) -> None:
-        """Stop a Faust that hangs; if its stop hangs too, its thread would keep us alive."""
-        try:
-            await asyncio.wait_for(self._app.stop(), _STOP_WITHIN_S)
-        except Exception:
-            _log.exception("scheduler.killed")
-            os._exit(os.EX_SOFTWARE)
 
     async def _consume(self, stream: Any) -> None:  # noqa: ANN401  # a Faust stream
         async for event in stream.events():

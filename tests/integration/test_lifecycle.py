@@ -69,6 +69,16 @@ PART = (
     "asyncio.run(getattr(wiring, sys.argv[1])(Settings(), asyncio.Event()))"
 )
 
+HANGING = (
+    "import asyncio\n"
+    "from pop_stream import wiring\n"
+    "from pop_stream.scheduler.rounds import Rounds\n"
+    "from pop_stream.settings import Settings\n"
+    "async def handle(*_, **__): await asyncio.Event().wait()\n"
+    "Rounds.handle = handle\n"
+    "asyncio.run(wiring.run_scheduler(Settings(), asyncio.Event()))\n"
+)
+
 
 class Story:
     """What is told of agendas, and a hand on everything that can be said.
@@ -249,15 +259,17 @@ class Story:
 
 
 @asynccontextmanager
-async def process(name: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(
+    name: str, settings: Settings, program: str = PART, **variables: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A part in a process of its own, killed at the end."""
-    known = {
+    known = variables | {
         "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
         "POP_TOPIC_PREFIX": settings.topic_prefix,
         "POP_SCHEDULER_DATA": str(settings.scheduler_data),
     }
     started = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PART, name, env=os.environ | known
+        sys.executable, "-c", program, name, env=os.environ | known
     )
     try:
         yield started
@@ -483,3 +495,11 @@ async def test_what_had_ended_runs_again_and_resumes(story, parts):
     assert second.resumes
     await story.tell(second, AgendaSucceeded)
     await story.state("a", State.SUCCEEDED, 2)
+
+
+async def test_a_scheduler_that_hangs_ends_its_process(story):
+    hanging = process("", story.settings, HANGING, POP_STALL_TIMEOUT="PT10S")
+    async with process("run_intake", story.settings), hanging as scheduler:
+        await story.submit("a")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await scheduler.wait() not in {0, -signal.SIGKILL}
