@@ -1,10 +1,10 @@
 """Kafka clients with the settings every part shares: addresses, security, timeouts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -41,6 +41,8 @@ def wait_for_consumption(
     # Five times a second unless set, though every event that matters wakes it by itself.
     fetcher._fetcher_timeout = _LOOK_AGAIN_S  # noqa: SLF001
 
+
+T = TypeVar("T")
 
 _START_S: Final = 5.0
 
@@ -107,6 +109,19 @@ def consumer(
         "max_partition_fetch_bytes": 4 * 1024 * 1024,
     }
     return _PatientConsumer(*topics, **(arguments | overrides))
+
+
+async def undisturbed(asking: Awaitable[T]) -> T:
+    """The answer; cancelled, it is waited for all the same, but no longer than seconds.
+
+    For questions that may open a connection: one that is cancelled meanwhile stays open.
+    """
+    question = asyncio.ensure_future(asking)
+    try:
+        return await asyncio.shield(question)
+    except asyncio.CancelledError:
+        await asyncio.wait([question], timeout=_START_S)
+        raise
 
 
 @asynccontextmanager

@@ -62,12 +62,13 @@ class Tail:
                 await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _read(self, consumer: AIOKafkaConsumer) -> NoReturn:
-        while self._topic not in await consumer.topics():  # noqa: ASYNC110  # no event
+        while self._topic not in await clients.undisturbed(consumer.topics()):  # noqa: ASYNC110  # no event
             await asyncio.sleep(_LOOK_EVERY_S)
         partition = TopicPartition(self._topic, 0)
         consumer.assign([partition])
         if self._next is None:
-            self._next = (await consumer.end_offsets([partition]))[partition]
+            ends = await clients.undisturbed(consumer.end_offsets([partition]))
+            self._next = ends[partition]
         consumer.seek(partition, self._next)
         self.began.set()
         while True:

@@ -145,7 +145,7 @@ class Dispatcher:
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
         )
         async with clients.started(consumer):
-            while self._topics.pulls not in await consumer.topics():  # noqa: ASYNC110  # no event
+            while self._topics.pulls not in await clients.undisturbed(consumer.topics()):  # noqa: ASYNC110  # no event
                 await asyncio.sleep(_RETRY_S)
             consumer.subscribe([self._topics.pulls], listener=_Revocation(self))
             while True:
