@@ -1,6 +1,7 @@
 """Definitions on the real stack: from HTTP through Postgres and Kafka to the running parts."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from pop_stream.core.errors import InUseError
 from pop_stream.core.identity import ANYONE
 from pop_stream.core.revisions import put, remove
 from pop_stream.outbox.publication import Publication
+from pop_stream.ports import Record
 from pop_stream.settings import Settings
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.pool import open_pool
@@ -315,3 +317,54 @@ async def test_what_has_work_under_way_is_not_deleted(world):
         ended = [succeeded(agenda_id=f"a{n}") for n in range(4)]
         await summaries.fold(topic, {0: (1, 2)}, ended)
         await store.change([remove("insight", "media"), remove("customer", "acme")], AUTHOR)
+
+
+async def test_what_kafka_brought_too_early_runs_once_it_is_defined(world):
+    """A run of a template that is not defined yet: refused, kept, and submitted again."""
+    stop = asyncio.Event()
+    run = {"id": "r1", "template_id": "scan", "payload": {"file": "a.mov"}}
+    template = {
+        "agenda": {
+            "customer_id": "acme",
+            "operations": [{"name": "s", "type": "scan", "payload": "@<pop.payload::/file>"}],
+        }
+    }
+
+    async with api(world) as (session, _), scheduling(world), asyncio.TaskGroup() as parts:
+        parts.create_task(wiring.run_rollup(world.settings, stop))
+
+        async def agenda_until(state: str) -> dict[str, Any]:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    async with session.get("/v1/agendas/r1") as response:
+                        found = await response.json()
+                    if found.get("state") == state:
+                        return found
+                    await asyncio.sleep(0.05)
+
+        try:
+            await world.publish(
+                Record(world.topics.submissions, b"r1", json.dumps(run).encode())
+            )
+            refused = await agenda_until("refused")
+            assert refused["agenda"] == run
+            assert refused["issues"][0]["field"] == "template_id"
+            await define(session, "/v1/agenda-templates/scan", template)
+            await define(
+                session, "/v1/insights/media", {"mappers": {"operation_types": ["scan"]}}
+            )
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    async with session.post("/v1/resubmissions") as response:
+                        told = await response.json()
+                    if told["resubmitted"] == 1:
+                        break
+                    await asyncio.sleep(0.05)
+            placed = await agenda_until("emitted")
+            assert placed["agenda"]["template"] == {"id": "scan", "version": 1}
+            assert placed["agenda"]["operations"][0]["payload"] == "a.mov"
+            async with session.get("/v1/agendas/r1/explain") as response:
+                told = await response.json()
+            assert (told["went_to"], told["insight_id"]) == ("media", "media")
+        finally:
+            stop.set()
