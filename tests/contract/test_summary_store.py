@@ -296,6 +296,13 @@ async def test_agendas_are_told_by_whose_they_are(summaries):
     assert owners == {"a1": "acme", "b1": "beta"}
 
 
+async def test_what_was_accepted_is_told_with_whose_it_is(summaries):
+    await summaries.fold(accepted(), accepted(0, "b1", customer_id="beta"))
+    await summaries.fold(claimed(0, agenda_id="early"))
+    told = await summaries.reader.accepted_bodies(["a1", "b1", "early", "unknown"])
+    assert told == {"a1": ("acme", bytes(BODY)), "b1": ("beta", bytes(BODY))}
+
+
 async def test_versions_grow_with_every_change(summaries):
     reader = summaries.reader
     seen = []
