@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from pop_stream.api.models import AgendaProgress
@@ -20,6 +21,9 @@ from pop_stream.core.summary import Summary
 from pop_stream.ports import DefinitionSource, SummaryReader, WorkDesk
 
 ATTEMPT: Final = "attempt"
+APPEARS_WITHIN: Final = timedelta(seconds=1)
+"""How long an attempt that nothing is known of is waited for."""
+
 _INSIGHT: Final = "insight"
 _LOOK_S: Final = 1.0
 _PRIOR_WITHIN_S: Final = 3.0
@@ -102,6 +106,17 @@ class LeaseBook:
             LeaseLostError: If a newer attempt is known, or the agenda has ended.
             UnavailableError: If only the database could tell, and it is away.
         """
+        until = asyncio.get_running_loop().time() + APPEARS_WITHIN.total_seconds()
+        while True:
+            try:
+                return await self._find(agenda_id, attempt, surely=surely)
+            except NotFoundError:
+                # Handed out by another process a moment ago, it is heard of here in a moment.
+                if asyncio.get_running_loop().time() >= until:
+                    raise
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _find(self, agenda_id: str, attempt: int, *, surely: bool) -> Lease:
         self._expect_current(agenda_id, attempt)
         handed = self._desk.lease(agenda_id)
         summary: Summary | None = None

@@ -1,5 +1,6 @@
 """Pulling and reporting over HTTP, on in-memory ports."""
 
+import asyncio
 import json
 
 import msgspec
@@ -232,3 +233,13 @@ async def test_attempt_that_never_was_is_not_found(api, named):
     api.summaries.put(summary(attempt=2))
     status, problem = await api.post(f"/v1/agendas/{named}/heartbeat", WHO)
     assert (status, problem["code"]) == (404, "not_found")
+
+
+async def test_attempt_that_another_process_has_just_handed_out_is_waited_for(api):
+    report = asyncio.create_task(api.post(f"{ATTEMPT}/heartbeat", WHO))
+    async with asyncio.timeout(10):
+        while ("agenda", "a1") not in api.summaries.asked:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0)
+    api.desk.handed["a1"] = emitted()
+    status, _ = await report
+    assert status == 200
