@@ -91,7 +91,7 @@ def create_app(
     metrics = Metrics(registry or CollectorRegistry())
     document = Document()
     pace = pace or Pace()
-    pulls = _pulls(ports, settings)
+    pulls = _pulls(ports, settings, pace)
     streams = Streams(ports.summaries, metrics, pace)
     judge = _judge(ports, settings)
     submissions = Submissions(
@@ -169,9 +169,14 @@ def _commands(ports: ApiPorts, settings: Settings) -> Commands:
     )
 
 
-def _pulls(ports: ApiPorts, settings: Settings) -> Pulls:
+def _pulls(ports: ApiPorts, settings: Settings, pace: Pace) -> Pulls:
     return Pulls(
-        leases=LeaseBook(ports.desk, ports.summaries, ports.definitions),
+        leases=LeaseBook(
+            ports.desk,
+            ports.summaries,
+            ports.definitions,
+            appears_within=pace.appears_within,
+        ),
         desk=ports.desk,
         publisher=ports.publisher,
         clock=ports.clock,

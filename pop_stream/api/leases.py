@@ -55,8 +55,14 @@ class LeaseBook:
     """
 
     def __init__(
-        self, desk: WorkDesk, summaries: SummaryReader, definitions: DefinitionSource
+        self,
+        desk: WorkDesk,
+        summaries: SummaryReader,
+        definitions: DefinitionSource,
+        *,
+        appears_within: timedelta = APPEARS_WITHIN,
     ) -> None:
+        self.appears_within = min(appears_within, APPEARS_WITHIN)
         self._desk = desk
         self._summaries = summaries
         self._definitions = definitions
@@ -106,7 +112,7 @@ class LeaseBook:
             LeaseLostError: If a newer attempt is known, or the agenda has ended.
             UnavailableError: If only the database could tell, and it is away.
         """
-        until = asyncio.get_running_loop().time() + APPEARS_WITHIN.total_seconds()
+        until = asyncio.get_running_loop().time() + self.appears_within.total_seconds()
         while True:
             try:
                 return await self._find(agenda_id, attempt, surely=surely)

@@ -4,7 +4,6 @@ from typing import Final
 
 from pop_stream.api import pull_models as models
 from pop_stream.api.access import Access, Subject
-from pop_stream.api.leases import APPEARS_WITHIN
 from pop_stream.api.owners import Owners
 from pop_stream.api.problems import (
     BusyError,
@@ -40,7 +39,7 @@ def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
         role=Role.PULL,
         subject=Subject("agenda", "agenda_id", pulls.leases.owner),
         changes=True,
-        appears_within=APPEARS_WITHIN,
+        appears_within=pulls.leases.appears_within,
     )
     return (
         Route(
