@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
@@ -20,6 +21,7 @@ from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_span
 from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock
 from pop_stream.core.deeds import Author
@@ -208,6 +210,9 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             probe=KafkaLagProbe(names, admin, offsets),
             clock=WallClock(),
             create_topic=_topic_creator(settings, admin),
+            reread=lambda partition, start, end: read_span(
+                settings, TopicPartition(names.ready, partition), start, end
+            ),
             partitions=await publish.partitions(names.ready),
         )
         await enter(exposed(scheduler.registry, settings.metrics_host, settings.metrics_port))

@@ -1,4 +1,4 @@
-"""A topic read whole: all records up to the end it has when asked."""
+"""Topics read beside their groups: whole, or a span of one partition."""
 
 from collections.abc import AsyncIterator
 
@@ -28,12 +28,35 @@ async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRe
                 yield record
 
 
+async def read_span(
+    settings: Settings, partition: TopicPartition, start: int, end: int
+) -> AsyncIterator[ConsumerRecord]:
+    """The records of one partition from `start` up to, not including, `end`, in order.
+
+    Those that retention has removed are left out.
+    """
+    async with clients.consumer(settings, client_id="span", group_id=None) as consumer:
+        consumer.assign([partition])
+        first = (await consumer.beginning_offsets([partition]))[partition]
+        if first < end:
+            consumer.seek(partition, max(start, first))
+            async for record in _until(consumer, partition, end):
+                yield record
+
+
 async def _partition(
     consumer: AIOKafkaConsumer, partition: TopicPartition
 ) -> AsyncIterator[ConsumerRecord]:
     consumer.assign([partition])
     await consumer.seek_to_beginning(partition)
     end = (await consumer.end_offsets([partition]))[partition]
+    async for record in _until(consumer, partition, end):
+        yield record
+
+
+async def _until(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, end: int
+) -> AsyncIterator[ConsumerRecord]:
     while await consumer.position(partition) < end:
         fetched = await consumer.getmany(partition, timeout_ms=_POLL_MS)
         for record in fetched.get(partition, ()):

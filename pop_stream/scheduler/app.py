@@ -8,13 +8,14 @@ Faust swallows errors of its own recovery callback.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
 from typing import Any, Final
 
 import faust
 import structlog
 from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
 from pop_stream.bus.dead_letters import dead_letter
@@ -34,6 +35,9 @@ from pop_stream.settings import Settings
 
 TABLE: Final = "ready"
 
+LOOK_BACK: Final = 1_000
+"""Records that are read again where the table does not tell what was handled."""
+
 _BUFFERED_RECORDS: Final = 4_096
 _LOOK_AHEAD: Final = 32
 
@@ -50,6 +54,7 @@ class Scheduler:
         probe: For consumer lag.
         clock: For the instants in events.
         create_topic: Makes sure an insight's topic exists.
+        reread: Reads a partition of `pop.ready` beside Faust, from an offset to another.
         partitions: Of `pop.ready`.
     """
 
@@ -62,12 +67,14 @@ class Scheduler:
         probe: LagProbe,
         clock: Clock,
         create_topic: Callable[[Insight], Awaitable[None]],
+        reread: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
         partitions: int,
     ) -> None:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._clock = clock
         self._app = _app(settings)
+        self._reread = reread
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
             self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes)
@@ -86,6 +93,7 @@ class Scheduler:
         )
         self._owned: set[int] = set()
         self._postponed: set[int] = set()
+        self._next: dict[int, int] = {}
         self._unread: int | None = None
         self._vigil = Vigil(
             probe,
@@ -149,20 +157,60 @@ class Scheduler:
     async def _consume(self, stream: Any) -> None:  # noqa: ANN401  # a Faust stream
         async for event in stream.events():
             message = event.message
+            await self._catch_up(message.partition, message.offset)
+            await self._deal(message, next_waits=_waits(stream, message.partition))
+
+    async def _catch_up(self, partition: int, offset: int) -> None:
+        """Deal with records before this one that Faust took for handled, and were not.
+
+        A rebalance or a crash may make it pass over records: those it had begun to hand on,
+        and those whose acknowledgement overtook the rows they led to. The table tells how
+        far records were handled, so what lies between is read again, beside Faust.
+        """
+        pause_s = 0.1
+        while (start := self._start(partition, offset)) < offset:
             try:
-                source = Source(message.partition, message.offset)
-                next_waits = _waits(stream, message.partition)
-                await self._handle(source, message.value, next_waits=next_waits)
-            except NoEventError as error:
-                _log.warning("record.refused", partition=message.partition, reason=str(error))
-                await self._bury(message, (error.code, str(error)))
-            except Exception as error:
-                # The index may be half changed: the table is what counts, so read it anew.
-                _log.exception("round.failed", partition=message.partition)
-                self._rounds.unload(message.partition)
-                self._ticker.gain({message.partition})
-                code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
-                await self._bury(message, (code, repr(error)))
+                async for record in self._reread(partition, start, offset):
+                    await self._deal(record, next_waits=True)
+            except (KafkaError, OSError) as error:
+                self._postponed.add(partition)
+                _log.warning("span.postponed", partition=partition, reason=repr(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 5.0)
+            else:
+                self._postponed.discard(partition)
+                _log.info("span.read_again", partition=partition, start=start, end=offset)
+                return
+
+    def _start(self, partition: int, offset: int) -> int:
+        """From where a record's predecessors are still to be dealt with."""
+        if partition not in self._next:
+            try:
+                kept = self._rounds.kept_until(partition)
+            except Exception:
+                _log.exception("rows.unreadable", partition=partition)
+                return offset  # whoever handles the record meets the same, and tells
+            self._next[partition] = max(0, offset - LOOK_BACK) if kept is None else kept
+        return self._next[partition]
+
+    async def _deal(self, message: Any, *, next_waits: bool) -> None:  # noqa: ANN401
+        """Handle a record of Faust's or of ours; nothing may leave the agent's loop."""
+        source = Source(message.partition, message.offset)
+        try:
+            await self._handle(source, message.value, next_waits=next_waits)
+        except NoEventError as error:
+            _log.warning("record.refused", partition=message.partition, reason=str(error))
+            await self._bury(message, (error.code, str(error)))
+        except Exception as error:
+            # The index may be half changed: the table is what counts, so read it anew.
+            _log.exception("round.failed", partition=message.partition)
+            self._rounds.unload(message.partition)
+            self._ticker.gain({message.partition})
+            code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
+            await self._bury(message, (code, repr(error)))
+        self._next[message.partition] = max(
+            self._next.get(message.partition, 0), message.offset + 1
+        )
 
     async def _handle(
         self, source: Source, value: bytes | None, *, next_waits: bool = False
@@ -210,6 +258,7 @@ class Scheduler:
         self._postponed -= partitions
         self._ticker.lose(partitions)
         for partition in partitions:
+            self._next.pop(partition, None)
             self._rounds.unload(partition)
             self._table.purge(partition)
 

@@ -106,6 +106,7 @@ class Rounds:
         self._partitions = partitions
         self._desks: dict[int, dict[str, Desk]] = {}
         self._put_off: dict[int, _PutOff] = {}
+        self._letters: dict[int, list[Record]] = {}
         self._in_force: Definitions | None = None
 
     def desks(self) -> list[Desk]:
@@ -122,6 +123,16 @@ class Rounds:
             return True
         now = self._clock.now().timestamp()
         return desk.slots() > 0 and desk.backlog.queue.may_pick(now)
+
+    def kept_until(self, partition: int) -> int | None:
+        """The offset after the last record that the table shows to have been handled.
+
+        Records that changed nothing are not shown. None if no row tells.
+        """
+        self._ensure_loaded(partition)
+        offsets = [desk.shelf.offset for desk in self._desks[partition].values()]
+        last = max(offsets, default=-1)
+        return None if last < 0 else last + 1
 
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""
@@ -147,7 +158,8 @@ class Rounds:
             ready_events = decode_ready(value)
         except UnreadableRecordError as error:
             raise NoEventError(str(error)) from None
-        away = [] if source.partition in self._desks else self._load(source.partition)
+        self._ensure_loaded(source.partition)
+        away = self._letters.pop(source.partition, [])
         self._take_up_definitions()
         touched: dict[str, Desk] = {}
         for event in ready_events:
@@ -163,13 +175,17 @@ class Rounds:
         if next_waits and is_silent and put_off.records < MOST_PUT_OFF:
             put_off.add(touched)
             for desk in touched.values():
-                desk.shelf.save(desk.backlog)
+                desk.shelf.save(desk.backlog, source.offset)
             return
         touched = {**self._put_off.pop(source.partition).desks, **touched}
         for desk in self._with_pools(source.partition, touched):
             await self._refill(desk, source)
-            desk.shelf.save(desk.backlog)
+            desk.shelf.save(desk.backlog, source.offset)
             faults.reach("scheduler.kept")
+
+    def _ensure_loaded(self, partition: int) -> None:
+        if partition not in self._desks:
+            self._letters[partition] = self._load(partition)
 
     def _load(self, partition: int) -> list[Record]:
         """Read the partition's backlogs; dead letters of rows that cannot be read."""

@@ -38,12 +38,14 @@ R = TypeVar("R")
 class _JournalRow(Struct, frozen=True):
     sequence: int
     delta: Delta
+    offset: int = -1
 
 
 class _Head(Struct, frozen=True):
     sequence: int
     side: int
     parts: int
+    offset: int = -1
 
 
 _JOURNAL_ROW: Final = msgspec.json.Decoder(_JournalRow)
@@ -54,7 +56,12 @@ _encode: Final = msgspec.json.encode
 
 
 class Shelf:
-    """The rows of one insight. Write only while an event of its partition is handled."""
+    """The rows of one insight. Write only while an event of its partition is handled.
+
+    Attributes:
+        offset: Of the last record of `pop.ready` that led to a row; -1 if none is known.
+        unreadable: Rows that could not be read, with why.
+    """
 
     def __init__(self, table: ReadyTable, partition: int, insight_id: str) -> None:
         self._table = table
@@ -63,6 +70,7 @@ class Shelf:
         self._sequence = 0
         self._marked = 0
         self._side = 0
+        self.offset = -1
         self.unreadable: dict[str, str] = {}
 
     def put_page(self, number: int, bodies: Sequence[bytes]) -> None:
@@ -89,13 +97,19 @@ class Shelf:
             self._offsets.pop(number, None)
             self._table.delete(self._page_key(number))
 
-    def save(self, backlog: Backlog) -> None:
-        """Write what changed since the last call: one row, and now and then a snapshot."""
+    def save(self, backlog: Backlog, offset: int = -1) -> None:
+        """Write what changed since the last call: one row, and now and then a snapshot.
+
+        Args:
+            backlog: Of the insight.
+            offset: Of the record of `pop.ready` that is being handled.
+        """
         delta = backlog.take_delta()
         if delta is None:
             return
         self._sequence += 1
-        row = _JournalRow(sequence=self._sequence, delta=delta)
+        self.offset = max(self.offset, offset)
+        row = _JournalRow(sequence=self._sequence, delta=delta, offset=self.offset)
         self._table.put(self._journal_key(self._sequence), _encode(row))
         self.drop_pages(backlog.take_emptied())
         if self._sequence - self._marked >= RING:
@@ -123,6 +137,7 @@ class Shelf:
         newer = [row for row in journal if row.sequence > head.sequence]
         deltas.extend(row.delta for row in newer)
         self._sequence = newer[-1].sequence if newer else head.sequence
+        self.offset = max([head.offset, *(row.offset for row in newer)])
         backlog.restore(self._pages(rows), deltas, now)
         self.drop_pages(backlog.take_emptied())
 
@@ -131,7 +146,7 @@ class Shelf:
         parts = backlog.snapshot().parts(_PART)
         for number, part in enumerate(parts):
             self._table.put(self._mark_key(side, number), _encode(part))
-        head = _Head(sequence=self._sequence, side=side, parts=len(parts))
+        head = _Head(sequence=self._sequence, side=side, parts=len(parts), offset=self.offset)
         self._table.put(f"{self._prefix}/head", _encode(head))
         self._marked, self._side = self._sequence, side
 

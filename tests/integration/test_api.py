@@ -33,7 +33,9 @@ from pop_stream.core.ids import InsightId
 from pop_stream.core.partitioning import partition_of
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.audit import PostgresAuditLog
 from pop_stream.store.definitions import PostgresDefinitions
+from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
@@ -107,6 +109,8 @@ async def served(settings: Settings, *, give_up_after: timedelta) -> AsyncIterat
             questions=FixedAnswers(),
             desk=MemoryDesk(),
             clock=WallClock(),
+            keys=PostgresKeys(pool),
+            audit=PostgresAuditLog(pool),
         )
         url = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()

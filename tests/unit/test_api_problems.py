@@ -34,7 +34,7 @@ async def api():
         (NotFoundError, 404),
         (UnavailableError, 503),
         (TooLargeError, 413),
-        (LeaseLostError, 500),
+        (LeaseLostError, 409),
         (PopStreamError, 500),
     ],
 )

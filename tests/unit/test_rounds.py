@@ -553,7 +553,16 @@ async def test_a_topic_that_cannot_be_made_yet_fails_the_event(stage):
 # ---- the agent's loop ----
 
 
-def scheduler_on(stage):
+def scheduler_on(stage, *passed_over):
+    """A scheduler whose topic holds these records, as (offset, value)."""
+
+    async def reread(partition, start, end):
+        for offset, value in passed_over:
+            if start <= offset < end:
+                yield SimpleNamespace(
+                    topic="t.ready", partition=partition, offset=offset, key=None, value=value
+                )
+
     scheduler = Scheduler(
         settings=Settings(topic_prefix="t."),
         publisher=stage.publisher,
@@ -561,6 +570,7 @@ def scheduler_on(stage):
         probe=FixedLags(),
         clock=stage.clock,
         create_topic=stage.create_topic,
+        reread=reread,
         partitions=PARTITIONS,
     )
     scheduler._rounds = stage.rounds
@@ -615,6 +625,33 @@ async def test_records_at_hand_share_a_round_whatever_lies_between_them(stage):
     await scheduler_on(stage)._consume(Stream(ann, elsewhere, bob, cem))
     [decision] = stage.decisions()
     assert (sorted(decision.chosen), decision.offset) == (["ann-0", "bob-0", "cem-0"], 2)
+
+
+async def test_records_that_faust_passed_over_are_read_again(stage):
+    home = stage.home("media")
+    first, missed, last = (encode(stage.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
+    scheduler = scheduler_on(stage, (5, missed))
+    await scheduler._consume(Stream(message(first, home, 4), message(last, home, 6)))
+    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+
+
+async def test_what_was_passed_over_in_a_restart_is_told_by_the_table(stage):
+    home = stage.home("media")
+    first, missed, last = (encode(stage.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
+    await scheduler_on(stage)._consume(Stream(message(first, home, 4)))
+    stage.rounds.unload(home)
+    await scheduler_on(stage, (4, first), (5, missed))._consume(Stream(message(last, home, 6)))
+    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+
+
+async def test_a_bad_record_that_was_passed_over_holds_nothing_up(stage):
+    home = stage.home("media")
+    scheduler = scheduler_on(stage, (5, b"{"))
+    good = encode(stage.page(["ann-0"]))
+    tick = encode(InsightTick(insight_id=""))
+    await scheduler._consume(Stream(message(tick, home, 4), message(good, home, 6)))
+    assert stage.emitted_ids() == ["ann-0"]
+    assert len(stage.publisher.on(TOPICS.dead_letters)) == 1
 
 
 async def test_after_an_error_the_table_is_what_counts(stage):
