@@ -19,7 +19,7 @@ _BAR: Final = 30
 
 def view(found: Mapping[str, Any]) -> RenderableType:
     """A link's roll-up or an agenda's progress, whichever it is."""
-    return link_view(found) if "link_id" in found else progress_view(found)
+    return link_view(found) if "counts" in found else progress_view(found)
 
 
 def progress_view(found: Mapping[str, Any]) -> RenderableType:

@@ -35,7 +35,6 @@ async def test_a_flood_and_four_others_keep_the_bound_on_the_real_stack(settings
     )  # fmt: skip
     judge(report, "skew")
     assert report["duplicates"] == 0
-    assert report["worst_gap_over_bound"] > 0, "nothing was compared"
     assert set(report["waits"]) == {"flood", "anna", "bruno", "carla", "dora"}
     assert "flood" in " ".join(ET.fromstring(svg.read_text()).itertext())  # noqa: S314  # ours
 
@@ -46,4 +45,6 @@ async def test_a_scheduler_that_moves_and_pullers_that_rebalance_lose_nothing(se
         "fairness", "--scenario", "rebalance", "--scale", "0.1", servers=servers_of(settings)
     )
     judge(report, "rebalance")
+    # All three are backlogged from the start, so there is something to compare.
+    assert report["worst_gap_over_bound"] > 0, "nothing was compared"
     assert set(report["waits"]) == set("abc")
