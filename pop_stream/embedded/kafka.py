@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import signal
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -67,8 +68,12 @@ class Cluster:
 def plan_cluster(folder: DataFolder, brokers: int) -> Cluster:
     """Ports for so many brokers, the remembered ones while they are free.
 
-    Call as the owner, before any of them runs.
+    Call as the owner, before any of them runs. What an earlier owner left running is ended
+    first, for it holds the ports; that blocks for seconds at most.
     """
+    for number in range(1, brokers + 1):
+        home = _home(folder, number, brokers)
+        end_leftovers(home, _name(number), signal.SIGTERM)
     nodes = [
         Node(one, folder.port(f"kafka-{one}"), folder.port(f"kafka-{one}-controller"))
         for one in range(1, brokers + 1)
@@ -77,6 +82,14 @@ def plan_cluster(folder: DataFolder, brokers: int) -> Cluster:
     if not known.exists():
         known.write_text(urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
     return Cluster(known.read_text(), nodes)
+
+
+def _home(folder: DataFolder, number: int, brokers: int) -> Path:
+    return folder.kafka if brokers == 1 else folder.kafka / f"node-{number}"
+
+
+def _name(number: int) -> str:
+    return f"kafka-{number}"
 
 
 class Kafka:
@@ -98,8 +111,7 @@ class Kafka:
         self._cluster = cluster
         self._node = node
         self._node_id = node_id = node.number
-        is_alone = len(cluster.nodes) == 1
-        self._home = home = folder.kafka if is_alone else folder.kafka / f"node-{node_id}"
+        self._home = home = _home(folder, node_id, len(cluster.nodes))
         self._data = home / f"data-{node_id}"
         self._aside = home / f"format-{node_id}"
         self._properties = home / f"server-{node_id}.properties"
@@ -107,7 +119,7 @@ class Kafka:
         self._log_file = home / "logs" / f"server-{node_id}.log"
         self._classpath = ":".join(map(str, jars))
         command = self._java("kafka.Kafka", self._properties.name)
-        self._launch = Launch(f"kafka-{node_id}", command, home)
+        self._launch = Launch(_name(node_id), command, home)
         self._process = ServerProcess(self._launch)
 
     @property

@@ -120,7 +120,7 @@ class EmbeddedServers:
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        cluster = plan_cluster(self._folder, self._brokers)
+        cluster = await asyncio.to_thread(plan_cluster, self._folder, self._brokers)
         alone = self._brokers == 1
         brokers = {
             "kafka" if alone else f"kafka-{node.number}": Kafka(
