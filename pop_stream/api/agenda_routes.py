@@ -6,15 +6,11 @@ from pop_stream.api import models
 from pop_stream.api.access import Access, reading
 from pop_stream.api.owners import Owners
 from pop_stream.api.problems import (
+    BODY_ERRORS,
     BusyError,
     IdTakenError,
-    MediaTypeError,
     NoneAcceptedError,
-    NotJsonError,
     QuotaError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
 )
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
@@ -58,18 +54,13 @@ def _submit(submissions: Submissions) -> Route:
         "Submit an agenda or a template to run, or a list of which each stands or falls alone",
         (one,),
         errors=(
-            NotJsonError,
-            RequestError,
-            SlowBodyError,
-            TooLargeError,
-            MediaTypeError,
+            *BODY_ERRORS,
             SubmissionError,
             ForbiddenError,
             IdTakenError,
             QuotaError,
             NoneAcceptedError,
             UnavailableError,
-            BusyError,
         ),
         takes=(Agenda, TEMPLATE_RUN, list[Agenda], list[TEMPLATE_RUN]),  # type: ignore[valid-type]  # made at run time
         access=Access(role=Role.SUBMIT),

@@ -8,29 +8,16 @@ from pop_stream.api.access import Access, Handler, reading
 from pop_stream.api.agenda_lists import AgendaLists
 from pop_stream.api.commands import Commands
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import (
-    BusyError,
-    InvalidError,
-    MediaTypeError,
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-)
+from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.selection import QUERY
 from pop_stream.core.errors import StateError, UnavailableError
 from pop_stream.core.events import Action
 from pop_stream.core.identity import Role
 
-_BODY_ERRORS: Final = (
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-    MediaTypeError,
+_ERRORS: Final = (
+    *BODY_ERRORS,
     InvalidError,
-    BusyError,
 )
 
 _DONE: Final = Answer("There was nothing left to do.", (models.Commanded,))
@@ -71,7 +58,7 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             "rerunAgenda",
             "Run an agenda that has ended again: all of it, what failed, or chosen operations",
             (_SENT,),
-            (*_BODY_ERRORS, *READ_ERRORS, StateError),
+            (*_ERRORS, *READ_ERRORS, StateError),
             takes=(models.Rerun,),
             may_be_bare=True,
             access=own,
@@ -96,7 +83,7 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
                 Answer("What would be done.", (models.BulkResult,)),
                 Answer("On their way.", (models.BulkResult,), HTTPStatus.ACCEPTED),
             ),
-            (*_BODY_ERRORS, UnavailableError),
+            (*_ERRORS, UnavailableError),
             takes=(models.BulkCommand,),
             access=Access(role=Role.OPERATE),
         ),
@@ -112,7 +99,7 @@ def _command(action: Action, handler: Handler, summary: str, access: Access) -> 
         f"{action}Agenda",
         summary,
         (_DONE, _SENT),
-        (*_BODY_ERRORS, *READ_ERRORS, StateError),
+        (*_ERRORS, *READ_ERRORS, StateError),
         takes=(shape,),
         may_be_bare=action != "reprioritise",
         access=access,

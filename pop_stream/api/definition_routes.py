@@ -13,15 +13,7 @@ from pop_stream.api.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
 from pop_stream.api.definition_models import DEFINED, NAMES, PAGES, PATCHES
 from pop_stream.api.definitions import Resource
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import (
-    BusyError,
-    InvalidError,
-    MediaTypeError,
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-)
+from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.questions import Explanations
 from pop_stream.api.route import READ_ERRORS, Answer, Query, Route
 from pop_stream.core.definitions import KINDS, Kind
@@ -44,18 +36,13 @@ _PLURALS: Final[Mapping[Kind, str]] = {
     "template": "Templates",
 }
 
-_BODY_ERRORS: Final = (
-    NotJsonError,
-    RequestError,
+_ERRORS: Final = (
+    *BODY_ERRORS,
     InvalidError,
-    SlowBodyError,
-    TooLargeError,
-    MediaTypeError,
     SubmissionError,
     DefinitionError,
     PreconditionError,
     UnavailableError,
-    BusyError,
 )
 
 _LIMITS: Final = (
@@ -109,7 +96,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"create{name}",
             f"Define a {kind} that is not there yet",
             (created,),
-            (*_BODY_ERRORS, ExistsError),
+            (*_ERRORS, ExistsError),
             takes=(model,),
             access=write,
         ),
@@ -131,7 +118,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"put{name}",
             f"Define a {kind}, in the place of what there may be",
             (one, created),
-            _BODY_ERRORS,
+            _ERRORS,
             takes=(model,),
             headers=(IF_MATCH, IF_NONE_MATCH),
             access=write,
@@ -143,7 +130,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"patch{name}",
             f"Change fields of a {kind}, as a JSON merge patch says",
             (one,),
-            (*_BODY_ERRORS, NotFoundError),
+            (*_ERRORS, NotFoundError),
             takes=(PATCHES[kind],),
             media_types=(models.JSON, MERGE_PATCH),
             headers=(IF_MATCH,),

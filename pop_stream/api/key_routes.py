@@ -7,30 +7,17 @@ from pop_stream.api import key_models as models
 from pop_stream.api.access import Access
 from pop_stream.api.keys import AuditReader, Keys
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import (
-    BusyError,
-    InvalidError,
-    MediaTypeError,
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-)
+from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.route import READ_ERRORS, Answer, Query, Route
 from pop_stream.core.errors import SubmissionError, UnavailableError
 from pop_stream.core.identity import Role
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.core.keys import KEY_ID_PATTERN
 
-_BODY_ERRORS: Final = (
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-    MediaTypeError,
+_ERRORS: Final = (
+    *BODY_ERRORS,
     InvalidError,
     SubmissionError,
-    BusyError,
 )
 
 _TEXT: Final = {"type": "string"}
@@ -76,7 +63,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             "createKey",
             "Make a key; its token is shown once",
             (_NEW,),
-            (*_BODY_ERRORS, UnavailableError),
+            (*_ERRORS, UnavailableError),
             takes=(models.KeyWish,),
             access=any_key,
         ),
@@ -97,7 +84,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             "rotateKey",
             "Make a key with the same powers; the old one goes on for a while",
             (_NEW,),
-            (*_BODY_ERRORS, *READ_ERRORS),
+            (*_ERRORS, *READ_ERRORS),
             takes=(models.Rotation,),
             may_be_bare=True,
             access=own,

@@ -167,6 +167,16 @@ class NotReadyError(UnavailableError):
         self.parts = parts
 
 
+BODY_ERRORS: Final[tuple[type[PopStreamError], ...]] = (
+    NotJsonError,
+    RequestError,
+    SlowBodyError,
+    TooLargeError,
+    MediaTypeError,
+    BusyError,
+)
+"""What reading a JSON body may be refused with, whatever it says."""
+
 _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     RequestError: HTTPStatus.BAD_REQUEST,
     SlowBodyError: HTTPStatus.REQUEST_TIMEOUT,

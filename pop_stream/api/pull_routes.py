@@ -5,30 +5,13 @@ from typing import Final
 from pop_stream.api import pull_models as models
 from pop_stream.api.access import Access, Subject
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import (
-    BusyError,
-    InvalidError,
-    MediaTypeError,
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-)
+from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.pulls import Pulls
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.core.errors import LeaseLostError, SubmissionError
 from pop_stream.core.identity import Role
 
-_ERRORS: Final = (
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-    MediaTypeError,
-    InvalidError,
-    BusyError,
-    *READ_ERRORS,
-)
+_ERRORS: Final = (*BODY_ERRORS, InvalidError, *READ_ERRORS)
 _HEARD: Final = Answer("In Kafka; heed `stop`.", (models.Heard,))
 
 

@@ -6,15 +6,7 @@ from typing import Final
 from pop_stream.api import models
 from pop_stream.api.access import Access, reading
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import (
-    BusyError,
-    InvalidError,
-    MediaTypeError,
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-)
+from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.resubmissions import Resubmission, Resubmissions
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.template_runs import TemplateRuns
@@ -29,15 +21,10 @@ from pop_stream.core.identity import Role
 from pop_stream.core.template import TEMPLATE_CALL, TEMPLATE_RUN
 
 _ERRORS: Final = (
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-    MediaTypeError,
+    *BODY_ERRORS,
     SubmissionError,
     ForbiddenError,
     UnavailableError,
-    BusyError,
 )
 
 

@@ -6,11 +6,13 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from pop_stream.core.agenda import Agenda, Operation, dependencies
 from pop_stream.core.errors import Issue, StateError, SubmissionError
-from pop_stream.core.events import Action, AgendaRestarted, PlacedAgenda, encode
+from pop_stream.core.events import Action, AgendaRestarted, encode
 from pop_stream.core.lifecycle import BEFORE_EMISSION, ENDS, State
+from pop_stream.core.placing import placed_agenda
 from pop_stream.core.summary import Summary
 
 Again = Literal["all", "failed"]
@@ -86,21 +88,14 @@ def restarted(  # noqa: PLR0913  # each is a choice of whoever wants it
         raise StateError(summary.agenda_id, summary.state.value, "rerun", wanted)
     attempt = summary.attempt + 1
     deadline = agenda.expires_at
-    placed = PlacedAgenda(
-        agenda_id=summary.agenda_id,
-        customer_id=agenda.customer_id,
-        accepted_at=now,
-        agenda=Raw(summary.body),
-        priority=summary.priority,
-        rank=agenda.rank,
-        fairness_key=agenda.fairness_key,
-        operation_types=tuple(one.type for one in agenda.operations),
-        cost_s=agenda.cost_s,
+    first = placed_agenda(agenda, summary.body, agenda_id=summary.agenda_id, accepted_at=now)
+    placed = replace(
+        first,
         attempt=attempt,
+        priority=summary.priority,
+        not_before=None,
         expires_at=deadline if deadline is not None and deadline > now else None,
         held=hold,
-        max_attempts=agenda.max_attempts,
-        backoff=agenda.backoff,
     )
     return AgendaRestarted(
         agenda_id=summary.agenda_id,

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from msgspec import Raw
+from msgspec.structs import replace
 
 from pop_stream.core.agenda import parse_agenda
 from pop_stream.core.events import HeldAgenda, PlacedAgenda
 from pop_stream.core.lifecycle import BEFORE_EMISSION, ENDS, State
+from pop_stream.core.placing import placed_agenda
 
 Fault = Literal["missing", "not_claimed", "other_attempt", "ended"]
 """Unknown to the scheduler and not ended; emitted and not claimed for long; of another attempt
@@ -91,23 +92,8 @@ def placed_anew(row: LedgerRow, body: bytes, accepted_at: datetime) -> PlacedAge
     """
     agenda = parse_agenda(body, is_accepted=True)
     attempt = row.attempt if row.state in BEFORE_EMISSION else row.attempt + 1
-    return PlacedAgenda(
-        agenda_id=row.agenda_id,
-        customer_id=agenda.customer_id,
-        accepted_at=accepted_at,
-        agenda=Raw(body),
-        priority=agenda.priority,
-        rank=agenda.rank,
-        fairness_key=agenda.fairness_key,
-        operation_types=tuple(one.type for one in agenda.operations),
-        cost_s=agenda.cost_s,
-        attempt=attempt,
-        not_before=agenda.not_before,
-        expires_at=agenda.expires_at,
-        held=row.state is State.HELD,
-        max_attempts=agenda.max_attempts,
-        backoff=agenda.backoff,
-    )
+    first = placed_agenda(agenda, body, agenda_id=row.agenda_id, accepted_at=accepted_at)
+    return replace(first, attempt=attempt, held=row.state is State.HELD)
 
 
 def _fault(row: LedgerRow, held: HeldAgenda | None) -> LedgerFault | None:

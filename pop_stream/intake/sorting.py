@@ -26,11 +26,11 @@ from pop_stream.core.events import (
     AgendaRefused,
     LifecycleEvent,
     Origin,
-    PlacedAgenda,
     encode,
 )
 from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.core.placement import Placement
+from pop_stream.core.placing import placed_agenda
 from pop_stream.core.submission import parse_submission
 from pop_stream.core.trace import Trace
 from pop_stream.ports import Record
@@ -160,7 +160,9 @@ class Sorter:
         accepted = _accepted(agenda, encoded, insight_id, now)
         if url := agenda.callback_url or self._callback_urls.get(agenda.customer_id):
             accepted = msgspec.structs.replace(accepted, callback_url=url)
-        placed = encode(_placed(agenda, encoded, now))
+        placed = encode(
+            placed_agenda(agenda, encoded, agenda_id=agenda.id or "", accepted_at=now)
+        )
         _check_events(accepted, placed)
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
@@ -284,25 +286,6 @@ def _accepted(
         priority=agenda.priority,
         operations=tuple(one.name for one in agenda.operations),
         agenda=encoded,
-    )
-
-
-def _placed(agenda: Agenda, encoded: msgspec.Raw, now: datetime) -> PlacedAgenda:
-    return PlacedAgenda(
-        agenda_id=agenda.id or "",
-        customer_id=agenda.customer_id,
-        accepted_at=now,
-        agenda=encoded,
-        priority=agenda.priority,
-        rank=agenda.rank,
-        fairness_key=agenda.fairness_key,
-        operation_types=tuple(one.type for one in agenda.operations),
-        cost_s=agenda.cost_s,
-        not_before=agenda.not_before,
-        expires_at=agenda.expires_at,
-        held=agenda.hold,
-        max_attempts=agenda.max_attempts,
-        backoff=agenda.backoff,
     )
 
 
