@@ -250,6 +250,9 @@ class Scheduler:
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(assigned)
         self._owned |= partitions
+        for partition in partitions:
+            # Here, not when it is lost: a record may be under way while it is.
+            self._next.pop(partition, None)
         self._ticker.gain(partitions)
 
     async def _on_revoked(self, _: object, revoked: set[Any], **__: object) -> None:
@@ -258,7 +261,6 @@ class Scheduler:
         self._postponed -= partitions
         self._ticker.lose(partitions)
         for partition in partitions:
-            self._next.pop(partition, None)
             self._rounds.unload(partition)
             self._table.purge(partition)
 

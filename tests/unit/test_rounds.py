@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from aiokafka import TopicPartition
 from backlogs import START, placed, settled
 from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, MemoryTable
 from msgspec import Raw
@@ -641,6 +642,19 @@ async def test_what_was_passed_over_in_a_restart_is_told_by_the_table(stage):
     await scheduler_on(stage)._consume(Stream(message(first, home, 4)))
     stage.rounds.unload(home)
     await scheduler_on(stage, (4, first), (5, missed))._consume(Stream(message(last, home, 6)))
+    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+
+
+async def test_a_gained_partition_goes_on_where_its_table_says(stage):
+    home = stage.home("media")
+    first, missed, last = (encode(stage.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
+    scheduler = scheduler_on(stage, (5, missed))
+    await scheduler._consume(Stream(message(first, home, 4)))
+    gained = TopicPartition(TOPICS.ready, home)
+    scheduler._next[home] = 6  # a record that was under way when the partition was lost
+    stage.rounds.unload(home)
+    await scheduler._on_assigned(None, {gained})
+    await scheduler._consume(Stream(message(last, home, 6)))
     assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
 
 
