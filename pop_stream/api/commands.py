@@ -187,6 +187,7 @@ class Commands:
             action=action,
             by=principal_of(request).name,
             reason=wish.reason,
+            attempt=summary.attempt,
         )
         if action == "reprioritise" and isinstance(wish, Reprioritisation):
             return replace(command, priority=wish.priority, rank=wish.rank)

@@ -118,12 +118,17 @@ class Backlog:
     def news(self, agendas: Sequence[PlacedAgenda], origins: Sequence[Origin]) -> list[int]:
         """Indices of the agendas that were not placed before, by origin and by id.
 
+        Nor are those placed that were run again and have ended so: of two who want the same
+        rerun, the second comes too late.
+
         Asking takes note of the origins, so ask once and then `place` them.
         """
         fresh: dict[str, int] = {}
         for index, agenda in enumerate(agendas):
-            if self._is_new(origins[index]) and self.slots.find(agenda.agenda_id) is None:
-                fresh.setdefault(agenda.agenda_id, index)
+            agenda_id = agenda.agenda_id
+            is_new = self._is_new(origins[index]) and self.slots.find(agenda_id) is None
+            if is_new and not self._stock.is_over(agenda_id, agenda.attempt):
+                fresh.setdefault(agenda_id, index)
         return [*fresh.values()]
 
     def place(self, agendas: Sequence[PlacedAgenda], now: float = 0.0) -> int:
@@ -170,7 +175,9 @@ class Backlog:
         return self.attempts.settle(settlement, now)
 
     def obey(self, command: Command, now: float = 0.0) -> bool:
-        """Do what someone wants; False if that changes nothing."""
+        """Do what someone wants; False if that changes nothing, or was heard before."""
+        if command.origin is not None and not self._is_new(command.origin):
+            return False
         return self.steering.obey(command, now)
 
     def wake(self, now: float) -> int:

@@ -42,6 +42,7 @@ class Terms:
 
     Attributes:
         attempt: The first one here.
+        run_from: The first one of this run, as far as that is known.
         not_before: When it is due, in seconds since the epoch; None for at once.
         expires_at: Its deadline, in seconds since the epoch; None for none.
         held: Whether it waits for its release.
@@ -50,6 +51,7 @@ class Terms:
     """
 
     attempt: int = 1
+    run_from: int = 1
     not_before: float | None = None
     expires_at: float | None = None
     held: bool = False
@@ -150,6 +152,7 @@ def _has_terms(agenda: PlacedAgenda) -> bool:
 def _terms(agenda: PlacedAgenda) -> Terms:
     return Terms(
         attempt=agenda.attempt,
+        run_from=agenda.attempt if agenda.run_from is None else agenda.run_from,
         not_before=_seconds(agenda.not_before),
         expires_at=_seconds(agenda.expires_at),
         held=agenda.held,

@@ -93,7 +93,8 @@ def placed_anew(row: LedgerRow, body: bytes, accepted_at: datetime) -> PlacedAge
     agenda = parse_agenda(body, is_accepted=True)
     attempt = row.attempt if row.state in BEFORE_EMISSION else row.attempt + 1
     first = placed_agenda(agenda, body, agenda_id=row.agenda_id, accepted_at=accepted_at)
-    return replace(first, attempt=attempt, held=row.state is State.HELD)
+    held = row.state is State.HELD
+    return replace(first, attempt=attempt, run_from=row.attempt, held=held)
 
 
 def _fault(row: LedgerRow, held: HeldAgenda | None) -> LedgerFault | None:

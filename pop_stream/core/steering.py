@@ -28,7 +28,7 @@ class Steering:
     """Commands and dues; `now` is in seconds since the epoch.
 
     Attributes:
-        ignored: Commands about agendas that are not here: unknown, or ended.
+        ignored: Commands about agendas that are not here: unknown, ended, or run again since.
     """
 
     def __init__(self, stock: Stock) -> None:
@@ -43,8 +43,9 @@ class Steering:
 
     def obey(self, command: Command, now: float) -> bool:
         """Do what someone wants; False if that changes nothing."""
-        ref = self._stock.slots.find(command.agenda_id)
-        if ref is None:
+        slots = self._stock.slots
+        ref = slots.find(command.agenda_id)
+        if ref is None or 0 < command.attempt < slots.terms(ref).run_from:
             self.ignored += 1
             return False
         return self._actions[command.action](ref, command, now)

@@ -6,6 +6,7 @@ through here, so that these never disagree. Who may move what, and when, is for 
 above: `attempts` for what is out, `steering` for what people and the clock want.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -34,6 +35,9 @@ from pop_stream.core.page import (
 from pop_stream.core.slots import NO_MARK, Slots, each
 from pop_stream.core.timetable import Timetable
 
+MOST_RERUN: Final = 10_000
+"""Agendas that ended after they were run again, and are remembered for it."""
+
 _KEPT_LENGTH: Final = 80
 """Of a stop's message, so that a thousand of them fit a row of a snapshot."""
 
@@ -61,6 +65,7 @@ class Stock:
         self.outbox = Outbox(insight.id)
         self._share_of = share_of
         self._learned: set[str] = set()
+        self._rerun: OrderedDict[str, int] = OrderedDict()
         self.queue = self._new_queue()
 
     # ---- moves ----
@@ -157,10 +162,23 @@ class Stock:
 
     def forget(self, ref: int) -> None:
         """The agenda has ended; it is in no state's care any more."""
+        if self.slots.terms(ref).attempt > 1:
+            self._remember(self.agenda_id(ref), self.slots.attempt(ref))
         self.deadlines.clear(ref)
         self.slots.forget(ref)
 
+    def _remember(self, agenda_id: str, attempt: int) -> None:
+        """Whoever wanted it run again may not know yet that it was, and want it once more."""
+        self._rerun[agenda_id] = attempt
+        self._rerun.move_to_end(agenda_id)
+        if len(self._rerun) > MOST_RERUN:
+            self._rerun.popitem(last=False)
+
     # ---- questions ----
+
+    def is_over(self, agenda_id: str, attempt: int) -> bool:
+        """Whether the agenda is known to have ended with this attempt or a later one."""
+        return attempt <= self._rerun.get(agenda_id, 0)
 
     def entry(self, ref: int) -> int:
         """Where a ready agenda stands among its customer's own."""

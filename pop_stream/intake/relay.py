@@ -58,13 +58,17 @@ _LEAST_S: Final = 0.008
 NOT_SUBMITTED: Final = -2
 """Less a partition of `pop.agenda-events`: the partition of a restart's origin."""
 
+WANTED: Final = -1_000_000
+"""The same of a command: where a batch holds both, they go out in an order of their own."""
+
 _log = structlog.get_logger()
 
 
 class Relay:
     """Reads `pop.agenda-events`, and writes by insight what pullers say and people want.
 
-    Stateless: a repeated batch repeats notes that the scheduler has taken already.
+    Stateless: a repeated batch repeats notes that the scheduler has taken already. Commands
+    and restarts carry where they were told, so that it knows them again.
     """
 
     def __init__(
@@ -91,9 +95,9 @@ class Relay:
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
-        restarted: list[tuple[AgendaRestarted, Origin]] = []
-        notes = notes_of(_heard(records, restarted))
-        told = [part for event in in_order(notes, restarted) for part in _fitting(event)]
+        aside = Aside()
+        notes = notes_of(_heard(records, aside), aside.commanded)
+        told = [part for event in in_order(notes, aside.restarted) for part in _fitting(event)]
         if not told:
             return
         partitions = await self._publisher.partitions(self._topics.ready)
@@ -107,6 +111,14 @@ class Relay:
 
 
 @dataclass(slots=True)
+class Aside:
+    """Events of a batch whose place in the topic matters, with that place."""
+
+    restarted: list[tuple[AgendaRestarted, Origin]] = field(default_factory=list)
+    commanded: list[tuple[AgendaCommanded, Origin]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class _Notes:
     """What was heard about one insight."""
 
@@ -116,11 +128,18 @@ class _Notes:
     commands: list[Command] = field(default_factory=list)
 
 
-def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:
+def notes_of(
+    lifecycle: Iterable[LifecycleEvent],
+    commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
+) -> list[InsightNoted]:
     """One note per insight with what the scheduler must hear of the events, in order.
 
     Of many signs of life of an attempt one is enough, and none if the note has its claim
     or its end.
+
+    Args:
+        lifecycle: Events without commands; looked at before `commanded` is.
+        commanded: Commands, with where they were told.
     """
     found: dict[str, _Notes] = {}
     for event in lifecycle:
@@ -132,10 +151,10 @@ def notes_of(lifecycle: Iterable[LifecycleEvent]) -> list[InsightNoted]:
                 _about(found, event).settlements.append(_settlement(event))
             case AgendaRenewed() | AgendaProgressed():
                 _about(found, event).renewals[event.agenda_id, event.attempt] = None
-            case AgendaCommanded():
-                _about(found, event).commands.append(_command(event))
             case _:
                 pass
+    for wanted, origin in commanded:
+        _about(found, wanted).commands.append(_command(wanted, origin))
     return [_note(insight_id, notes) for insight_id, notes in found.items()]
 
 
@@ -292,7 +311,7 @@ def _ended(
     )
 
 
-def _command(event: AgendaCommanded) -> Command:
+def _command(event: AgendaCommanded, origin: Origin) -> Command:
     return Command(
         agenda_id=event.agenda_id,
         action=event.action,
@@ -300,20 +319,24 @@ def _command(event: AgendaCommanded) -> Command:
         rank=event.rank,
         by=event.by[:ID_LENGTH],
         reason=event.reason[:MESSAGE_LENGTH],
+        attempt=event.attempt,
+        origin=origin,
     )
 
 
-def _heard(
-    records: Sequence[ConsumerRecord], restarted: list[tuple[AgendaRestarted, Origin]]
-) -> Iterator[LifecycleEvent]:
-    """The events of a batch; restarts are put aside, with where they were told."""
+def _heard(records: Sequence[ConsumerRecord], aside: Aside) -> Iterator[LifecycleEvent]:
+    """The events of a batch, without those that are put aside."""
     for record in records:
         for index, event in enumerate(_told(record)):
             if not _is_sane(event):
                 continue
             if isinstance(event, AgendaRestarted):
-                partition = NOT_SUBMITTED - record.partition
-                origin = Origin(partition=partition, offset=record.offset, index=index)
-                restarted.append((event, origin))
+                aside.restarted.append((event, _origin(record, index, NOT_SUBMITTED)))
+            elif isinstance(event, AgendaCommanded):
+                aside.commanded.append((event, _origin(record, index, WANTED)))
             else:
                 yield event
+
+
+def _origin(record: ConsumerRecord, index: int, base: int) -> Origin:
+    return Origin(partition=base - record.partition, offset=record.offset, index=index)

@@ -235,6 +235,26 @@ class Story:
             )
         )
 
+    async def rerun(self, agenda_id: str, attempt: int) -> None:
+        now = self.clock.now()
+        placed = PlacedAgenda(
+            agenda_id=agenda_id,
+            customer_id="ann",
+            accepted_at=now,
+            agenda=msgspec.Raw(b"{}"),
+            operation_types=("noop", "noop"),
+            attempt=attempt,
+        )
+        await self.say(
+            AgendaRestarted(
+                agenda_id=agenda_id,
+                at=now,
+                insight_id="media",
+                attempt=attempt,
+                placed=msgspec.Raw(encode(placed)),
+            )
+        )
+
     async def say(self, event: Any) -> None:
         topic = self.topics.agenda_events
         await self.publisher.publish(await lifecycle_records(self.publisher, topic, [event]))
@@ -472,29 +492,40 @@ async def test_what_had_ended_runs_again_and_resumes(story, parts):
     await story.submit("a")
     await story.tell(await story.attempt("a"), AgendaSucceeded)
     await story.state("a", State.SUCCEEDED)
-    placed = PlacedAgenda(
-        agenda_id="a",
-        customer_id="ann",
-        accepted_at=story.clock.now(),
-        agenda=msgspec.Raw(b'{"id":"a"}'),
-        operation_types=("noop", "noop"),
-        attempt=2,
-    )
-    again = EmittedAgenda(
-        agenda_id="a",
-        insight_id="media",
-        customer_id="ann",
-        attempt=2,
-        accepted_at=story.clock.now(),
-        emitted_at=story.clock.now(),
-        lease_ms=1,
-        agenda=msgspec.Raw(b"{}"),
-    )
-    await story.tell(again, AgendaRestarted, placed=msgspec.Raw(encode(placed)))
+    await story.rerun("a", 2)
     second = await story.attempt("a", 2)
     assert second.resumes
     await story.tell(second, AgendaSucceeded)
     await story.state("a", State.SUCCEEDED, 2)
+
+
+async def test_a_cancel_that_a_crash_repeats_leaves_a_rerun_alone(story, parts):
+    for agenda_id in ("a", "after"):
+        await story.submit(agenda_id, hold=True)
+        await story.state(agenda_id, State.HELD)
+    parts["run_intake"].send_signal(signal.SIGKILL)
+    async with process("run_intake", story.settings, POP_FAULT="relay.published") as dying:
+        # No attempt is named, as by a foreign program: the place alone tells that it is known.
+        await story.command("a", "cancel")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await dying.wait() == -signal.SIGKILL
+    await story.state("a", State.CANCELLED)
+    await story.rerun("a", 2)
+    await story.rerun("a", 2)  # as of two people at once
+    async with process("run_intake", story.settings):
+        second = await story.attempt("a", 2)
+        await story.command("after", "cancel")
+        await story.state("after", State.CANCELLED)
+        assert [(one.state, one.attempt) for one in (await story.ask("a")).holds] == [
+            ("emitted", 2)
+        ]
+        assert not story.stops
+        await story.tell(second, AgendaSucceeded)
+        await story.state("a", State.SUCCEEDED, 2)
+        await story.rerun("a", 2)
+        await story.submit("last")
+        await story.attempt("last")
+        assert [one.attempt for one in story.emitted if one.agenda_id == "a"] == [2]
 
 
 async def test_a_scheduler_that_hangs_ends_its_process(story):

@@ -49,6 +49,7 @@ async def test_a_command_is_sent_to_the_scheduler(api, agenda_id, action):
         "action": action,
         "by": "anyone",
         "reason": "late",
+        "attempt": 1,
     }
     (record,) = api.publisher.records
     assert (record.topic, record.key) == ("pop.agenda-events", agenda_id.encode())

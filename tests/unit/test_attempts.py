@@ -1,9 +1,11 @@
 """What follows an attempt: another one, the end, a stop; and what is told of it."""
 
 import pytest
-from backlogs import START, backlog, cancel, failed, ids, placed, settled
+from backlogs import START, backlog, cancel, failed, ids, nowhere, placed, settled
+from msgspec.structs import replace
 
 from pop_stream.core import attempts as attempts_module
+from pop_stream.core import stock as stock_module
 from pop_stream.core.events import (
     AgendaCancelled,
     AgendaExpired,
@@ -14,6 +16,7 @@ from pop_stream.core.events import (
     AgendaStopping,
     AgendaWaiting,
     Command,
+    Origin,
     Settlement,
 )
 from pop_stream.core.flow import Share
@@ -440,6 +443,74 @@ def test_another_priority_of_what_is_out_or_held_counts_when_it_waits_again():
     one.settle(failed("a"), NOW)
     one.wake(NOW + 10)
     assert ids(one.choose(5, NOW)) == ["h", "a", "b"]
+
+
+# ---- commands told twice, or of another run ----
+
+
+def told_at(offset):
+    return Origin(partition=-1_000_000, offset=offset)
+
+
+@pytest.mark.parametrize("action", ["cancel", "hold", "release", "reprioritise"])
+def test_a_command_told_again_is_known(action):
+    one = backlog()
+    one.place([placed("a"), placed("h", held=True)], NOW)
+    agenda_id = "h" if action == "release" else "a"
+    wanted = wants(action, agenda_id, priority=1, origin=told_at(7))
+    assert one.obey(wanted, NOW)
+    one.place([placed("x")], NOW)
+    again = replace(wanted, agenda_id="x", action="cancel")
+    assert not one.obey(again, NOW)
+    assert not one.obey(replace(again, origin=told_at(6)), NOW)
+    assert state(one, "x") == (READY, 1)
+    assert one.obey(replace(again, origin=told_at(8)), NOW)
+
+
+def test_what_commands_were_heard_is_kept():
+    one = backlog()
+    one.obey(wants("cancel", origin=told_at(7)), NOW)
+    delta = one.take_delta()
+    fresh = backlog()
+    fresh.restore([(0, [placed("a")])], [delta])
+    assert not fresh.obey(wants("cancel", origin=told_at(7)), NOW)
+    assert fresh.obey(wants("cancel", origin=told_at(7_000)), NOW)
+
+
+@pytest.mark.parametrize("action", ["cancel", "hold", "reprioritise"])
+def test_what_is_wanted_of_an_earlier_run_leaves_the_rerun_alone(action):
+    one = backlog()
+    one.place([placed("a", attempt=3)], NOW)
+    assert not one.obey(wants(action, attempt=2, priority=1), NOW)
+    assert (state(one), one.steering.ignored) == ((READY, 3), 1)
+    assert one.obey(wants(action, attempt=3, priority=1), NOW)
+
+
+def test_what_is_wanted_of_an_earlier_attempt_of_the_same_run_is_done():
+    one = started(placed("a", attempt=3))
+    one.settle(failed("a", 3), NOW)
+    assert state(one) == (WAITING, 4)
+    assert one.obey(wants("cancel", attempt=3), NOW)
+    assert state(one) is None
+
+
+def test_what_was_placed_anew_is_still_the_same_run():
+    one = backlog()
+    one.place([placed("a", attempt=4, run_from=3)], NOW)
+    assert not one.obey(wants("cancel", attempt=2), NOW)
+    assert one.obey(wants("cancel", attempt=3), NOW)
+
+
+def test_of_two_who_want_the_same_rerun_the_second_comes_too_late(monkeypatch):
+    monkeypatch.setattr(stock_module, "MOST_RERUN", 2)
+    one = started(placed("a", attempt=2))
+    one.settle(settled("a", 2), NOW)
+    assert one.news([placed("a", attempt=2)], nowhere(1)) == []
+    assert one.news([placed("a", attempt=3)], nowhere(1)) == [0]
+    for other in "bc":  # then it is forgotten
+        one.place([placed(other, attempt=2)], NOW)
+        cancel(one, other, NOW)
+    assert one.news([placed("a", attempt=2)], nowhere(1)) == [0]
 
 
 # ---- deadlines ----

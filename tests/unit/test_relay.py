@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from backlogs import START, placed
+from backlogs import START, backlog, placed
 from fakes import FixedDefinitions, MemoryPublisher
 from msgspec import Raw
 from submissions import record
@@ -27,14 +27,17 @@ from pop_stream.core.events import (
     Claim,
     Command,
     InsightNoted,
+    InsightPlaced,
+    Origin,
     Settlement,
     decode_placed,
     decode_ready,
     encode,
 )
+from pop_stream.core.hearing import hear
 from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.core.partitioning import partition_of
-from pop_stream.intake.relay import Relay, notes_of
+from pop_stream.intake.relay import WANTED, Relay, notes_of
 from pop_stream.settings import Settings
 
 TOPICS = Topics("t.")
@@ -74,6 +77,20 @@ async def relayed(*values, definitions=None, publisher=None):
     relay = Relay(Settings(topic_prefix="t."), publisher, known)
     await relay.handle([record(value, offset=n) for n, value in enumerate(values)])
     return publisher.records
+
+
+def place(offset, index):
+    return Origin(partition=WANTED, offset=offset, index=index)
+
+
+async def tell(target, *lifecycle):
+    """Let a backlog hear what the relay makes of these events."""
+    for event in notes(await relayed(*map(encode, lifecycle))):
+        if isinstance(event, InsightPlaced):
+            agendas = [decode_placed(one) for one in event.agendas]
+            target.place([agendas[index] for index in target.news(agendas, event.origins)])
+        else:
+            hear(target, event, 0.0)
 
 
 def notes(records):
@@ -224,17 +241,38 @@ def test_a_message_is_cut_to_what_the_scheduler_keeps():
     assert not note.settlements[0].retryable
 
 
-def test_commands_are_told_in_order():
+async def test_commands_are_told_in_order_with_where_they_were_told():
     def wanted(action, **fields):
         return AgendaCommanded(
             agenda_id="a", at=START, insight_id="media", action=action, **fields
         )
 
-    [note] = notes_of([wanted("hold", by="ann"), wanted("reprioritise", priority=1, rank=2)])
+    hold, move = wanted("hold", by="ann"), wanted("reprioritise", priority=1, rank=2, attempt=3)
+    [note] = notes(await relayed(encode([claimed("b"), hold]), encode(move)))
     assert note.commands == (
-        Command(agenda_id="a", action="hold", by="ann"),
-        Command(agenda_id="a", action="reprioritise", priority=1, rank=2),
+        Command(agenda_id="a", action="hold", by="ann", origin=place(0, 1)),
+        Command(
+            agenda_id="a",
+            action="reprioritise",
+            priority=1,
+            rank=2,
+            attempt=3,
+            origin=place(1, 0),
+        ),
     )
+
+
+async def test_a_batch_told_again_repeats_no_command():
+    """As after a crash of the relay, with a rerun told meanwhile."""
+    cancel = AgendaCommanded(
+        agenda_id="a", at=START, insight_id="media", action="cancel", attempt=1
+    )
+    one = backlog()
+    one.place([placed("a")])
+    await tell(one, cancel)
+    assert one.whereabouts("a") is None
+    await tell(one, cancel, restarted("a"))
+    assert one.whereabouts("a").attempt == 2
 
 
 async def test_every_kind_of_news_is_told_in_notes_that_fit():

@@ -76,6 +76,8 @@ class AgendaCommanded(AgendaEvent, frozen=True):
         rank: With `reprioritise`; None leaves it.
         by: Who wants it.
         reason: In that one's words.
+        attempt: The one that was there when it was wanted. An agenda that was run again
+            since is left alone; 0 means whatever is there.
     """
 
     insight_id: str
@@ -84,6 +86,7 @@ class AgendaCommanded(AgendaEvent, frozen=True):
     rank: int | None = None
     by: str = ""
     reason: str = ""
+    attempt: int = 0
 
 
 class AttemptEvent(AgendaEvent, frozen=True):

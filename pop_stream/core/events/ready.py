@@ -22,6 +22,8 @@ class PlacedAgenda(Struct, frozen=True):
         held: Waits until it is released.
         max_attempts: From `attempt` on; None for what its insight allows.
         backoff: None for its insight's.
+        run_from: What is wanted of an attempt before this one is wanted of an earlier run of
+            the agenda; None for `attempt`.
     """
 
     agenda_id: str
@@ -39,6 +41,7 @@ class PlacedAgenda(Struct, frozen=True):
     held: bool = False
     max_attempts: int | None = None
     backoff: Backoff | None = None
+    run_from: int | None = None
 
 
 class Origin(Struct, frozen=True, array_like=True):
@@ -46,11 +49,12 @@ class Origin(Struct, frozen=True, array_like=True):
 
     Intake reads a partition of `pop.submissions` in order and writes each insight's pages in
     order, so a place at or before the last one seen for the same partition is a repeat. The
-    relay does the same with restarts that it reads from `pop.agenda-events`.
+    relay does the same with restarts and commands that it reads from `pop.agenda-events`.
 
     Attributes:
         partition: Of `pop.submissions`; -1, `NOWHERE`, where there is no origin to compare;
-            -2 - p for partition p of `pop.agenda-events`.
+            for partition p of `pop.agenda-events`, -2 - p of a restart and -1,000,000 - p of
+            a command.
         index: Within a record that holds a list of agendas or events.
     """
 
@@ -99,7 +103,11 @@ MESSAGE_LENGTH: Final = 500
 
 
 class Command(Struct, frozen=True, array_like=True):
-    """What someone wants of an agenda; as in `agenda.commanded`."""
+    """What someone wants of an agenda; as in `agenda.commanded`.
+
+    Attributes:
+        origin: Where it was told; None where that is unknown.
+    """
 
     agenda_id: str
     action: Action
@@ -107,6 +115,8 @@ class Command(Struct, frozen=True, array_like=True):
     rank: int | None = None
     by: str = ""
     reason: str = ""
+    attempt: int = 0
+    origin: Origin | None = None
 
 
 class InsightNoted(Event, frozen=True):
