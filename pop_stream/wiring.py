@@ -223,7 +223,7 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
     """The rollup, callbacks and retention, until `stop`; ends at once when one fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        pool = await enter(open_pool(settings, waits_for_disk=False))
+        pool = await enter(open_pool(settings, for_rollup=True))
         publish = await enter(publisher(settings, client_id="rollup"))
         sender = Sender(settings, PostgresCallbacks(pool), publish, WallClock())
         await enter(sender)

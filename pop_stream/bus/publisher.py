@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -19,6 +19,12 @@ FRAME_BYTES: Final = 256 * 1024
 
 PORTION_BYTES: Final = 4 * 1024 * 1024
 """About as much is sent before its acknowledgements are waited for."""
+
+_MANY: Final = 8
+"""From so many records of one partition on, a batch is built of them at once."""
+
+_LONE_BYTES: Final = 64 * 1024
+"""A larger record goes by itself, so that the client says if it is too large."""
 
 
 class KafkaPublisher:
@@ -44,9 +50,9 @@ class KafkaPublisher:
         """Write all records and wait for every acknowledgement; see the port."""
         try:
             async with asyncio.timeout(self._give_up_after_s):
-                acknowledgements = [await self._send(record) for record in records]
+                waiting = await self._hand_over(records)
                 # Gathered to the end, so that no failed send is left unobserved.
-                results = await asyncio.gather(*acknowledgements, return_exceptions=True)
+                results = await asyncio.gather(*waiting, return_exceptions=True)
         except TimeoutError:
             msg = f"Kafka did not acknowledge within {self._give_up_after_s:g} s"
             raise UnavailableError(msg) from None
@@ -65,6 +71,54 @@ class KafkaPublisher:
         except KafkaError as error:
             raise UnavailableError(repr(error)) from error
 
+    async def _hand_over(self, records: Sequence[Record]) -> list[asyncio.Future[object]]:
+        if len(records) < _MANY:
+            return [await self._send(record) for record in records]
+        lanes: dict[tuple[str, int | None], list[Record]] = {}
+        for record in records:
+            partition = await self._partition(record)
+            lanes.setdefault((record.topic, partition), []).append(record)
+        waiting: list[asyncio.Future[object]] = []
+        for (topic, partition), lane in lanes.items():
+            if partition is None or len(lane) < _MANY:
+                # These may still join what waits for the broker, which a batch cannot.
+                waiting += [await self._send(record) for record in lane]
+            else:
+                waiting += await self._send_together(topic, partition, lane)
+        return waiting
+
+    async def _partition(self, record: Record) -> int | None:
+        if record.partition is not None or record.key is None:
+            return record.partition
+        return partition_of(record.key, await self.partitions(record.topic))
+
+    async def _send_together(
+        self, topic: str, partition: int, lane: Sequence[Record]
+    ) -> list[asyncio.Future[object]]:
+        """Send records of one partition in order, in as few batches as they fit in.
+
+        A record costs a fraction of what it does by itself.
+        """
+        producer, waiting = self._producer, list[asyncio.Future[object]]()
+        batch = producer.create_batch()
+
+        async def close() -> None:
+            if batch.record_count():
+                batch.close()
+                waiting.append(await producer.send_batch(batch, topic, partition=partition))
+
+        for record in lane:
+            if len(record.value or b"") > _LONE_BYTES:
+                await close()
+                batch = producer.create_batch()
+                waiting.append(await self._send(record))
+            elif not _append(batch, record):
+                await close()
+                batch = producer.create_batch()
+                _append(batch, record)
+        await close()
+        return waiting
+
     async def _send(self, record: Record) -> asyncio.Future[object]:
         return await self._producer.send(  # type: ignore[no-any-return]  # aiokafka is untyped here
             record.topic,
@@ -73,6 +127,13 @@ class KafkaPublisher:
             partition=record.partition,
             headers=list(record.headers),
         )
+
+
+def _append(batch: Any, record: Record) -> bool:  # noqa: ANN401  # aiokafka is untyped here
+    """Whether the batch had room for it."""
+    headers = list(record.headers)
+    added = batch.append(key=record.key, value=record.value, timestamp=None, headers=headers)
+    return added is not None
 
 
 async def publish_until_acknowledged(publisher: Publisher, records: Sequence[Record]) -> None:

@@ -1,5 +1,6 @@
 """Which partition a key belongs to: the rule every Kafka client follows by default."""
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -9,6 +10,7 @@ _WORD: Final = 0xFFFFFFFF
 _LANES: Final = tuple(Struct(f"<{count}I") for count in range(65))
 
 
+@lru_cache(maxsize=8_192)  # an agenda's id is asked for several times in a row
 def murmur2(key: bytes) -> int:
     """MurmurHash2, 32 bit, unsigned, with the seed of the Java client's partitioner."""
     length = len(key)

@@ -21,17 +21,20 @@ CONNECT_S: Final = 5.0
 STATEMENT_S: Final = 60.0
 """For one statement; far above what a batch needs, so only a dead server takes longer."""
 
+# A plan that is kept is of the table as it was: a scan of an empty one is kept while it fills
+# up, and then compares each of its rows with each id that is asked for.
+_FOR_ALL: Final = {"plan_cache_mode": "force_custom_plan"}
+_FOR_ROLLUP: Final = {"synchronous_commit": "off", "enable_seqscan": "off"}
+
 
 @asynccontextmanager
-async def open_pool(
-    settings: Settings, *, waits_for_disk: bool = True
-) -> AsyncIterator["Pool"]:
+async def open_pool(settings: Settings, *, for_rollup: bool = False) -> AsyncIterator["Pool"]:
     """A pool that connects when first used, so a process starts while the database is away.
 
     Args:
         settings: Where the database is, and how many connections may be open.
-        waits_for_disk: Whether a commit waits until it is on disk. Without it a crash of the
-            server may lose the last commits, wholly and in order; only for what is read
+        for_rollup: Whether commits need not wait until they are on disk, so that a crash of
+            the server may lose the last ones, wholly and in order: only for what is read
             from Kafka, with its offsets in the same transaction, and so is done again.
     """
     pool = asyncpg.create_pool(
@@ -41,7 +44,7 @@ async def open_pool(
         timeout=CONNECT_S,
         command_timeout=STATEMENT_S,
         init=_prepare,
-        server_settings={} if waits_for_disk else {"synchronous_commit": "off"},
+        server_settings=_FOR_ROLLUP if for_rollup else _FOR_ALL,
     )
     async with pool:
         yield pool

@@ -150,3 +150,34 @@ async def test_a_heap_of_records_is_written_whole_and_in_order(press):
     records = [Record(press.topic, b"%d" % number, value, 2) for number in range(count)]
     await publish_until_acknowledged(press.publisher, records)
     assert [int(key or b"") for _, key, _, _ in await press.written()] == [*range(count)]
+
+
+async def test_many_small_records_and_a_large_one_keep_their_order(press):
+    """They may be sent together, which must not show."""
+    values = [b"%d" % number for number in range(500)]
+    values[250] = b"v" * 300_000
+    headers = (("trace", b"\x00\xff"),)
+    records = [
+        Record(press.topic, None if n % 7 == 0 else b"k%d" % n, value, n % 3 % 2, headers)
+        for n, value in enumerate(values)
+    ]
+    records[100] = Record(press.topic, b"gone", None, 1)
+    await press.publisher.publish(records)
+    written = [(one.partition, one.key, one.value, headers) for one in records]
+    written[100] = (1, b"gone", None, ())
+    assert await press.written() == sorted(written, key=lambda one: one[0])
+
+
+async def test_records_that_name_no_partition_keep_the_order_of_those_that_do(press):
+    home = partition_of(b"k", 4)
+    records = [Record(press.topic, b"k", b"%d" % n, home if n % 2 else None) for n in range(50)]
+    await press.publisher.publish(records)
+    assert [value for _, _, value, _ in await press.written()] == [b"%d" % n for n in range(50)]
+
+
+async def test_a_batch_that_nobody_acknowledges_is_told(kafka_press, settings):
+    producer = clients.producer(settings, client_id="vain")
+    records = [Record(f"{kafka_press.topic}.missing", b"k", b"lost", 0) for _ in range(100)]
+    async with KafkaPublisher(producer, give_up_after=timedelta(seconds=1)) as publisher:
+        with pytest.raises(UnavailableError):
+            await publisher.publish(records)

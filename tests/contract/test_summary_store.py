@@ -30,6 +30,7 @@ from pop_stream.core.events import (
 from pop_stream.core.fold import fold_all
 from pop_stream.core.lifecycle import State
 from pop_stream.ports import FoldedBatch, LinkPart
+from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
 from pop_stream.store.summaries import PostgresSummaries
@@ -354,3 +355,32 @@ async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port
         ):
             with pytest.raises(UnavailableError):
                 await answer
+
+
+async def test_a_table_is_never_read_whole_however_it_grew(settings):
+    """Each plan is made while the tables are empty, where a scan would be the cheapest."""
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings, for_rollup=True) as pool:
+        store, before = PostgresSummaries(pool), await _scans(pool)
+        done = operation("fetch", "succeeded")
+        for number in range(20):
+            agendas = [f"{number}-{one}" for one in range(20)]
+            for index, batch in enumerate(
+                (
+                    [accepted(0, one) for one in agendas],
+                    [claimed(1, agenda_id=one) for one in agendas],
+                    [succeeded(2, done, agenda_id=one) for one in agendas],
+                ),
+                start=3 * number,
+            ):
+                await store.fold(TOPIC, {0: (index, index + 1)}, batch)
+        assert await _scans(pool) == before
+
+
+async def _scans(pool):
+    async with pool.acquire() as connection:
+        await connection.execute("select pg_stat_force_next_flush()")
+        return await connection.fetch(
+            "select relname, seq_scan from pg_stat_user_tables "
+            "where relname in ('agendas', 'operations') order by relname"
+        )

@@ -54,7 +54,7 @@ async def test_a_crash_of_the_database_takes_rows_and_offsets_together(tmp_path)
         try:
             await migrate(postgres.dsn)
             settings = Settings(postgres_dsn=SecretStr(postgres.dsn))
-            async with open_pool(settings, waits_for_disk=False) as pool:
+            async with open_pool(settings, for_rollup=True) as pool:
                 store, agendas = PostgresSummaries(pool), PostgresAgendas(pool)
                 well_under_way = asyncio.Event()
                 folding = asyncio.create_task(fold_until_it_breaks(store, well_under_way))
