@@ -187,6 +187,10 @@ class SummaryReader(Protocol):
         """Each agenda's customer, empty if none is known; unknown agendas are absent."""
         ...
 
+    async def agendas_called(self, named: str) -> Sequence[str]:
+        """Ids of agendas that have this id, or whose customers call them so; three at most."""
+        ...
+
     async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
         """What was accepted under these ids; absent where nothing was."""
         ...
@@ -404,6 +408,10 @@ class DefinitionStore(Protocol):
 
     async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
         """What it was in one version, or None if there was none or it was its deletion."""
+        ...
+
+    async def called(self, named: str) -> Sequence[str]:
+        """Ids of templates that are called so, by all or by their customers; three at most."""
         ...
 
     async def list(self, query: ListQuery) -> Listed:

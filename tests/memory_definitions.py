@@ -45,6 +45,10 @@ class MemoryDefinitions:
         known = self.versions.get((kind, object_id), [])
         return known[version - 1] if 1 <= version <= len(known) else None
 
+    async def called(self, named: str) -> Sequence[str]:
+        ids = sorted(one for kind, one in self.rows if kind == "template")
+        return [one for one in ids if one.partition("@")[0] == named][:3]
+
     async def list(self, query: ListQuery) -> Listed:
         kept = [one for one in self.rows.values() if one.kind == query.kind]
         if query.seen_by is not None:

@@ -54,6 +54,11 @@ class MemorySummaries:
         known = self.agendas
         return {one: known[one].customer_id for one in agenda_ids if one in known}
 
+    async def agendas_called(self, named: str) -> Sequence[str]:
+        self._fail()
+        own = [one for one in self.agendas if one.startswith(f"{named}@")]
+        return [one for one in self.agendas if one == named] + own[:2]
+
     async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
         self._fail()
         known = [self.agendas[one] for one in agenda_ids if one in self.agendas]

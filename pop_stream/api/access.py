@@ -6,7 +6,7 @@ a body names, and what a list holds, only the handler knows: it asks `principal_
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
@@ -24,12 +24,15 @@ from pop_stream.core.identity import (
     expect_access,
     expect_role,
 )
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.own_ids import meant_by
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _ID: Final = re.compile(ID_PATTERN)
+_OWN_ID: Final = re.compile(OWN_ID_PATTERN)
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
+_OBJECT_ID: Final = web.RequestKey("object_id", str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,31 @@ class Subject:
         longest: Most characters of its id.
         owner: Whose the object with this id is, as far as a principal may know; None if there
             is none. Raises UnavailableError while that cannot be said.
+        is_named_by_customers: Whether customers choose such ids, each in a space of its own.
+        called: The id that an operator means by what it says; without, that itself.
     """
 
     kind: str
     parameter: str
     owner: Callable[[str, Principal], Awaitable[Ownership | None]]
     longest: int = ID_LENGTH
+    is_named_by_customers: bool = False
+    called: Callable[[str], Awaitable[str]] | None = None
+
+    def expect_id(self, named: str) -> None:
+        """Check that something could have this id, so that odd text is never looked up.
+
+        Raises:
+            NotFoundError: If nothing can.
+        """
+        own = self.is_named_by_customers
+        longest, pattern = (OWN_ID_LENGTH, _OWN_ID) if own else (self.longest, _ID)
+        if len(named) > longest or not pattern.fullmatch(named):
+            raise NotFoundError(self.kind, named[:longest])
+
+    def meant_by(self, named: str, principal: Principal) -> Sequence[str]:
+        """The ids that a caller may mean, likeliest first."""
+        return meant_by(named, principal) if self.is_named_by_customers else (named,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,28 +168,43 @@ class Guard:
         role: Role,
     ) -> None:
         named = request.match_info[subject.parameter]
-        if len(named) > subject.longest or not _ID.fullmatch(named):
-            raise NotFoundError(subject.kind, named[: subject.longest])
+        subject.expect_id(named)
         if principal.is_operator and principal.holds(role):
-            return  # every object is its own; the handler will say whether there is one
-        owner = await self._owner(named, principal, access, subject)
+            # Every object is its own; the handler will say whether there is one.
+            if subject.called is not None and principal is not ANYONE:
+                named = await answer_in_time(subject.called(named))
+            request[_OBJECT_ID] = named
+            return
+        request[_OBJECT_ID], owner = await self._find(named, principal, access, subject)
         expect_access(
             principal, role, owner, named=(subject.kind, named), changes=access.changes
         )
 
-    async def _owner(
+    async def _find(
         self, named: str, principal: Principal, access: Access, subject: Subject
-    ) -> Ownership | None:
-        """Whose it is; what is hidden is waited for just as long as what may yet appear."""
+    ) -> tuple[str, Ownership | None]:
+        """What is meant, and whose it is if the caller sees it.
+
+        What is hidden is waited for just as long as what may yet appear.
+        """
         now = asyncio.get_running_loop().time
         until = now() + access.appears_within.total_seconds()
+        meant = subject.meant_by(named, principal)
         while True:
-            owner = await answer_in_time(subject.owner(named, principal))
-            if (owner is not None and principal.sees(owner)) or now() >= until:
-                return owner
+            for object_id in meant:
+                owner = await answer_in_time(subject.owner(object_id, principal))
+                if owner is not None and principal.sees(owner):
+                    return object_id, owner
+            if now() >= until:
+                return meant[0], None
             await asyncio.sleep(self._tick_s)
 
 
 def principal_of(request: web.Request) -> Principal:
     """Who sent the request; known to every handler of a route that is not public."""
     return request[_PRINCIPAL]
+
+
+def object_of(request: web.Request) -> str:
+    """The id inside of the object that the path names; the guard has found out which."""
+    return request[_OBJECT_ID]

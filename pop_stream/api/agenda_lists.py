@@ -9,6 +9,7 @@ from pop_stream.api.command_models import AgendaList, ListedAgenda
 from pop_stream.api.models import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.selection import cursor_of, page_of, place_of
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import AgendaStore
 
@@ -21,7 +22,8 @@ class AgendaLists:
 
     async def get(self, request: web.Request) -> web.Response:
         """A page of the agendas that the caller may see and the query selects."""
-        page = page_of(request, principal_of(request))
+        principal = principal_of(request)
+        page = page_of(request, principal)
         total = await answer_in_time(self._agendas.count(page.wanted))
         agendas = await answer_in_time(
             self._agendas.find(
@@ -35,15 +37,15 @@ class AgendaLists:
         goes_on = len(agendas) > page.limit
         listed = AgendaList(
             total=total,
-            agendas=[_listed(one) for one in shown],
+            agendas=[_listed(one, principal.customer_id) for one in shown],
             next=cursor_of(place_of(shown[-1])) if goes_on else None,
         )
         return answer(listed, status=HTTPStatus.OK)
 
 
-def _listed(summary: Summary) -> ListedAgenda:
+def _listed(summary: Summary, seen_by: str | None) -> ListedAgenda:
     return ListedAgenda(
-        id=summary.agenda_id,
+        id=plain_id(summary.agenda_id, seen_by),
         state=summary.state,
         attempt=summary.attempt,
         insight_id=summary.insight_id or None,

@@ -7,7 +7,7 @@ from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from pop_stream.api.models import Instant, Links, Model
-from pop_stream.core.agenda import Id, Name
+from pop_stream.core.agenda import Id, Name, OwnId
 from pop_stream.core.events import StopReason, WaitReason
 from pop_stream.core.lifecycle import State
 
@@ -58,7 +58,7 @@ class Selection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ids: Ids = ()
+    ids: Annotated[tuple[OwnId, ...], Field(max_length=MOST_NAMED)] = ()
     customer_id: Ids = ()
     insight_id: Ids = ()
     link_id: Ids = ()

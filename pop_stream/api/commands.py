@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pop_stream.api import body
-from pop_stream.api.access import principal_of
+from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.command_models import (
     BulkAction,
     BulkCommand,
@@ -28,7 +28,7 @@ from pop_stream.api.command_models import (
 from pop_stream.api.models import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import InvalidError
-from pop_stream.api.progress import found, id_in_path
+from pop_stream.api.progress import found
 from pop_stream.api.selection import filter_of, is_set, place_of
 from pop_stream.api.views import links_of
 from pop_stream.bus.publisher import lifecycle_records
@@ -38,6 +38,7 @@ from pop_stream.core.errors import Issue, NotFoundError, StateError
 from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
 from pop_stream.core.faults import issues_of
 from pop_stream.core.lifecycle import ENDS, TERMINAL, State
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import (
     AgendaFilter,
@@ -89,7 +90,7 @@ class Commands:
             due = is_due(action, summary)
             if due:
                 await self._publish([self._command(action, summary, wish, request)])
-            return _commanded(summary, action, done=not due)
+            return _commanded(summary, action, request, done=not due)
 
         return command
 
@@ -98,7 +99,7 @@ class Commands:
         wish = await self._read(request, Rerun)
         summary = await self._summary(request)
         await self._publish([self._restart(summary, wish, request)])
-        return _commanded(summary, "rerun", done=False)
+        return _commanded(summary, "rerun", request, done=False)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Remove an agenda that has ended."""
@@ -173,9 +174,9 @@ class Commands:
             return _validated(shape, bytes(content))
 
     async def _summary(self, request: web.Request) -> Summary:
-        agenda_id = id_in_path(request, "agenda")
+        agenda_id = object_of(request)
         summary = await answer_in_time(self._summaries.agenda(agenda_id))
-        return found(summary, "agenda", agenda_id)
+        return found(summary, "agenda", plain_id(agenda_id, principal_of(request).customer_id))
 
     def _command(
         self, action: Action, summary: Summary, wish: Wish, request: web.Request
@@ -243,11 +244,12 @@ def _validated(shape: type[M], content: bytes) -> M:
         raise InvalidError(issues_of(error, document="body")) from None
 
 
-def _commanded(summary: Summary, action: str, *, done: bool) -> web.Response:
-    links = links_of(summary.agenda_id)
-    told = Commanded(
-        id=summary.agenda_id, action=action, state=summary.state, done=done, links=links
-    )
+def _commanded(
+    summary: Summary, action: str, request: web.Request, *, done: bool
+) -> web.Response:
+    shown_id = plain_id(summary.agenda_id, principal_of(request).customer_id)
+    links = links_of(shown_id)
+    told = Commanded(id=shown_id, action=action, state=summary.state, done=done, links=links)
     if done:
         return answer(told, status=HTTPStatus.OK)
     return answer(told, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})

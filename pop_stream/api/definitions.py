@@ -13,13 +13,14 @@ from pop_stream.api.conditions import condition_of, etag, is_known
 from pop_stream.api.correlation import correlation_id
 from pop_stream.api.definition_models import shown
 from pop_stream.api.models import JSON
+from pop_stream.api.naming import Naming, ownership
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import InvalidError, NotJsonError
 from pop_stream.core.deeds import Author
-from pop_stream.core.definitions import Customer, Kind
+from pop_stream.core.definitions import Kind
 from pop_stream.core.errors import DefinitionError, Issue, NotFoundError, SubmissionError
 from pop_stream.core.faults import without_nul
-from pop_stream.core.identity import Ownership, Principal, Role, expect_access
+from pop_stream.core.identity import Principal, Role, expect_access
 from pop_stream.core.listing import (
     MOST_LISTED,
     Filter,
@@ -28,6 +29,7 @@ from pop_stream.core.listing import (
     cursor_of,
     parse_list,
 )
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.revisions import (
     Revision,
     Stored,
@@ -71,13 +73,21 @@ class Resource:
         self.parameter = f"{kind}_id"
         self.writer = Role.OPERATE if kind == "template" else Role.ADMIN
         self._store = store
+        self._naming = Naming(kind, store)
         self._bodies = bodies
         self._on_defined = on_defined
 
     async def get_all(self, request: web.Request) -> web.Response:
         """A page of those that the caller sees."""
+        principal = principal_of(request)
         wanted = parse_list(
-            self.kind, [*request.query.items()], seen_by=principal_of(request).customer_id
+            self.kind,
+            [
+                (name, one)
+                for name, value in request.query.items()
+                for one in (self._naming.meant(value, principal) if name == "id" else (value,))
+            ],
+            seen_by=principal.customer_id,
         )
         listed = await answer_in_time(self._store.list(wanted.query))
         items = [
@@ -96,13 +106,14 @@ class Resource:
 
     async def get_version(self, request: web.Request) -> web.Response:
         """What it was in one version, be it deleted since."""
-        object_id, text = request.match_info[self.parameter], request.match_info["version"]
+        text, principal = request.match_info["version"], principal_of(request)
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004  # what a bigint holds
-        stored = await answer_in_time(self._store.version(self.kind, object_id, number))
-        if stored is None or not principal_of(request).sees(ownership(stored)):
-            kind = f"{self.kind} version"
-            raise NotFoundError(kind, f"{object_id}/{text}"[:200])
-        return await self._answer(request, stored)
+        for object_id in await self._naming.named(request):
+            stored = await answer_in_time(self._store.version(self.kind, object_id, number))
+            if stored is not None and principal.sees(ownership(stored)):
+                return await self._answer(request, stored)
+        kind = f"{self.kind} version"
+        raise NotFoundError(kind, f"{request.match_info[self.parameter]}/{text}"[:200])
 
     async def post(self, request: web.Request) -> web.Response:
         """Define one that is not there yet."""
@@ -110,14 +121,21 @@ class Resource:
         object_id = content.get("id")
         if not isinstance(object_id, str):
             raise InvalidError([Issue("id", str(object_id)[:200], "name it: an id is a text")])
-        definition = parse_definition(self.kind, object_id, self._owned(request, content))
-        stored = await self._make(request, create(definition))
+        object_id = await self._naming.fresh(object_id, principal_of(request))
+        owned = self._owned(request, content, object_id)
+        stored = await self._make(
+            request, create(parse_definition(self.kind, object_id, owned))
+        )
         return await self._created(request, stored)
 
     async def put(self, request: web.Request) -> web.Response:
         """Define one, in the place of what there may be."""
-        content = self._owned(request, await self._content(request))
-        definition = parse_definition(self.kind, self._named(request), content)
+        content, object_id = (
+            await self._content(request),
+            await self._naming.target(request, creates=True),
+        )
+        owned = self._owned(request, content, object_id)
+        definition = parse_definition(self.kind, object_id, owned)
         was_there = False
 
         revision = put(definition, condition_of(request))
@@ -136,17 +154,17 @@ class Resource:
     async def patch(self, request: web.Request) -> web.Response:
         """Change fields of one; null takes a field back to its default."""
         content = await self._content(request, MERGE_PATCH)
-        named = self._named(request)
+        object_id = await self._naming.target(request)
+        content = self._naming.identified(request, content, object_id)
         stored = await self._make(
-            request, patch(self.kind, named, content, condition_of(request))
+            request, patch(self.kind, object_id, content, condition_of(request))
         )
         return await self._answer(request, stored)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete one that nothing needs."""
-        await self._change(
-            request, remove(self.kind, self._named(request), condition_of(request))
-        )
+        object_id = await self._naming.target(request)
+        await self._change(request, remove(self.kind, object_id, condition_of(request)))
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
     async def find(self, request: web.Request) -> Stored:
@@ -155,10 +173,9 @@ class Resource:
         Raises:
             NotFoundError: If there is none, or none that the caller may see.
         """
-        object_id = request.match_info[self.parameter]
-        stored = await answer_in_time(self._store.get(self.kind, object_id))
-        if stored is None or not principal_of(request).sees(ownership(stored)):
-            raise NotFoundError(self.kind, object_id[:200])
+        stored = await self._naming.seen(request)
+        if stored is None:
+            raise NotFoundError(self.kind, request.match_info[self.parameter][:200])
         return stored
 
     async def _make(self, request: web.Request, revision: Revision) -> Stored:
@@ -191,8 +208,11 @@ class Resource:
             named = (self.kind, object_id)
             expect_access(principal, self.writer, ownership(before), named=named, changes=True)
 
-    def _owned(self, request: web.Request, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _owned(
+        self, request: web.Request, content: Mapping[str, Any], object_id: str
+    ) -> Mapping[str, Any]:
         """What a customer defines is its own unless it says otherwise."""
+        content = self._naming.identified(request, content, object_id)
         principal = principal_of(request)
         if principal.customer_id is None or "owner" in content or self.kind != "template":
             return content
@@ -212,11 +232,9 @@ class Resource:
             raise InvalidError([Issue("body", type(content).__name__, message)])
         return content
 
-    def _named(self, request: web.Request) -> str:
-        return request.match_info[self.parameter]
-
     async def _created(self, request: web.Request, stored: Stored) -> web.Response:
-        location = {"Location": f"{self.path}/{stored.definition.id}"}
+        shown_id = plain_id(stored.definition.id, principal_of(request).customer_id)
+        location = {"Location": f"{self.path}/{shown_id}"}
         return await self._answer(request, stored, HTTPStatus.CREATED, location)
 
     async def _answer(
@@ -234,7 +252,8 @@ class Resource:
     ) -> dict[str, Any]:
         """With a pool, the insights that share it, unless nobody asks for them."""
         if self.kind != "pool" or (fields is not None and "insight_ids" not in fields):
-            return shown(stored)
+            seen_by = principal_of(request).customer_id
+            return {**shown(stored), "id": plain_id(stored.definition.id, seen_by)}
         query = ListQuery(
             kind="insight",
             filters=(Filter(("pool",), (stored.definition.id,)),),
@@ -243,12 +262,6 @@ class Resource:
         )
         listed = await answer_in_time(self._store.list(query))
         return shown(stored, insight_ids=[one.definition.id for one in listed.found])
-
-
-def ownership(stored: Stored) -> Ownership:
-    """Whose it is; pools are the operators' business alone."""
-    one = stored.definition
-    return one.ownership if isinstance(one, Shared | Customer) else Ownership(None)
 
 
 def _selected(content: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:

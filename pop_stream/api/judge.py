@@ -1,28 +1,31 @@
 """The judge: whether an agenda's text may go on, and where it would."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pop_stream.api.problems import TooLargeError
 from pop_stream.core.agenda import Agenda, encode_agenda
-from pop_stream.core.definitions import Definitions, VersionedTemplate
+from pop_stream.core.definitions import Definitions
 from pop_stream.core.errors import ForbiddenError
 from pop_stream.core.identity import ANYONE, Principal
+from pop_stream.core.own_ids import own_id, plain_id
 from pop_stream.core.placement import Placement
-from pop_stream.core.submission import parse_submission
+from pop_stream.core.submission import TemplatesSeenBy, parse_submission
 from pop_stream.ports import DefinitionSource
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """An agenda that passed, ready to publish.
 
     Attributes:
+        shown_id: What its submitter calls it.
         value: The agenda as JSON, with its id.
         is_named: Whether it brought its id along.
     """
 
     agenda_id: str
+    shown_id: str
     insight_id: str
     value: bytes
     customer_id: str
@@ -60,7 +63,7 @@ class Judge:
         if not principal.speaks_for(agenda.customer_id):
             msg = f"this caller submits for customer {principal.customer_id!r} only"
             raise ForbiddenError(msg)
-        return self.accept(agenda)
+        return self.accept(agenda, principal)
 
     def read(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
         """The agenda that the JSON text stands for; of a template that the caller sees.
@@ -70,24 +73,35 @@ class Judge:
         """
         templates = self._definitions.current.templates
         if not principal.is_operator:
-            templates = _Seen(templates, principal)
+            templates = TemplatesSeenBy(templates, principal)
         return parse_submission(raw, templates)
 
-    def accept(self, agenda: Agenda) -> Submission:
+    def accept(self, agenda: Agenda, principal: Principal = ANYONE) -> Submission:
         """The submission that an agenda makes, under an id of its own.
+
+        Args:
+            agenda: Sound, and the caller's to submit.
+            principal: Who chose its id, if it has one.
 
         Raises:
             SubmissionError: If it fits no insight.
             TooLargeError: If it is too large when written out.
         """
         insight_id = self.placement.place(agenda)
-        agenda_id, is_named = agenda.id, agenda.id is not None
-        if agenda_id is None:
-            agenda_id = self._new_id()
+        named = agenda.id
+        agenda_id = self._new_id() if named is None else own_id(named, principal.customer_id)
+        if agenda_id != named:
             agenda = agenda.model_copy(update={"id": agenda_id})
         value = encode_agenda(agenda)
         self._check_size(value)
-        return Submission(agenda_id, insight_id, value, agenda.customer_id, is_named)
+        return Submission(
+            agenda_id=agenda_id,
+            shown_id=plain_id(agenda_id, principal.customer_id),
+            insight_id=insight_id,
+            value=value,
+            customer_id=agenda.customer_id,
+            is_named=named is not None,
+        )
 
     @property
     def placement(self) -> Placement:
@@ -102,25 +116,3 @@ class Judge:
         if len(value) > self._largest:
             msg = f"an agenda may hold {self._largest:,} bytes at most, not {len(value):,}"
             raise TooLargeError(msg, limit=self._largest)
-
-
-class _Seen(Mapping[str, VersionedTemplate]):
-    """Templates as far as they exist for a customer."""
-
-    def __init__(
-        self, templates: Mapping[str, VersionedTemplate], principal: Principal
-    ) -> None:
-        self._templates = templates
-        self._principal = principal
-
-    def __getitem__(self, template_id: str) -> VersionedTemplate:
-        found = self._templates[template_id]
-        if not self._principal.sees(found.template.ownership):
-            raise KeyError(template_id)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return (one for one in self._templates if one in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

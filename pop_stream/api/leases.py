@@ -87,14 +87,14 @@ class LeaseBook:
         if InsightId(insight_id) not in self._definitions.current.insights:
             raise NotFoundError(_INSIGHT, insight_id)
 
-    async def prior(self, emitted: EmittedAgenda) -> AgendaProgress | None:
+    async def prior(self, emitted: EmittedAgenda, seen_by: str | None) -> AgendaProgress | None:
         """What earlier attempts left; None if the summary does not come to this one soon."""
         try:
             async with asyncio.timeout(_PRIOR_WITHIN_S):
                 while True:
                     summary = await self._summaries.agenda(emitted.agenda_id)
                     if summary is not None and summary.attempt >= emitted.attempt:
-                        return progress_view(summary)
+                        return progress_view(summary, seen_by=seen_by)
                     await asyncio.sleep(_LOOK_EVERY_S)
         except (TimeoutError, UnavailableError):
             return None

@@ -15,7 +15,7 @@ from pop_stream import __version__
 from pop_stream.api import correlation, models, problems
 from pop_stream.api.route import Answer, Query, Route
 from pop_stream.core.errors import ForbiddenError, UnauthenticatedError, UnavailableError
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 
 _REF: Final = "#/components/schemas/"
 _PARAMETER: Final = re.compile(r"{(\w+)}")
@@ -121,6 +121,8 @@ def _parameter(name: str) -> dict[str, Any]:
         "pattern": ID_PATTERN,
         "maxLength": ID_LENGTH,
     }
+    if name in {"agenda_id", "template_id"}:
+        schema |= {"pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH}
     if name == "version":
         schema = _VERSION
     if name == "operation":

@@ -1,10 +1,11 @@
 """Whose the objects are that paths name."""
 
 from pop_stream.api.access import Subject
-from pop_stream.api.definitions import ownership
+from pop_stream.api.naming import ownership
 from pop_stream.core.definitions import Kind
 from pop_stream.core.identity import Ownership, Principal
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
+from pop_stream.core.own_ids import is_marked
 from pop_stream.ports import (
     DefinitionSource,
     DefinitionStore,
@@ -36,7 +37,13 @@ class Owners:
         self._summaries = summaries
         self._store = store
         self._definitions = definitions
-        self.agenda = Subject("agenda", "agenda_id", self._agenda)
+        self.agenda = Subject(
+            "agenda",
+            "agenda_id",
+            self._agenda,
+            is_named_by_customers=True,
+            called=self._agenda_called,
+        )
         self.link = Subject("link", "link_id", self._link)
         self.insight = Subject(
             "insight", "insight_id", self._insight, longest=INSIGHT_ID_LENGTH
@@ -51,12 +58,25 @@ class Owners:
             stored = await self._store.get(kind, object_id)
             return ownership(stored) if stored else None
 
-        return Subject(kind, f"{kind}_id", owner, longest=INSIGHT_ID_LENGTH)
+        return Subject(
+            kind,
+            f"{kind}_id",
+            owner,
+            longest=INSIGHT_ID_LENGTH,
+            is_named_by_customers=kind == "template",
+        )
 
     async def _agenda(self, agenda_id: str, _: Principal) -> Ownership | None:
         owners = await self._summaries.agenda_owners([agenda_id])
         customer_id = owners.get(agenda_id)
         return None if customer_id is None else Ownership(customer_id or None)
+
+    async def _agenda_called(self, named: str) -> str:
+        """An operator may leave the customer out of an id where only one has chosen it."""
+        if is_marked(named):
+            return named
+        found = await self._summaries.agendas_called(named)
+        return named if named in found or len(found) != 1 else found[0]
 
     async def _link(self, link_id: str, principal: Principal) -> Ownership | None:
         found = await self._summaries.link_versions([LinkPart(link_id, principal.customer_id)])

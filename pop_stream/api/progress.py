@@ -1,17 +1,16 @@
 """What is read once: an agenda, its progress, the roll-up of a link."""
 
-import re
 from http import HTTPStatus
 from typing import Final, Literal, TypeVar
 
 from aiohttp import web
 
-from pop_stream.api.access import principal_of
+from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.models import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.views import agenda_view, link_view, operation_views, progress_view
 from pop_stream.core.errors import NotFoundError
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import LinkPart, SummaryReader
 
@@ -21,7 +20,6 @@ T = TypeVar("T")
 
 _OPERATION: Final = "operation"
 _SHOWN: Final = 200
-_ID: Final = re.compile(ID_PATTERN)
 
 
 class Progress:
@@ -32,11 +30,15 @@ class Progress:
 
     async def get_agenda(self, request: web.Request) -> web.Response:
         """The agenda's summary and the agenda itself."""
-        return answer(agenda_view(await self._summary(request)), status=HTTPStatus.OK)
+        seen_by = principal_of(request).customer_id
+        view = agenda_view(await self._summary(request), seen_by=seen_by)
+        return answer(view, status=HTTPStatus.OK)
 
     async def get_progress(self, request: web.Request) -> web.Response:
         """How far the agenda is, operation by operation."""
-        return answer(progress_view(await self._summary(request)), status=HTTPStatus.OK)
+        seen_by = principal_of(request).customer_id
+        view = progress_view(await self._summary(request), seen_by=seen_by)
+        return answer(view, status=HTTPStatus.OK)
 
     async def get_operation(self, request: web.Request) -> web.Response:
         """How far one operation is, with its result."""
@@ -49,15 +51,15 @@ class Progress:
 
     async def get_link(self, request: web.Request) -> web.Response:
         """What all agendas of the link add up to."""
-        link_id = id_in_path(request, "link")
+        link_id = object_of(request)
         part = LinkPart(link_id, principal_of(request).customer_id)
         link = await answer_in_time(self._summaries.link(part))
         return answer(link_view(found(link, "link", link_id)), status=HTTPStatus.OK)
 
     async def _summary(self, request: web.Request) -> Summary:
-        agenda_id = id_in_path(request, "agenda")
+        agenda_id = object_of(request)
         summary = await answer_in_time(self._summaries.agenda(agenda_id))
-        return found(summary, "agenda", agenda_id)
+        return found(summary, "agenda", plain_id(agenda_id, principal_of(request).customer_id))
 
 
 def found(value: T | None, kind: Kind, object_id: str) -> T:
@@ -69,15 +71,3 @@ def found(value: T | None, kind: Kind, object_id: str) -> T:
     if value is None:
         raise NotFoundError(kind, object_id)
     return value
-
-
-def id_in_path(request: web.Request, kind: Kind) -> str:
-    """The id that the path names.
-
-    Raises:
-        NotFoundError: If nothing can have such an id, so that odd text is never looked up.
-    """
-    named = request.match_info[f"{kind}_id"]
-    if len(named) > ID_LENGTH or not _ID.fullmatch(named):
-        raise NotFoundError(kind, named[:ID_LENGTH])
-    return named

@@ -20,7 +20,7 @@ def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
     attempts = "/v1/agendas/{agenda_id}/attempts/{attempt}"
     worker = Access(
         role=Role.PULL,
-        subject=Subject("agenda", "agenda_id", pulls.leases.owner),
+        subject=Subject("agenda", "agenda_id", pulls.leases.owner, is_named_by_customers=True),
         changes=True,
         appears_within=pulls.leases.appears_within,
     )

@@ -12,10 +12,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pop_stream import faults
 from pop_stream.api import body, pull_models
+from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.leases import ATTEMPT, Lease, LeaseBook
 from pop_stream.api.models import answer
 from pop_stream.api.problems import InvalidError
 from pop_stream.api.reports import appended_of, check, diagnostics_of, progress_of
+from pop_stream.api.views import submitted
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.events import (
@@ -29,6 +31,7 @@ from pop_stream.core.events import (
     LifecycleEvent,
 )
 from pop_stream.core.faults import issues_of
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import appended_name
 from pop_stream.ports import Clock, Publisher, WorkDesk
 
@@ -67,7 +70,7 @@ class Pulls:
     async def post_pull(self, request: web.Request) -> web.Response:
         """Claim agendas of an insight for the caller, waiting for the first."""
         wish = await self._read(request, pull_models.Pull)
-        insight_id = request.match_info["insight_id"]
+        insight_id, seen_by = object_of(request), principal_of(request).customer_id
         self.leases.expect_insight(insight_id)
 
         def is_there() -> bool:
@@ -83,7 +86,7 @@ class Pulls:
             faults.reach("api.pulled")
         # The lease began when the agenda was claimed; it begins anew for whom it is for.
         await self._publish([self._renewed(one, wish.puller_id) for one in taken])
-        agendas = await asyncio.gather(*map(self._pulled, taken))
+        agendas = await asyncio.gather(*(self._pulled(one, seen_by) for one in taken))
         _log.info("agendas.pulled", insight_id=insight_id, count=len(taken))
         return answer(pull_models.PulledAgendas(agendas=agendas), status=HTTPStatus.OK)
 
@@ -95,7 +98,7 @@ class Pulls:
             **self._of(lease), puller_id=sign.puller_id, lease_ms=lease.lease_ms
         )
         await self._publish([renewed])
-        return self._heard(lease)
+        return self._heard(request, lease)
 
     async def post_progress(self, request: web.Request) -> web.Response:
         """Report on operations, append others, and renew the lease."""
@@ -113,7 +116,7 @@ class Pulls:
                 AgendaProgressed(**self._of(lease), operations=operations, appended=new)
             )
         await self._publish(told)
-        return self._heard(lease, new)
+        return self._heard(request, lease, new)
 
     async def post_complete(self, request: web.Request) -> web.Response:
         """Tell how the attempt ended; the lease ends with it."""
@@ -122,7 +125,7 @@ class Pulls:
         check(lease, end.operations)
         await self._publish([self._ended(lease, end)])
         _log.info(f"agenda.{end.outcome}", agenda_id=lease.agenda_id, attempt=lease.attempt)
-        return self._heard(lease)
+        return self._heard(request, lease)
 
     # ---- what the handlers share ----
 
@@ -135,9 +138,9 @@ class Pulls:
                 raise InvalidError(issues_of(error, document="body")) from None
 
     async def _lease(self, request: web.Request, *, surely: bool = False) -> Lease:
-        agenda_id, named = request.match_info["agenda_id"], request.match_info["attempt"]
+        agenda_id, named = object_of(request), request.match_info["attempt"]
         if not (named.isascii() and named.isdigit()) or not 1 <= int(named) <= _MOST_ATTEMPT:
-            raise NotFoundError(ATTEMPT, f"{agenda_id}/{named[:20]}")
+            raise NotFoundError(ATTEMPT, f"{request.match_info['agenda_id']}/{named[:20]}")
         return await self.leases.find(agenda_id, int(named), surely=surely)
 
     async def _publish(self, lifecycle: Sequence[LifecycleEvent]) -> None:
@@ -145,11 +148,13 @@ class Pulls:
             records = await lifecycle_records(self._publisher, self._topic, lifecycle)
             await self._publisher.publish(records)
 
-    def _heard(self, lease: Lease, new: Sequence[AppendedOperation] = ()) -> web.Response:
+    def _heard(
+        self, request: web.Request, lease: Lease, new: Sequence[AppendedOperation] = ()
+    ) -> web.Response:
         stop = self._desk.stop(lease.agenda_id, lease.attempt)
         names = [appended_name(one) for one in new]
         heard = pull_models.Heard(
-            agenda_id=lease.agenda_id,
+            agenda_id=request.match_info["agenda_id"],
             attempt=lease.attempt,
             lease_ms=lease.lease_ms,
             stop=None if stop == "outdated" else stop,
@@ -195,18 +200,20 @@ class Pulls:
                     diagnostics=diagnostics_of(end.diagnostics, at),
                 )
 
-    async def _pulled(self, emitted: EmittedAgenda) -> pull_models.PulledAgenda:
+    async def _pulled(
+        self, emitted: EmittedAgenda, seen_by: str | None
+    ) -> pull_models.PulledAgenda:
         return pull_models.PulledAgenda(
-            agenda_id=emitted.agenda_id,
+            agenda_id=plain_id(emitted.agenda_id, seen_by),
             insight_id=emitted.insight_id,
             customer_id=emitted.customer_id,
             attempt=emitted.attempt,
             lease_ms=emitted.lease_ms,
             accepted_at=emitted.accepted_at,
             emitted_at=emitted.emitted_at,
-            agenda=emitted.agenda,
+            agenda=submitted(bytes(emitted.agenda), emitted.agenda_id, seen_by),
             resumes=emitted.resumes,
-            progress=await self.leases.prior(emitted) if emitted.resumes else None,
+            progress=await self.leases.prior(emitted, seen_by) if emitted.resumes else None,
         )
 
 

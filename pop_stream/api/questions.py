@@ -4,15 +4,16 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from pop_stream.api.access import principal_of
+from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.models import CustomerStanding, QueueView, WhyView, answer
 from pop_stream.api.patience import answer_in_time
-from pop_stream.api.progress import found, id_in_path
+from pop_stream.api.progress import found
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.events import CustomerShare, InsightAnswered
 from pop_stream.core.explain import explain
 from pop_stream.core.identity import Principal
 from pop_stream.core.ids import InsightId
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import DefinitionSource, Questions, SummaryReader
 
@@ -29,9 +30,10 @@ class Explanations:
 
     async def get_why(self, request: web.Request) -> web.Response:
         """Why the agenda is where it is."""
-        agenda_id = id_in_path(request, "agenda")
+        agenda_id = object_of(request)
         known = await answer_in_time(self._summaries.agenda(agenda_id))
-        summary = found(known, "agenda", agenda_id)
+        shown_id = plain_id(agenda_id, principal_of(request).customer_id)
+        summary = found(known, "agenda", shown_id)
         told = None
         if not summary.state.is_terminal:
             told = await self._questions.ask(summary.insight_id, agenda_id)
@@ -50,7 +52,7 @@ class Explanations:
 def _why(summary: Summary, told: InsightAnswered | None, principal: Principal) -> WhyView:
     place = told.agenda if told else None
     return WhyView(
-        id=summary.agenda_id,
+        id=plain_id(summary.agenda_id, principal.customer_id),
         state=summary.state,
         why=explain(summary, told),
         insight_id=summary.insight_id or None,

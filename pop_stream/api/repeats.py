@@ -84,7 +84,7 @@ class Known:
             return False
         if known.customer_id != submission.customer_id:
             message = "is taken; choose another, or leave it out to get one that is not"
-            raise IdTakenError([Issue("id", submission.agenda_id, message)])
+            raise IdTakenError([Issue("id", submission.shown_id, message)])
         if differing := differences(known.body, submission.value):
             raise IdTakenError(differing)
         return True

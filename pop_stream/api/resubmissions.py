@@ -20,6 +20,7 @@ from pop_stream.api.submissions import Submissions
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.faults import issues_of
 from pop_stream.core.lifecycle import State
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import AgendaFilter, AgendaStore, Place
 
@@ -56,7 +57,8 @@ class Resubmissions:
     async def post(self, request: web.Request) -> web.Response:
         """Judge refused agendas again, and submit those that pass now, under their ids."""
         wish = await self._read(request)
-        selected = filter_of(wish.filter, principal_of(request))
+        principal = principal_of(request)
+        selected = filter_of(wish.filter, principal)
         refused: list[StillRefused] = []
         resubmitted = still_refused = without_body = 0
         async for summaries in self._pages(selected):
@@ -70,7 +72,8 @@ class Resubmissions:
                 except (SubmissionError, TooLargeError) as error:
                     still_refused += 1
                     if len(refused) < _SHOWN:
-                        refused.append(StillRefused(id=summary.agenda_id, reason=str(error)))
+                        shown_id = plain_id(summary.agenda_id, principal.customer_id)
+                        refused.append(StillRefused(id=shown_id, reason=str(error)))
             resubmitted += len(passed)
             if passed and not wish.dry_run:
                 await self._submissions.publish(passed)

@@ -17,8 +17,9 @@ from pop_stream.api.route import Query
 from pop_stream.core.errors import Issue
 from pop_stream.core.faults import issues_of
 from pop_stream.core.identity import Principal
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.core.lifecycle import State
+from pop_stream.core.own_ids import meant_by
 from pop_stream.core.summary import Summary
 from pop_stream.ports import AgendaFilter, Place
 
@@ -28,6 +29,10 @@ MOST_LISTED: Final = 500
 _IDS: Final = {
     "type": "array",
     "items": {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH},
+}
+_OWN_IDS: Final = {
+    "type": "array",
+    "items": {"type": "string", "pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH},
 }
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 _MANY: Final = frozenset({"ids", "customer_id", "insight_id", "link_id", "state"})
@@ -42,7 +47,7 @@ class Listing(Selection):
 
 
 QUERY: Final = (
-    Query("ids", "One of these.", _IDS),
+    Query("ids", "One of these.", _OWN_IDS),
     Query("customer_id", "Of one of these customers.", _IDS),
     Query("insight_id", "In one of these insights.", _IDS),
     Query("link_id", "Of one of these links.", _IDS),
@@ -108,8 +113,9 @@ def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
 
     A customer who names others gets what it would if they did not exist: nothing.
     """
+    meant = dict.fromkeys(one for named in selection.ids for one in meant_by(named, principal))
     wanted = AgendaFilter(
-        ids=selection.ids,
+        ids=tuple(meant),
         customer_ids=selection.customer_id,
         insight_ids=selection.insight_id,
         link_ids=selection.link_id,

@@ -10,11 +10,11 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from pop_stream.api.access import principal_of
+from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.models import encode
 from pop_stream.api.problems import BusyError
-from pop_stream.api.progress import Kind, found, id_in_path
+from pop_stream.api.progress import Kind, found
 from pop_stream.api.route import EVENT_STREAM
 from pop_stream.api.views import link_view, progress_view
 from pop_stream.api.watch import Snapshot, Watch, WatchHub
@@ -57,14 +57,17 @@ class AgendaSource:
 
     async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
         """Versions of the agendas."""
-        return await self._summaries.agenda_versions(subject_ids)
+        agenda_ids = {one: _subject_of(one)[0] for one in subject_ids}
+        found = await self._summaries.agenda_versions([*dict.fromkeys(agenda_ids.values())])
+        return {one: found[known] for one, known in agenda_ids.items() if known in found}
 
     async def read(self, subject_id: str, version: int) -> Snapshot | None:
         """The agenda's progress."""
-        summary = await self._summaries.agenda(subject_id)
+        agenda_id, seen_by = _subject_of(subject_id)
+        summary = await self._summaries.agenda(agenda_id)
         if summary is None:
             return None
-        content = encode(progress_view(summary))
+        content = encode(progress_view(summary, seen_by=seen_by))
         return Snapshot(version, content, is_final=summary.state.is_terminal)
 
 
@@ -76,13 +79,13 @@ class LinkSource:
 
     async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
         """Versions of the links."""
-        parts = {_part(one): one for one in subject_ids}
+        parts = {LinkPart(*_subject_of(one)): one for one in subject_ids}
         found = await self._summaries.link_versions([*parts])
         return {parts[part]: version for part, version in found.items()}
 
     async def read(self, subject_id: str, version: int) -> Snapshot | None:
         """The link's roll-up."""
-        link = await self._summaries.link(_part(subject_id))
+        link = await self._summaries.link(LinkPart(*_subject_of(subject_id)))
         if link is None:
             return None
         return Snapshot(version, encode(link_view(link)), is_final=False)
@@ -131,13 +134,13 @@ class Streams:
     async def _serve(
         self, request: web.Request, hub: WatchHub, kind: Kind
     ) -> web.StreamResponse:
-        named = id_in_path(request, kind)
-        subject_id = named if kind == "agenda" else _subject(named, request)
+        subject_id = _subject(object_of(request), request)
         if self.watchers >= _MOST_STREAMS:
             msg = f"{_MOST_STREAMS:,} event streams are open; poll, or try again later"
             raise BusyError(msg)
         with hub.watch(subject_id, lambda: _is_gone(request)) as watch:
             within_s = self._pace.appears_within.total_seconds()
+            named = request.match_info[f"{kind}_id"]
             first = found(await hub.first(watch, within_s=within_s), kind, named)
             if first.is_final and request.headers.get("Last-Event-ID") == str(first.version):
                 # A browser reconnects to every stream that ends, unless told that it is over.
@@ -193,15 +196,16 @@ class _Stream:
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (snapshot.version, self._event, line)
 
 
-def _subject(link_id: str, request: web.Request) -> str:
-    """The link, or the caller's part of it: who sees the same shares one look."""
+def _subject(object_id: str, request: web.Request) -> str:
+    """The object as its caller sees it: who sees the same shares one look."""
     customer_id = principal_of(request).customer_id
-    return link_id if customer_id is None else f"{link_id}{_PART}{customer_id}"
+    return object_id if customer_id is None else f"{object_id}{_PART}{customer_id}"
 
 
-def _part(subject_id: str) -> LinkPart:
-    link_id, _, customer_id = subject_id.partition(_PART)
-    return LinkPart(link_id, customer_id or None)
+def _subject_of(subject_id: str) -> tuple[str, str | None]:
+    """The object, and the customer that looks at it, if it is not an operator."""
+    object_id, _, customer_id = subject_id.partition(_PART)
+    return object_id, customer_id or None
 
 
 def _is_gone(request: web.Request) -> bool:

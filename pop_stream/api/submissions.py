@@ -98,11 +98,11 @@ class Submissions:
         if not is_repeat:
             self._admit(submission)
             await self.publish([submission])
-        agenda_id, insight_id = submission.agenda_id, submission.insight_id
-        _log.info("agenda.submitted", agenda_id=agenda_id, insight_id=insight_id)
-        links = links_of(agenda_id)
+        insight_id = submission.insight_id
+        _log.info("agenda.submitted", agenda_id=submission.agenda_id, insight_id=insight_id)
+        links = links_of(submission.shown_id)
         accepted = AcceptedAgenda(
-            id=agenda_id, state="accepted", insight_id=insight_id, links=links
+            id=submission.shown_id, state="accepted", insight_id=insight_id, links=links
         )
         return answer(accepted, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})
 
@@ -182,7 +182,7 @@ class _Batch:
         index = len(self._results)
         try:
             submission = self._judge.judge(raw, self._principal)
-            self._expect_new(submission.agenda_id, index)
+            self._expect_new(submission, index)
         except SubmissionError as error:
             self._results.append(self._refused(index, error, error.issues))
         except TooLargeError as error:
@@ -196,7 +196,7 @@ class _Batch:
             result = SubmissionResult(
                 index=index,
                 status=HTTPStatus.ACCEPTED.value,
-                id=submission.agenda_id,
+                id=submission.shown_id,
                 insight_id=submission.insight_id,
             )
             self._results.append(result)
@@ -239,8 +239,8 @@ class _Batch:
         status = status_of(type(error)).value
         return SubmissionResult(index=index, status=status, issues=issues)
 
-    def _expect_new(self, agenda_id: str, index: int) -> None:
-        first = self._places.setdefault(agenda_id, index)
+    def _expect_new(self, submission: Submission, index: int) -> None:
+        first = self._places.setdefault(submission.agenda_id, index)
         if first != index:
             message = f"taken by item {first} of this list; an id names one agenda for ever"
-            raise SubmissionError([Issue("id", agenda_id, message)])
+            raise SubmissionError([Issue("id", submission.shown_id, message)])

@@ -7,13 +7,13 @@ import msgspec
 from aiohttp import web
 from pydantic import ValidationError
 
-from pop_stream.api.access import principal_of
+from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.body import Bodies
 from pop_stream.api.definitions import Resource
 from pop_stream.api.judge import Judge
 from pop_stream.api.models import Considered, Explained, Preview, answer
 from pop_stream.api.patience import answer_in_time
-from pop_stream.api.progress import found, id_in_path
+from pop_stream.api.progress import found
 from pop_stream.api.submissions import Submissions
 from pop_stream.core.agenda import Agenda, encode_agenda, parse_agenda
 from pop_stream.core.errors import (
@@ -25,6 +25,7 @@ from pop_stream.core.errors import (
 from pop_stream.core.expansion import expand
 from pop_stream.core.faults import issues_of, without_nul
 from pop_stream.core.identity import Principal
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.template import TEMPLATE_CALL, AgendaTemplate, TemplateCall
 from pop_stream.ports import SummaryReader
 
@@ -59,7 +60,8 @@ class TemplateRuns:
     async def run(self, request: web.Request) -> web.Response:
         """Submit the agenda that the template makes of the body."""
         agenda = await self._expanded(request)
-        return await self._submissions.submit(self._judge.accept(agenda))
+        accepted = self._judge.accept(agenda, principal_of(request))
+        return await self._submissions.submit(accepted)
 
     async def preview(self, request: web.Request) -> web.Response:
         """Show that agenda, and where it would go, and submit nothing."""
@@ -72,13 +74,15 @@ class TemplateRuns:
 
     async def explain_agenda(self, request: web.Request) -> web.Response:
         """How the insights in force now fare with an agenda that was submitted."""
-        agenda_id = id_in_path(request, "agenda")
+        agenda_id = object_of(request)
         known = await answer_in_time(self._summaries.agenda(agenda_id))
-        summary = found(known, "agenda", agenda_id)
+        shown_id = plain_id(agenda_id, principal_of(request).customer_id)
+        summary = found(known, "agenda", shown_id)
         if not summary.body:
             kind = "accepted agenda"
-            raise NotFoundError(kind, agenda_id)
-        return self._explained(parse_agenda(summary.body), summary.insight_id or None)
+            raise NotFoundError(kind, shown_id)
+        agenda = parse_agenda(summary.body).model_copy(update={"id": shown_id})
+        return self._explained(agenda, summary.insight_id or None)
 
     async def explain(self, request: web.Request) -> web.Response:
         """How the insights in force now fare with an agenda or a run, not submitted."""

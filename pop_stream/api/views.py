@@ -15,6 +15,7 @@ from pop_stream.api.models import (
 )
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, OperationProgress
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import LinkSummary, Summary, appended_name
 
 
@@ -44,10 +45,15 @@ def links_of(agenda_id: str) -> Links:
     return Links(agenda=path, progress=f"{path}/progress", events=f"{path}/events")
 
 
-def agenda_view(summary: Summary) -> AgendaSummary:
-    """The agenda with all that is known of it but its operations' progress."""
+def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
+    """The agenda with all that is known of it but its operations' progress.
+
+    Args:
+        summary: Of the agenda.
+        seen_by: The customer it is shown to; None is an operator.
+    """
     return AgendaSummary(
-        id=summary.agenda_id,
+        id=plain_id(summary.agenda_id, seen_by),
         state=summary.state,
         attempt=summary.attempt,
         insight_id=summary.insight_id or None,
@@ -69,14 +75,28 @@ def agenda_view(summary: Summary) -> AgendaSummary:
         history=summary.history,
         issues=tuple(Issue(one.field, one.value, one.message) for one in summary.issues),
         diagnostics=summary.diagnostics,
-        agenda=msgspec.Raw(summary.body) if summary.body else None,
+        agenda=submitted(summary.body, summary.agenda_id, seen_by) if summary.body else None,
     )
 
 
-def progress_view(summary: Summary) -> AgendaProgress:
-    """The agenda's operations in its own order, then those that came while it ran."""
+def submitted(body: bytes, agenda_id: str, seen_by: str | None) -> msgspec.Raw:
+    """An agenda as it was accepted, with the id that whoever it is shown to knows."""
+    inside, shown = (
+        b'{"id":' + msgspec.json.encode(one)
+        for one in (agenda_id, plain_id(agenda_id, seen_by))
+    )
+    return msgspec.Raw(shown + body[len(inside) :] if body.startswith(inside) else body)
+
+
+def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:
+    """The agenda's operations in its own order, then those that came while it ran.
+
+    Args:
+        summary: Of the agenda.
+        seen_by: The customer it is shown to; None is an operator.
+    """
     return AgendaProgress(
-        id=summary.agenda_id,
+        id=plain_id(summary.agenda_id, seen_by),
         state=summary.state,
         attempt=summary.attempt,
         percent=_rounded(summary.percent),

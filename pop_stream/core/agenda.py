@@ -21,7 +21,8 @@ from pydantic import (
 from pop_stream.core import references
 from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.faults import issues_of, shorten, without_nul
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.own_ids import foreign_issue
 from pop_stream.core.retry import Backoff
 from pop_stream.core.trace import Trace
 
@@ -32,6 +33,7 @@ DEFAULT_PRIORITY: Final = 5
 """The priority of an agenda that names none."""
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=ID_LENGTH)]
+OwnId = Annotated[str, StringConstraints(pattern=OWN_ID_PATTERN, max_length=OWN_ID_LENGTH)]
 Name = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^<>\s][^<>]*$")
 ]
@@ -75,7 +77,7 @@ class TemplateRef(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: Id
+    id: OwnId
     version: Annotated[int, Field(ge=0, description="0 if the template has no version.")]
 
 
@@ -84,9 +86,10 @@ class Agenda(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: Id | None = Field(
+    id: OwnId | None = Field(
         default=None,
-        description="Identity for ever. Without it the record's key is used, else one is made.",
+        description="Identity for ever, among its customer's own if that one chose it. "
+        "Without it the record's key is used, else one is made.",
     )
     customer_id: Id = Field(description="The tenant whose share this work counts against.")
     title: Annotated[str, StringConstraints(max_length=500)] = Field(default="")
@@ -173,7 +176,8 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
         raise SubmissionError(issues_of(error, document="agenda")) from None
     except msgspec.DecodeError as error:
         raise SubmissionError([Issue("agenda", "a number", str(error))]) from None
-    if fault := _deadline_issue(agenda):
+    fault = foreign_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
+    if fault:
         raise SubmissionError([fault])
     # Cut short while found: thousands of faults in one agenda must not hold up a reader.
     if faults := [*islice(_graph_issues(agenda.operations), SubmissionError.MAX_ISSUES)]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from pop_stream.core.events import Event, Instant, Struct
 from pop_stream.core.lifecycle import ENDS
+from pop_stream.core.own_ids import plain_id
 from pop_stream.core.retry import Backoff
 from pop_stream.core.summary import Summary
 
@@ -25,6 +26,7 @@ class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
 
     Attributes:
         id: The same for every try: what a receiver tells repeats by.
+        agenda_id: What the customer calls it.
         state: `succeeded`, `failed`, `cancelled` or `expired`.
     """
 
@@ -74,7 +76,7 @@ def owed(before: Summary | None, after: Summary) -> AgendaEnded | None:
         return None
     return AgendaEnded(
         id=f"{after.agenda_id}/{after.attempt}",
-        agenda_id=after.agenda_id,
+        agenda_id=plain_id(after.agenda_id, after.customer_id),
         customer_id=after.customer_id,
         insight_id=after.insight_id,
         state=after.state.value,

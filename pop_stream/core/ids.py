@@ -15,6 +15,14 @@ ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:~-]*$"
 ID_LENGTH: Final = 128
 """Longest agenda, customer or link id, in characters."""
 
+_NAMED: Final = rf"[A-Za-z0-9][A-Za-z0-9._:~-]{{0,{ID_LENGTH - 1}}}"
+
+OWN_ID_PATTERN: Final = rf"^{_NAMED}(@{_NAMED})?$"
+"""Of agendas and templates: with the customer after the @ if it chose the id itself."""
+
+OWN_ID_LENGTH: Final = 2 * ID_LENGTH + 1
+"""Longest id of an agenda or a template, its customer included."""
+
 TOPIC_SAFE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """An insight id is part of a topic name, so it is narrower than `ID_PATTERN`."""
 

@@ -1,6 +1,6 @@
 """A submission: an agenda, or a template to run; either way it becomes an agenda."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 import msgspec
@@ -11,6 +11,8 @@ from pop_stream.core.definitions import VersionedTemplate
 from pop_stream.core.errors import Issue, MissingDefinitionError, SubmissionError
 from pop_stream.core.expansion import expand
 from pop_stream.core.faults import issues_of, shorten, without_nul
+from pop_stream.core.identity import Principal
+from pop_stream.core.own_ids import meant_by, own_id
 from pop_stream.core.template import TEMPLATE_RUN, TemplateRun
 
 _MARK: Final = b'"template_id"'
@@ -43,8 +45,8 @@ def parse_submission(
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="run")) from None
     run = cast("TemplateRun", given)
-    known = templates.get(run.template_id)
     told = run.model_dump(include={"customer_id"}).get("customer_id")
+    known = templates.get(run.template_id) or templates.get(own_id(run.template_id, told))
     # Before it is expanded: what a template finds wrong with a run tells of the template.
     if known is None or (told is not None and not known.template.serves(told)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
@@ -52,6 +54,29 @@ def parse_submission(
     if not known.template.serves(agenda.customer_id):
         raise MissingDefinitionError([unknown_template(run.template_id)])
     return agenda
+
+
+class TemplatesSeenBy(Mapping[str, VersionedTemplate]):
+    """Templates as far as they exist for a caller, by what it calls them."""
+
+    def __init__(
+        self, templates: Mapping[str, VersionedTemplate], principal: Principal
+    ) -> None:
+        self._templates = templates
+        self._principal = principal
+
+    def __getitem__(self, named: str) -> VersionedTemplate:
+        for template_id in meant_by(named, self._principal):
+            found = self._templates.get(template_id)
+            if found is not None and self._principal.sees(found.template.ownership):
+                return found
+        raise KeyError(named)
+
+    def __iter__(self) -> Iterator[str]:
+        return (one for one in self._templates if one in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def unknown_template(template_id: str) -> Issue:

@@ -13,7 +13,8 @@ from pydantic import (
 )
 
 from pop_stream.core import references
-from pop_stream.core.agenda import Agenda, Id
+from pop_stream.core.agenda import Agenda, OwnId
+from pop_stream.core.own_ids import foreign_issue
 from pop_stream.core.payload_schema import schema_fault
 from pop_stream.core.sharing import Shared
 
@@ -61,7 +62,7 @@ class TemplateParam(BaseModel):
 class AgendaTemplate(Shared):
     """A kind of agenda that is run by naming it, with a payload and parameters."""
 
-    id: Id
+    id: OwnId
     title: str = Field(default="", description="Also of agendas that have none of their own.")
     description: str = ""
     params: dict[ParamName, TemplateParam] = Field(
@@ -76,6 +77,12 @@ class AgendaTemplate(Shared):
     agenda: dict[str, JsonValue] = Field(
         description="The agenda, with tokens such as @<pop.payload::/file> in its texts."
     )
+
+    @model_validator(mode="after")
+    def _id_is_its_owners(self) -> Self:
+        if fault := foreign_issue(self.id, self.owner):
+            raise ValueError(fault.message)
+        return self
 
     @model_validator(mode="after")
     def _names_are_its_own(self) -> Self:
@@ -130,7 +137,7 @@ class TemplateCall(BaseModel):
 class TemplateRun(TemplateCall):
     """A run on its way through Kafka, or in a list of agendas."""
 
-    template_id: Id = Field(description="The template to run.")
+    template_id: OwnId = Field(description="The template to run.")
 
 
 OVERRIDES: Final = tuple(

@@ -43,7 +43,7 @@ from pop_stream.core.events import (
     encode,
     parts_of,
 )
-from pop_stream.core.ids import ID_LENGTH, INSIGHT_ID_LENGTH
+from pop_stream.core.ids import ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.ports import DefinitionSource, Publisher
 from pop_stream.settings import Settings
@@ -283,7 +283,7 @@ def _told(record: ConsumerRecord) -> Iterator[LifecycleEvent]:
 def _is_sane(event: LifecycleEvent) -> bool:
     """Whether its ids could be ids: anyone may write to the topic."""
     insight_id = getattr(event, "insight_id", "")
-    return len(event.agenda_id) <= ID_LENGTH and len(insight_id) <= INSIGHT_ID_LENGTH
+    return len(event.agenda_id) <= OWN_ID_LENGTH and len(insight_id) <= INSIGHT_ID_LENGTH
 
 
 def _settlement(event: AgendaSucceeded | AgendaFailed | AgendaStopped) -> Settlement:

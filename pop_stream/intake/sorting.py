@@ -1,38 +1,37 @@
 """What becomes of a batch of submissions: each is accepted and placed, or refused with why."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 import msgspec
 from aiokafka import ConsumerRecord
-from pydantic import TypeAdapter, ValidationError
 
-from pop_stream.bus.dead_letters import dead_letter, refused_issues
+from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
-from pop_stream.core.agenda import Agenda, Id, encode_agenda
+from pop_stream.core.agenda import Agenda, encode_agenda
 from pop_stream.core.definitions import VersionedTemplate
 from pop_stream.core.errors import (
     ForbiddenError,
     Issue,
-    MissingDefinitionError,
     PopStreamError,
     SubmissionError,
     UnreadableRecordError,
 )
 from pop_stream.core.events import (
     AgendaAccepted,
-    AgendaRefused,
     LifecycleEvent,
     Origin,
     encode,
 )
-from pop_stream.core.identity import ANYONE, Principal, Role
+from pop_stream.core.identity import ANYONE, Principal
+from pop_stream.core.own_ids import own_id
 from pop_stream.core.placement import Placement
 from pop_stream.core.placing import placed_agenda
-from pop_stream.core.submission import parse_submission
+from pop_stream.core.submission import TemplatesSeenBy, parse_submission
 from pop_stream.core.trace import Trace
+from pop_stream.intake.refusals import Faults, expect_sender, key_id, made_id, refused, strings
 from pop_stream.ports import Record
 
 PART: Final = "intake"
@@ -44,7 +43,6 @@ MOST_LISTED: Final = 10_000
 """Agendas of one record: each costs time, and all are decided in one go."""
 
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_ID: Final = TypeAdapter(Id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class Sorter:
             reason = (error.code, str(error))
             result.dead.append(self._dead_letter(record, reason, (), now))
             return
-        faults = _Faults(of=len(bodies))
+        faults = Faults(of=len(bodies))
         for index, body in enumerate(bodies):
             try:
                 self._accept(result, record, index, (body, sender), now)
@@ -135,7 +133,8 @@ class Sorter:
                 faults.forbid(index, error)
             except SubmissionError as error:
                 faults.add(index, error)
-                result.lifecycle.extend(_refused(body, record, index, error, now))
+                told = refused(body, error, found=(record, index), sender=sender, now=now)
+                result.lifecycle.extend(told)
         if faults.count:
             letter = self._dead_letter(record, faults.reason, faults.issues, now)
             result.dead.append(letter)
@@ -149,12 +148,15 @@ class Sorter:
         now: datetime,
     ) -> None:
         body, sender = sent
+        if sender is not ANYONE:
+            expect_sender(sender, strings(body, "customer_id").get("customer_id"))
         self._check_size(body)
-        parsed = _with_trace(parse_submission(body, self._templates), record)
-        agenda = _with_id(parsed, record, index)
-        if not sender.speaks_for(agenda.customer_id) or not sender.holds(Role.SUBMIT):
-            msg = f"{sender.name} does not submit for customer {agenda.customer_id!r}"
-            raise ForbiddenError(msg)
+        templates = self._templates
+        if not sender.is_operator:
+            templates = TemplatesSeenBy(templates, sender)
+        parsed = _with_trace(parse_submission(body, templates), record)
+        agenda = _with_id(parsed, record, index, sender)
+        expect_sender(sender, agenda.customer_id)
         insight_id = self._placement.place(agenda)
         encoded = msgspec.Raw(encode_agenda(agenda))
         accepted = _accepted(agenda, encoded, insight_id, now)
@@ -182,38 +184,6 @@ class Sorter:
         now: datetime,
     ) -> Record:
         return dead_letter(self._topics, record, part=PART, at=now, error=error, issues=issues)
-
-
-class _Faults:
-    """What is wrong with a record's agendas; ten in detail, as a record may hold thousands."""
-
-    def __init__(self, of: int) -> None:
-        self.count = 0
-        self.issues: list[Issue] = []
-        self._of = of
-        self._code = SubmissionError.code
-
-    def add(self, index: int, error: SubmissionError) -> None:
-        self.count += 1
-        item = self._item(index)
-        room = SubmissionError.MAX_ISSUES - len(self.issues)
-        self.issues += [replace(one, field=item + one.field) for one in error.issues[:room]]
-
-    def forbid(self, index: int, error: ForbiddenError) -> None:
-        self.count += 1
-        self._code = ForbiddenError.code
-        if len(self.issues) < SubmissionError.MAX_ISSUES:
-            field = f"{self._item(index)}customer_id"
-            self.issues.append(Issue(field, "another customer", str(error)))
-
-    def _item(self, index: int) -> str:
-        return f"[{index}]." if self._of > 1 else ""
-
-    @property
-    def reason(self) -> tuple[str, str]:
-        found = "; ".join(map(str, self.issues))
-        counts = f"{self.count} of {self._of} agendas refused: " if self._of > 1 else ""
-        return self._code, counts + found
 
 
 def _check_events(accepted: AgendaAccepted, placed: bytes) -> None:
@@ -253,24 +223,11 @@ def _with_trace(agenda: Agenda, record: ConsumerRecord) -> Agenda:
     return agenda if trace is None else agenda.model_copy(update={"trace": trace})
 
 
-def _with_id(agenda: Agenda, record: ConsumerRecord, index: int) -> Agenda:
+def _with_id(agenda: Agenda, record: ConsumerRecord, index: int, sender: Principal) -> Agenda:
     """The agenda with an identity that a repeated read of the same record gives again."""
-    if agenda.id is not None:
-        return agenda
-    return agenda.model_copy(update={"id": _key_id(record, index) or _made_id(record, index)})
-
-
-def _key_id(record: ConsumerRecord, index: int) -> str | None:
-    if not record.key or index:
-        return None
-    try:
-        return _ID.validate_python(record.key.decode())
-    except (ValidationError, UnicodeDecodeError):
-        return None
-
-
-def _made_id(record: ConsumerRecord, index: int) -> str:
-    return f"{record.partition}-{record.offset}-{index}"
+    named = agenda.id or key_id(record, index)
+    known = own_id(named, sender.customer_id) if named else made_id(record, index)
+    return agenda if agenda.id == known else agenda.model_copy(update={"id": known})
 
 
 def _accepted(
@@ -287,41 +244,3 @@ def _accepted(
         operations=tuple(one.name for one in agenda.operations),
         agenda=encoded,
     )
-
-
-def _refused(
-    body: bytes, record: ConsumerRecord, index: int, error: SubmissionError, now: datetime
-) -> Iterator[AgendaRefused]:
-    """An event for a refusal; none for an anonymous agenda that can never be accepted."""
-    fields = _strings(body, "id", "customer_id")
-    agenda_id = fields.get("id") if _is_id(fields.get("id")) else _key_id(record, index)
-    customer_id = fields.get("customer_id")
-    may_pass_later = isinstance(error, MissingDefinitionError)
-    if may_pass_later and agenda_id is None:
-        agenda_id = _made_id(record, index)
-    if agenda_id is not None:
-        yield AgendaRefused(
-            agenda_id=agenda_id,
-            at=now,
-            issues=refused_issues(error.issues),
-            customer_id=customer_id if _is_id(customer_id) else None,
-            agenda=msgspec.Raw(body) if may_pass_later else msgspec.UNSET,
-        )
-
-
-def _strings(body: bytes, *names: str) -> dict[str, str]:
-    try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    if not isinstance(document, dict):
-        return {}
-    return {name: document[name] for name in names if isinstance(document.get(name), str)}
-
-
-def _is_id(candidate: str | None) -> bool:
-    try:
-        _ID.validate_python(candidate)
-    except ValidationError:
-        return False
-    return True

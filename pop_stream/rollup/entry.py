@@ -10,12 +10,12 @@ from aiokafka import ConsumerRecord
 
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import LifecycleEvent, decode_lifecycle, encode, parts_of
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.core.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
 
 MOST_AHEAD: Final = timedelta(days=1)
 """How fast a producer's clock may be; a later instant would outdo all that follow it."""
 
-_ID: Final = re.compile(ID_PATTERN)
+_ID: Final = re.compile(OWN_ID_PATTERN)
 
 
 class Entry(NamedTuple):
@@ -82,8 +82,8 @@ def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[Refu
 
 
 def _fault(event: LifecycleEvent, now: datetime) -> str:
-    if len(event.agenda_id) > ID_LENGTH or not _ID.match(event.agenda_id):
-        return f"agenda_id {event.agenda_id[:ID_LENGTH]!r} is no id"
+    if not _ID.fullmatch(event.agenda_id):
+        return f"agenda_id {event.agenda_id[:OWN_ID_LENGTH]!r} is no id"
     if event.at > now + MOST_AHEAD:
         return f"at {event.at.isoformat()} lies in the future; the producer's clock is wrong"
     return ""

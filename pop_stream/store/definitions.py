@@ -53,6 +53,12 @@ class PostgresDefinitions:
             row = await connection.fetchrow(_SQL["get_version"], kind, object_id, version)
             return _stored(row)
 
+    async def called(self, named: str) -> Sequence[str]:
+        """Ids of templates that someone calls so; see the port."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_SQL["templates_called"], named)
+        return [row["id"] for row in rows]
+
     async def list(self, query: ListQuery) -> Listed:
         """One page; see the port."""
         statement = Statement(query)

@@ -60,6 +60,12 @@ class PostgresSummaryReader:
             rows = await connection.fetch(_SQL["agenda_owners"], agenda_ids)
         return {row["agenda_id"]: row["customer_id"] for row in rows}
 
+    async def agendas_called(self, named: str) -> Sequence[str]:
+        """Ids of agendas that someone calls so; see the port."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.fetch(_SQL["agendas_called"], named)
+        return [row["agenda_id"] for row in rows]
+
     async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
         """What was accepted under these ids; see the port."""
         async with borrow(self._pool) as connection:

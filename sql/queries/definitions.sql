@@ -19,6 +19,13 @@ select kind, id, version, body, changed_at as created_at, changed_at as updated_
 from definition_versions
 where kind = $1 and id = $2 and version = $3;
 
+-- name: templates_called
+-- Templates that have this id, or whose customers call them so.
+select id from definitions
+where kind = 'template' and (id = $1 or split_part(id, '@', 1) = $1)
+order by id
+limit 3;
+
 -- name: keep
 -- Writes one, new or not.
 insert into definitions as known (

@@ -29,6 +29,17 @@ select agenda_id, customer_id
 from agendas
 where agenda_id = any($1::text[]);
 
+-- name: agendas_called
+-- Agendas that have this id, or whose customers call them so.
+select agenda_id from agendas
+where agenda_id = $1
+union all
+(
+    select agenda_id from agendas
+    where agenda_id like '%@%' and split_part(agenda_id, '@', 1) = $1
+    limit 2
+);
+
 -- name: accepted_bodies
 -- Agendas as they were accepted; one that was refused was not.
 select agenda_id, customer_id, body

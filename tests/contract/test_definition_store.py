@@ -278,3 +278,11 @@ async def test_a_template_comes_back_as_it_was_written(both):
     assert stored.definition == template
     assert [*stored.definition.params] == ["z", "a"]
     assert await both.ids("template", ("agenda.title", "@<z>")) == ["t"]
+
+
+async def test_templates_are_found_by_what_their_customers_call_them(both):
+    owned = [AgendaTemplate(id=f"t@{one}", owner=one, agenda={}) for one in ("acme", "beta")]
+    await both.define(*owned, AgendaTemplate(id="u", agenda={}), Customer(id="t"))
+    assert await both.store.called("t") == ["t@acme", "t@beta"]
+    assert await both.store.called("u") == ["u"]
+    assert await both.store.called("none") == []

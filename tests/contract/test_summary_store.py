@@ -297,6 +297,16 @@ async def test_agendas_are_told_by_whose_they_are(summaries):
     assert owners == {"a1": "acme", "b1": "beta"}
 
 
+async def test_agendas_are_found_by_what_their_customers_call_them(summaries):
+    ids = ("a1", "a1@acme", "a1@beta", "a1@gamma", "a10@acme", "b@a1")
+    await summaries.fold(*(accepted(agenda_id=one) for one in ids))
+    found = await summaries.reader.agendas_called("a1")
+    assert (found[0], len(found)) == ("a1", 3)
+    assert set(found) < {"a1", "a1@acme", "a1@beta", "a1@gamma"}
+    assert await summaries.reader.agendas_called("a10") == ["a10@acme"]
+    assert await summaries.reader.agendas_called("acme") == []
+
+
 async def test_what_was_accepted_is_told_with_whose_it_is(summaries):
     await summaries.fold(accepted(), accepted(0, "b1", customer_id="beta"))
     await summaries.fold(claimed(0, agenda_id="early"))

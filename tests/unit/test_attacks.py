@@ -95,6 +95,9 @@ class World:
     tokens: dict[tuple[str | None, Role], str]
     keys: dict[str, str]
     publisher: object
+    summaries: object
+    definition_store: object
+    desk: object
 
     def token(self, customer, role):
         return self.tokens[customer, role]
@@ -113,7 +116,7 @@ class World:
 
 
 @asynccontextmanager
-async def open_world():
+async def open_world(*, customers=("acme",)):
     behind = ports()
     insights = [
         Insight(id="i-own", owner="acme", mappers=Mappers(operation_types=("own",))),
@@ -148,7 +151,7 @@ async def open_world():
         behind.summaries.put(one)
     now = behind.clock.now()
     tokens, ids = {}, {}
-    for customer, role in product(("acme", None), Role):
+    for customer, role in product((*customers, None), Role):
         key, token = mint(
             customer_id=customer, roles=frozenset({role}), now=now, created_by="t"
         )
@@ -165,7 +168,15 @@ async def open_world():
         replace(behind, authenticator=credentials), Settings(auth="required"), pace=QUICK
     )
     async with TestClient(TestServer(app)) as client:
-        yield World(client, tokens, ids, behind.publisher)
+        yield World(
+            client,
+            tokens,
+            ids,
+            behind.publisher,
+            behind.summaries,
+            behind.definition_store,
+            behind.desk,
+        )
 
 
 @pytest_asyncio.fixture

@@ -8,18 +8,20 @@ import pytest
 from submissions import record
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Insight, Mappers
+from pop_stream.core.definitions import Insight, Mappers, VersionedTemplate
 from pop_stream.core.errors import UnauthenticatedError, UnavailableError
 from pop_stream.core.events import RecordRefused
 from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.core.placement import Placement
 from pop_stream.core.seal import is_sealed, seal
+from pop_stream.core.template import AgendaTemplate
 from pop_stream.intake.gate import Gate
 from pop_stream.intake.sorting import Sorted, Sorter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRET = b"s" * 32
 GOOD = "acme"
+NO_SUBMITTER = "reader"
 ACME = Principal("key:acme", "acme", frozenset({Role.SUBMIT}))
 READER = Principal("key:reader", "acme", frozenset({Role.READ}))
 AGENDA = {"id": "a1", "customer_id": "acme", "operations": [{"name": "x", "type": "http"}]}
@@ -143,3 +145,62 @@ async def test_no_token_reaches_the_dead_letters(tokens):
         assert letters
         assert all(token.encode() not in (one.value or b"") for one in result.dead)
         assert all(not one.headers for one in result.dead)
+
+
+async def test_ids_that_customers_choose_are_theirs_and_those_of_operators_are_for_all(tokens):
+    keyed = {"customer_id": "acme", "operations": AGENDA["operations"]}
+    batch = [
+        sent(AGENDA, token=GOOD),
+        sent(keyed, token=GOOD, offset=1),
+        sent(AGENDA, offset=2),
+    ]
+    result, letters = await sort(lenient(tokens), *batch)
+    assert letters == []
+    assert [one.agenda_id for one in result.lifecycle] == ["a1@acme", "k@acme", "a1"]
+    assert json.loads(bytes(result.lifecycle[0].agenda))["id"] == "a1@acme"
+
+
+@pytest.mark.parametrize(
+    "fault", [{"operations": []}, {"priority": "urgent"}, {"template_id": "none"}]
+)
+async def test_what_is_refused_is_told_to_nobody_but_its_sender(tokens, fault):
+    """A record that is not sound either must not leave a trace among another's agendas."""
+    foreign = AGENDA | {"customer_id": "beta"} | fault
+    result, (letter,) = await sort(strict(tokens), sent(foreign, token=GOOD))
+    assert (letter.code, result.lifecycle) == ("forbidden", [])
+    result, (letter,) = await sort(strict(tokens), sent(AGENDA | fault, token=NO_SUBMITTER))
+    assert (letter.code, result.lifecycle) == ("forbidden", [])
+    own = {key: value for key, value in (AGENDA | fault).items() if key != "customer_id"}
+    result, (letter,) = await sort(strict(tokens), sent(own, token=GOOD))
+    assert letter.code == "submission_refused"
+    assert [(one.agenda_id, one.customer_id) for one in result.lifecycle] == [
+        ("a1@acme", "acme")
+    ]
+
+
+async def test_an_id_of_another_customers_is_refused_and_leaves_no_trace(tokens):
+    result, (letter,) = await sort(lenient(tokens), sent(AGENDA | {"id": "a1@beta"}))
+    assert (letter.code, letter.issues[0].field) == ("submission_refused", "id")
+    assert [one.agenda_id for one in result.lifecycle] == ["k"]
+
+
+async def test_a_sender_runs_only_templates_that_it_sees(tokens):
+    agenda = {"customer_id": "@<pop.payload::/for?acme>", "operations": AGENDA["operations"]}
+    insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
+    templates = {
+        one.id: VersionedTemplate(one, 1)
+        for one in (
+            AgendaTemplate(id="theirs", owner="beta", agenda=agenda),
+            AgendaTemplate(id="ours@acme", owner="acme", agenda=agenda),
+        )
+    }
+    sorter = Sorter(
+        Topics("pop."), Placement([insight]), max_agenda_bytes=10_000, templates=templates
+    )
+    for named, code in (("theirs", "submission_refused"), ("ours", None)):
+        result = Sorted()
+        run = sent({"template_id": named}, token=GOOD)
+        sorter.add(result, run, now=NOW, sender=ACME)
+        told = [msgspec.json.decode(one.value, type=RecordRefused).code for one in result.dead]
+        assert told == [code] * len(told)
+        assert bool(result.placed) is (code is None)
