@@ -17,6 +17,11 @@ from pop_stream.resources import folder
 
 _TOPIC_EXISTS: Final = 36
 _HOUR_MS: Final = 3_600_000
+_OF_ALL: Final = {
+    # The broker's clock, whatever a writer's says: a broker refuses what is of more than an
+    # hour ahead, and retention removes at once what claims to be old.
+    "message.timestamp.type": "LogAppendTime",
+}
 _VISIBLE_WITHIN_S: Final = 20.0
 
 
@@ -241,5 +246,5 @@ def _has_leaders(described: Mapping[str, Any]) -> bool:
 
 def _configs(entry: Mapping[str, Any]) -> dict[str, str]:
     if entry.get("compacted"):
-        return {"cleanup.policy": "compact", **entry.get("configs", {})}
-    return {"retention.ms": str(entry["retention_hours"] * _HOUR_MS)}
+        return {"cleanup.policy": "compact", **_OF_ALL, **entry.get("configs", {})}
+    return {"retention.ms": str(entry["retention_hours"] * _HOUR_MS), **_OF_ALL}

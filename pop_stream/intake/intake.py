@@ -127,8 +127,8 @@ class Intake:
 def by_age(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
     """The records of all partitions by timestamp, those of one partition in their order.
 
-    A timestamp is whatever its producer says; one that goes back does not move its record
-    before its neighbour, for the scheduler tells repeats by that order.
+    A timestamp is that of the broker which led the partition then; one that goes back does not
+    move its record before its neighbour, for the scheduler tells repeats by that order.
     """
     by_partition: dict[int, list[tuple[int, ConsumerRecord]]] = {}
     for record in records:

@@ -10,6 +10,8 @@ from pop_stream import wiring
 from pop_stream.bus.topics import Topics
 from pop_stream.store.migrate import migrate
 
+BROKERS_CLOCK = {"message.timestamp.type": "LogAppendTime"}
+
 
 @pytest.fixture
 def names(settings):
@@ -26,24 +28,24 @@ async def test_records_kept_too_short_are_found(settings, names):
     async with wiring.admin_client(settings) as admin:
         answers = await admin.alter_configs(
             [
-                ConfigResource(
-                    ConfigResourceType.TOPIC, names.submissions, {"retention.ms": "60000"}
-                ),
-                ConfigResource(
-                    ConfigResourceType.TOPIC, names.definitions, {"cleanup.policy": "delete"}
-                ),
+                ConfigResource(ConfigResourceType.TOPIC, name, {**BROKERS_CLOCK, **wrong})
+                for name, wrong in (
+                    (names.submissions, {"retention.ms": "60000"}),
+                    (names.definitions, {"cleanup.policy": "delete"}),
+                    (names.answers, {"message.timestamp.type": "CreateTime"}),
+                )
             ]
         )
     assert not [one for answer in answers for one in answer.resources if one[0]]
     async with asyncio.timeout(15):
-        while len(found := await wiring.topic_faults(settings)) < 2:  # noqa: ASYNC110
+        while len(found := await wiring.topic_faults(settings)) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # brokers hear of it a moment later
-    assert (
-        f"{names.submissions} has retention.ms = 60000, the catalog says 604800000" in found[0]
-    )
-    assert (
-        f"{names.definitions} has cleanup.policy = delete, the catalog says compact" in found[1]
-    )
+    for wrong in (
+        f"{names.submissions} has retention.ms = 60000, the catalog says 604800000",
+        f"{names.definitions} has cleanup.policy = delete, the catalog says compact",
+        f"{names.answers} has message.timestamp.type = CreateTime, the catalog says Log",
+    ):
+        assert any(wrong in one for one in found)
 
 
 async def test_summaries_kept_shorter_than_their_events_are_found(settings):
