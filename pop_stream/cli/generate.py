@@ -156,7 +156,7 @@ def _topics_page() -> str:
         "Generated from `topics/catalog.toml`; do not edit. The value of a record is JSON. On",
         "`pop.submissions`, `pop.ready` and `pop.agenda-events` it is one object or a list.",
         "Public topics are for other programs to read or write; the rest may change.",
-        "All have `message.timestamp.type=LogAppendTime`: no writer's clock decides what is kept.",
+        "All have `message.timestamp.type=LogAppendTime`: no writer's clock counts.",
         "",
         "| topic | public | key | schema | partitions | kept | carries |",
         "|---|---|---|---|---|---|---|",
