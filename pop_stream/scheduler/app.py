@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
 from typing import Any, Final
 
-import faust
 import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
@@ -24,12 +23,12 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
 from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
+from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import NoEventError, Rounds, Source
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.ticks import Ticker
-from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.scheduler.vigil import Vigil
 from pop_stream.settings import Settings
 
@@ -38,7 +37,6 @@ TABLE: Final = "ready"
 LOOK_BACK: Final = 1_000
 """Records that are read again where the table does not tell what was handled."""
 
-_BUFFERED_RECORDS: Final = 4_096
 _LOOK_AHEAD: Final = 32
 
 _log = structlog.get_logger()
@@ -73,7 +71,7 @@ class Scheduler:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._clock = clock
-        self._app = _app(settings)
+        self._app = faust_app(settings)
         self._reread = reread
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
@@ -250,8 +248,9 @@ class Scheduler:
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(assigned)
         self._owned |= partitions
+        # Here, not when they are lost: a record may be under way while they are.
+        self._table.settle(partitions)
         for partition in partitions:
-            # Here, not when it is lost: a record may be under way while it is.
             self._next.pop(partition, None)
         self._ticker.gain(partitions)
 
@@ -262,7 +261,6 @@ class Scheduler:
         self._ticker.lose(partitions)
         for partition in partitions:
             self._rounds.unload(partition)
-            self._table.purge(partition)
 
     def _ready_partitions(self, topic_partitions: set[Any]) -> set[int]:
         return {tp.partition for tp in topic_partitions if tp.topic == self._topics.ready}
@@ -272,52 +270,3 @@ def _waits(stream: Any, partition: int) -> bool:  # noqa: ANN401  # a Faust stre
     """Whether another record of the partition is among the next that the agent will see."""
     waiting = islice(stream.channel.queue._queue, _LOOK_AHEAD)  # noqa: SLF001  # no way to peek
     return any(event.message.partition == partition for event in waiting)
-
-
-def _app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
-    session_s = settings.session_timeout.total_seconds()
-    brokers = settings.kafka_bootstrap.split(",")
-    app = faust.App(
-        f"{settings.topic_prefix}{PART}",
-        broker=";".join(f"aiokafka://{one}" for one in brokers),
-        broker_credentials=_credentials(settings),
-        store="memory://",
-        datadir=str(settings.scheduler_data),
-        autodiscover=False,
-        web_enabled=False,
-        key_serializer="raw",
-        value_serializer="raw",
-        broker_session_timeout=session_s,
-        broker_heartbeat_interval=session_s / 3,
-        broker_commit_interval=1.0,
-        producer_request_timeout=30.0,
-        producer_compression_type="lz4",
-        producer_max_request_size=1_000_000,
-        stream_buffer_maxsize=_BUFFERED_RECORDS,
-        table_standby_replicas=0,
-        topic_allow_declare=False,
-        topic_disable_leader=True,
-    )
-    app.transport = PatientTransport(app.conf.broker_consumer, app)
-    return app
-
-
-def _credentials(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
-    """Faust's own form of the connection settings; None for a plain connection."""
-    if settings.kafka_security_protocol == "PLAINTEXT":
-        return None
-    context = None
-    if settings.kafka_security_protocol.endswith("SSL"):
-        ca_file = settings.kafka_ca_file
-        context = faust.auth.ssl.create_default_context(
-            cafile=str(ca_file) if ca_file else None
-        )
-    if not settings.kafka_security_protocol.startswith("SASL"):
-        return faust.SSLCredentials(context)
-    password = settings.kafka_password
-    return faust.SASLCredentials(
-        username=settings.kafka_username,
-        password=password.get_secret_value() if password else None,
-        mechanism=settings.kafka_sasl_mechanism,
-        ssl_context=context,
-    )

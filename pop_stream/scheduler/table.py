@@ -1,7 +1,9 @@
 """The port `ReadyTable` on a Faust table of raw bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
+
+from faust.types import TP
 
 
 class FaustReadyTable:
@@ -13,6 +15,7 @@ class FaustReadyTable:
 
     def __init__(self, table: Any) -> None:  # noqa: ANN401  # Faust is untyped
         self._table = table
+        self._held: Set[int] = frozenset()
 
     def get(self, key: str) -> bytes | None:
         """See the port."""
@@ -34,15 +37,29 @@ class FaustReadyTable:
             if _owner(key) == partition:
                 yield key.decode(errors="replace"), value
 
-    def purge(self, partition: int) -> None:
-        """Forget a revoked partition's rows here, and only here.
+    def settle(self, partitions: Set[int]) -> None:
+        """The group has settled, and these are this worker's; to be called each time.
 
-        Faust's memory store keeps what was written locally; after a return of the
-        partition those rows would hide deletions made elsewhere.
+        Rows of a partition that stays are kept: Faust then reads only what it has not read
+        before. So whenever rows are forgotten, how far they were read is forgotten too.
+        """
+        for partition in self._held ^ partitions:
+            self._forget(partition)
+        self._held = frozenset(partitions)
+
+    def _forget(self, partition: int) -> None:
+        """Have the partition read from its first row, should it be this worker's.
+
+        Faust's memory store keeps what was written locally, also once the partition is lost;
+        after its return those rows would hide deletions made elsewhere.
         """
         local = self._table.data.data
         for key in [key for key in local if _owner(key) == partition]:
             del local[key]
+        read_until = self._table.app.tables.recovery.active_offsets
+        changelog = TP(self._table.changelog_topic.get_topic_name(), partition)
+        if changelog in read_until:
+            read_until[changelog] = None
 
 
 def _owner(key: bytes) -> int | None:

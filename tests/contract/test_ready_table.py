@@ -14,12 +14,16 @@ from pop_stream import wiring
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.ports import ReadyTable, Record
-from pop_stream.scheduler.app import TABLE, _app
+from pop_stream.scheduler.app import TABLE
+from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.settings import Settings
 
 PATIENCE_S = 60
 PARTITIONS = 8
+
+
+Jobs = asyncio.Queue[tuple[Callable[[ReadyTable], Any], asyncio.Future[Any]]]
 
 
 class Desk(Protocol):
@@ -45,19 +49,24 @@ class MemoryDesk:
 
 
 class FaustDesk:
-    """A Faust application whose agent does what the test says, one event each."""
+    """A Faust application whose agent does what the test says, one event each.
+
+    Attributes:
+        mine: Partitions of its table, as the group settled last.
+    """
 
     def __init__(self, settings: Settings, publisher: KafkaPublisher) -> None:
         self._settings = settings
         self._publisher = publisher
         self._topic = Topics(settings.topic_prefix).ready
-        self._jobs: asyncio.Queue[tuple[Callable[[ReadyTable], Any], asyncio.Future[Any]]]
+        self._jobs: Jobs = asyncio.Queue()
         self._app: Any = None
+        self._settled = asyncio.Condition()
+        self.mine: frozenset[int] = frozenset()
         self.table: FaustReadyTable
 
     async def start(self) -> None:
-        self._jobs = asyncio.Queue()
-        app = self._app = _app(self._settings)
+        app = self._app = faust_app(self._settings)
         rows = app.Table(TABLE, partitions=PARTITIONS, key_type=bytes, value_type=bytes)
         self.table = FaustReadyTable(rows)
 
@@ -68,8 +77,19 @@ class FaustDesk:
 
         ready = app.topic(self._topic, key_type=bytes, value_type=bytes)
         app.agent(ready, name="work", concurrency=1)(work)
+        app.on_partitions_assigned.connect(self._on_assigned)
         app.finalize()
         await app.start()
+
+    async def until(self, seen: Callable[[frozenset[int]], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S), self._settled:
+            await self._settled.wait_for(lambda: seen(self.mine))
+
+    async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
+        self.mine = frozenset(tp.partition for tp in assigned if tp.topic == self._topic)
+        self.table.settle(self.mine)
+        async with self._settled:
+            self._settled.notify_all()
 
     async def stop(self) -> None:
         await self._app.stop()
@@ -84,6 +104,18 @@ class FaustDesk:
     async def restart(self) -> None:
         await self.stop()
         await self.start()
+
+    @asynccontextmanager
+    async def joined(self, folder: Path) -> AsyncIterator["FaustDesk"]:
+        """Another process of the group, which takes over some of the partitions and jobs."""
+        known = self._settings.model_copy(update={"scheduler_data": folder})
+        other = FaustDesk(known, self._publisher)
+        other._jobs = self._jobs
+        await other.start()
+        try:
+            yield other
+        finally:
+            await other.stop()
 
 
 @pytest.fixture
@@ -157,12 +189,31 @@ async def test_rows_are_told_apart_by_partition_and_survive_a_restart(desk):
         await desk.restart()
 
 
-async def test_purged_rows_are_forgotten_here_and_kept_in_the_changelog(faust_desk):
-    """What this process wrote must not outlive, here, what another does to it meanwhile."""
-    await faust_desk.during(3, lambda table: table.put("3/media/head", b"mine"))
-    await faust_desk.during(5, lambda table: table.put("5/media/head", b"other"))
-    faust_desk.table.purge(3)
-    assert await faust_desk.during(3, rows_of(3)) == {}
-    assert await faust_desk.during(5, rows_of(5)) == {"5/media/head": b"other"}
+async def test_rows_are_still_there_after_every_rebalance(faust_desk, tmp_path):
+    """What moves is read whole, with what was changed elsewhere, and what stays is kept."""
+    wanted: dict[int, dict[str, bytes]] = {number: {} for number in range(PARTITIONS)}
+
+    async def write(name: str) -> None:
+        for number in wanted:
+            row = f"{number}/media/{name}", name.encode()
+            await faust_desk.during(number, lambda table, row=row: table.put(*row))
+            wanted[number] |= [row]
+
+    async def check() -> None:
+        found = {number: await faust_desk.during(number, rows_of(number)) for number in wanted}
+        assert found == wanted
+
+    await write("before")
     await faust_desk.restart()
-    assert await faust_desk.during(3, rows_of(3)) == {"3/media/head": b"mine"}
+    await write("since")
+    async with faust_desk.joined(tmp_path / "other") as other:
+        await faust_desk.until(lambda mine: 0 < len(mine) < PARTITIONS)
+        assert other.mine
+        await check()
+        for number, rows in wanted.items():
+            gone = f"{number}/media/before"
+            await faust_desk.during(number, lambda table, gone=gone: table.delete(gone))
+            del rows[gone]
+        await write("shared")
+    await faust_desk.until(lambda mine: len(mine) == PARTITIONS)
+    await check()

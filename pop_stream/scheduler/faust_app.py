@@ -1,0 +1,61 @@
+"""The Faust application's settings: what of Faust is used, and how it reaches the cluster."""
+
+from typing import Any, Final
+
+import faust
+
+from pop_stream.scheduler.telling import PART
+from pop_stream.scheduler.transport import PatientTransport
+from pop_stream.settings import Settings
+
+_BUFFERED_RECORDS: Final = 4_096
+
+
+def faust_app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
+    """An application without agents or tables, whose topics exist already."""
+    session_s = settings.session_timeout.total_seconds()
+    brokers = settings.kafka_bootstrap.split(",")
+    app = faust.App(
+        f"{settings.topic_prefix}{PART}",
+        broker=";".join(f"aiokafka://{one}" for one in brokers),
+        broker_credentials=_credentials(settings),
+        store="memory://",
+        datadir=str(settings.scheduler_data),
+        autodiscover=False,
+        web_enabled=False,
+        key_serializer="raw",
+        value_serializer="raw",
+        broker_session_timeout=session_s,
+        broker_heartbeat_interval=session_s / 3,
+        broker_commit_interval=1.0,
+        producer_request_timeout=30.0,
+        producer_compression_type="lz4",
+        producer_max_request_size=1_000_000,
+        stream_buffer_maxsize=_BUFFERED_RECORDS,
+        table_standby_replicas=0,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+    )
+    app.transport = PatientTransport(app.conf.broker_consumer, app)
+    return app
+
+
+def _credentials(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
+    """Faust's own form of the connection settings; None for a plain connection."""
+    if settings.kafka_security_protocol == "PLAINTEXT":
+        return None
+    context = None
+    if settings.kafka_security_protocol.endswith("SSL"):
+        ca_file = settings.kafka_ca_file
+        context = faust.auth.ssl.create_default_context(
+            cafile=str(ca_file) if ca_file else None
+        )
+    if not settings.kafka_security_protocol.startswith("SASL"):
+        return faust.SSLCredentials(context)
+    password = settings.kafka_password
+    return faust.SASLCredentials(
+        username=settings.kafka_username,
+        password=password.get_secret_value() if password else None,
+        mechanism=settings.kafka_sasl_mechanism,
+        ssl_context=context,
+    )
