@@ -184,3 +184,20 @@ def test_a_pause_beyond_the_promise_is_a_breach():
     judged = judge(known, ["a", "b"], [])
     assert judged.worst_pause_s == pytest.approx(19.0)
     assert any("19.0 s" in one for one in judged.broken())
+
+
+def test_an_insight_that_stands_still_does_not_hide_behind_another():
+    known = evidence(start("a", 1.0), *(start(f"b{at}", float(at)) for at in range(2, 30)))
+    known.accepted_at = {one.agenda_id: one.at - 0.5 for one in known.starts}
+    known.insights = {one.agenda_id: one.agenda_id[0] for one in known.starts}
+    known.starts = (*known.starts, start("a-late", 30.0))
+    known.accepted_at["a-late"], known.insights["a-late"] = 12.0, "a"
+    judged = judge(known, [], [])
+    assert judged.worst_pause_s == judged.longest_wait_s == pytest.approx(18.0)
+
+
+@pytest.mark.parametrize(("part", "pause"), [("kafka", 7.0), ("kafka-1", 20.0)])
+def test_only_the_only_broker_excuses_a_pause_while_it_is_down(part, pause):
+    known = evidence(start("a", 21.0), accepted_at=1.0)
+    judged = judge(known, ["a"], [Dealt(Blow(4.0, part, "outage", 10.0), 4.0, 14.0)])
+    assert judged.worst_pause_s == pytest.approx(pause)

@@ -119,6 +119,7 @@ def report(chaos: "Chaos", outcome: "Outcome") -> Mapping[str, Any]:
         "lost": len(judged.lost),
         "duplicate_starts": judged.duplicate_starts,
         "worst_pause_s": round(judged.worst_pause_s, 3),
+        "longest_wait_s": round(judged.longest_wait_s, 3),
         "duplicate_starts_after_blows": judged.excused_starts,
         "rounds_repeated": judged.rounds_repeated,
         "starts": outcome.starts,

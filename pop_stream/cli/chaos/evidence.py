@@ -39,6 +39,7 @@ class Evidence:
 
     Attributes:
         accepted_at: Of agendas that `agenda.accepted` tells of: the first time.
+        insights: By agenda, where it was placed.
         claims: (agenda, attempt) of every claim.
         folded: What Kafka's events add up to, by agenda.
         entries: What Postgres has.
@@ -47,6 +48,7 @@ class Evidence:
     """
 
     accepted_at: dict[str, float] = field(default_factory=dict)
+    insights: dict[str, str] = field(default_factory=dict)
     claims: set[tuple[str, int]] = field(default_factory=set)
     folded: dict[str, Summary] = field(default_factory=dict)
     entries: Mapping[str, Entry] = field(default_factory=dict)
@@ -101,6 +103,7 @@ def _note(evidence: Evidence, event: LifecycleEvent) -> None:
     match event:
         case AgendaAccepted():
             evidence.accepted_at.setdefault(event.agenda_id, event.at.timestamp())
+            evidence.insights[event.agenda_id] = event.insight_id
         case AgendaClaimed():
             evidence.claims.add((event.agenda_id, event.attempt))
         case _:

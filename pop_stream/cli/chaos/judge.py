@@ -15,6 +15,9 @@ LONGEST_PAUSE_S: Final = 10.0
 AFTERMATH_S: Final = 15.0
 """How long after a blow repeats may follow from it: a session's end, and reading anew."""
 
+ONLY_BROKER: Final = "kafka"
+"""As the stack calls a broker without others; while it is down, nothing is promised."""
+
 _SHOWN: Final = 20
 
 
@@ -31,7 +34,9 @@ class Judgement:
         duplicate_starts: Starts of an attempt beyond its first that follow from no blow.
         excused_starts: Such starts within a blow's aftermath.
         rounds_repeated: Emission rounds of which something was emitted again.
-        worst_pause_s: Longest stretch without a start while something was ready.
+        worst_pause_s: Longest stretch without a start in an insight while something of it was
+            ready, and while there was a broker to start anything through.
+        longest_wait_s: Of any agenda, from its acceptance to its first start.
     """
 
     accepted: int
@@ -43,6 +48,7 @@ class Judgement:
     excused_starts: int
     rounds_repeated: int
     worst_pause_s: float
+    longest_wait_s: float = 0.0
     recovery_s: Mapping[str, float] = field(default_factory=dict)
     blows: int = 0
 
@@ -86,22 +92,26 @@ def judge(
         duplicate_starts=len(repeats) - excused,
         excused_starts=excused,
         rounds_repeated=_rounds_repeated(evidence),
-        worst_pause_s=worst_pause_s(evidence.accepted_at, evidence.starts),
+        worst_pause_s=max(_pauses(evidence, blows), default=0.0),
+        longest_wait_s=max(_waits(evidence), default=0.0),
         recovery_s=_recoveries(evidence, blows),
         blows=len(blows),
     )
 
 
-def worst_pause_s(accepted_at: Mapping[str, float], starts: Sequence[Start]) -> float:
+def worst_pause_s(
+    accepted_at: Mapping[str, float],
+    starts: Sequence[Start],
+    outages: Sequence[tuple[float, float]] = (),
+) -> float:
     """The longest stretch without any start while an agenda waited for its first.
 
     Args:
         accepted_at: From when on each agenda waited.
         starts: In order of time.
+        outages: From and until when nothing could be started; a stretch counts from then.
     """
-    first: dict[str, float] = {}
-    for start in starts:
-        first.setdefault(start.agenda_id, start.at)
+    first = _first_starts(starts)
     waits = sorted((at, first[one]) for one, at in accepted_at.items() if one in first)
     stretches = pairwise([0.0, *(start.at for start in starts)])
     worst, waiting_since = 0.0, iter(waits)
@@ -113,8 +123,32 @@ def worst_pause_s(accepted_at: Mapping[str, float], starts: Sequence[Start]) -> 
             ahead = next(waiting_since, None)
         held = [wait for wait in held if wait[1] >= end]
         since = min((at for at, _ in held), default=end)
-        worst = max(worst, end - max(begin, since))
+        over = max((until for at, until in outages if at < end), default=0.0)
+        worst = max(worst, end - max(begin, since, over))
     return worst
+
+
+def _pauses(evidence: Evidence, blows: Sequence[Dealt]) -> Iterator[float]:
+    """The longest of each insight: one that stands still does not hide behind another."""
+    outages = [(one.at, one.until) for one in blows if one.blow.part == ONLY_BROKER]
+    by_insight: dict[str, dict[str, float]] = {}
+    for agenda_id, at in evidence.accepted_at.items():
+        by_insight.setdefault(evidence.insights.get(agenda_id, ""), {})[agenda_id] = at
+    for accepted_at in by_insight.values():
+        own = [one for one in evidence.starts if one.agenda_id in accepted_at]
+        yield worst_pause_s(accepted_at, own, outages)
+
+
+def _waits(evidence: Evidence) -> Iterator[float]:
+    first = _first_starts(evidence.starts)
+    return (first[one] - at for one, at in evidence.accepted_at.items() if one in first)
+
+
+def _first_starts(starts: Sequence[Start]) -> Mapping[str, float]:
+    first: dict[str, float] = {}
+    for start in starts:
+        first.setdefault(start.agenda_id, start.at)
+    return first
 
 
 def _repeats(starts: Sequence[Start]) -> Iterator[Start]:
