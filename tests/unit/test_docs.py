@@ -105,6 +105,13 @@ def test_the_tests_that_a_page_names_are_there(page):
     assert missing == []
 
 
+def test_every_feature_of_pop_has_its_line_and_a_test():
+    text = (ROOT / "docs" / "how-to" / "coming-from-pop.md").read_text()
+    lines = re.findall(r"^\| (\d+) \| .+ \| .+ \| (.+) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _ in lines] == [*range(1, 98)]
+    assert [number for number, shown_by in lines if "](../../tests/" not in shown_by] == []
+
+
 def test_the_reference_has_every_metric():
     registry = CollectorRegistry()
     Metrics(registry)
