@@ -25,7 +25,7 @@ dev: $(READY) ## Run everything on this machine, until Ctrl-C (ARGS="--port 8081
 	@$(PY) -m pop_stream dev $(ARGS)
 
 test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: $(READY) ## Format, lint, types, imports, and whether generated files are current
 	$(VENV)/bin/ruff format --check .

@@ -43,6 +43,7 @@ class Backlog:
         attempts: What is out; its lease clocks are in memory only.
         steering: Commands, and what is due.
         rounds: That chose any.
+        awaited: Claims heard for which a runner stood idle, of those since it was loaded.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -50,6 +51,7 @@ class Backlog:
         self.attempts = Attempts(self._stock)
         self.steering = Steering(self._stock)
         self.rounds = 0
+        self.awaited = 0
         self._origins = Origins()
         self._changed = False
 

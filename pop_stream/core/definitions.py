@@ -118,7 +118,7 @@ class Insight(Shared):
         description="Fewer unclaimed than this start a refill; unset: 3/4 of target.",
     )
     wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = Field(
-        default=100, description="With target auto: how long an emitted agenda should wait."
+        default=50, description="With target auto: how long an emitted agenda should wait."
     )
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Most agendas emitted and not settled."

@@ -1,15 +1,18 @@
-"""How far ahead of its pullers an insight's topic must be filled, learned from their claims.
+"""How far ahead of its pullers an insight's topic is filled, learned from their claims.
 
 What lies on the topic is work whose order is settled: an agenda that comes later waits for
 all of it. So it should be as little as keeps the runners busy, and that is what is claimed
-while the scheduler hears of a claim and answers it with an emission. That *round trip* is
-measured as the least time from an emission to the news of its claim, which is what it takes
-when nothing stands on the topic; the rate of claims is measured too, and their product is
-the bandwidth-delay product of a network path. The same reasoning keeps queues in the
-internet short: Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016.
+while the scheduler hears of a claim and answers it with an emission. That *trip* is measured
+as the least time from an emission to the news of its claim, which is what it takes when
+nothing stands on the topic; the rate of claims is measured too, as the best of the last
+spans, for a topic that was too short shows a rate that is too low. Their product is the
+bandwidth-delay product of a network path, and the same reasoning keeps queues in the internet
+short: Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016.
 
-Whether it is enough shows in the runners: when fewer run than lately, although agendas wait,
-the topic is filled further, until it makes no difference or the limit is reached.
+Whether it is enough is what pullers say: a claim tells whether a runner stood idle for it. If
+some did although agendas waited, the topic is filled further, up to what is claimed within
+the wanted wait (Little's law) and, if that is not enough either, up to twice that. A few that
+stood idle are each given one, whatever the rate: it is small only because they lack work.
 """
 
 from collections import deque
@@ -24,16 +27,14 @@ _LEAST_SPAN_S: Final = 0.1
 _LONGEST_SPAN_S: Final = 1.0
 _ENOUGH_CLAIMS: Final = 8
 _PEAK_SPANS: Final = 8
-_HEADROOM: Final = 1.3
-_RUNNING_S: Final = 0.5
-_FED: Final = 0.95
-_GROWING: Final = 1.1
-_PROBE: Final = 2.0
+_TRIPS: Final = 4.0
+_FEW: Final = 0.05
+_MOST_IDLE: Final = 8
+_FIRST_STRETCH: Final = 4.0
 _STARVED_GAIN: Final = 1.4
-_FED_DECAY: Final = 0.9
-_MOST_STRETCH: Final = 64.0
-_FADE_PER_S: Final = 0.99
-_LOOK_AGAIN_S: Final = 30.0
+_FED_DECAY: Final = 0.95
+_LONG_STRETCH: Final = 8.0
+_MOST_STRETCH: Final = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,14 @@ class Counts:
     Attributes:
         emitted: Ever; never falls.
         claimed: Ever, as far as heard; never falls.
-        in_flight: Emitted and not settled.
         ready: Waiting for emission.
+        awaited: Of those claimed, for how many a runner stood idle; never falls.
     """
 
     emitted: int
     claimed: int
-    in_flight: int
     ready: int
-
-    @property
-    def running(self) -> int:
-        """Claimed and not settled."""
-        return self.in_flight - (self.emitted - self.claimed)
+    awaited: int = 0
 
 
 class Pace:
@@ -70,11 +66,13 @@ class Pace:
         self.rate_per_s = 0.0
         self._rates: deque[float] = deque(maxlen=_PEAK_SPANS)
         self._trips = _Trips()
-        self._runners = _Runners()
+        self._stretch = _FIRST_STRETCH
+        self._idle = 0
         self._was: Counts | None = None
         self._was_at = 0.0
         self._span_at = 0.0
         self._span_claimed = 0
+        self._span_awaited = 0
 
     def observe(self, counts: Counts, now: datetime) -> None:
         """Take note of the present; call it before every round, with what is out before it."""
@@ -85,7 +83,8 @@ class Pace:
             self._begin_span(counts, at)
         else:
             self._trips.note(counts, emitted_at=self._was_at, now=at)
-            self._runners.note(was, seconds=at - self._was_at)
+            if was.ready > counts.emitted - was.emitted:  # else runners waited for submissions
+                self._span_awaited += counts.awaited - was.awaited
             self._end_span(counts, at)
         self._was, self._was_at = counts, at
 
@@ -93,17 +92,16 @@ class Pace:
         """Unclaimed agendas that keep the runners busy; None while too little is known.
 
         Args:
-            wanted_wait_s: Most that an emitted agenda should wait, unless the round trip
+            wanted_wait_s: Most that an emitted agenda should wait, unless news of a claim
                 takes so long that runners would be idle.
         """
-        peak = max(self._rates, default=0.0)
-        if not peak or self._trips.least_s == inf:
+        trip_s = self._trips.least_s
+        if not self._rates or trip_s == inf:
             return None
-        needed = peak * self._trips.least_s * _HEADROOM
-        longest_s = max(wanted_wait_s, 2 * self._trips.least_s)
-        allowed = max(self.rate_per_s * longest_s, self._runners.most)
-        runners = self._runners
-        return 1 + int(min(needed * runners.stretch * runners.probe, allowed * runners.excess))
+        peak = max(self._rates)
+        needed_s = _TRIPS * trip_s * self._stretch
+        allowed_s = max(wanted_wait_s, 2 * trip_s) * max(1.0, self._stretch / _LONG_STRETCH)
+        return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
 
     def _end_span(self, counts: Counts, at: float) -> None:
         """Take stock, if there were claims or time enough since the last time."""
@@ -114,12 +112,14 @@ class Pace:
             rate = claims / seconds
             self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (rate - self.rate_per_s)
             self._rates.append(rate)
-            self._runners.end_span(seconds)
+            self._idle = min(_MOST_IDLE, self._span_awaited)
+            change = _STARVED_GAIN if self._span_awaited > _FEW * claims else _FED_DECAY
+            self._stretch = min(_MOST_STRETCH, max(1.0, self._stretch * change))
             self._begin_span(counts, at)
 
     def _begin_span(self, counts: Counts, at: float) -> None:
         self._span_at, self._span_claimed = at, counts.claimed
-        self._runners.begin_span()
+        self._span_awaited = 0
 
 
 class _Trips:
@@ -144,59 +144,3 @@ class _Trips:
         while self._batches and counts.claimed > self._batches[0][0]:
             _, begun_at = self._batches.popleft()
             self.least_s = min(self.least_s, max(_LEAST_TRIP_S, now - begun_at))
-
-
-class _Runners:
-    """Whether runners are kept as busy as they were lately.
-
-    Attributes:
-        most: Most that ran lately, smoothed as what it is compared with: the best of many
-            spans is mostly chance, and what is measured by it would never be enough.
-        stretch: By how much more the topic is filled than should be needed.
-        excess: The same beyond what is allowed, while runners find the topic empty.
-        probe: The same while it is tried whether more can run.
-    """
-
-    def __init__(self) -> None:
-        self.most = 0.0
-        self._running: float | None = None
-        self.stretch = 1.0
-        self.excess = 1.0
-        self.probe = 1.0
-        self._ran_s = 0.0
-        self._waited_s = 0.0
-        self._empty_s = 0.0
-        self._look_in_s = _LOOK_AGAIN_S
-
-    def begin_span(self) -> None:
-        self._ran_s = self._waited_s = self._empty_s = 0.0
-
-    def note(self, counts: Counts, *, seconds: float) -> None:
-        """So it was for so long; only times in which agendas waited say anything."""
-        if counts.ready:
-            self._ran_s += counts.running * seconds
-            self._waited_s += seconds
-            self._empty_s += seconds * (counts.emitted == counts.claimed)
-
-    def end_span(self, seconds: float) -> None:
-        if self._waited_s <= seconds / 2:
-            return
-        ran = self._ran_s / self._waited_s
-        before = ran if self._running is None else self._running
-        gain = min(1.0, seconds / _RUNNING_S)
-        running = self._running = before + gain * (ran - before)
-        is_growing = running > self.most * _GROWING
-        self.most = max(self.most * _FADE_PER_S**seconds, running)
-        self._look_in_s -= seconds
-        # What is busy enough is only known by trying more: at first, and now and then.
-        is_looking = is_growing or self._look_in_s <= 0
-        self.probe = _PROBE if is_looking else 1.0
-        if is_looking:
-            self._look_in_s = _LOOK_AGAIN_S
-        elif running >= _FED * self.most:
-            self.stretch = max(1.0, self.stretch * _FED_DECAY)
-            self.excess = max(1.0, self.excess * _FED_DECAY)
-        else:
-            self.stretch = min(_MOST_STRETCH, self.stretch * _STARVED_GAIN)
-            if self._empty_s > 0:
-                self.excess = min(_MOST_STRETCH, self.excess * _STARVED_GAIN)

@@ -4,8 +4,17 @@ from collections import deque
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from typing import NamedTuple
 
 from pop_stream.core.partitioning import partition_of
+
+
+class Taken(NamedTuple):
+    """An agenda that an idle runner took; `awaited` if one was idle when it came."""
+
+    agenda_id: str
+    partition: int
+    awaited: bool
 
 
 class Runners:
@@ -20,7 +29,7 @@ class Runners:
         if runners < partitions:
             msg = f"{partitions} partitions need as many runners, got {runners}"
             raise ValueError(msg)
-        self._lines: list[deque[str]] = [deque() for _ in range(partitions)]
+        self._lines: list[deque[tuple[str, bool]]] = [deque() for _ in range(partitions)]
         self._idle = [len(range(one, runners, partitions)) for one in range(partitions)]
         self._busy: list[tuple[float, int, str, int]] = []
         self._closed_until = -inf
@@ -45,18 +54,20 @@ class Runners:
         """An agenda is on the topic."""
         partitions = len(self._lines)
         chosen = partition_of(agenda_id.encode(), partitions) if partitions > 1 else 0
-        self._lines[chosen].append(agenda_id)
+        line = self._lines[chosen]
+        line.append((agenda_id, self._idle[chosen] > len(line)))
 
-    def take(self, now: float) -> list[tuple[str, int]]:
-        """Agendas that idle runners take now, each with its partition; `run` them."""
+    def take(self, now: float) -> list[Taken]:
+        """Agendas that idle runners take now; `run` them."""
         if now < self._closed_until:
             return []
         self._closed_until = -inf
-        taken: list[tuple[str, int]] = []
+        taken: list[Taken] = []
         for partition, line in enumerate(self._lines):
             while line and self._idle[partition]:
                 self._idle[partition] -= 1
-                taken.append((line.popleft(), partition))
+                agenda_id, awaited = line.popleft()
+                taken.append(Taken(agenda_id, partition, awaited))
         return taken
 
     def run(self, agenda_id: str, partition: int, *, until: float) -> None:

@@ -16,11 +16,11 @@ from msgspec import Raw
 
 from pop_stream.core.costs import bounded
 from pop_stream.core.definitions import Customer, Definitions, Insight
-from pop_stream.core.events import PlacedAgenda, Settlement
+from pop_stream.core.events import Claim, PlacedAgenda, Settlement
 from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.replay import share_from
-from pop_stream.core.runners import Runners
+from pop_stream.core.runners import Runners, Taken
 from pop_stream.core.service import ServiceLog
 from pop_stream.core.virtual_desk import VirtualDesk
 from pop_stream.core.whereabouts import Chosen
@@ -82,7 +82,7 @@ class _Simulation:
         self._next = next(self._arrivals, None)
         self._changes = deque(sorted(setting.changes, key=lambda one: one.at))
         self._emissions: deque[tuple[float, str]] = deque()
-        self._notices: deque[tuple[float, str, Settlement | None]] = deque()
+        self._notices: deque[tuple[float, Claim | Settlement]] = deque()
         self._courses: dict[str, _Course] = {}
         self._log = ServiceLog()
         self._weights: list[float] = []
@@ -129,21 +129,22 @@ class _Simulation:
             self._end(agenda_id)
         while self._emissions and self._emissions[0][0] <= now:
             self._runners.deliver(self._emissions.popleft()[1])
-        for agenda_id, partition in self._runners.take(now):
-            self._start(agenda_id, partition)
+        for taken in self._runners.take(now):
+            self._start(taken)
         if now >= self._away_until and self._hear():
             self._refill()
             self._note_held()
 
     # ---- the pullers ----
 
-    def _start(self, agenda_id: str, partition: int) -> None:
-        course = self._courses[agenda_id]
+    def _start(self, taken: Taken) -> None:
+        course = self._courses[taken.agenda_id]
         arrival = course.arrival
         until = self._now + arrival.runtime_s + self._plant.overhead_s
-        self._runners.run(agenda_id, partition, until=until)
+        self._runners.run(taken.agenda_id, taken.partition, until=until)
         self._log.started(self._now, course.customer, waited=self._now - arrival.at)
-        self._notices.append((self._now + self._plant.relay_s, agenda_id, None))
+        claim = Claim(taken.agenda_id, 1, awaited=taken.awaited)
+        self._notices.append((self._now + self._plant.relay_s, claim))
 
     def _end(self, agenda_id: str) -> None:
         arrival, customer, weight = self._courses.pop(agenda_id)
@@ -152,7 +153,7 @@ class _Simulation:
         settlement = Settlement(
             agenda_id=agenda_id, attempt=1, outcome="succeeded", spent_s=spent
         )
-        self._notices.append((self._now + self._plant.relay_s, agenda_id, settlement))
+        self._notices.append((self._now + self._plant.relay_s, settlement))
 
     # ---- the scheduler ----
 
@@ -160,11 +161,11 @@ class _Simulation:
         """Take in what has reached the scheduler; whether there was anything."""
         now, heard = self._now, False
         while self._notices and self._notices[0][0] <= now:
-            _, agenda_id, settlement = self._notices.popleft()
-            if settlement is None:
-                self._desk.claim(agenda_id)
+            _, news = self._notices.popleft()
+            if isinstance(news, Claim):
+                self._desk.claim(news)
             else:
-                self._desk.settle(settlement)
+                self._desk.settle(news)
             heard = True
         while self._next is not None and self._next.at + self._plant.intake_s <= now:
             self._receive(self._next)

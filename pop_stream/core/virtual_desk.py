@@ -10,7 +10,7 @@ from pop_stream.core.admission import Depth
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Delta
-from pop_stream.core.events import PlacedAgenda, Settlement
+from pop_stream.core.events import Claim, PlacedAgenda, Settlement
 from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.pace import Counts, Pace
@@ -63,9 +63,10 @@ class VirtualDesk:
         """
         self._unplaced.append(placed)
 
-    def claim(self, agenda_id: str) -> None:
-        """A runner has it."""
-        self.backlog.claim(agenda_id, 1)
+    def claim(self, claim: Claim) -> None:
+        """A runner has one."""
+        self.backlog.claim(claim.agenda_id, claim.attempt)
+        self.backlog.awaited += claim.awaited
 
     def settle(self, settlement: Settlement) -> None:
         """It has ended."""
@@ -81,8 +82,8 @@ class VirtualDesk:
         counts = Counts(
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
-            in_flight=backlog.in_flight,
             ready=ready,
+            awaited=backlog.awaited,
         )
         self._pace.observe(counts, instant)
         slots = admission.slots(backlog.insight, depth, self._pace) if ready else 0

@@ -145,7 +145,7 @@ def notes_of(
     for event in lifecycle:
         match event:
             case AgendaClaimed():
-                claim = Claim(agenda_id=event.agenda_id, attempt=event.attempt)
+                claim = Claim(event.agenda_id, event.attempt, awaited=event.awaited)
                 _about(found, event).claims.append(claim)
             case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
                 _about(found, event).settlements.append(_settlement(event))

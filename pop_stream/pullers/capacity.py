@@ -30,6 +30,11 @@ class Capacity:
         return max(0, self._runners + self._ahead() - self._held)
 
     @property
+    def idle(self) -> int:
+        """Runners that no slot is held for: they wait for an agenda to come."""
+        return max(0, self._runners - self._held)
+
+    @property
     def has_idle_runner(self) -> bool:
         """Whether one more agenda may begin to run."""
         return self._running < self._runners

@@ -57,7 +57,7 @@ class Claimer:
         self._puller_id = puller_id
         self._window = window
 
-    async def claim(self, records: Sequence[ConsumerRecord]) -> Claimed:
+    async def claim(self, records: Sequence[ConsumerRecord], *, awaited: int = 0) -> Claimed:
         """Publish the claims of a batch; returns once they are acknowledged.
 
         Repeats, outdated attempts and records that are no emitted agenda are left out; the
@@ -65,10 +65,14 @@ class Claimer:
 
         Args:
             records: In order within a partition.
+            awaited: For so many of them a runner stood idle.
         """
         fresh, refused = self._sort(records)
         if fresh or refused:
-            claims = [self._claimed(emitted) for emitted in fresh]
+            claims = [
+                self._claimed(emitted, awaited=number < awaited)
+                for number, emitted in enumerate(fresh)
+            ]
             topic = self._topics.agenda_events
             await publish_lifecycle(self._publisher, topic, claims, *refused)
             faults.reach("puller.claimed")
@@ -99,7 +103,7 @@ class Claimer:
                 )
         return fresh, refused
 
-    def _claimed(self, emitted: EmittedAgenda) -> AgendaClaimed:
+    def _claimed(self, emitted: EmittedAgenda, *, awaited: bool) -> AgendaClaimed:
         _log.debug("agenda.claimed", agenda_id=emitted.agenda_id, attempt=emitted.attempt)
         return AgendaClaimed(
             agenda_id=emitted.agenda_id,
@@ -108,6 +112,7 @@ class Claimer:
             attempt=emitted.attempt,
             puller_id=self._puller_id,
             lease_ms=emitted.lease_ms,
+            awaited=awaited,
         )
 
     def _refuse(self, record: ConsumerRecord, error: UnreadableRecordError) -> Record:

@@ -63,6 +63,10 @@ class _Slots:
     def free(self) -> int:
         return max(0, self._demand.room - self._held)
 
+    @property
+    def idle(self) -> int:
+        return self.free
+
     async def some(self) -> None:
         while not self.free:
             self._any.clear()

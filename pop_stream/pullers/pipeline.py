@@ -27,6 +27,11 @@ Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
 class Slots(Protocol):
     """How many more agendas may be claimed; see `Capacity`."""
 
+    @property
+    def idle(self) -> int:
+        """Runners that no slot is held for."""
+        ...
+
     async def some(self) -> None:
         """Wait until a slot is free; by the time the caller runs, another may have it."""
         ...
@@ -175,18 +180,21 @@ class ClaimPipeline:
     async def _claim(self) -> None:
         capacity = self._intake.capacity
         while True:
+            had_none = not self._hand
             await self._more.wait()
             await capacity.some()
             if self._intake.reporter.is_full:
                 await asyncio.sleep(_FULL_PAUSE_S)
-            elif slots := capacity.take(len(self._hand)):
+                continue
+            awaited = capacity.idle if had_none else 0
+            if slots := capacity.take(len(self._hand)):
                 self._slots += slots
                 self._settled.clear()
                 records = [self._hand.popleft() for _ in range(slots)]
                 self._hand_bytes -= sum(len(record.value or b"") for record in records)
                 self._note_hand()
                 taken_s, era = monotonic(), self._era
-                claimed = await self._intake.claimer.claim(records)
+                claimed = await self._intake.claimer.claim(records, awaited=awaited)
                 self._claimed.append(_Batch(slots, taken_s, era, claimed))
                 self._to_commit.set()
 

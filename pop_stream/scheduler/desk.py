@@ -69,8 +69,8 @@ class Desk:
         counts = Counts(
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
-            in_flight=backlog.in_flight,
             ready=backlog.ready,
+            awaited=backlog.awaited,
         )
         self.pace.observe(counts, now)
 

@@ -30,7 +30,8 @@ class Pullers:
         self.news = []
         self.claimed = 0
         self.heard = 0
-        self.settled = 0
+        self.awaited = 0
+        self.idle = runners
         self.starved_s = 0.0
         self.waits = []
 
@@ -38,8 +39,8 @@ class Pullers:
         return Counts(
             emitted=self.emitted,
             claimed=self.heard,
-            in_flight=self.emitted - self.settled,
             ready=ready,
+            awaited=self.awaited,
         )
 
     def step(self, ready):
@@ -53,12 +54,14 @@ class Pullers:
         self.topic -= taken
         self.running += [self.now + self.takes_s] * taken
         if taken:
-            self.news.append((self.now + half, taken))
+            self.news.append((self.now + half, taken, min(taken, self.idle)))
+        self.idle = idle - taken
         self.claimed += taken
         self.starved_s += self.step_s * (idle - taken) / max(1, self.runners)
         while self.news and self.news[0][0] <= self.now:
-            self.heard += self.news.pop(0)[1]
-        self.settled = max(self.settled, self.claimed - len(self.running))
+            _, taken, awaited = self.news.pop(0)
+            self.heard += taken
+            self.awaited += awaited
         self.pace.observe(self.counts(ready), START + timedelta(seconds=self.now))
         aim = self.pace.target(WANTED_S) or 8
         count = max(0, aim - (self.emitted - self.heard)) if ready else 0
@@ -118,6 +121,25 @@ def test_more_runners_are_found_out():
     assert (pullers.starved_s - before) / 5.0 < 0.2
 
 
+def test_runners_that_were_never_seen_busy_are_found_out_at_once():
+    """A few at a time were submitted, so little was ever claimed; then come many."""
+    pullers = Pullers(runners=8, takes_s=0.005, trip_s=0.015)
+    for number in range(2_000):
+        pullers.step(ready=number % 20 == 0)
+    before = pullers.starved_s
+    pullers.run(1.0)
+    assert pullers.starved_s - before < 0.5
+    before = pullers.starved_s
+    pullers.run(1.0)
+    assert pullers.starved_s - before < 0.1
+
+
+def test_slow_work_is_not_laid_out_for_runners_that_are_busy():
+    pullers = Pullers(runners=2, takes_s=30.0, trip_s=0.02)
+    pullers.run(20.0)
+    assert pullers.run(60.0) <= 2
+
+
 @pytest.mark.parametrize("back_s", [0.02, 3_600.0])
 def test_a_clock_that_is_set_back_does_not_stop_emission(back_s):
     """The least trip must not become less than nothing: the target would never recover."""
@@ -125,7 +147,7 @@ def test_a_clock_that_is_set_back_does_not_stop_emission(back_s):
     pullers.run(5.0)
     pullers.now -= back_s
     pullers.arriving = [(at - back_s, count) for at, count in pullers.arriving]
-    pullers.news = [(at - back_s, count) for at, count in pullers.news]
+    pullers.news = [(at - back_s, *rest) for at, *rest in pullers.news]
     pullers.running = [end - back_s for end in pullers.running]
     assert pullers.run(5.0) >= 1
     assert pullers.pace.target(WANTED_S) >= 1
@@ -138,11 +160,7 @@ def test_a_claim_heard_in_the_very_moment_of_its_emission_is_no_trip_of_nothing(
     """As when claims of a round that a crash made forgotten are believed."""
     pace = Pace()
     for number in range(1, 60):
-        counts = Counts(emitted=10 * number, claimed=10 * number, in_flight=10, ready=100)
+        counts = Counts(emitted=10 * number, claimed=10 * number, ready=100)
         pace.observe(counts, START + timedelta(seconds=number / 10))
         pace.observe(counts, START + timedelta(seconds=number / 10))
     assert pace.target(WANTED_S) >= 1
-
-
-def test_running_is_what_was_claimed_and_not_settled():
-    assert Counts(emitted=10, claimed=7, in_flight=8, ready=0).running == 5

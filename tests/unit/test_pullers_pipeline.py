@@ -10,7 +10,7 @@ from fakes import ManualClock, MemoryPublisher
 from pullers_fakes import AT, emitted
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.events import encode
+from pop_stream.core.events import decode_lifecycle, encode
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.claims import Claimer
 from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
@@ -153,6 +153,26 @@ async def test_no_more_is_claimed_than_there_are_slots():
         world.capacity.give_back()
         await world.until_started(3)
     assert world.committed[-1] == {MEDIA: 3}
+
+
+async def test_claims_tell_for_how_many_of_them_a_runner_stood_idle():
+    async with pipeline(runners=2) as (world, one):
+        world.publisher.gate.let(9)
+        world.commits.let(9)
+        await asyncio.sleep(0)  # the pipeline begins to wait
+        one.add(records(0))
+        await world.until_started(1)
+        one.add(records(1, 2))
+        await world.until_started(2)
+        world.capacity.give_back()
+        await world.until_started(3)
+        claims = [decode_lifecycle(record.value)[0] for record in world.publisher.records]
+    # One was free for the second; the third lay in hand when a runner became free.
+    assert [(claim.agenda_id, claim.awaited) for claim in claims] == [
+        ("a0", True),
+        ("a1", True),
+        ("a2", False),
+    ]
 
 
 async def test_claims_that_were_not_committed_are_not_started_and_may_come_again():

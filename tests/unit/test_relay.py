@@ -6,6 +6,7 @@ import pytest
 from backlogs import START, backlog, placed
 from fakes import FixedDefinitions, MemoryPublisher
 from msgspec import Raw
+from msgspec.structs import replace
 from submissions import record
 
 from pop_stream.bus.publisher import FRAME_BYTES
@@ -127,6 +128,11 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
         ),
         InsightNoted(insight_id="video", claims=(Claim(agenda_id="x", attempt=1),)),
     ]
+
+
+def test_the_scheduler_hears_that_a_runner_stood_idle():
+    [note] = notes_of([replace(claimed("a"), awaited=True), claimed("b")])
+    assert note.claims == (Claim("a", 1, awaited=True), Claim("b", 1))
 
 
 def test_the_rest_of_the_lifecycle_is_not_the_schedulers():

@@ -57,7 +57,7 @@ def test_every_partition_has_runners_of_its_own():
     for number in range(20):
         runners.deliver(str(number))
     taken = runners.take(0.0)
-    assert sorted(partition for _, partition in taken) == [0, 0, 1]
+    assert sorted(one.partition for one in taken) == [0, 0, 1]
     assert runners.take(0.0) == []
 
 

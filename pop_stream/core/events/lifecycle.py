@@ -145,10 +145,15 @@ class AgendaEmitted(AttemptEvent, frozen=True):
 
 
 class AgendaClaimed(AttemptEvent, frozen=True):
-    """A puller took the agenda; its lease runs from `at` for `lease_ms`."""
+    """A puller took the agenda; its lease runs from `at` for `lease_ms`.
+
+    Attributes:
+        awaited: A runner stood idle until it came.
+    """
 
     puller_id: str
     lease_ms: int
+    awaited: bool = False
 
 
 class AgendaRenewed(AttemptEvent, frozen=True):

@@ -76,10 +76,11 @@ class InsightPlaced(Event, frozen=True):
 
 
 class Claim(Struct, frozen=True, array_like=True):
-    """An attempt that a puller holds now."""
+    """An attempt that a puller holds now; `awaited` as in `agenda.claimed`."""
 
     agenda_id: str
     attempt: int
+    awaited: bool = False
 
 
 class Settlement(Struct, frozen=True, array_like=True):
