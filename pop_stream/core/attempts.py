@@ -17,9 +17,6 @@ from pop_stream.core.stock import Stock
 MOST_LOST: Final = 1_000
 """Leases ended at once, so that what they lead to fits the event's records."""
 
-_LOST_PAUSE_S: Final = 1.0
-"""Longest pause after a puller fell silent: the agenda itself did nothing wrong."""
-
 _PASSED_AFTER_S: Final = 1.0
 _SECOND_MS: Final = 1000
 _MOST_ENDED: Final = 10_000
@@ -172,13 +169,10 @@ class Attempts:
             self._remember(failed.agenda_id, note.attempt)
             stock.forget(note.ref)
             return
-        backoff = terms.backoff or stock.insight.backoff
         agenda_id = stock.agenda_id(note.ref)
-        pause_s = backoff.pause_s(tries, seed=agenda_id)
-        if why == "lost":
-            pause_s = min(pause_s, _LOST_PAUSE_S)
         known, attempt = note.mark or NO_MARK, note.attempt + 1
-        mark = replace(known, due=now + pause_s, why=why, hold=False)
+        due = now + stock.pause_s(note.ref, attempt, why)
+        mark = replace(known, due=due, why=why, hold=False)
         if known.hold:
             stock.hold(note.ref, attempt, mark)
             stock.outbox.held(agenda_id, attempt, now, reason=message)

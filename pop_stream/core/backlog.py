@@ -9,6 +9,7 @@ This is the door; the rooms are `slots` (what each agenda is), `stock` (its move
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 from msgspec.structs import replace
 
@@ -135,7 +136,7 @@ class Backlog:
 
     def place(self, agendas: Sequence[PlacedAgenda], now: float = 0.0) -> int:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
-        page = self.slots.add(self.next_page, agendas)
+        page = self.slots.add(self.next_page, agendas, latest=now or inf)
         self._enter(page, now)
         self._changed = True
         return page.number
@@ -260,7 +261,7 @@ class Backlog:
         `take_emptied`, as their deletion may not have been written. Leases begin anew.
         """
         for number, agendas in sorted(pages):
-            self.slots.add(number, agendas)
+            self.slots.add(number, agendas, latest=now or inf)
         clock: Sequence[float] = (0.0,)
         noted = 0
         tags: dict[CustomerId, Tags] = {}

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from sys import intern
 from typing import Final
 
@@ -77,6 +78,11 @@ class Page:
         terms: By slot, of those agendas that came with any.
         types: Operation types of each agenda; equal ones are one object.
         arrivals: When each was accepted, in seconds since the epoch.
+
+    Args:
+        number: Its own.
+        agendas: At most `PAGE_SLOTS`.
+        latest: None arrived later: intake's clock may be ahead of the scheduler's.
     """
 
     __slots__ = (
@@ -94,7 +100,9 @@ class Page:
         "types",
     )
 
-    def __init__(self, number: int, agendas: Sequence[PlacedAgenda]) -> None:
+    def __init__(
+        self, number: int, agendas: Sequence[PlacedAgenda], *, latest: float = inf
+    ) -> None:
         self.number = number
         self.left = len(agendas)
         self.ids = [agenda.agenda_id for agenda in agendas]
@@ -102,7 +110,8 @@ class Page:
         self.keys = [intern(agenda.fairness_key) for agenda in agendas]
         self.types = [agenda.operation_types for agenda in agendas]
         self.costs = array("d", [_declared(agenda) for agenda in agendas])
-        self.arrivals = array("d", [agenda.accepted_at.timestamp() for agenda in agendas])
+        arrivals = (min(agenda.accepted_at.timestamp(), latest) for agenda in agendas)
+        self.arrivals = array("d", arrivals)
         self.ranks = array("H", [agenda.rank for agenda in agendas])
         self.priorities = bytearray(agenda.priority for agenda in agendas)
         self.states = bytearray(len(agendas))

@@ -10,6 +10,9 @@ from zlib import crc32
 
 from pydantic import ConfigDict, Field
 
+LOST_PAUSE_S: Final = 1.0
+"""Longest pause after a puller fell silent: the agenda itself did nothing wrong."""
+
 _HASHES: Final = 2**32
 _MOST_DOUBLINGS: Final = 1_000
 

@@ -5,6 +5,7 @@ the state after a restart is the pages with all notes laid over them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from pop_stream.core.delta import Mark, SlotNote
 from pop_stream.core.events import PlacedAgenda
@@ -85,9 +86,9 @@ class Slots:
 
     # ---- changes ----
 
-    def add(self, number: int, agendas: Sequence[PlacedAgenda]) -> Page:
-        """A page of new slots, each as its agenda came."""
-        page = Page(number, agendas)
+    def add(self, number: int, agendas: Sequence[PlacedAgenda], *, latest: float = inf) -> Page:
+        """A page of new slots, each as its agenda came, and none later than `latest`."""
+        page = Page(number, agendas, latest=latest)
         self._pages[number] = page
         self.next_number = max(self.next_number, number + 1)
         for slot, types in enumerate(page.types):

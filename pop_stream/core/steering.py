@@ -118,9 +118,9 @@ class Steering:
             return True
         if stock.slots.state(ref) != HELD:
             return False
-        if mark.due > now:
-            stock.wait(ref, attempt, mark)
-            stock.outbox.waiting(command.agenda_id, attempt, now, until=mark.due, why=mark.why)
+        if (due := stock.due(ref, now)) > now:
+            stock.wait(ref, attempt, replace(mark, due=due))
+            stock.outbox.waiting(command.agenda_id, attempt, now, until=due, why=mark.why)
         else:
             stock.ready(ref, attempt, mark)
             stock.outbox.readied(command.agenda_id, attempt, now)

@@ -8,6 +8,7 @@ above: `attempts` for what is out, `steering` for what people and the clock want
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from pop_stream.core.algorithms import ALGORITHMS
 from pop_stream.core.costs import CostBook, bounded
 from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Mark, SlotNote, Tags
-from pop_stream.core.events import StopReason
+from pop_stream.core.events import StopReason, WaitReason
 from pop_stream.core.fairness import FairQueue, Pick
 from pop_stream.core.flow import Aging, Share
 from pop_stream.core.ids import CustomerId
@@ -32,6 +33,7 @@ from pop_stream.core.page import (
     Page,
     ref_of,
 )
+from pop_stream.core.retry import LOST_PAUSE_S
 from pop_stream.core.slots import NO_MARK, Slots, each
 from pop_stream.core.timetable import Timetable
 
@@ -200,6 +202,23 @@ class Stock:
         page, slot = self.slots.at(ref)
         return page.customers[slot]
 
+    def pause_s(self, ref: int, attempt: int, why: WaitReason) -> float:
+        """How long this attempt waits after the one before it was lost, or failed."""
+        terms = self.slots.terms(ref)
+        backoff = terms.backoff or self.insight.backoff
+        most_s = LOST_PAUSE_S if why == "lost" else inf
+        return min(most_s, backoff.pause_s(attempt - terms.attempt, seed=self.agenda_id(ref)))
+
+    def due(self, ref: int, now: float) -> float:
+        """When an agenda goes on that waits or is held: after one pause more at most.
+
+        Its end was reckoned on the clock of whoever had the insight then.
+        """
+        mark = self.slots.mark(ref)
+        if mark.why == "not_before":
+            return mark.due
+        return min(mark.due, now + self.pause_s(ref, self.slots.attempt(ref), mark.why))
+
     def take_learned(self) -> Mapping[str, float]:
         """Costs that changed since the last call."""
         names, self._learned = self._learned, set()
@@ -244,7 +263,7 @@ class Stock:
 
     def _resume(self, ref: int, state: int, now: float) -> None:
         if state == WAITING:
-            self.dues.set(ref, self.slots.mark(ref).due)
+            self.dues.set(ref, self.due(ref, now))
         elif state == CLAIMED:
             self.leases.begin(ref, now)
         elif state == EMITTED:

@@ -135,12 +135,13 @@ class Scheduler:
         for task in tasks:
             task.cancel()
         found = await asyncio.gather(*tasks, return_exceptions=True)
-        for error in found:
-            if isinstance(error, Exception):
-                _log.error("scheduler.failed", exc_info=error)
+        errors = [one for one in found if isinstance(one, Exception)]
+        for error in errors:
+            _log.error("scheduler.failed", exc_info=error)
         await self._app.stop()
         if not orderly:
-            msg = f"the Faust application ended by itself: {self._app.crash_reason!r}"
+            cause = errors[0] if errors else self._app.crash_reason
+            msg = f"the scheduler ended by itself: {cause!r}"
             raise RuntimeError(msg)
 
     def _is_excused(self) -> bool:

@@ -27,6 +27,9 @@ LISTEN_EVERY_S: Final = 1.0
 DEAF_AFTER_S: Final = 3.0
 """Without such a look for longer, an outage may have kept pullers from being heard."""
 
+_SET_BACK_S: Final = 5.0
+"""Less is borne: whatever the clock is to bring comes so much later."""
+
 _AGAIN_AFTER_S: Final = 1.0
 """A tick for a due that was not acted on is repeated after this."""
 
@@ -56,6 +59,7 @@ class Ticker:
         self._listened_at: float | None = None
         self._asked_at: float | None = None
         self._woken: dict[str, tuple[float, float]] = {}
+        self._latest = 0.0
 
     def gain(self, partitions: set[int]) -> None:
         """These partitions have just been assigned to this worker."""
@@ -66,13 +70,26 @@ class Ticker:
         self._gained -= partitions
 
     async def run(self) -> None:
-        """Tick until cancelled; a broker that is away is waited for."""
+        """Tick until cancelled; a broker that is away is waited for.
+
+        Raises:
+            RuntimeError: If the clock was set back: leases, pauses and rate limits would stand
+                still until it is where it was. Started again, all of them begin anew.
+        """
         while True:
+            self._expect_no_step_back()
             try:
                 await self._tick()
             except UnavailableError as error:
                 _log.info("tick.failed", error=str(error))
             await asyncio.sleep(self._pause_s())
+
+    def _expect_no_step_back(self) -> None:
+        now = self._now()
+        if now < self._latest - _SET_BACK_S:
+            msg = f"the clock was set back by {self._latest - now:.1f} s; start anew"
+            raise RuntimeError(msg)
+        self._latest = max(self._latest, now)
 
     def _pause_s(self) -> float:
         """Up to the interval, but not past the moment when something is due."""

@@ -584,6 +584,37 @@ def test_everything_wanted_outlives_a_restart():
     assert (other.waiting, other.held, other.in_flight) == (1, 1, 4)
 
 
+def test_on_a_clock_that_is_behind_a_pause_is_no_longer_than_it_was():
+    agendas = [placed("fails"), placed("lost"), placed("held"), placed("later")]
+    agendas[3] = replace(agendas[3], not_before=START.replace(minute=1))
+    one = started(*agendas)
+    one.settle(failed("fails"), NOW)
+    one.settle(failed("held"), NOW)
+    one.obey(wants("hold", "held"), NOW)
+    one.attempts.renew("lost", 1, NOW - 60)
+    assert one.attempts.expire_leases(NOW + 1, NOW)
+    behind = NOW - 3_600
+    other = backlog(backoff=STEADY, lease_ms=60_000)
+    other.restore([(0, agendas)], [one.snapshot()], behind)
+    assert other.wake(behind + 1) == 1
+    assert state(other, "lost") == (READY, 2)
+    other.obey(wants("release", "held"), behind + 2)
+    assert state(other, "held") == (WAITING, 2)
+    assert other.wake(behind + 10) == 1
+    assert state(other, "fails") == (READY, 2)
+    assert other.wake(behind + 12) == 1
+    assert state(other, "held") == (READY, 2)
+    assert state(other, "later") == (WAITING, 1)
+
+
+def test_what_was_accepted_by_a_clock_ahead_ages_from_its_placing_on():
+    one = backlog(aging_s=10.0)
+    one.place([placed("old", "ann", after=18_000, priority=9)], NOW)
+    one.place([placed("new", "bob", priority=5)], NOW + 99)
+    [chosen] = one.choose(1, NOW + 100)
+    assert chosen.agenda_id == "old"
+
+
 def test_one_to_stop_that_nobody_claimed_ends_after_a_restart_too():
     agendas = [placed("a")]
     one = started(*agendas, claimed=False)

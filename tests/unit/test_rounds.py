@@ -716,6 +716,16 @@ async def test_gained_partitions_are_woken_until_they_are_loaded(stage):
     assert len(ticks(stage)) == 1
 
 
+async def test_a_clock_that_is_set_back_ends_the_ticker(stage):
+    ticker = ticker_of(stage)
+    for seconds in (0, 3_600, -4):
+        stage.clock.move(timedelta(seconds=seconds))
+        ticker._expect_no_step_back()
+    stage.clock.move(timedelta(seconds=-3_600))
+    with pytest.raises(RuntimeError, match=r"set back by 3604\.0 s"):
+        await ticker.run()
+
+
 async def test_a_fallen_lag_is_told(stage):
     await stage.place("ann", 25)
     await ticker_of(stage, media=3)._tick()
