@@ -5,13 +5,13 @@ from http import HTTPStatus
 from aiohttp import web
 
 from pop_stream.api.access import principal_of
-from pop_stream.api.command_models import AgendaList, ListedAgenda
-from pop_stream.api.models import answer
+from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.selection import cursor_of, page_of, place_of
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import AgendaStore
+from pop_stream.shapes.commands import AgendaList, ListedAgenda
 
 
 class AgendaLists:

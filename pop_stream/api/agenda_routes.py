@@ -2,7 +2,6 @@
 
 from http import HTTPStatus
 
-from pop_stream.api import models
 from pop_stream.api.access import Access, reading
 from pop_stream.api.owners import Owners
 from pop_stream.api.problems import (
@@ -21,6 +20,9 @@ from pop_stream.core.agenda import Agenda
 from pop_stream.core.errors import ForbiddenError, SubmissionError, UnavailableError
 from pop_stream.core.identity import Role
 from pop_stream.core.template import TEMPLATE_RUN
+from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
+from pop_stream.shapes.queues import WhyView
+from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResults
 
 
 def agenda_routes(
@@ -43,7 +45,7 @@ def _submit(submissions: Submissions) -> Route:
     one = Answer(
         "Acknowledged by Kafka. One agenda: Location says where to read on. "
         "A list: at least one of it was accepted.",
-        (models.AcceptedAgenda, models.SubmissionResults),
+        (AcceptedAgenda, SubmissionResults),
         HTTPStatus.ACCEPTED,
     )
     return Route(
@@ -75,7 +77,7 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_agenda,
             "getAgenda",
             "An agenda's summary, and the agenda as accepted",
-            (Answer("The summary.", (models.AgendaSummary,)),),
+            (Answer("The summary.", (AgendaSummary,)),),
             READ_ERRORS,
             access=reading(owners.agenda),
         ),
@@ -85,7 +87,7 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_progress,
             "getAgendaProgress",
             "How far an agenda is, operation by operation",
-            (Answer("The progress.", (models.AgendaProgress,)),),
+            (Answer("The progress.", (AgendaProgress,)),),
             READ_ERRORS,
             access=reading(owners.agenda),
         ),
@@ -95,7 +97,7 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_operation,
             "getOperationProgress",
             "How far one operation of an agenda is, with its result",
-            (Answer("The operation.", (models.OperationView,)),),
+            (Answer("The operation.", (OperationView,)),),
             READ_ERRORS,
             access=reading(owners.agenda),
         ),
@@ -105,7 +107,7 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_link,
             "getLinkSummary",
             "What all agendas with this link id add up to",
-            (Answer("The roll-up.", (models.LinkView,)),),
+            (Answer("The roll-up.", (LinkView,)),),
             READ_ERRORS,
             access=reading(owners.link),
         ),
@@ -153,7 +155,7 @@ def _questions(owners: Owners, explanations: Explanations) -> tuple[Route, ...]:
             explanations.get_why,
             "explainAgenda",
             "Why an agenda waits: its position, its customer's share, and about how long",
-            (Answer("The explanation.", (models.WhyView,)),),
+            (Answer("The explanation.", (WhyView,)),),
             READ_ERRORS,
             access=reading(owners.agenda),
         ),

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from pop_stream.api.models import JSON
+from pop_stream.api.answers import JSON
 from pop_stream.api.problems import (
     BusyError,
     MediaTypeError,

@@ -3,7 +3,6 @@
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api import command_models as models
 from pop_stream.api.access import Access, Handler, reading
 from pop_stream.api.agenda_lists import AgendaLists
 from pop_stream.api.commands import Commands
@@ -14,16 +13,25 @@ from pop_stream.api.selection import QUERY
 from pop_stream.core.errors import StateError, UnavailableError
 from pop_stream.core.events import Action
 from pop_stream.core.identity import Role
+from pop_stream.shapes.commands import (
+    AgendaList,
+    BulkCommand,
+    BulkResult,
+    Commanded,
+    Reprioritisation,
+    Rerun,
+    Wish,
+)
 
 _ERRORS: Final = (
     *BODY_ERRORS,
     InvalidError,
 )
 
-_DONE: Final = Answer("There was nothing left to do.", (models.Commanded,))
+_DONE: Final = Answer("There was nothing left to do.", (Commanded,))
 _SENT: Final = Answer(
     "On its way to the scheduler; GET shows what comes of it.",
-    (models.Commanded,),
+    (Commanded,),
     HTTPStatus.ACCEPTED,
 )
 
@@ -45,7 +53,7 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             lists.get,
             "listAgendas",
             "Agendas that fit a filter, page by page, with their exact number",
-            (Answer("A page.", (models.AgendaList,)),),
+            (Answer("A page.", (AgendaList,)),),
             (InvalidError, UnavailableError),
             query=QUERY,
             access=reading(),
@@ -59,7 +67,7 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             "Run an agenda that has ended again: all of it, what failed, or chosen operations",
             (_SENT,),
             (*_ERRORS, *READ_ERRORS, StateError),
-            takes=(models.Rerun,),
+            takes=(Rerun,),
             may_be_bare=True,
             access=own,
         ),
@@ -80,18 +88,18 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             "commandAgendas",
             "One command for all agendas that fit a filter and are in a state for it",
             (
-                Answer("What would be done.", (models.BulkResult,)),
-                Answer("On their way.", (models.BulkResult,), HTTPStatus.ACCEPTED),
+                Answer("What would be done.", (BulkResult,)),
+                Answer("On their way.", (BulkResult,), HTTPStatus.ACCEPTED),
             ),
             (*_ERRORS, UnavailableError),
-            takes=(models.BulkCommand,),
+            takes=(BulkCommand,),
             access=Access(role=Role.OPERATE),
         ),
     )
 
 
 def _command(action: Action, handler: Handler, summary: str, access: Access) -> Route:
-    shape = models.Reprioritisation if action == "reprioritise" else models.Wish
+    shape = Reprioritisation if action == "reprioritise" else Wish
     return Route(
         "POST",
         f"/v1/agendas/{{agenda_id}}/{action}",

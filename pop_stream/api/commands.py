@@ -16,16 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pop_stream.api import body
 from pop_stream.api.access import object_of, principal_of
-from pop_stream.api.command_models import (
-    BulkAction,
-    BulkCommand,
-    BulkResult,
-    Commanded,
-    Reprioritisation,
-    Rerun,
-    Wish,
-)
-from pop_stream.api.models import answer
+from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import InvalidError
 from pop_stream.api.progress import found
@@ -47,6 +38,15 @@ from pop_stream.ports import (
     Place,
     Publisher,
     SummaryReader,
+)
+from pop_stream.shapes.commands import (
+    BulkAction,
+    BulkCommand,
+    BulkResult,
+    Commanded,
+    Reprioritisation,
+    Rerun,
+    Wish,
 )
 
 AT_ONCE: Final = 1_000

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from pop_stream.api import models
 from pop_stream.api.access import Access, reading
+from pop_stream.api.answers import JSON
 from pop_stream.api.body import MERGE_PATCH
 from pop_stream.api.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
 from pop_stream.api.definition_models import DEFINED, NAMES, PAGES, PATCHES
@@ -28,6 +28,7 @@ from pop_stream.core.errors import (
     UnavailableError,
 )
 from pop_stream.core.listing import DEFAULT_LIMIT, MOST_LISTED, fields_of
+from pop_stream.shapes.queues import QueueView
 
 _PLURALS: Final[Mapping[Kind, str]] = {
     "customer": "Customers",
@@ -132,7 +133,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             (one,),
             (*_ERRORS, NotFoundError),
             takes=(PATCHES[kind],),
-            media_types=(models.JSON, MERGE_PATCH),
+            media_types=(JSON, MERGE_PATCH),
             headers=(IF_MATCH,),
             access=write,
         ),
@@ -210,7 +211,7 @@ def _questions(owners: Owners, explanations: Explanations) -> tuple[Route, ...]:
             explanations.get_queue,
             "getInsightQueue",
             "What waits in an insight, whose it is, and how fast it goes",
-            (Answer("The queue.", (models.QueueView,)),),
+            (Answer("The queue.", (QueueView,)),),
             READ_ERRORS,
             access=reading(owners.insight),
         ),

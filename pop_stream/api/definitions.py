@@ -8,11 +8,11 @@ import msgspec
 from aiohttp import web
 
 from pop_stream.api.access import principal_of
+from pop_stream.api.answers import JSON
 from pop_stream.api.body import MERGE_PATCH, Bodies
 from pop_stream.api.conditions import condition_of, etag, is_known
 from pop_stream.api.correlation import correlation_id
 from pop_stream.api.definition_models import shown
-from pop_stream.api.models import JSON
 from pop_stream.api.naming import Naming, ownership
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import InvalidError, NotJsonError

@@ -8,11 +8,12 @@ from typing import Final, Literal
 import structlog
 from aiohttp import web
 
-from pop_stream.api.models import Health, Readiness, answer
+from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import NotReadyError
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports import Publisher, SummaryReader
+from pop_stream.shapes.service import Health, Readiness
 
 _PATIENCE_S: Final = 2.0
 

@@ -3,7 +3,6 @@
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api import key_models as models
 from pop_stream.api.access import Access
 from pop_stream.api.keys import AuditReader, Keys
 from pop_stream.api.owners import Owners
@@ -13,6 +12,15 @@ from pop_stream.core.errors import SubmissionError, UnavailableError
 from pop_stream.core.identity import Role
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.core.keys import KEY_ID_PATTERN
+from pop_stream.shapes.keys import (
+    MOST_LISTED,
+    AuditList,
+    KeyList,
+    KeyView,
+    KeyWish,
+    NewKey,
+    Rotation,
+)
 
 _ERRORS: Final = (
     *BODY_ERRORS,
@@ -25,10 +33,10 @@ _KEY_ID: Final = {"type": "string", "pattern": KEY_ID_PATTERN}
 _LIMIT: Final = Query(
     "limit",
     "Of a page.",
-    {"type": "integer", "minimum": 1, "maximum": models.MOST_LISTED, "default": 100},
+    {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": 100},
 )
 _NEW: Final = Answer(
-    "Made. Its token is shown here and nowhere again.", (models.NewKey,), HTTPStatus.CREATED
+    "Made. Its token is shown here and nowhere again.", (NewKey,), HTTPStatus.CREATED
 )
 
 
@@ -43,7 +51,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             keys.get_list,
             "listKeys",
             "Keys by id, page by page, revoked ones too; never their secrets",
-            (Answer("A page.", (models.KeyList,)),),
+            (Answer("A page.", (KeyList,)),),
             (InvalidError, UnavailableError),
             query=(
                 Query(
@@ -64,7 +72,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             "Make a key; its token is shown once",
             (_NEW,),
             (*_ERRORS, UnavailableError),
-            takes=(models.KeyWish,),
+            takes=(KeyWish,),
             access=any_key,
         ),
         Route(
@@ -73,7 +81,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             keys.get,
             "getKey",
             "A key, without its secret",
-            (Answer("The key.", (models.KeyView,)),),
+            (Answer("The key.", (KeyView,)),),
             READ_ERRORS,
             access=own,
         ),
@@ -85,7 +93,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             "Make a key with the same powers; the old one goes on for a while",
             (_NEW,),
             (*_ERRORS, *READ_ERRORS),
-            takes=(models.Rotation,),
+            takes=(Rotation,),
             may_be_bare=True,
             access=own,
         ),
@@ -95,7 +103,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             keys.post_revocation,
             "revokeKey",
             "End a key at once",
-            (Answer("Revoked, now or before.", (models.KeyView,)),),
+            (Answer("Revoked, now or before.", (KeyView,)),),
             READ_ERRORS,
             access=own,
         ),
@@ -105,7 +113,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             audit.get,
             "listAudit",
             "Who changed what, newest first, page by page",
-            (Answer("A page.", (models.AuditList,)),),
+            (Answer("A page.", (AuditList,)),),
             (InvalidError, UnavailableError),
             query=(
                 Query("kind", "Of objects of this kind, such as `insight`.", _TEXT),

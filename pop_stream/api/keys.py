@@ -10,19 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pop_stream.api import body
 from pop_stream.api.access import principal_of
+from pop_stream.api.answers import answer
 from pop_stream.api.correlation import correlation_id
-from pop_stream.api.key_models import (
-    MOST_LISTED,
-    AuditList,
-    KeyList,
-    KeyView,
-    KeyWish,
-    Rotation,
-    entry_view,
-    shown,
-    shown_once,
-)
-from pop_stream.api.models import answer
+from pop_stream.api.key_views import entry_view, shown, shown_once
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import InvalidError
 from pop_stream.core.deeds import Author
@@ -31,6 +21,7 @@ from pop_stream.core.faults import issues_of
 from pop_stream.core.keys import ApiKey, check_grant
 from pop_stream.identity.minting import mint
 from pop_stream.ports import AuditFilter, AuditLog, Clock, KeyStore
+from pop_stream.shapes.keys import MOST_LISTED, AuditList, KeyList, KeyView, KeyWish, Rotation
 
 _SECRET: Final = {"Cache-Control": "no-store"}
 

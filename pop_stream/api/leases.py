@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pop_stream.api.models import AgendaProgress
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.views import progress_view
 from pop_stream.core.agenda import Operation, parse_agenda
@@ -19,6 +18,7 @@ from pop_stream.core.ids import InsightId
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import Summary
 from pop_stream.ports import DefinitionSource, SummaryReader, WorkDesk
+from pop_stream.shapes.agendas import AgendaProgress
 
 ATTEMPT: Final = "attempt"
 APPEARS_WITHIN: Final = timedelta(seconds=1)

@@ -12,10 +12,13 @@ from aiohttp import web
 from pydantic import BaseModel, TypeAdapter
 
 from pop_stream import __version__
-from pop_stream.api import correlation, models, problems
+from pop_stream.api import correlation, problems
+from pop_stream.api.answers import JSON
 from pop_stream.api.route import Answer, Query, Route
 from pop_stream.core.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.shapes.agendas import AgendaProgress, LinkView
+from pop_stream.shapes.problems import Problem
 
 _REF: Final = "#/components/schemas/"
 _PARAMETER: Final = re.compile(r"{(\w+)}")
@@ -43,7 +46,7 @@ class Document:
 
     async def get(self, _: web.Request) -> web.Response:
         """The document."""
-        return web.Response(body=self._text, status=HTTPStatus.OK, content_type=models.JSON)
+        return web.Response(body=self._text, status=HTTPStatus.OK, content_type=JSON)
 
 
 def openapi(table: Sequence[Route]) -> dict[str, Any]:
@@ -213,10 +216,10 @@ def _reference(shape: object) -> dict[str, Any]:
 
 def _schemas(table: Iterable[Route]) -> dict[str, Any]:
     ours: set[type[msgspec.Struct]] = {
-        models.Problem,
+        Problem,
         # Events carry these two, and no answer would name them.
-        models.AgendaProgress,
-        models.LinkView,
+        AgendaProgress,
+        LinkView,
     }
     pydantic: set[type[BaseModel]] = set()
     for shape in _shapes(table):

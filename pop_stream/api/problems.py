@@ -21,7 +21,6 @@ import structlog
 from aiohttp import web
 
 from pop_stream.api.correlation import HEADER, correlation_id
-from pop_stream.api.models import Problem, SubmissionResults
 from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
@@ -38,6 +37,8 @@ from pop_stream.core.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from pop_stream.shapes.problems import Problem
+from pop_stream.shapes.submissions import SubmissionResults
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 2

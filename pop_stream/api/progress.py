@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeVar
 from aiohttp import web
 
 from pop_stream.api.access import object_of, principal_of
-from pop_stream.api.models import answer
+from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.views import agenda_view, link_view, operation_views, progress_view
 from pop_stream.core.errors import NotFoundError

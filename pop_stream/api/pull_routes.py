@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from pop_stream.api import pull_models as models
 from pop_stream.api.access import Access, Subject
 from pop_stream.api.owners import Owners
 from pop_stream.api.problems import BODY_ERRORS, InvalidError
@@ -10,9 +9,17 @@ from pop_stream.api.pulls import Pulls
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.core.errors import LeaseLostError, SubmissionError
 from pop_stream.core.identity import Role
+from pop_stream.shapes.pulls import (
+    Completion,
+    Heard,
+    Heartbeat,
+    ProgressReport,
+    Pull,
+    PulledAgendas,
+)
 
 _ERRORS: Final = (*BODY_ERRORS, InvalidError, *READ_ERRORS)
-_HEARD: Final = Answer("In Kafka; heed `stop`.", (models.Heard,))
+_HEARD: Final = Answer("In Kafka; heed `stop`.", (Heard,))
 
 
 def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
@@ -31,9 +38,9 @@ def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
             pulls.post_pull,
             "pullAgendas",
             "Claim agendas of an insight to run them, waiting for the first",
-            (Answer("Agendas, if there were any in time.", (models.PulledAgendas,)),),
+            (Answer("Agendas, if there were any in time.", (PulledAgendas,)),),
             _ERRORS,
-            takes=(models.Pull,),
+            takes=(Pull,),
             access=Access(role=Role.PULL, subject=owners.insight, changes=True),
         ),
         Route(
@@ -44,7 +51,7 @@ def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
             "A sign of life: the lease of an attempt runs anew",
             (_HEARD,),
             (*_ERRORS, LeaseLostError),
-            takes=(models.Heartbeat,),
+            takes=(Heartbeat,),
             access=worker,
         ),
         Route(
@@ -55,7 +62,7 @@ def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
             "Report on operations of an attempt, or append operations to its agenda",
             (_HEARD,),
             (*_ERRORS, LeaseLostError, SubmissionError),
-            takes=(models.ProgressReport,),
+            takes=(ProgressReport,),
             access=worker,
         ),
         Route(
@@ -66,7 +73,7 @@ def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
             "Tell how an attempt ended",
             (_HEARD,),
             (*_ERRORS, LeaseLostError),
-            takes=(models.Completion,),
+            takes=(Completion,),
             access=worker,
         ),
     )

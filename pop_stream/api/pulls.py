@@ -11,10 +11,10 @@ from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pop_stream import faults
-from pop_stream.api import body, pull_models
+from pop_stream.api import body
 from pop_stream.api.access import object_of, principal_of
+from pop_stream.api.answers import answer
 from pop_stream.api.leases import ATTEMPT, Lease, LeaseBook
-from pop_stream.api.models import answer
 from pop_stream.api.problems import InvalidError
 from pop_stream.api.reports import appended_of, check, diagnostics_of, progress_of
 from pop_stream.api.views import submitted
@@ -34,6 +34,15 @@ from pop_stream.core.faults import issues_of
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import appended_name
 from pop_stream.ports import Clock, Publisher, WorkDesk
+from pop_stream.shapes.pulls import (
+    Completion,
+    Heard,
+    Heartbeat,
+    ProgressReport,
+    Pull,
+    PulledAgenda,
+    PulledAgendas,
+)
 
 _MOST_ATTEMPT: Final = 2**31 - 1
 
@@ -69,7 +78,7 @@ class Pulls:
 
     async def post_pull(self, request: web.Request) -> web.Response:
         """Claim agendas of an insight for the caller, waiting for the first."""
-        wish = await self._read(request, pull_models.Pull)
+        wish = await self._read(request, Pull)
         insight_id, seen_by = object_of(request), principal_of(request).customer_id
         self.leases.expect_insight(insight_id)
 
@@ -81,18 +90,18 @@ class Pulls:
         if taken and not _is_there(request):
             for emitted in taken:
                 self._desk.give_back(emitted)
-            return answer(pull_models.PulledAgendas(agendas=[]), status=HTTPStatus.OK)
+            return answer(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
         if taken:
             faults.reach("api.pulled")
         # The lease began when the agenda was claimed; it begins anew for whom it is for.
         await self._publish([self._renewed(one, wish.puller_id) for one in taken])
         agendas = await asyncio.gather(*(self._pulled(one, seen_by) for one in taken))
         _log.info("agendas.pulled", insight_id=insight_id, count=len(taken))
-        return answer(pull_models.PulledAgendas(agendas=agendas), status=HTTPStatus.OK)
+        return answer(PulledAgendas(agendas=agendas), status=HTTPStatus.OK)
 
     async def post_heartbeat(self, request: web.Request) -> web.Response:
         """Renew the lease."""
-        sign = await self._read(request, pull_models.Heartbeat)
+        sign = await self._read(request, Heartbeat)
         lease = await self._lease(request)
         renewed = AgendaRenewed(
             **self._of(lease), puller_id=sign.puller_id, lease_ms=lease.lease_ms
@@ -102,7 +111,7 @@ class Pulls:
 
     async def post_progress(self, request: web.Request) -> web.Response:
         """Report on operations, append others, and renew the lease."""
-        report = await self._read(request, pull_models.ProgressReport)
+        report = await self._read(request, ProgressReport)
         lease = await self._lease(request, surely=report.append is not None)
         new = appended_of(lease, report.append, self._clock.now())
         check(lease, report.operations, new)
@@ -120,7 +129,7 @@ class Pulls:
 
     async def post_complete(self, request: web.Request) -> web.Response:
         """Tell how the attempt ended; the lease ends with it."""
-        end = await self._read(request, pull_models.Completion)
+        end = await self._read(request, Completion)
         lease = await self._lease(request, surely=True)
         check(lease, end.operations)
         await self._publish([self._ended(lease, end)])
@@ -153,7 +162,7 @@ class Pulls:
     ) -> web.Response:
         stop = self._desk.stop(lease.agenda_id, lease.attempt)
         names = [appended_name(one) for one in new]
-        heard = pull_models.Heard(
+        heard = Heard(
             agenda_id=request.match_info["agenda_id"],
             attempt=lease.attempt,
             lease_ms=lease.lease_ms,
@@ -180,7 +189,7 @@ class Pulls:
             lease_ms=emitted.lease_ms,
         )
 
-    def _ended(self, lease: Lease, end: pull_models.Completion) -> LifecycleEvent:
+    def _ended(self, lease: Lease, end: Completion) -> LifecycleEvent:
         at = self._clock.now()
         facts = {
             **self._of(lease),
@@ -200,10 +209,8 @@ class Pulls:
                     diagnostics=diagnostics_of(end.diagnostics, at),
                 )
 
-    async def _pulled(
-        self, emitted: EmittedAgenda, seen_by: str | None
-    ) -> pull_models.PulledAgenda:
-        return pull_models.PulledAgenda(
+    async def _pulled(self, emitted: EmittedAgenda, seen_by: str | None) -> PulledAgenda:
+        return PulledAgenda(
             agenda_id=plain_id(emitted.agenda_id, seen_by),
             insight_id=emitted.insight_id,
             customer_id=emitted.customer_id,

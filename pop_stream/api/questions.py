@@ -5,7 +5,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from pop_stream.api.access import object_of, principal_of
-from pop_stream.api.models import CustomerStanding, QueueView, WhyView, answer
+from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.progress import found
 from pop_stream.core.errors import NotFoundError
@@ -16,6 +16,7 @@ from pop_stream.core.ids import InsightId
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import DefinitionSource, Questions, SummaryReader
+from pop_stream.shapes.queues import CustomerStanding, QueueView, WhyView
 
 
 class Explanations:

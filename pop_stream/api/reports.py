@@ -9,11 +9,11 @@ from msgspec import UNSET
 
 from pop_stream.api.leases import Lease
 from pop_stream.api.problems import InvalidError
-from pop_stream.api.pull_models import Appending, DiagnosticReport, OperationReport
 from pop_stream.core.appended import appended, encode_operation
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, Diagnostic, OperationProgress
 from pop_stream.core.summary import appended_name
+from pop_stream.shapes.pulls import Appending, DiagnosticReport, OperationReport
 
 RESULT_BYTES: Final = 256 * 1024
 """Largest result of one operation, as JSON."""

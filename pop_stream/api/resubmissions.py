@@ -10,10 +10,9 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pop_stream.api.access import principal_of
+from pop_stream.api.answers import answer
 from pop_stream.api.body import Bodies
-from pop_stream.api.command_models import Selection
 from pop_stream.api.judge import Judge, Submission
-from pop_stream.api.models import Resubmitted, StillRefused, answer
 from pop_stream.api.problems import InvalidError, TooLargeError
 from pop_stream.api.selection import filter_of, place_of
 from pop_stream.api.submissions import Submissions
@@ -23,6 +22,8 @@ from pop_stream.core.lifecycle import State
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
 from pop_stream.ports import AgendaFilter, AgendaStore, Place
+from pop_stream.shapes.commands import Selection
+from pop_stream.shapes.submissions import Resubmitted, StillRefused
 
 AT_ONCE: Final = 200
 """Agendas that are read, judged and submitted in one go."""

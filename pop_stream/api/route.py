@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from pop_stream.api.access import Access, Handler
-from pop_stream.api.models import JSON
+from pop_stream.api.answers import JSON
 from pop_stream.core.errors import NotFoundError, PopStreamError, UnavailableError
 
 EVENT_STREAM: Final = "text/event-stream"

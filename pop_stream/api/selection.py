@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 from pydantic import Field, ValidationError
 
-from pop_stream.api.command_models import Selection
 from pop_stream.api.problems import InvalidError
 from pop_stream.api.route import Query
 from pop_stream.core.errors import Issue
@@ -22,6 +21,7 @@ from pop_stream.core.lifecycle import State
 from pop_stream.core.own_ids import meant_by
 from pop_stream.core.summary import Summary
 from pop_stream.ports import AgendaFilter, Place
+from pop_stream.shapes.commands import Selection
 
 MOST_LISTED: Final = 500
 """Most agendas of one page."""

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from pop_stream.api import models
 from pop_stream.api.access import PUBLIC, Access, Handler
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.problems import NotReadyError
 from pop_stream.api.route import Answer, Route
 from pop_stream.core.identity import Role
+from pop_stream.shapes.service import Health, Readiness
 
 
 def service_routes(
@@ -22,7 +22,7 @@ def service_routes(
             health.get_alive,
             "getHealth",
             "The process is alive, whatever else is away",
-            (Answer("Alive.", (models.Health,)),),
+            (Answer("Alive.", (Health,)),),
             access=PUBLIC,
         ),
         Route(
@@ -31,7 +31,7 @@ def service_routes(
             health.get_ready,
             "getReadiness",
             "Kafka and Postgres answer",
-            (Answer("Ready.", (models.Readiness,)),),
+            (Answer("Ready.", (Readiness,)),),
             (NotReadyError,),
             access=PUBLIC,
         ),

@@ -11,8 +11,8 @@ import structlog
 from aiohttp import web
 
 from pop_stream.api.access import object_of, principal_of
+from pop_stream.api.answers import encode
 from pop_stream.api.metrics import Metrics
-from pop_stream.api.models import encode
 from pop_stream.api.problems import BusyError
 from pop_stream.api.progress import Kind, found
 from pop_stream.api.route import EVENT_STREAM

@@ -11,15 +11,10 @@ from aiohttp import web
 from pop_stream import faults
 from pop_stream.api import body
 from pop_stream.api.access import principal_of
+from pop_stream.api.answers import answer
 from pop_stream.api.correlation import trace_headers
 from pop_stream.api.judge import Judge, Submission
 from pop_stream.api.metrics import Metrics
-from pop_stream.api.models import (
-    AcceptedAgenda,
-    SubmissionResult,
-    SubmissionResults,
-    answer,
-)
 from pop_stream.api.problems import (
     IdTakenError,
     NoneAcceptedError,
@@ -36,6 +31,7 @@ from pop_stream.core.identity import Principal
 from pop_stream.core.seal import SEAL_HEADER, seal
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
+from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResult, SubmissionResults
 
 _ITEM_BYTES: Final = 512
 """What judging an item costs whatever its size, expressed in bytes."""

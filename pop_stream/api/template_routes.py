@@ -3,7 +3,6 @@
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api import models
 from pop_stream.api.access import Access, reading
 from pop_stream.api.owners import Owners
 from pop_stream.api.problems import BODY_ERRORS, InvalidError
@@ -19,6 +18,8 @@ from pop_stream.core.errors import (
 )
 from pop_stream.core.identity import Role
 from pop_stream.core.template import TEMPLATE_CALL, TEMPLATE_RUN
+from pop_stream.shapes.placement import Explained, Preview
+from pop_stream.shapes.submissions import AcceptedAgenda, Resubmitted
 
 _ERRORS: Final = (
     *BODY_ERRORS,
@@ -34,7 +35,7 @@ def template_routes(
     """Run a template, preview a run, explain a placement, try refused agendas again."""
     accepted = Answer(
         "Acknowledged by Kafka; Location says where to read on.",
-        (models.AcceptedAgenda,),
+        (AcceptedAgenda,),
         HTTPStatus.ACCEPTED,
     )
     template = owners.defined("template")
@@ -56,7 +57,7 @@ def template_routes(
             runs.preview,
             "previewTemplate",
             "Show that agenda and where it would go; nothing is submitted",
-            (Answer("The agenda.", (models.Preview,)),),
+            (Answer("The agenda.", (Preview,)),),
             (*_ERRORS, NotFoundError),
             takes=(TEMPLATE_CALL,),
             access=reading(template),
@@ -67,7 +68,7 @@ def template_routes(
             runs.explain_agenda,
             "explainPlacement",
             "Why an agenda goes where it goes: how each insight fares with it now",
-            (Answer("The explanation.", (models.Explained,)),),
+            (Answer("The explanation.", (Explained,)),),
             READ_ERRORS,
             access=reading(owners.agenda),
         ),
@@ -77,7 +78,7 @@ def template_routes(
             runs.explain,
             "explainPlacementOf",
             "The same for an agenda, or a run of a template, that is not submitted",
-            (Answer("The explanation.", (models.Explained,)),),
+            (Answer("The explanation.", (Explained,)),),
             _ERRORS,
             takes=(Agenda, TEMPLATE_RUN),
             access=reading(),
@@ -89,8 +90,8 @@ def template_routes(
             "resubmitAgendas",
             "Submit refused agendas again, those that pass by the definitions in force now",
             (
-                Answer("Submitted.", (models.Resubmitted,), HTTPStatus.ACCEPTED),
-                Answer("Only counted.", (models.Resubmitted,)),
+                Answer("Submitted.", (Resubmitted,), HTTPStatus.ACCEPTED),
+                Answer("Only counted.", (Resubmitted,)),
             ),
             (*_ERRORS, InvalidError),
             takes=(Resubmission,),

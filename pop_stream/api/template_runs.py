@@ -8,10 +8,10 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from pop_stream.api.access import object_of, principal_of
+from pop_stream.api.answers import answer
 from pop_stream.api.body import Bodies
 from pop_stream.api.definitions import Resource
 from pop_stream.api.judge import Judge
-from pop_stream.api.models import Considered, Explained, Preview, answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.progress import found
 from pop_stream.api.submissions import Submissions
@@ -28,6 +28,7 @@ from pop_stream.core.identity import Principal
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.template import TEMPLATE_CALL, AgendaTemplate, TemplateCall
 from pop_stream.ports import SummaryReader
+from pop_stream.shapes.placement import Considered, Explained, Preview
 
 _NOTHING: Final = b"{}"
 

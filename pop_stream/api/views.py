@@ -6,17 +6,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from pop_stream.api.models import (
-    AgendaProgress,
-    AgendaSummary,
-    Links,
-    LinkView,
-    OperationView,
-)
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, OperationProgress
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import LinkSummary, Summary, appended_name
+from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
+from pop_stream.shapes.base import NOTHING
+from pop_stream.shapes.submissions import Links
 
 
 class _Operation(msgspec.Struct):
@@ -75,7 +71,7 @@ def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
         history=summary.history,
         issues=tuple(Issue(one.field, one.value, one.message) for one in summary.issues),
         diagnostics=summary.diagnostics,
-        agenda=submitted(summary.body, summary.agenda_id, seen_by) if summary.body else None,
+        agenda=submitted(summary.body, summary.agenda_id, seen_by) if summary.body else NOTHING,
     )
 
 
@@ -149,7 +145,7 @@ def _operation(
         message=one.message,
         started_at=one.started_at,
         ended_at=one.ended_at,
-        result=msgspec.Raw(result) if result else None,
+        result=msgspec.Raw(result) if result else NOTHING,
         diagnostics=one.diagnostics,
         tries=one.tries,
         appended_by=appended_by,

@@ -1,16 +1,21 @@
 """`pop-stream agenda …`: list agendas, and say what is to become of them."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
+import msgspec
 import typer
 
 from pop_stream.cli.errors import UsageError
-from pop_stream.cli.output import JsonFlag, console, emit
+from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
-    from pop_stream.cli.client import ApiClient
+    from pydantic import BaseModel
+
+    from pop_stream.client import Client, Selection
+    from pop_stream.shapes.commands import BulkResult, ListedAgenda
 
 app = typer.Typer(
     help="List agendas; cancel, hold, release, reprioritise, rerun and delete them.",
@@ -28,7 +33,12 @@ Where = Annotated[
 Reason = Annotated[str, typer.Option(help="Shown with the agenda and in its events.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
-_Filter = dict[str, list[str]]
+_Chosen = dict[str, list[str]]
+
+T = TypeVar("T")
+M = TypeVar("M", bound="BaseModel")
+
+_MOST_OF_A_PAGE: Final = 500
 
 _COLUMNS: Final = ("id", "state", "customer_id", "insight_id", "attempt", "accepted_at")
 
@@ -41,8 +51,12 @@ def list_agendas(
     as_json: JsonFlag = False,
 ) -> None:
     """Show agendas that fit, newest first."""
-    chosen = _filter(ids, where)
-    asyncio.run(_list(chosen, limit, as_json=as_json))
+    selection = _selection(_chosen(ids, where))
+    total, found = _with_api(lambda client: _list(client, selection, limit))
+    if as_json:
+        emit({"total": total, "agendas": json.loads(msgspec.json.encode(found))})
+    else:
+        _table(found, total)
 
 
 @app.command()
@@ -50,12 +64,7 @@ def show(
     agenda_id: Annotated[str, typer.Argument(metavar="ID", help="The agenda's id.")],
 ) -> None:
     """Print all that is known of an agenda, as JSON."""
-
-    async def read() -> None:
-        async with _client() as client:
-            emit(await client.get("agendas", agenda_id))
-
-    asyncio.run(read())
+    emit(_with_api(lambda client: client.agenda(agenda_id)))
 
 
 @app.command()
@@ -64,55 +73,33 @@ def why(
     as_json: JsonFlag = False,
 ) -> None:
     """Say why an agenda is where it is, and about how long it will wait."""
-
-    async def ask() -> None:
-        async with _client() as client:
-            told = await client.get("agendas", agenda_id, "why")
-        if as_json:
-            emit(told)
-        else:
-            typer.echo(told["why"])
-
-    asyncio.run(ask())
+    told = _with_api(lambda client: client.why(agenda_id))
+    if as_json:
+        emit(told)
+    else:
+        typer.echo(told.why)
 
 
-@app.command()
-def cancel(
-    ids: Ids = None,
-    where: Where = None,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """End agendas: at once while they wait; while they run, their pullers are told."""
-    chosen = _filter(ids, where)
-    _command("cancel", chosen, {"reason": reason}, dry_run=dry_run, as_json=as_json)
+def _add_plain(action: str, text: str) -> None:
+    """A command that takes no more than a reason."""
+
+    @app.command(action, help=text)
+    def command(
+        ids: Ids = None,
+        where: Where = None,
+        reason: Reason = "",
+        dry_run: DryRun = False,
+        as_json: JsonFlag = False,
+    ) -> None:
+        wish = {"action": action, "reason": reason, "dry_run": dry_run}
+        _command(wish, _chosen(ids, where), as_json=as_json)
 
 
-@app.command()
-def hold(
-    ids: Ids = None,
-    where: Where = None,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Let agendas that wait wait until they are released."""
-    chosen = _filter(ids, where)
-    _command("hold", chosen, {"reason": reason}, dry_run=dry_run, as_json=as_json)
-
-
-@app.command()
-def release(
-    ids: Ids = None,
-    where: Where = None,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Let agendas that are held take their turn."""
-    chosen = _filter(ids, where)
-    _command("release", chosen, {"reason": reason}, dry_run=dry_run, as_json=as_json)
+_add_plain(
+    "cancel", "End agendas: at once while they wait; while they run, their pullers are told."
+)
+_add_plain("hold", "Let agendas that wait wait until they are released.")
+_add_plain("release", "Let agendas that are held take their turn.")
 
 
 @app.command()
@@ -131,9 +118,9 @@ def reprioritise(  # noqa: PLR0913, PLR0917  # one for each option
 ) -> None:
     """Change where waiting agendas stand among their customer's own."""
     moves = {"priority": priority, "rank": rank}
-    wish: dict[str, Any] = {key: value for key, value in moves.items() if value is not None}
-    wish["reason"] = reason
-    _command("reprioritise", _filter(ids, where), wish, dry_run=dry_run, as_json=as_json)
+    told = {key: value for key, value in moves.items() if value is not None}
+    wish = {"action": "reprioritise", "reason": reason, "dry_run": dry_run, **told}
+    _command(wish, _chosen(ids, where), as_json=as_json)
 
 
 @app.command()
@@ -151,9 +138,14 @@ def rerun(  # noqa: PLR0913, PLR0917  # one for each option
     as_json: JsonFlag = False,
 ) -> None:
     """Run agendas that have ended again, as a new attempt."""
-    wish = {"reason": reason, "operations": "all" if everything else "failed", "hold": held}
-    chosen = _filter(ids, where)
-    _command("rerun", chosen, wish, dry_run=dry_run, as_json=as_json)
+    wish = {
+        "action": "rerun",
+        "reason": reason,
+        "operations": "all" if everything else "failed",
+        "hold": held,
+        "dry_run": dry_run,
+    }
+    _command(wish, _chosen(ids, where), as_json=as_json)
 
 
 @app.command()
@@ -164,8 +156,7 @@ def delete(
     as_json: JsonFlag = False,
 ) -> None:
     """Remove agendas that have ended, with all that is known of them."""
-    chosen = _filter(ids, where)
-    _command("delete", chosen, {}, dry_run=dry_run, as_json=as_json)
+    _command({"action": "delete", "dry_run": dry_run}, _chosen(ids, where), as_json=as_json)
 
 
 @app.command()
@@ -173,24 +164,19 @@ def resubmit(
     ids: Ids = None, where: Where = None, dry_run: DryRun = False, as_json: JsonFlag = False
 ) -> None:
     """Submit refused agendas again, those that pass by the definitions in force now."""
-
-    async def send() -> None:
-        async with _client() as client:
-            body = {"filter": _filter(ids, where), "dry_run": dry_run}
-            told = await client.post("resubmissions", body=body)
-        if as_json:
-            emit(told)
-            return
-        verb = "would be submitted" if dry_run else "submitted"
-        typer.echo(f"{verb} {told['resubmitted']}, still refused {told['still_refused']}")
-        for one in told["reasons"]:
-            typer.echo(f"  {one['id']}: {one['reason']}")
-
-    asyncio.run(send())
+    chosen = _chosen(ids, where)
+    told = _with_api(lambda client: client.resubmit(_selection(chosen), dry_run=dry_run))
+    if as_json:
+        emit(told)
+        return
+    verb = "would be submitted" if dry_run else "submitted"
+    typer.echo(f"{verb} {told.resubmitted}, still refused {told.still_refused}")
+    for one in told.reasons:
+        typer.echo(f"  {one.id}: {one.reason}")
 
 
-def _filter(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Filter:
-    chosen: _Filter = {"ids": [*ids]} if ids else {}
+def _chosen(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Chosen:
+    chosen: _Chosen = {"ids": [*ids]} if ids else {}
     for condition in where or ():
         name, is_told, value = condition.partition("=")
         if name not in FIELDS or not is_told:
@@ -201,72 +187,77 @@ def _filter(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Filter:
     return chosen
 
 
-def _command(
-    action: str, chosen: _Filter, wish: dict[str, Any], *, dry_run: bool, as_json: bool
-) -> None:
+def _selection(chosen: _Chosen) -> "Selection":
+    from pop_stream.shapes.commands import Selection
+
+    return _valid(Selection, chosen)
+
+
+def _valid(shape: type[M], content: Mapping[str, object]) -> M:
+    from pydantic import ValidationError
+
+    from pop_stream.core.faults import issues_of
+
+    try:
+        return shape.model_validate(content)
+    except ValidationError as error:
+        issues = issues_of(error, document="command")
+        raise UsageError("\n".join(map(str, issues))) from None
+
+
+def _command(wish: Mapping[str, object], chosen: _Chosen, *, as_json: bool) -> None:
+    from pop_stream.shapes.commands import BulkCommand
+
     if not chosen:
-        msg = f"name the agendas to {action} by id, or choose them with --where"
+        msg = f"name the agendas to {wish['action']} by id, or choose them with --where"
         raise UsageError(msg)
-    asyncio.run(
-        _send({"action": action, "filter": chosen, "dry_run": dry_run} | wish, as_json=as_json)
-    )
-
-
-async def _send(command: dict[str, Any], *, as_json: bool) -> None:
-    async with _client() as client:
-        result = await client.post("commands", body=command)
+    command = _valid(BulkCommand, {**wish, "filter": chosen})
+    result = _with_api(lambda client: client.command(command))
     if as_json:
         emit(result)
     else:
         _show(result)
-    if not result["matched"]:
+    if not result.matched:
         msg = "no agenda fits; what was accepted just now may take a moment to appear"
         raise UsageError(msg)
 
 
-def _show(result: dict[str, Any]) -> None:
-    done = "would be told" if result["dry_run"] else "told"
-    typer.echo(
-        f"{result['commanded']} of {result['matched']} agendas {done}: {result['action']}"
-    )
-    for state, number in result["passed_over"].items():
-        typer.echo(f"  {number} passed over: {state}")
+def _show(result: "BulkResult") -> None:
+    done = "would be told" if result.dry_run else "told"
+    typer.echo(f"{result.commanded} of {result.matched} agendas {done}: {result.action}")
+    for state, number in result.passed_over.items():
+        typer.echo(f"  {number} passed over: {state.value}")
 
 
-async def _list(chosen: _Filter, limit: int, *, as_json: bool) -> None:
-    found: list[dict[str, Any]] = []
-    total, cursor = 0, None
-    async with _client() as client:
-        while len(found) < limit:
-            query = [(name, value) for name, values in chosen.items() for value in values]
-            query.append(("limit", str(min(500, limit - len(found)))))
-            if cursor is not None:
-                query.append(("cursor", cursor))
-            page = await client.get("agendas", query=query)
-            found += page["agendas"]
-            total, cursor = page["total"], page["next"]
-            if cursor is None:
-                break
-    if as_json:
-        emit({"total": total, "agendas": found})
-    else:
-        _table(found, total)
+async def _list(
+    client: "Client", selection: "Selection", limit: int
+) -> "tuple[int, list[ListedAgenda]]":
+    """How many fit, and the newest of them."""
+    page = await client.page(selection, limit=min(_MOST_OF_A_PAGE, limit))
+    total, found = page.total, [*page.agendas]
+    while page.next is not None and len(found) < limit:
+        wanted = min(_MOST_OF_A_PAGE, limit - len(found))
+        page = await client.page(selection, limit=wanted, cursor=page.next)
+        total = page.total
+        found += page.agendas
+    return total, found
 
 
-def _table(found: Sequence[dict[str, Any]], total: int) -> None:
-    from rich.table import Table
-
-    table = Table(*_COLUMNS, box=None)
-    for one in found:
-        table.add_row(
-            *(str(one[column] if one[column] is not None else "") for column in _COLUMNS)
-        )
-    console().print(table)
+def _table(found: "Sequence[ListedAgenda]", total: int) -> None:
+    rows = [[_text(getattr(one, column)) for column in _COLUMNS] for one in found]
+    console().print(table(_COLUMNS, rows))
     console().print(f"{len(found)} of {total}")
 
 
-def _client() -> "ApiClient":
-    from pop_stream.cli.client import ApiClient
-    from pop_stream.cli.environment import load_settings
+def _text(value: object) -> str:
+    return "" if value is None else str(getattr(value, "value", value))
 
-    return ApiClient.of(load_settings())
+
+def _with_api(work: Callable[["Client"], Awaitable[T]]) -> T:
+    from pop_stream.cli.api import open_client
+
+    async def run() -> T:
+        async with open_client() as client:
+            return await work(client)
+
+    return asyncio.run(run())

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -18,8 +19,10 @@ def console(*, as_json: bool = False) -> Console:
     return Console(stderr=as_json, highlight=False)
 
 
-def emit(value: Mapping[str, Any]) -> None:
+def emit(value: Mapping[str, Any] | msgspec.Struct) -> None:
     """Print one line of JSON on standard output."""
+    if isinstance(value, msgspec.Struct):
+        value = json.loads(msgspec.json.encode(value))
     typer.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 

@@ -14,7 +14,7 @@ from typing import Final, Self
 from rich.markup import escape
 
 from pop_stream import wiring
-from pop_stream.cli.client import ApiClient
+from pop_stream.cli.api import open_client
 from pop_stream.cli.environment import load_settings, variables
 from pop_stream.cli.errors import CommandError, UsageError
 from pop_stream.cli.supervisor import (
@@ -213,7 +213,7 @@ class Stack:
             yield replace(one, environment=variables({"scheduler_data": data}))
 
     async def _until_ready(self) -> None:
-        async with ApiClient.of(self.settings) as client:
+        async with open_client(self.settings) as client:
             while not await client.is_ready():  # noqa: ASYNC110  # it is another process
                 await asyncio.sleep(0.1)  # it is another process
 

@@ -1,12 +1,14 @@
 """Agendas and links on a terminal."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+from pop_stream.shapes.agendas import AgendaProgress, LinkView
 
 _COLOURS: Final[Mapping[str, str]] = {
     "succeeded": "green",
@@ -17,41 +19,43 @@ _COLOURS: Final[Mapping[str, str]] = {
 _BAR: Final = 30
 
 
-def view(found: Mapping[str, Any]) -> RenderableType:
+def view(found: AgendaProgress | LinkView) -> RenderableType:
     """A link's roll-up or an agenda's progress, whichever it is."""
-    return link_view(found) if "counts" in found else progress_view(found)
+    return link_view(found) if isinstance(found, LinkView) else progress_view(found)
 
 
-def progress_view(found: Mapping[str, Any]) -> RenderableType:
+def progress_view(found: AgendaProgress) -> RenderableType:
     """An agenda with one bar per operation."""
     rows = Table.grid(padding=(0, 2))
-    for one in found["operations"]:
-        text = one["message"] or _messages(one)
-        rows.add_row(one["name"], _state(one["state"]), _bar(one), Text(text, "dim"))
-    attempt = f", attempt {found['attempt']}" if found["attempt"] > 1 else ""
+    for one in found.operations:
+        text = one.message or "; ".join(told.message for told in one.diagnostics)
+        rows.add_row(
+            one.name, _state(one.state), _bar(one.state, one.percent), Text(text, "dim")
+        )
+    attempt = f", attempt {found.attempt}" if found.attempt > 1 else ""
     head = Text.assemble(
-        (found["id"], "bold"),
+        (found.id, "bold"),
         "  ",
-        _state(found["state"]),
-        f"  {found['percent']:.0f}%{attempt}",
+        _state(found.state.value),
+        f"  {found.percent:.0f}%{attempt}",
     )
     parts: list[RenderableType] = [head, rows]
-    if found["message"]:
-        parts.append(Text(found["message"], "red"))
+    if found.message:
+        parts.append(Text(found.message, "red"))
     return Group(*parts)
 
 
-def link_view(found: Mapping[str, Any]) -> RenderableType:
+def link_view(found: LinkView) -> RenderableType:
     """A link: how many of its agendas are in which state."""
     rows = Table.grid(padding=(0, 2))
-    for state, count in found["counts"].items():
-        share = {"state": state, "percent": 100 * count / found["total"]}
-        rows.add_row(_state(state), str(count), _bar(share))
+    for state, count in found.counts.items():
+        share = 100 * count / found.total
+        rows.add_row(_state(state.value), str(count), _bar(state.value, share))
     head = Text.assemble(
-        (found["link_id"], "bold"),
+        (found.link_id, "bold"),
         "  ",
-        _state(found["state"]),
-        f"  {found['percent']:.0f}% of {found['total']} agendas",
+        _state(found.state.value),
+        f"  {found.percent:.0f}% of {found.total} agendas",
     )
     return Group(head, rows)
 
@@ -60,16 +64,12 @@ def _state(state: str) -> Text:
     return Text(state, _COLOURS.get(state, "yellow"))
 
 
-def _bar(one: Mapping[str, Any]) -> ProgressBar:
-    colour = _COLOURS.get(one["state"], "yellow")
+def _bar(state: str, percent: float) -> ProgressBar:
+    colour = _COLOURS.get(state, "yellow")
     return ProgressBar(
         total=100,
-        completed=one["percent"],
+        completed=percent,
         width=_BAR,
         complete_style=colour,
         finished_style=colour,
     )
-
-
-def _messages(one: Mapping[str, Any]) -> str:
-    return "; ".join(diagnostic["message"] for diagnostic in one["diagnostics"])

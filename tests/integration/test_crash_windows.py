@@ -23,9 +23,9 @@ from pop_stream.bus.topics import Topics
 from pop_stream.cli.chaos.evidence import gather
 from pop_stream.cli.chaos.handlers import STARTS, WORK
 from pop_stream.cli.chaos.judge import Judgement, judge
-from pop_stream.cli.client import ApiClient, ApiError
 from pop_stream.cli.environment import variables
 from pop_stream.cli.supervisor import RestartPolicy, Supervisor, own_part
+from pop_stream.client import Client, Retry
 from pop_stream.embedded.folder import PORTS, is_free_port
 from pop_stream.ports import Record
 from pop_stream.settings import Settings
@@ -87,13 +87,13 @@ class World:
         ids = [f"{run}-{number}" for number in range(AGENDAS)]
         topic = Topics(self.settings.topic_prefix).submissions
         async with (
-            ApiClient(self.settings.api_url) as api,
+            Client(self.settings.api_url, retry=SURE) as api,
             wiring.publisher(self.settings, client_id="test") as publisher,
         ):
             for first in range(0, AGENDAS, 10):
                 lot = [agenda(one) for one in ids[first : first + 10]]
                 if first % 20:
-                    await post(api, lot)
+                    await api.submit_many(lot)
                 else:
                     values = [json.dumps(one).encode() for one in lot]
                     await publisher.publish([Record(topic, None, value) for value in values])
@@ -121,23 +121,13 @@ class World:
         return judge(evidence, accepted, [])
 
 
+SURE = Retry(within=timedelta(seconds=PATIENCE_S))
+"""Again with the same ids until there is a 202."""
+
+
 def agenda(agenda_id: str) -> dict:
     operation = {"name": "only", "type": WORK, "payload": 0.02}
     return {"id": agenda_id, "customer_id": "a", "operations": [operation]}
-
-
-async def post(api: ApiClient, lot: list[dict]) -> None:
-    """As a client does that wants to be sure: again with the same ids until there is a 202."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                await api.submit(json.dumps(lot).encode())
-            except ApiError as error:
-                if error.retry_after_s is None:
-                    raise
-                await asyncio.sleep(0.2)
-            else:
-                return
 
 
 async def until(seen) -> None:

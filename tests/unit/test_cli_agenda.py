@@ -4,10 +4,17 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import msgspec
 import pytest
+from api_fakes import summary
 from typer.testing import CliRunner
 
+from pop_stream.api.answers import encode
+from pop_stream.api.views import agenda_view
 from pop_stream.cli.agenda_group import app
+from pop_stream.core.lifecycle import State
+from pop_stream.shapes.commands import ListedAgenda
+from pop_stream.shapes.queues import WhyView
 
 RESULT = {
     "action": "cancel",
@@ -111,11 +118,7 @@ def test_agendas_are_chosen_by_what_is_known_of_them(server, arguments, wish):
 
 
 def test_a_list_is_read_page_by_page(server):
-    agendas = [
-        {"id": f"a{n}", "state": "ready", "customer_id": "acme", "insight_id": None,
-         "attempt": 1, "accepted_at": None}
-        for n in range(3)
-    ]  # fmt: skip
+    agendas = [json.loads(msgspec.json.encode(_listed(f"a{n}"))) for n in range(3)]
     server.answers = [
         {"total": 9, "agendas": agendas[:2], "next": "x y"},
         {"total": 9, "agendas": agendas[2:], "next": "z"},
@@ -123,9 +126,16 @@ def test_a_list_is_read_page_by_page(server):
     said = run("list", "--where", "link=night", "--limit", "3", "--json")
     assert json.loads(said.output) == {"total": 9, "agendas": agendas}
     assert [path for _, path, _ in server.asked] == [
-        "/v1/agendas?link_id=night&limit=3",
-        "/v1/agendas?link_id=night&limit=1&cursor=x+y",
+        "/v1/agendas?link_id=night&order=newest&limit=3",
+        "/v1/agendas?link_id=night&order=newest&limit=1&cursor=x+y",
     ]
+
+
+def _listed(agenda_id):
+    known = dict.fromkeys(ListedAgenda.__struct_fields__)
+    known |= {"id": agenda_id, "state": State.READY, "attempt": 1, "customer_id": "acme"}
+    known |= {"title": "", "priority": 5, "message": ""}
+    return ListedAgenda(**known)
 
 
 def test_a_list_on_a_terminal_says_how_many_there_are(server):
@@ -134,14 +144,16 @@ def test_a_list_on_a_terminal_says_how_many_there_are(server):
 
 
 def test_why_is_told_in_words(server):
-    server.answers = [{"why": "position 3 of 9"}]
+    known = dict.fromkeys(WhyView.__struct_fields__)
+    server.answers = [known | {"id": "a/1", "state": "ready", "why": "position 3 of 9"}]
     assert run("why", "a/1").output == "position 3 of 9\n"
     assert server.asked[0][1] == "/v1/agendas/a%2F1/why"
 
 
 def test_all_is_known_as_json(server):
-    server.answers = [{"id": "a1"}]
-    assert json.loads(run("show", "a1").output) == {"id": "a1"}
+    whole = json.loads(encode(agenda_view(summary("a1"))))
+    server.answers = [whole]
+    assert json.loads(run("show", "a1").output) == whole
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ async def test_dots_reach_inside(run):
 
 
 async def test_lists_are_read_to_the_end_and_filtered(run, monkeypatch):
-    monkeypatch.setattr("pop_stream.cli.definition_groups._PAGE", 2)
+    monkeypatch.setattr("pop_stream.client.definitions._PAGE", 2)
     for number in range(5):
         content = json.dumps({"id": f"c{number}", "weight": number % 2 + 3})
         told(await run("customer", "create", "-", stdin=content))

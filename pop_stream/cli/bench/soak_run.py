@@ -12,9 +12,9 @@ import psutil
 
 from pop_stream import wiring
 from pop_stream.bus.topics import Topics
+from pop_stream.cli.api import open_client
 from pop_stream.cli.chaos.handlers import STARTS
-from pop_stream.cli.chaos.load import Load, submit
-from pop_stream.cli.client import ApiClient
+from pop_stream.cli.chaos.load import RETRY, Load, submit
 from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
 from pop_stream.core.errors import UnavailableError
 from pop_stream.store.ledger import PostgresLedger
@@ -112,7 +112,7 @@ async def run_soak(
         watching = asyncio.create_task(_watch(stack, samples, every_s=every_s, tell=tell))
         topic = Topics(stack.settings.topic_prefix).submissions
         async with (
-            ApiClient(stack.settings.api_url) as api,
+            open_client(stack.settings, retry=RETRY) as api,
             wiring.publisher(stack.settings, client_id="soak") as publisher,
         ):
             await submit(load, api, publisher, topic)

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.cli.chaos.handlers import WORK
-from pop_stream.cli.client import ApiClient, ApiError
+from pop_stream.client import ApiError, Client, Retry
+from pop_stream.core.retry import Backoff
 from pop_stream.ports import Publisher, Record
+from pop_stream.shapes.submissions import SubmissionResults
 
 CUSTOMERS: Final[Mapping[str, int]] = {"flood": 6, "anna": 2, "bruno": 1, "carla": 1}
 """Their parts of the load."""
@@ -24,8 +26,11 @@ _EVERY_S: Final = 0.25
 _SHORT_S: Final = (0.0, 0.05)
 _LONG_S: Final = (0.5, 3.0)
 _LONG_SHARE: Final = 0.03
-_PATIENCE: Final = timedelta(seconds=120)
-_PAUSE_S: Final = 0.3
+
+RETRY: Final = Retry(
+    within=timedelta(seconds=120), backoff=Backoff(first_s=0.3, factor=1, most_s=0.3)
+)
+"""Of the client that the load is submitted by."""
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class Load:
         }
 
 
-async def submit(load: Load, api: ApiClient, publisher: Publisher, topic: str) -> None:
+async def submit(load: Load, api: Client, publisher: Publisher, topic: str) -> None:
     """Submit everything when it is due; returns when all is acknowledged or refused.
 
     Every other batch goes by HTTP; a client tries again, with the same ids, for as long as
@@ -96,28 +101,21 @@ async def submit(load: Load, api: ApiClient, publisher: Publisher, topic: str) -
                 tasks.create_task(_by_kafka(load, publisher, topic, batch))
 
 
-async def _by_http(load: Load, api: ApiClient, batch: Sequence[Mapping[str, Any]]) -> None:
-    body = json.dumps(batch).encode()
-    async with asyncio.timeout(_PATIENCE.total_seconds()):
-        while True:
-            try:
-                answer = await api.submit(body)
-            except ApiError as error:
-                if error.retry_after_s is None:
-                    load.refused |= dict.fromkeys((one["id"] for one in batch), str(error))
-                    return
-                await asyncio.sleep(min(error.retry_after_s, _PAUSE_S))
-            else:
-                _note(load, batch, answer)
-                return
+async def _by_http(load: Load, api: Client, batch: Sequence[Mapping[str, Any]]) -> None:
+    try:
+        answer = await api.submit_many(batch)
+    except ApiError as error:
+        load.refused |= dict.fromkeys((one["id"] for one in batch), str(error))
+    else:
+        _note(load, batch, answer)
 
 
-def _note(load: Load, batch: Sequence[Mapping[str, Any]], answer: Mapping[str, Any]) -> None:
-    for result in answer["results"]:
-        if result.get("id") and not result.get("issues"):
-            load.acknowledged.add(result["id"])
+def _note(load: Load, batch: Sequence[Mapping[str, Any]], answer: SubmissionResults) -> None:
+    for result in answer.results:
+        if result.id and not result.issues:
+            load.acknowledged.add(result.id)
         else:
-            load.refused[batch[result["index"]]["id"]] = str(result.get("issues"))
+            load.refused[batch[result.index]["id"]] = str(result.issues)
 
 
 async def _by_kafka(

@@ -9,13 +9,13 @@ from typing import Final
 
 from pop_stream import wiring
 from pop_stream.bus.topics import Topics
+from pop_stream.cli.api import open_client
 from pop_stream.cli.chaos.blows import Blow, Wanted, plan_blows
 from pop_stream.cli.chaos.evidence import gather
 from pop_stream.cli.chaos.hand import Dealt, Hand
 from pop_stream.cli.chaos.handlers import STARTS, read_starts
 from pop_stream.cli.chaos.judge import Judgement, judge
-from pop_stream.cli.chaos.load import Load, submit
-from pop_stream.cli.client import ApiClient
+from pop_stream.cli.chaos.load import RETRY, Load, submit
 from pop_stream.cli.errors import CommandError
 from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
@@ -160,7 +160,7 @@ def _blows(chaos: Chaos, stack: Stack) -> list[Blow]:
 async def _submit(stack: Stack, load: Load) -> None:
     topic = Topics(stack.settings.topic_prefix).submissions
     async with (
-        ApiClient.of(stack.settings) as api,
+        open_client(stack.settings, retry=RETRY) as api,
         wiring.publisher(stack.settings, client_id="chaos") as publisher,
     ):
         await submit(load, api, publisher, topic)

@@ -1,7 +1,6 @@
 """The course of the demo: warm up, flood, let the others in, wait, compare, report."""
 
 import asyncio
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from pop_stream.cli.agendas import TERMINAL
-from pop_stream.cli.client import ApiClient, ApiError
+from pop_stream.cli.api import open_client
 from pop_stream.cli.demo.folder import DemoFolder
 from pop_stream.cli.demo.follower import Follower
 from pop_stream.cli.demo.measures import pace
@@ -30,17 +28,18 @@ from pop_stream.cli.demo.workload import (
 from pop_stream.cli.errors import CommandError
 from pop_stream.cli.stack import Plan, Stack, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
+from pop_stream.client import Client, NotFoundError, Retry, UnavailableError
+from pop_stream.core.lifecycle import State
 
 _DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 _HANDLERS: Final = "pop_stream.cli.demo.handlers:handlers"
 _AT_ONCE: Final = 500
-_PATIENCE: Final = timedelta(seconds=30)
+_RETRY: Final = Retry(within=timedelta(seconds=30))
 _WARM_WITHIN_S: Final = 60.0
 _SUMMARIES_WITHIN_S: Final = 30.0
 _MOST_CRASHES: Final = 5
 _MOST_AGENDAS: Final = 3_240
 _LEAST_AGENDAS: Final = 50
-_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ async def run_demo(demo: Demo, console: Console) -> Report:
         restart=RestartPolicy(most_crashes=_MOST_CRASHES),
     )
     stack = Stack(plan, lambda line: console.print(f"[dim]{line}[/]", soft_wrap=True))
-    async with stack, failing_with(stack), ApiClient.of(stack.settings) as client:
+    async with stack, failing_with(stack), open_client(stack.settings, retry=_RETRY) as client:
         folder.begin()
         run = f"demo-{secrets.token_hex(4)}"
         rate_per_s = await _warm_up(stack, client, warm_up(run))
@@ -106,7 +105,7 @@ class Stage:
     within_s: float
 
 
-async def _warm_up(stack: Stack, client: ApiClient, work: Workload) -> float:
+async def _warm_up(stack: Stack, client: Client, work: Workload) -> float:
     """Agendas per second, once the pullers have joined."""
     tally = Tally(work.owners)
     async with Follower(stack.settings, tally) as follower:
@@ -115,7 +114,7 @@ async def _warm_up(stack: Stack, client: ApiClient, work: Workload) -> float:
     return pace(tally)
 
 
-async def _show(stack: Stack, client: ApiClient, stage: Stage) -> Report:
+async def _show(stack: Stack, client: Client, stage: Stage) -> Report:
     work = stage.work
     tally = Tally(work.owners)
     clock = asyncio.get_running_loop().time
@@ -136,14 +135,11 @@ async def _show(stack: Stack, client: ApiClient, stage: Stage) -> Report:
     return make_report(tally, ledgers, seconds=seconds)
 
 
-async def _submit(client: ApiClient, agendas: Sequence[Mapping[str, Any]]) -> None:
+async def _submit(client: Client, agendas: Sequence[Mapping[str, Any]]) -> None:
     for start in range(0, len(agendas), _AT_ONCE):
-        body = json.dumps(agendas[start : start + _AT_ONCE]).encode()
-        result = await client.submit(body, patience=_PATIENCE)
-        if result["refused"]:
-            msg = (
-                f"{result['refused']} agendas of the demo were refused: {result['results'][0]}"
-            )
+        result = await client.submit_many(agendas[start : start + _AT_ONCE])
+        if result.refused:
+            msg = f"{result.refused} agendas of the demo were refused: {result.results[0]}"
             raise CommandError(msg)
 
 
@@ -157,7 +153,7 @@ async def _until_done(follower: Follower, tally: Tally, *, within_s: float) -> N
         raise CommandError(msg) from None
 
 
-async def _ledgers(client: ApiClient, work: Workload) -> Mapping[str, Ledger]:
+async def _ledgers(client: Client, work: Workload) -> Mapping[str, Ledger]:
     """What the summaries say, as soon as they say that all ended, or at last anyhow."""
     ledgers: dict[str, Ledger] = {}
     clock = asyncio.get_running_loop().time
@@ -165,19 +161,16 @@ async def _ledgers(client: ApiClient, work: Workload) -> Mapping[str, Ledger]:
     while True:
         for customer, own in work.agendas.items():
             counts = await _counts(client, work.link(customer))
-            ended = {state: count for state, count in counts.items() if state in TERMINAL}
-            ledgers[customer] = Ledger(len(own), ended.get("succeeded", 0), sum(ended.values()))
+            ended = {state: count for state, count in counts.items() if state.is_terminal}
+            succeeded = ended.get(State.SUCCEEDED, 0)
+            ledgers[customer] = Ledger(len(own), succeeded, sum(ended.values()))
         if clock() > until or not any(one.lost for one in ledgers.values()):
             return ledgers
         await asyncio.sleep(0.2)
 
 
-async def _counts(client: ApiClient, link_id: str) -> Mapping[str, int]:
+async def _counts(client: Client, link_id: str) -> Mapping[State, int]:
     try:
-        summary: Mapping[str, Any] = await client.get("links", link_id, "summary")
-    except ApiError as error:
-        if error.status == _NOT_FOUND or error.retry_after_s is not None:
-            return {}
-        raise
-    counts: Mapping[str, int] = summary["counts"]
-    return counts
+        return (await client.link(link_id)).counts
+    except (NotFoundError, UnavailableError):
+        return {}

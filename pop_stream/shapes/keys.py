@@ -1,22 +1,21 @@
 """Keys and the audit log, as clients see and ask for them."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from pop_stream.api.models import Instant, Model
 from pop_stream.core.agenda import Id
 from pop_stream.core.identity import Role
-from pop_stream.core.keys import MOST_GRACE, ApiKey
-from pop_stream.ports import AuditEntry
+from pop_stream.core.keys import MOST_GRACE
+from pop_stream.shapes.base import Instant, Model
 
 MOST_LISTED: Final = 500
 """Most keys or entries of one page."""
 
-Json = Annotated[msgspec.Raw | None, Meta(description="Any JSON; null if there was none.")]
+Json = Annotated[msgspec.Raw, Meta(description="Any JSON; null if there was none.")]
 
 
 class KeyWish(BaseModel):
@@ -116,40 +115,3 @@ class AuditList(Model, frozen=True):
 
     entries: list[AuditEntryView]
     next: int | None
-
-
-def shown(key: ApiKey, now: datetime) -> KeyView:
-    """A key as clients see it."""
-    return KeyView(
-        id=key.id,
-        customer_id=key.customer_id,
-        roles=tuple(role for role in Role if role in key.roles),
-        title=key.title,
-        state=key.state(now),
-        created_at=key.created_at,
-        created_by=key.created_by,
-        expires_at=key.expires_at,
-        revoked_at=key.revoked_at,
-        replaced_by=key.replaced_by,
-    )
-
-
-def shown_once(view: KeyView, token: str) -> NewKey:
-    """A key that was made just now, as its owner sees it."""
-    return NewKey(**msgspec.structs.asdict(view), token=token)
-
-
-def entry_view(entry: AuditEntry) -> AuditEntryView:
-    """An entry as clients see it."""
-    return AuditEntryView(
-        id=entry.entry_id,
-        at=entry.at,
-        principal=entry.principal,
-        customer_id=entry.customer_id,
-        request_id=entry.request_id,
-        action=entry.action,
-        kind=entry.kind,
-        object_id=entry.object_id,
-        before=msgspec.Raw(entry.before) if entry.before else None,
-        after=msgspec.Raw(entry.after) if entry.after else None,
-    )

@@ -6,9 +6,10 @@ import msgspec
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
-from pop_stream.api.models import AgendaProgress, Instant, Model, SubmittedAgenda
 from pop_stream.core.agenda import Id, Name
 from pop_stream.core.events import StopReason
+from pop_stream.shapes.agendas import AgendaProgress
+from pop_stream.shapes.base import Instant, Model, SubmittedAgenda
 
 MOST_PULLED: Final = 100
 LONGEST_WAIT_S: Final = 60

@@ -6,10 +6,11 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from pop_stream.api.models import Instant, Links, Model
 from pop_stream.core.agenda import Id, Name, OwnId
 from pop_stream.core.events import StopReason, WaitReason
 from pop_stream.core.lifecycle import State
+from pop_stream.shapes.base import Instant, Model
+from pop_stream.shapes.submissions import Links
 
 BulkAction = Literal["cancel", "hold", "release", "reprioritise", "rerun", "delete"]
 

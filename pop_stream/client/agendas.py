@@ -1,0 +1,234 @@
+"""Calls that submit, read and follow agendas and links."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+
+from pop_stream.client.content import decoded, to_json
+from pop_stream.client.transport import Calls
+from pop_stream.core.agenda import Agenda
+from pop_stream.core.template import TemplateRun
+from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
+from pop_stream.shapes.commands import AgendaList, ListedAgenda, Selection
+from pop_stream.shapes.placement import Explained
+from pop_stream.shapes.queues import WhyView
+from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResults
+
+Submission = Agenda | TemplateRun | Mapping[str, Any] | msgspec.Raw
+"""An agenda or a template to run, or either as JSON has it, or its JSON text."""
+
+_PAGE: Final = 500
+
+
+class AgendaCalls(Calls):
+    """Submit, read and follow agendas and links."""
+
+    async def submit(self, submission: Submission) -> AcceptedAgenda:
+        """Submit an agenda, or a template to run; returns once Kafka has acknowledged it.
+
+        With an `id` it is sent again while the API does not answer, and is accepted once;
+        without, it is not: it could run twice.
+
+        Raises:
+            RefusedError: If it is not sound or fits no insight; `issues` say why.
+            ConflictError: If something else was accepted under its id.
+            RateLimitedError: If its customer submits more than it may.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            AcceptedAgenda,
+            "agendas",
+            body=to_json(submission),
+            is_repeatable=_is_named(submission),
+        )
+
+    async def submit_many(self, submissions: Sequence[Submission]) -> SubmissionResults:
+        """Submit up to 10,000, of which each stands or falls alone.
+
+        If all have ids they are sent again while the API does not answer.
+
+        Returns:
+            What became of each, in their order; at least one was accepted.
+
+        Raises:
+            RefusedError: If none was accepted; `problem.results` say why.
+            RateLimitedError: If a customer submits more than it may.
+            ApiError: If there is no answer; some may have been accepted.
+        """
+        return await self._transport.post(
+            SubmissionResults,
+            "agendas",
+            body=_list(submissions),
+            is_repeatable=all(map(_is_named, submissions)),
+        )
+
+    async def agenda(self, agenda_id: str) -> AgendaSummary:
+        """The agenda's summary, and the agenda as accepted.
+
+        Raises:
+            NotFoundError: If there is none, or not yet: summaries follow their events.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(AgendaSummary, "agendas", agenda_id)
+
+    async def progress(self, agenda_id: str) -> AgendaProgress:
+        """How far the agenda is, operation by operation.
+
+        Raises:
+            NotFoundError: If there is none, or not yet.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(AgendaProgress, "agendas", agenda_id, "progress")
+
+    async def operation(self, agenda_id: str, name: str) -> OperationView:
+        """How far one operation is, with its result.
+
+        Raises:
+            NotFoundError: If there is none, or not yet.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(
+            OperationView, "agendas", agenda_id, "operations", name
+        )
+
+    async def why(self, agenda_id: str) -> WhyView:
+        """Why the agenda is where it is, and about how long it will wait.
+
+        Raises:
+            NotFoundError: If there is none, or not yet.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(WhyView, "agendas", agenda_id, "why")
+
+    async def explain(self, agenda_id: str) -> Explained:
+        """Where the agenda would go by the definitions in force now, and why.
+
+        Raises:
+            NotFoundError: If there is none, or not yet.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(Explained, "agendas", agenda_id, "explain")
+
+    async def explain_placement(self, submission: Submission) -> Explained:
+        """The same for what is not submitted.
+
+        Raises:
+            RefusedError: If it is not sound; `issues` say why.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            Explained, "placement", "explain", body=to_json(submission), is_repeatable=True
+        )
+
+    async def page(
+        self,
+        where: Selection | None = None,
+        *,
+        newest_first: bool = True,
+        limit: int = _PAGE,
+        cursor: str | None = None,
+    ) -> AgendaList:
+        """One page of the agendas that the caller sees and that fit.
+
+        Args:
+            where: Which; all of them if None.
+            newest_first: By acceptance.
+            limit: 1 to 500.
+            cursor: `next` of the page before.
+
+        Raises:
+            ApiError: If there is no answer.
+        """
+        order = "newest" if newest_first else "oldest"
+        query = [*_pairs(where or Selection()), ("order", order), ("limit", str(limit))]
+        query += [("cursor", cursor)] if cursor else []
+        return await self._transport.read(AgendaList, "agendas", query=query)
+
+    async def agendas(
+        self, where: Selection | None = None, *, newest_first: bool = True
+    ) -> AsyncIterator[ListedAgenda]:
+        """All agendas that the caller sees and that fit, page after page.
+
+        None is told twice or left out when others come in meanwhile.
+
+        Raises:
+            ApiError: If there is no answer.
+        """
+        cursor: str | None = None
+        while True:
+            page = await self.page(where, newest_first=newest_first, cursor=cursor)
+            for one in page.agendas:
+                yield one
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def link(self, link_id: str) -> LinkView:
+        """What all agendas with this link id add up to.
+
+        Raises:
+            NotFoundError: If there is none, or not yet.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(LinkView, "links", link_id, "summary")
+
+    async def follow(self, agenda_id: str) -> AsyncIterator[AgendaProgress]:
+        """The agenda's progress, now and after every change, until it has ended.
+
+        A stream that breaks is taken up again; what happened meanwhile is told as one change.
+        An agenda that is not known yet is waited for, three seconds.
+
+        Raises:
+            NotFoundError: If there is none.
+            ApiError: If the stream cannot be taken up again in time.
+        """
+        async with aclosing(self._transport.follow("agendas", agenda_id, "events")) as events:
+            async for event in events:
+                progress = decoded(event.data, AgendaProgress)
+                yield progress
+                if progress.state.is_terminal:
+                    return
+
+    async def follow_link(self, link_id: str) -> AsyncIterator[LinkView]:
+        """What all agendas of a link add up to, now and after every change; without an end.
+
+        Raises:
+            NotFoundError: If there is none.
+            ApiError: If the stream cannot be taken up again in time.
+        """
+        async with aclosing(self._transport.follow("links", link_id, "events")) as events:
+            async for event in events:
+                yield decoded(event.data, LinkView)
+
+
+class _Named(msgspec.Struct):
+    id: Any = None
+
+
+_NAMED: Final = msgspec.json.Decoder(_Named)
+
+
+def _list(submissions: Sequence[Submission]) -> bytes:
+    return b"[" + b",".join(map(to_json, submissions)) + b"]"
+
+
+def _is_named(submission: Submission) -> bool:
+    """Whether it has an id, so that the API knows it when it comes again."""
+    if isinstance(submission, Mapping):
+        return bool(submission.get("id"))
+    if not isinstance(submission, msgspec.Raw):
+        return bool(getattr(submission, "id", None))
+    try:
+        return bool(_NAMED.decode(submission).id)
+    except msgspec.MsgspecError:
+        return False  # no agenda; the API says it better
+
+
+def _pairs(where: Selection) -> list[tuple[str, str]]:
+    return [
+        (name, value)
+        for name, told in where.model_dump(mode="json", exclude_defaults=True).items()
+        for value in ([told] if isinstance(told, str) else told)
+    ]

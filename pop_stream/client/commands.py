@@ -1,0 +1,154 @@
+"""Calls that say what is to become of agendas."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pop_stream.client.content import to_json
+from pop_stream.client.transport import Call, Calls, path
+from pop_stream.shapes.commands import BulkCommand, BulkResult, Commanded, Selection
+from pop_stream.shapes.submissions import Resubmitted
+
+
+class CommandCalls(Calls):
+    """Cancel, hold, release, reprioritise, rerun and delete agendas, one or many."""
+
+    async def cancel(self, agenda_id: str, *, reason: str = "") -> Commanded:
+        """End the agenda: at once while it waits; while it runs, its puller is told.
+
+        Raises:
+            NotFoundError: If there is none.
+            ConflictError: If its state forbids it.
+            ApiError: If there is no answer.
+        """
+        return await self._command("cancel", agenda_id, {"reason": reason})
+
+    async def hold(self, agenda_id: str, *, reason: str = "") -> Commanded:
+        """Let an agenda that waits wait until it is released.
+
+        Raises:
+            NotFoundError: If there is none.
+            ConflictError: If its state forbids it.
+            ApiError: If there is no answer.
+        """
+        return await self._command("hold", agenda_id, {"reason": reason})
+
+    async def release(self, agenda_id: str, *, reason: str = "") -> Commanded:
+        """Let an agenda that is held take its turn.
+
+        Raises:
+            NotFoundError: If there is none.
+            ConflictError: If its state forbids it.
+            ApiError: If there is no answer.
+        """
+        return await self._command("release", agenda_id, {"reason": reason})
+
+    async def reprioritise(
+        self,
+        agenda_id: str,
+        *,
+        priority: int | None = None,
+        rank: int | None = None,
+        reason: str = "",
+    ) -> Commanded:
+        """Change where a waiting agenda stands among its customer's own.
+
+        Args:
+            agenda_id: Of the agenda.
+            priority: 1, most urgent, to 9; None leaves it.
+            rank: 0 to 65,535, least first; None leaves it.
+            reason: Shown with the agenda and in its events.
+
+        Raises:
+            NotFoundError: If there is none.
+            ConflictError: If its state forbids it.
+            RefusedError: If neither priority nor rank is set.
+            ApiError: If there is no answer.
+        """
+        moves = {"priority": priority, "rank": rank}
+        told = {name: one for name, one in moves.items() if one is not None}
+        return await self._command("reprioritise", agenda_id, {**told, "reason": reason})
+
+    async def rerun(
+        self,
+        agenda_id: str,
+        *,
+        operations: Literal["failed", "all"] | Sequence[str] = "failed",
+        hold: bool = False,
+        reason: str = "",
+    ) -> Commanded:
+        """Run an agenda that has ended again, as a new attempt.
+
+        It is not sent again if the answer is lost: that could be one attempt too many.
+
+        Args:
+            agenda_id: Of the agenda.
+            operations: Which begin anew: those that did not succeed, all, or these and all
+                that depend on them.
+            hold: Whether it waits until it is released.
+            reason: Shown with the agenda and in its events.
+
+        Raises:
+            NotFoundError: If there is none.
+            ConflictError: If it has not ended.
+            ApiError: If there is no answer.
+        """
+        wish = {"operations": operations, "hold": hold, "reason": reason}
+        return await self._command("rerun", agenda_id, wish, is_repeatable=False)
+
+    async def delete(self, agenda_id: str) -> None:
+        """Remove an agenda that has ended, with all that is known of it.
+
+        Raises:
+            NotFoundError: If there is none; also if an earlier try of this call removed it.
+            ConflictError: If it has not ended.
+            ApiError: If there is no answer.
+        """
+        call = Call(method="DELETE", path=path("agendas", agenda_id), is_repeatable=True)
+        await self._transport.ask(call)
+
+    async def command(self, command: BulkCommand) -> BulkResult:
+        """One command for all agendas that fit and are in a state for it, however many.
+
+        Without `dry_run` it is not sent again if the answer is lost.
+
+        Raises:
+            RefusedError: If its filter is empty, or a field is wrong; `issues` say which.
+            ApiError: If there is no answer; some may have been told.
+        """
+        return await self._transport.post(
+            BulkResult, "commands", body=to_json(command), is_repeatable=command.dry_run
+        )
+
+    async def resubmit(
+        self, where: Selection | None = None, *, dry_run: bool = False
+    ) -> Resubmitted:
+        """Submit refused agendas again, under their ids, those that pass now.
+
+        Args:
+            where: Which of the refused ones; all that the caller sees if None.
+            dry_run: Only count.
+
+        Raises:
+            ApiError: If there is no answer; some may have been submitted.
+        """
+        content = {"filter": where or Selection(), "dry_run": dry_run}
+        return await self._transport.post(
+            Resubmitted, "resubmissions", body=to_json(content), is_repeatable=True
+        )
+
+    async def _command(
+        self,
+        action: str,
+        agenda_id: str,
+        wish: dict[str, object],
+        *,
+        is_repeatable: bool = True,
+    ) -> Commanded:
+        return await self._transport.post(
+            Commanded,
+            "agendas",
+            agenda_id,
+            action,
+            body=to_json(wish),
+            is_repeatable=is_repeatable,
+        )

@@ -1,0 +1,285 @@
+"""Requests to one API: sent, sent again where that is safe, and their answers judged."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from yarl import URL
+
+from pop_stream.client.content import decoded
+from pop_stream.client.errors import (
+    RateLimitedError,
+    UnavailableError,
+    UnreachableError,
+    error_of,
+)
+from pop_stream.client.events import ServerEvent, read_events
+from pop_stream.client.retry import Retry
+from pop_stream.client.tracing import trace_headers
+
+Query = Sequence[tuple[str, str]]
+
+JSON: Final = "application/json"
+
+_CONNECT_S: Final = 5.0
+_SILENT_S: Final = 60.0
+"""An event stream says something every fifteen seconds."""
+
+_NEVER_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+_BROKEN: Final = (aiohttp.ClientError, TimeoutError, ConnectionError)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request.
+
+    Attributes:
+        path: As it goes over the wire.
+        is_repeatable: Whether doing it twice is the same as doing it once.
+        is_probe: Whether it is sent once, whatever comes of it.
+        patience: How long the API may take for it on purpose, besides the timeout.
+    """
+
+    method: str
+    path: str
+    query: Query = ()
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_repeatable: bool
+    is_probe: bool = False
+    patience: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A success, or 304."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Transport:
+    """The connections to one API.
+
+    Args:
+        url: Where it listens, without `/v1`.
+        token: Key or token to show it; None shows none.
+        timeout: For an answer, from the moment the request is sent.
+        retry: When a request is sent again.
+        headers: Asked before every request for more headers, such as `traceparent`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        timeout: timedelta,
+        retry: Retry,
+        headers: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._own = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._timeout_s = timeout.total_seconds()
+        self._retry = retry
+        self._more = headers
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Be ready to send."""
+        self._session = aiohttp.ClientSession()
+        # aiohttp would send a PUT or DELETE whose answer is lost again by itself, and a
+        # condition that the first has met would then refuse the second.
+        self._session._retry_connection = False  # noqa: SLF001  # there is no other way to say so
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def ask(self, call: Call) -> Answer:
+        """The answer, of the last try if there were several.
+
+        Raises:
+            ApiError: If it is no success, or there is none.
+        """
+        patience = _Patience(self._retry)
+        while True:
+            try:
+                return await self._once(call)
+            except (RateLimitedError, UnavailableError) as error:
+                may_be_done = isinstance(error, UnavailableError) and error.may_be_done
+                if call.is_probe or (may_be_done and not call.is_repeatable):
+                    raise
+                if not await patience.waited(error.retry_after_s):
+                    raise
+
+    async def read(self, shape: type[T], *parts: str, query: Query = ()) -> T:
+        """What is at a path.
+
+        Raises:
+            ApiError: If it cannot be read.
+        """
+        call = Call(method="GET", path=path(*parts), query=query, is_repeatable=True)
+        return decoded((await self.ask(call)).body, shape)
+
+    async def post(
+        self,
+        shape: type[T],
+        *parts: str,
+        is_repeatable: bool,
+        body: bytes | None = None,
+        patience: timedelta = timedelta(0),
+    ) -> T:
+        """What posting something to a path is answered with; for the rest see `Call`.
+
+        Raises:
+            ApiError: If the answer is no success, or there is none.
+        """
+        call = Call(
+            method="POST",
+            path=path(*parts),
+            body=body,
+            is_repeatable=is_repeatable,
+            patience=patience,
+        )
+        return decoded((await self.ask(call)).body, shape)
+
+    async def follow(self, *parts: str) -> AsyncGenerator[ServerEvent, None]:
+        """The events of a stream, which is taken up again whenever it breaks or ends.
+
+        What is told first then is the present state; if it was told before, it is left out.
+
+        Raises:
+            ApiError: If it cannot be taken up, or not again in time.
+        """
+        last_id, patience = "", _Patience(self._retry)
+        while True:
+            failure: RateLimitedError | UnavailableError
+            try:
+                async with aclosing(self._stream(path(*parts), last_id)) as events:
+                    async for event in events:
+                        patience = _Patience(self._retry)
+                        if not event.id or event.id != last_id:
+                            last_id = event.id
+                            yield event
+                failure = UnavailableError(f"the API at {self.url} ended the stream early")
+            except (RateLimitedError, UnavailableError) as error:
+                failure = error
+            if not await patience.waited(failure.retry_after_s):
+                raise failure
+
+    async def _stream(self, address: str, last_id: str) -> AsyncGenerator[ServerEvent, None]:
+        headers = {"Accept": "text/event-stream"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_S, sock_read=_SILENT_S
+        )
+        try:
+            async with self._opened.get(
+                self._address(address), headers=self._headers(headers), timeout=timeout
+            ) as response:
+                await _expect_success(response)
+                async for event in read_events(response.content):
+                    yield event
+        except _BROKEN as error:
+            raise self._unreachable(error) from None
+
+    async def _once(self, call: Call) -> Answer:
+        headers = dict(call.headers)
+        if call.body is not None:
+            headers.setdefault("Content-Type", JSON)
+        timeout = aiohttp.ClientTimeout(
+            total=self._timeout_s + call.patience.total_seconds(), sock_connect=_CONNECT_S
+        )
+        try:
+            async with self._opened.request(
+                call.method,
+                self._address(call.path, call.query),
+                data=call.body,
+                headers=self._headers(headers),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                await _expect_success(response)
+                return Answer(response.status, await response.read(), response.headers)
+        except _BROKEN as error:
+            raise self._unreachable(error) from None
+
+    @property
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            msg = "enter the client before using it: async with Client(…) as client"
+            raise RuntimeError(msg)
+        return self._session
+
+    def _headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        return {**self._own, **trace_headers(), **self._more(), **headers}
+
+    def _address(self, place: str, query: Query = ()) -> URL:
+        asked = f"?{urlencode(query)}" if query else ""
+        return URL(f"{self.url}{place}{asked}", encoded=True)
+
+    def _unreachable(self, error: BaseException) -> UnreachableError:
+        reason = str(error) or type(error).__name__
+        return UnreachableError(
+            f"cannot reach the API at {self.url}: {reason}",
+            may_be_done=not isinstance(error, _NEVER_SENT),
+        )
+
+
+class Calls:
+    """Base of those that make requests, by name."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+
+class _Patience:
+    """How much longer a request is tried; begins when it is made."""
+
+    def __init__(self, retry: Retry) -> None:
+        self._backoff = retry.backoff
+        self._now = asyncio.get_running_loop().time
+        self._until = self._now() + retry.within.total_seconds()
+        self._failures = 0
+        self._seed = uuid.uuid4().hex
+
+    async def waited(self, at_least_s: float) -> bool:
+        """Wait before another try; False, at once, if there is to be none."""
+        self._failures += 1
+        pause_s = max(at_least_s, self._backoff.pause_s(self._failures, seed=self._seed))
+        if self._now() + pause_s > self._until:
+            return False
+        await asyncio.sleep(pause_s)
+        return True
+
+
+def path(*parts: str) -> str:
+    """The path `/v1/…` of some parts, each of which may hold any character."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+async def _expect_success(response: aiohttp.ClientResponse) -> None:
+    if response.status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    if response.status == HTTPStatus.NOT_MODIFIED:
+        return
+    raise error_of(
+        response.status,
+        response.reason or "",
+        await response.read(),
+        response.headers.get("Retry-After"),
+    )

@@ -1,0 +1,30 @@
+"""What all answers share."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, in UTC.")]
+
+SubmittedAgenda = Annotated[
+    msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Agenda"})
+]
+
+PerhapsAgenda = Annotated[
+    msgspec.Raw,
+    Meta(
+        extra_json_schema={"anyOf": [{"$ref": "#/components/schemas/Agenda"}, {"type": "null"}]}
+    ),
+]
+"""An agenda, or null: JSON text cannot be told from None by its type."""
+
+NOTHING: Final = msgspec.Raw(b"null")
+"""The JSON of no JSON."""
+
+Percent = Annotated[float, Meta(ge=0, le=100)]
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all answers: every field is present, null where nothing is known."""

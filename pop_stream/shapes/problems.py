@@ -1,0 +1,38 @@
+"""Errors, as RFC 9457 has them."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import UNSET, UnsetType
+
+from pop_stream.core.errors import Issue
+from pop_stream.shapes.base import Model
+from pop_stream.shapes.submissions import SubmissionResult
+
+
+class Problem(Model, frozen=True, omit_defaults=True):
+    """An RFC 9457 problem; `code` never changes once published.
+
+    Attributes:
+        correlation_id: Finds the request in the log; also the header X-Correlation-Id.
+        issues: What is wrong with a document or a query, at most 10.
+        limit: What was exceeded, in bytes or agendas as `detail` says.
+        parts: By name, which part is away.
+        used_by: Why something cannot be deleted; of many, some.
+        results: Of a list of which no agenda was accepted.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    correlation_id: str
+    issues: tuple[Issue, ...] | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
+    parts: Mapping[str, Literal["ok", "away"]] | UnsetType = UNSET
+    used_by: tuple[str, ...] | UnsetType = UNSET
+    accepted: int | UnsetType = UNSET
+    refused: int | UnsetType = UNSET
+    results: list[SubmissionResult] | UnsetType = UNSET

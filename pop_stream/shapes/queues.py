@@ -1,0 +1,81 @@
+"""What waits in an insight, and why."""
+
+from pop_stream.core.lifecycle import State
+from pop_stream.shapes.base import Instant, Model
+
+
+class CustomerStanding(Model, frozen=True):
+    """One customer in an insight's queue.
+
+    Attributes:
+        share: Recent service per weight, as a multiple of the mean of backlogged customers.
+        wait_s: Recent mean of the wait from acceptance to emission.
+        held_by: What keeps all of its agendas waiting: paused, max_in_flight or rate.
+    """
+
+    customer_id: str
+    ready: int
+    in_flight: int
+    weight: float
+    share: float
+    wait_s: float
+    held_by: str | None
+
+
+class QueueView(Model, frozen=True):
+    """What waits in an insight, whose it is, and how fast it goes.
+
+    Attributes:
+        ready: Agendas that wait for their turn.
+        waiting: Agendas with an instant to wait for.
+        held: Agendas that wait for their release.
+        lag: Emitted agendas that no puller has claimed.
+        slots: How many agendas could be emitted now.
+        target: Unclaimed agendas that a refill aims at.
+        rate_per_s: Agendas claimed per second, lately.
+        gap_s: Widest difference of customers' places on the virtual clock.
+        bound_s: What the gap cannot exceed.
+        customers: Those with most waiting, at most 50.
+        other_customers: How many more there are.
+    """
+
+    insight_id: str
+    at: Instant
+    algorithm: str
+    ready: int
+    waiting: int
+    held: int
+    lag: int
+    in_flight: int
+    slots: int
+    target: int
+    rate_per_s: float
+    gap_s: float
+    bound_s: float
+    customers: list[CustomerStanding]
+    other_customers: int
+
+
+class WhyView(Model, frozen=True):
+    """Why an agenda is where it is, in words and figures.
+
+    Attributes:
+        position: About how many are emitted up to and with it; null unless it waits.
+        own_ahead: How many of these are its customer's own; null unless it waits.
+        eta_s: Until it is claimed, at the present rate; null while nothing moves.
+        until: When it goes on, of one with an instant to wait for.
+        stopping: Why its attempt is to stop; null if it is not.
+        queue: Its insight's queue; null once it has ended.
+    """
+
+    id: str
+    state: State
+    why: str
+    insight_id: str | None
+    position: int | None
+    own_ahead: int | None
+    eta_s: float | None
+    until: Instant | None
+    stopping: str | None
+    customer: CustomerStanding | None
+    queue: QueueView | None
