@@ -4,11 +4,10 @@ The routes come from the application's own table, so one that is added is attack
 what is expected comes from the table in docs/reference/security.md, told here once more.
 """
 
-import asyncio
 import json
 import re
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 
 import pytest
@@ -16,167 +15,30 @@ import pytest_asyncio
 import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from api_fakes import AGENDA, QUICK, agenda, ports, summary
-from memory_definitions import MemoryDefinitions
+from api_fakes import QUICK, agenda, ports
+from attack_world import (
+    EXPECTED_OF_OTHERS,
+    GUARDED,
+    OBJECTS,
+    ON_NOTHING,
+    ON_OBJECTS,
+    ROUTES,
+    RULES_OF,
+    id_of,
+    ids_on,
+    names,
+    names_of,
+    open_world,
+)
+from test_tokens import OTHER_RSA, token
 
 from pop_stream.api.app import create_app
 from pop_stream.api.route import Route
-from pop_stream.core.definitions import (
-    Customer,
-    Definitions,
-    Insight,
-    Mappers,
-    ResourcePool,
-    VersionedTemplate,
-)
 from pop_stream.core.identity import Role
-from pop_stream.core.template import AgendaTemplate
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.minting import mint
 from pop_stream.settings import Settings
-
-
-def _routes() -> list[Route]:
-    """The table that the application was made from."""
-    captured: list[Route] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "pop_stream.api.app.register", lambda _, table, __: captured.extend(table)
-        )
-        create_app(ports(), Settings())
-    return captured
-
-
-ROUTES = _routes()
-GUARDED = [route for route in ROUTES if route.access.role is not None]
-ON_OBJECTS = [route for route in GUARDED if "{" in route.path]
-ON_NOTHING = [route for route in GUARDED if "{" not in route.path]
-
-OBJECTS = {
-    "agenda_id": {"own": "a-own", "foreign": "a-foreign"},
-    "link_id": {"own": "l-own", "foreign": "l-foreign"},
-    "insight_id": {
-        "own": "i-own",
-        "allowed": "i-allowed",
-        "global": "i-global",
-        "foreign": "i-foreign",
-    },
-    "pool_id": {"foreign": "p-operators"},
-    "template_id": {
-        "own": "t-own",
-        "allowed": "t-allowed",
-        "global": "t-global",
-        "foreign": "t-foreign",
-    },
-    "customer_id": {"own": "acme", "foreign": "beta"},
-    "key_id": {"own": "own", "foreign": "foreign"},  # ids are made with the world
-}
-"""Ids of each kind of object, by whose it is to customer acme; `unknown` is there for all."""
-
-EXPECTED_OF_OTHERS = {
-    # whose, changes: what a caller with the role may expect
-    ("own", False): "granted",
-    ("own", True): "granted",
-    ("allowed", False): "granted",
-    ("allowed", True): 404,
-    ("global", False): "granted",
-    ("global", True): 404,
-    ("foreign", False): 404,
-    ("foreign", True): 404,
-    ("unknown", False): 404,
-    ("unknown", True): 404,
-}
-
-
-@dataclass
-class World:
-    client: TestClient
-    tokens: dict[tuple[str | None, Role], str]
-    keys: dict[str, str]
-    publisher: object
-    summaries: object
-    definition_store: object
-    desk: object
-
-    def token(self, customer, role):
-        return self.tokens[customer, role]
-
-    async def call(self, route, token, **ids):
-        path = re.sub(r"{(\w+)}", lambda name: ids[name[1]], route.path)
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with asyncio.timeout(10):
-            response = await self.client.request(
-                route.method, path, headers=headers, json={} if route.takes else None
-            )
-            if route.is_stream and response.ok:
-                response.close()
-                return response, b""
-            return response, await response.read()
-
-
-@asynccontextmanager
-async def open_world(*, customers=("acme",)):
-    behind = ports()
-    insights = [
-        Insight(id="i-own", owner="acme", mappers=Mappers(operation_types=("own",))),
-        Insight(
-            id="i-allowed", owner="beta", visibility="allowed", allowed=("acme",),
-            mappers=Mappers(operation_types=("allowed",)),
-        ),
-        Insight(id="i-global", mappers=Mappers(operation_types=("http",))),
-        Insight(id="i-foreign", owner="beta", mappers=Mappers(operation_types=("foreign",))),
-    ]  # fmt: skip
-    work = {"customer_id": "@<pop.payload::/for?acme>", "operations": AGENDA["operations"]}
-    templates = [
-        AgendaTemplate(id="t-own", owner="acme", agenda=work),
-        AgendaTemplate(
-            id="t-allowed", owner="beta", visibility="allowed", allowed=("acme",), agenda=work
-        ),
-        AgendaTemplate(id="t-global", agenda=work),
-        AgendaTemplate(id="t-foreign", owner="beta", agenda=work),
-    ]
-    known = Definitions(
-        customers={one: Customer(id=one) for one in ("acme", "beta")},
-        insights={one.id: one for one in insights},
-        pools={"p-operators": ResourcePool(id="p-operators", max_in_flight=1)},
-        templates={one.id: VersionedTemplate(one, 1) for one in templates},
-    )
-    behind.definitions.current = known
-    behind = replace(behind, definition_store=MemoryDefinitions(*known.all()))
-    for whose, customer in (("own", "acme"), ("foreign", "beta")):
-        one = summary(
-            f"a-{whose}", customer_id=customer, link_id=f"l-{whose}", insight_id=f"i-{whose}"
-        )
-        behind.summaries.put(one)
-    now = behind.clock.now()
-    tokens, ids = {}, {}
-    for customer, role in product((*customers, None), Role):
-        key, token = mint(
-            customer_id=customer, roles=frozenset({role}), now=now, created_by="t"
-        )
-        behind.keys.stored[key.id] = key
-        tokens[customer, role] = token
-    for whose, customer in (("own", "acme"), ("foreign", "beta")):
-        # A role the callers do not have would be refused for that, not for whose it is.
-        roles = frozenset({Role.OPERATE})
-        key, _ = mint(customer_id=customer, roles=roles, now=now, created_by="t")
-        behind.keys.stored[key.id] = key
-        ids[whose] = key.id
-    credentials = Credentials(KeyBook(behind.keys, behind.clock))
-    app = create_app(
-        replace(behind, authenticator=credentials), Settings(auth="required"), pace=QUICK
-    )
-    async with TestClient(TestServer(app)) as client:
-        yield World(
-            client,
-            tokens,
-            ids,
-            behind.publisher,
-            behind.summaries,
-            behind.definition_store,
-            behind.desk,
-        )
 
 
 @pytest_asyncio.fixture
@@ -185,20 +47,9 @@ async def world():
         yield opened
 
 
-def id_of(world, parameter, whose):
-    if whose == "unknown":
-        return "x" * 16
-    return world.keys[whose] if parameter == "key_id" else OBJECTS[parameter][whose]
-
-
-def names(route):
-    return f"{route.method} {route.path}"
-
-
 def role_for(route, customer):
-    if customer is None and route.access.operator_role is not None:
-        return route.access.operator_role
-    return route.access.role
+    rule = RULES_OF[route.name]
+    return rule.operator_role if customer is None else rule.role
 
 
 def may_at_all(route, customer, role):
@@ -206,43 +57,59 @@ def may_at_all(route, customer, role):
     needed = role_for(route, customer)
     if customer is None:
         return role in {needed, Role.ADMIN}
-    return role is needed and role is not Role.ADMIN and not route.access.operators_only
+    return role is needed and RULES_OF[route.name].deed != "operators"
 
 
 def expected(route, customer, role, whose):
     """What this caller must be answered on this object."""
     may = may_at_all(route, customer, role)
-    if route.access.subject is None or route.access.operators_only:
-        # The guard asks for the role alone; whose it is, is the handler's to judge.
-        if not may:
-            return 403
-        return "granted" if whose == "own" else "judged"
+    deed = RULES_OF[route.name].deed
+    if deed in {"judges", "operators"} and not may:
+        return 403  # the guard asks for the role alone; whose it is, the handler judges
     if customer is None:  # to an operator every object is its own
-        if whose == "unknown":
-            return "refused" if may else 404
-        return "granted" if may else 403
+        return expected_of_operator(deed, whose, may=may)
+    if deed == "judges":
+        return judged(route, whose)
     if not may:
         return 403 if whose == "own" else 404
-    return EXPECTED_OF_OTHERS[whose, route.access.changes]
+    return EXPECTED_OF_OTHERS[whose, deed == "changes"]
 
 
-def names_of(route):
-    return re.findall(r"{(\w+)}", route.path)
+def expected_of_operator(deed, whose, *, may):
+    if deed in {"judges", "operators"}:
+        return "granted" if whose == "own" else "judged"
+    if whose == "unknown":
+        return "refused" if may else 404
+    return "granted" if may else 403
 
 
-def ids_on(world, route, whose=None):
-    """Ids for the path: of what is whose it is told; versions and attempts are the first."""
-    parameter, *_ = names = names_of(route) or [""]
-    if not parameter:
-        return {}
-    whose = whose or next(iter(OBJECTS[parameter]))
-    others = dict.fromkeys(names, "1") | {"operation": "fetch"}
-    return others | {parameter: id_of(world, parameter, whose)}
+def judged(route, whose):
+    """What a customer with the role must be answered by the handler."""
+    if route.name.endswith("Version"):
+        return EXPECTED_OF_OTHERS[whose, False]
+    if route.method == "PUT" and whose in {"foreign", "unknown"}:
+        return 201  # its own of that name, whatever others have
+    return EXPECTED_OF_OTHERS[whose, True]
 
 
-def test_every_route_says_what_it_asks_of_its_caller():
-    named = {names(route) for route in ROUTES if route.access.role is None}
-    assert named == {"GET /healthz", "GET /readyz", "GET /openapi.json"}
+def others(world):
+    """All that belongs to others, and what was published about it."""
+    definitions = {
+        key: one for key, one in world.definition_store.rows.items() if key[1] != "t-own"
+    }
+    told = [one for one in world.publisher.records if b'-foreign"' in (one.value or b"")]
+    return (
+        {key: one for key, one in definitions.items() if not key[1].endswith("@acme")},
+        world.summaries.agendas["a-foreign"],
+        world.keys_stored[world.keys["foreign"]],
+        told,
+    )
+
+
+def test_every_route_has_a_rule():
+    assert sorted(RULES_OF) == sorted(route.name for route in ROUTES)
+    for route in ROUTES:
+        assert (route.access.role is None) == (RULES_OF[route.name].deed == "public")
 
 
 def test_every_object_that_a_path_names_is_guarded():
@@ -253,35 +120,83 @@ def test_every_object_that_a_path_names_is_guarded():
             assert route.access.subject.parameter in parameters
 
 
+async def unfit_tokens(world):
+    """Whatever does not tell who calls, by what is wrong with it."""
+    now, kept = world.clock.now(), world.keys_stored
+
+    def key(**changes):
+        made, shown = mint(
+            customer_id="acme", roles=frozenset(Role) - {Role.ADMIN}, now=now, created_by="t"
+        )
+        kept[made.id] = made.model_copy(update=changes)
+        return shown
+
+    good = key()
+    return {
+        "none": None,
+        "noise": "nonsense",
+        "no token of an issuer": "a.b.c",
+        "an unknown key": "pop_aaaaaaaaaaaaaaaa_" + "A" * 43,
+        "a key with another secret": f"{good[:21]}{'A' * 43}",
+        "a revoked key": key(revoked_at=now),
+        "an expired key": key(expires_at=now),
+        "a key of tomorrow's form": good.replace("pop_", "pop2_"),
+        "an expired token": token(exp=-timedelta(minutes=1)),
+        "a token for another audience": token(aud="other"),
+        "a token of another issuer": token(iss="https://other.test"),
+        "a forged token": token(OTHER_RSA),
+        "an unsigned token": token(None, "none"),
+        "a token of nobody's": token(customer_id=None),
+    }
+
+
 @pytest.mark.parametrize("route", GUARDED, ids=names)
-async def test_without_a_key_nothing_is_told(world, route):
-    answers = set()
-    for token in (None, "pop_aaaaaaaaaaaaaaaa_" + "A" * 43, "nonsense", "a.b.c"):
-        response, _ = await world.call(route, token, **ids_on(world, route))
-        answers.add((response.status, response.headers.get("WWW-Authenticate")))
-    assert answers == {(401, 'Bearer realm="pop_stream"')}
+async def test_without_a_sound_key_or_token_nothing_is_told_or_done(world, route):
+    before, published = others(world), list(world.publisher.records)
+    answers = {}
+    for what, unfit in (await unfit_tokens(world)).items():
+        response, body = await world.call(route, unfit, **ids_on(world, route))
+        assert response.status == 401, what
+        assert response.headers["WWW-Authenticate"] == 'Bearer realm="pop_stream"', what
+        answers[what] = _without(body, "") if "key" in what else None
+    assert (others(world), list(world.publisher.records)) == (before, published)
+    of_keys = {one for what, one in answers.items() if what.startswith(("a key with", "an ex"))}
+    assert answers["a revoked key"] == answers["an unknown key"]
+    assert answers["a revoked key"] in of_keys
 
 
 @pytest.mark.parametrize("route", ON_OBJECTS, ids=names)
 async def test_every_role_on_every_kind_of_object(world, route):
     parameter, *_ = names_of(route)
-    for customer, role in product(("acme", None), Role):
-        for whose in (*OBJECTS[parameter], "unknown"):
-            ids = ids_on(world, route, whose)
-            response, _ = await world.call(route, world.token(customer, role), **ids)
-            wanted = expected(route, customer, role, whose)
-            case = f"{names(route)} as {customer or 'operator'} {role} on {whose}"
-            if wanted == "granted":
-                assert response.status not in {401, 403, 404}, case
-            elif wanted == "refused":  # as unknown, or before that for what the body lacks
-                assert response.status in {404, 422}, case
-            elif wanted == "judged":
-                assert response.status != 401, case
+    is_used_up = route.method == "DELETE" or route.name in {"revokeKey", "rotateKey"}
+    before, last = others(world), []
+    for customer in ("acme", None):
+        for role, whose in product(Role, (*OBJECTS[parameter], "unknown")):
+            case = customer, role, whose
+            if is_used_up and expected(route, *case) == "granted":
+                last.append(case)  # then the object is no longer what it was
             else:
-                assert response.status == wanted, case
-            is_used_up = route.method == "DELETE" or route.name in {"revokeKey", "rotateKey"}
-            if is_used_up and wanted == "granted":
-                return  # the object is no longer what it was
+                await attack(world, route, *case)
+        if customer is not None:
+            assert others(world) == before
+    for case in last[:1]:
+        await attack(world, route, *case)
+
+
+async def attack(world, route, customer, role, whose):
+    ids, wanted = ids_on(world, route, whose), expected(route, customer, role, whose)
+    response, _ = await world.call(route, world.token(customer, role), **ids)
+    case = f"{names(route)} as {customer or 'operator'} {role} on {whose}"
+    if wanted == "granted":
+        assert response.status not in {401, 403, 404}, case
+    elif wanted == "refused":  # as unknown, or before that for what the body lacks
+        assert response.status in {404, 422}, case
+    elif wanted == "judged":
+        assert response.status != 401, case
+    elif wanted == 201:
+        assert response.status in {200, 201}, case  # the second time it is there
+    else:
+        assert response.status == wanted, case
 
 
 @pytest.mark.parametrize("route", ON_NOTHING, ids=names)
@@ -307,8 +222,9 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(world, route):
                 for name, value in response.headers.items()
                 if name.lower() not in {"x-correlation-id", "content-length", "date"}
             }
+            headers = {name: value.replace(named, "<id>") for name, value in headers.items()}
             told.append((response.status, headers, _without(body, named)))
-        assert told[0] == told[1]
+        assert told[0] == told[1], role
 
 
 async def test_lists_hold_what_the_caller_sees_and_nothing_else(world):
@@ -443,7 +359,7 @@ async def _submit(world, token, body):
 def _without(body, named):
     """A problem without what must differ: the id that was asked for, and the request's own."""
     told = json.loads(body)
-    told.pop("correlation_id")
+    told.pop("correlation_id", None)
     return json.dumps(told).replace(named, "<id>")
 
 

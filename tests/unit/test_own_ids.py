@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 from api_fakes import AGENDA, agenda, summary
+from attack_world import open_world
 from test_api_pulls import emitted
-from test_attacks import open_world
 
 from pop_stream.core.agenda import parse_agenda
 from pop_stream.core.callbacks import owed
