@@ -120,7 +120,7 @@ def test_every_object_that_a_path_names_is_guarded():
             assert route.access.subject.parameter in parameters
 
 
-async def unfit_tokens(world):
+def unfit_tokens(world):
     """Whatever does not tell who calls, by what is wrong with it."""
     now, kept = world.clock.now(), world.keys_stored
 
@@ -150,11 +150,19 @@ async def unfit_tokens(world):
     }
 
 
+@pytest_asyncio.fixture(scope="module")
+async def still_world():
+    """One for all who are refused: nothing must move in it."""
+    async with open_world() as opened:
+        yield opened, unfit_tokens(opened)
+
+
 @pytest.mark.parametrize("route", GUARDED, ids=names)
-async def test_without_a_sound_key_or_token_nothing_is_told_or_done(world, route):
+async def test_without_a_sound_key_or_token_nothing_is_told_or_done(still_world, route):
+    world, unfit_ones = still_world
     before, published = others(world), list(world.publisher.records)
     answers = {}
-    for what, unfit in (await unfit_tokens(world)).items():
+    for what, unfit in unfit_ones.items():
         response, body = await world.call(route, unfit, **ids_on(world, route))
         assert response.status == 401, what
         assert response.headers["WWW-Authenticate"] == 'Bearer realm="pop_stream"', what
