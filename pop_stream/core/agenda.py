@@ -140,7 +140,10 @@ class Agenda(BaseModel):
 
 def dependencies(operation: Operation) -> frozenset[str]:
     """Names of the operations that must succeed before this one may start."""
-    referred = (reference.operation for reference in references.find(operation.payload))
+    found = references.find(operation.payload)
+    if not found:
+        return frozenset(operation.depends_on)
+    referred = (reference.operation for reference in found)
     return frozenset(operation.depends_on).union(name for name in referred if name)
 
 
@@ -202,6 +205,9 @@ _STRICT: Final = msgspec.json.Decoder()
 
 
 def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
+    first = operations[0]
+    if len(operations) == 1 and not first.depends_on and not references.find(first.payload):
+        return  # nothing could be wrong with it, and most agendas are so
     names = {operation.name for operation in operations}
     yield from _name_issues(operations)
     for index, operation in enumerate(operations):

@@ -75,6 +75,8 @@ def parse(inner: str) -> Reference:
 
 def find(value: object) -> Sequence[Reference]:
     """Every reference in a JSON value, in order, keys of objects not included."""
+    if value is None or (isinstance(value, str) and "@<" not in value):
+        return ()
     found: list[Reference] = []
     _gather(value, found)
     return found

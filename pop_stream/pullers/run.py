@@ -82,7 +82,9 @@ class AgendaRun:
         self._running: set[str] = set()
         self._workers = 0
         self._group: asyncio.TaskGroup | None = None
-        self._referred = set(_referred(self._operations))
+        # What a lone operation refers to is no result; those it appends are looked at then.
+        several = len(self._operations) > 1
+        self._referred = set(_referred(self._operations)) if several else set[str]()
         self._results: dict[str, bytes] = {}
         self._trier = Trier(equipment, self._facts(emitted, agenda), self._over)
 

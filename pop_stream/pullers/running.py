@@ -197,7 +197,8 @@ class RunningAgendas:
             reason = message(f"the agenda is not sound: {error}")
             diagnostic = Diagnostic(message=reason, at=at, code=error.code)
             return Failure(reason, retryable=False, diagnostics=(diagnostic,))
-        structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
+        if agenda.trace is not None:
+            structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
         earlier = await self._earlier(held.emitted, agenda)
         held.run = AgendaRun(held.emitted, agenda, self._equipment, earlier)
         return await held.run.run()
@@ -236,20 +237,18 @@ class RunningAgendas:
 
 
 def _log_end(held: Held, end: Ending) -> None:
+    if end.failure is None and not end.is_stopped:
+        # Its event and its summary say so already; thousands a second would say it again.
+        _log.debug("agenda.succeeded", agenda_id=held.emitted.agenda_id)
+        return
     facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}
     if held.stop is not None and end.is_stopped:
         _log.info("agenda.stopped", **facts, reason=held.stop.reason)
-    elif end.failure is None:
-        # Its event and its summary say so already; thousands a second would say it again.
-        _log.debug("agenda.succeeded", **facts)
-    else:
-        failure = end.failure
+    elif (failure := end.failure) is not None:
         _log.info("agenda.failed", **facts, reason=failure.message, retryable=failure.retryable)
 
 
-def _origin(trace: Trace | None) -> dict[str, object]:
-    if trace is None:
-        return {}
+def _origin(trace: Trace) -> dict[str, object]:
     told = {"trace_id": trace.trace_id, "correlation_id": trace.correlation_id}
     return {name: value for name, value in told.items() if value is not None}
 

@@ -10,6 +10,9 @@ from pop_stream.settings import Settings
 
 _BUFFERED_RECORDS: Final = 4_096
 
+_CHANGELOG_LINGER_S: Final = 0.005
+"""Nothing waits for the table's changelog, so the rows of several events share a request."""
+
 
 def faust_app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
     """An application without agents or tables, whose topics exist already."""
@@ -29,6 +32,7 @@ def faust_app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
         broker_heartbeat_interval=session_s / 3,
         broker_commit_interval=1.0,
         producer_request_timeout=30.0,
+        producer_linger=_CHANGELOG_LINGER_S,
         producer_compression_type="lz4",
         producer_max_request_size=1_000_000,
         stream_buffer_maxsize=_BUFFERED_RECORDS,

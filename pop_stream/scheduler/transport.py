@@ -1,5 +1,6 @@
 """Faust's transport, with a fetcher that does not let one partition wait for another."""
 
+import sys
 from typing import Any, Final
 
 from faust.transport.drivers import aiokafka as driver
@@ -9,6 +10,8 @@ from pop_stream.bus.clients import wait_for_consumption
 _FETCH_WAIT_MS: Final = 500
 """Faust has brokers hold a fetch for three times as long, and no setting for it."""
 
+_SWITCH_S: Final = 0.0005
+
 _CONSUMED_WITHIN_S: Final = 0.5
 """Faust leaves records of partitions that it has paused lying there."""
 
@@ -16,6 +19,8 @@ _CONSUMED_WITHIN_S: Final = 0.5
 class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
     async def on_start(self) -> None:
         """Called by Faust, in the consumer's thread."""
+        # Several times for each fetch, this thread would wait 5 ms for a busy one to let it on.
+        sys.setswitchinterval(_SWITCH_S)
         await super().on_start()
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         self._consumer._fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001

@@ -63,6 +63,50 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
     )
 
 
+def is_described_anew(before: Summary, after: Summary) -> bool:
+    """Whether anything changed but how far the agenda is, which is all that most events do."""
+    return _description(before) != _description(after)
+
+
+def _description(summary: Summary) -> Row:
+    return (
+        summary.accepted_at,
+        summary.insight_id,
+        summary.customer_id,
+        summary.title,
+        summary.link_id,
+        summary.operation_names,
+        summary.issues,
+        summary.callback_url,
+        summary.body,
+    )
+
+
+def moved_row(summary: Summary, *, version: int, percent: float) -> Row:
+    """The parameters of `move_agendas`, in order."""
+    return (
+        summary.agenda_id,
+        version,
+        summary.state.value,
+        summary.attempt,
+        summary.priority,
+        percent,
+        _text(summary.message),
+        _text(summary.puller_id),
+        summary.heard_at,
+        summary.lease_ms,
+        summary.emitted_at,
+        summary.started_at,
+        summary.ended_at,
+        _list(summary.diagnostics),
+        summary.waiting_until,
+        summary.waiting_for,
+        summary.stopping,
+        _list(summary.history),
+        _list(summary.appended),
+    )
+
+
 def operation_row(agenda_id: str, operation: OperationProgress) -> Row:
     """The parameters of `keep_operations`, in order."""
     return (

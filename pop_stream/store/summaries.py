@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pop_stream import faults
@@ -23,7 +22,16 @@ from pop_stream.store.callbacks import owe
 from pop_stream.store.offsets import advance_offsets, affected, read_offsets
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
-from pop_stream.store.rows import Row, agenda_row, operation_of, operation_row, summary_of
+from pop_stream.store.recent import Known, RecentSummaries
+from pop_stream.store.rows import (
+    Row,
+    agenda_row,
+    is_described_anew,
+    moved_row,
+    operation_of,
+    operation_row,
+    summary_of,
+)
 
 if TYPE_CHECKING:
     from pop_stream.store.pool import Connection, Pool
@@ -39,34 +47,23 @@ class _OvertakenError(Exception):
     """A row was changed between reading and writing it, or a presumed new one exists."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A summary as the database has it.
+_NEW: Final = Known()
 
-    Attributes:
-        percent: As stored; valid also where the operations were not read.
-        is_whole: Whether its operations were read.
-    """
-
-    summary: Summary | None = None
-    version: int = 0
-    percent: float = 0.0
-    is_whole: bool = True
-
-
-_NEW: Final = _Known()
+_Change = tuple[Known, Summary]
 
 
 class PostgresSummaries:
     """The port `SummaryStore`.
 
-    A batch reads what it changes with two statements and writes it with three at most. Rows
-    are guarded by their version, and locked only after that has failed: an agenda whose
-    events were written to a wrong partition, and are folded by two processes, loses none.
+    A batch reads what it changes, unless this process wrote it lately, with two statements,
+    and writes it with four at most. Rows are guarded by their version, and read and locked
+    after that has failed: an agenda whose events were written to a wrong partition, and are
+    folded by two processes, loses none.
     """
 
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
+        self._recent = RecentSummaries()
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         """The offset to read next, by partition; see the port."""
@@ -83,6 +80,17 @@ class PostgresSummaries:
         told: dict[str, list[LifecycleEvent]] = defaultdict(list)
         for event in lifecycle:
             told[event.agenda_id].append(event)
+        try:
+            changes, skipped = await self._fold(topic, spans, told)
+        except BaseException:
+            self._recent.forget()
+            raise
+        self._recent.keep(_after(*change) for change in changes)
+        return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
+
+    async def _fold(
+        self, topic: str, spans: Mapping[int, tuple[int, int]], told: _Told
+    ) -> tuple[Sequence[_Change], int]:
         async with borrow(self._pool) as connection:
             for tries in range(_TRIES):
                 try:
@@ -90,19 +98,51 @@ class PostgresSummaries:
                         await advance_offsets(connection, topic, spans)
                         if tries:
                             await connection.execute(_SQL["lock_agendas"], list(told))
-                        skipped = await _fold(connection, told, presuming_new=not tries)
+                            known = await _read(connection, told)
+                        else:
+                            known = await self._known(connection, told)
+                        changes, skipped = _changes(known, told)
+                        await _write(connection, changes)
                         faults.reach("rollup.folding")
                 except _OvertakenError:
                     continue
-                return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
+                return changes, skipped
         msg = "other processes keep changing the same agendas"
         raise UnavailableError(msg)
 
+    async def _known(self, connection: "Connection", told: _Told) -> Mapping[str, Known]:
+        """What is known of the agendas; those first accepted here are presumed to be new.
 
-async def _fold(connection: "Connection", told: _Told, *, presuming_new: bool) -> int:
-    """Fold by agenda and write what changed; the number of events skipped."""
-    known = await _read(connection, _presumed_known(told) if presuming_new else told)
-    changes: list[tuple[_Known, Summary]] = []
+        If they are not, but told of again, or others have written since, the guard on the
+        version tells, and then all are read after all.
+        """
+        found: dict[str, Known] = {}
+        unknown: dict[str, Sequence[LifecycleEvent]] = {}
+        for agenda_id, events in told.items():
+            known = self._recent.get(agenda_id)
+            if known is not None and _serves(known, events):
+                found[agenda_id] = known
+            elif not isinstance(events[0], AgendaAccepted):
+                unknown[agenda_id] = events
+        return {**found, **await _read(connection, unknown)}
+
+
+def _serves(known: Known, events: Sequence[LifecycleEvent]) -> bool:
+    """Whether the events can be folded on what is known."""
+    if known.is_whole or known.summary is None:
+        return True
+    return not any(_touches_operations(one, known.summary.attempt) for one in events)
+
+
+def _after(before: Known, after: Summary) -> Known:
+    """What the database has once a change is written."""
+    percent = after.percent if before.is_whole else before.percent
+    return Known(after, before.version + 1, percent, before.is_whole)
+
+
+def _changes(known: Mapping[str, Known], told: _Told) -> tuple[Sequence[_Change], int]:
+    """Fold by agenda: what changes, and the number of events skipped."""
+    changes: list[_Change] = []
     skipped = 0
     # In order of id, so that two processes wait for each other instead of deadlocking.
     for agenda_id in sorted(told):
@@ -114,23 +154,10 @@ async def _fold(connection: "Connection", told: _Told, *, presuming_new: bool) -
         skipped += refused
         if after is not None and after != before.summary:
             changes.append((before, after))
-    await _write(connection, changes)
-    return skipped
+    return changes, skipped
 
 
-def _presumed_known(told: _Told) -> _Told:
-    """Without the agendas that are first accepted here: they are new, but for repeats.
-
-    The guard on the version tells if they are not, and then they are read after all.
-    """
-    return {
-        agenda_id: events
-        for agenda_id, events in told.items()
-        if not isinstance(events[0], AgendaAccepted)
-    }
-
-
-async def _read(connection: "Connection", told: _Told) -> Mapping[str, _Known]:
+async def _read(connection: "Connection", told: _Told) -> Mapping[str, Known]:
     if not told:
         return {}
     rows = await connection.fetch(_SQL["known_agendas"], list(told))
@@ -144,7 +171,7 @@ async def _read(connection: "Connection", told: _Told) -> Mapping[str, _Known]:
         for row in await connection.fetch(_SQL["known_operations"], whole):
             operations[row["agenda_id"]][row["name"]] = operation_of(row)
     return {
-        row["agenda_id"]: _Known(
+        row["agenda_id"]: Known(
             summary=summary_of(row, operations.get(row["agenda_id"], {})),
             version=row["version"],
             percent=row["percent"],
@@ -160,20 +187,25 @@ def _touches_operations(event: LifecycleEvent, attempt: int) -> bool:
     return True
 
 
-async def _write(connection: "Connection", changes: Sequence[tuple[_Known, Summary]]) -> None:
-    agendas: list[Row] = []
+async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
+    whole: list[Row] = []
+    moved: list[Row] = []
     kept: list[Row] = []
     forgotten: list[Row] = []
     for before, after in changes:
-        percent = after.percent if before.is_whole else before.percent
-        agendas.append(agenda_row(after, version=before.version + 1, percent=percent))
+        written = _after(before, after)
+        if before.summary is None or is_described_anew(before.summary, after):
+            whole.append(agenda_row(after, version=written.version, percent=written.percent))
+        else:
+            moved.append(moved_row(after, version=written.version, percent=written.percent))
         known = before.summary.operations if before.summary else {}
         for name, one in after.operations.items():
             if one != known.get(name):
                 kept.append(operation_row(after.agenda_id, one))
         forgotten += [(after.agenda_id, name) for name in known if name not in after.operations]
-    if await _execute(connection, "keep_agendas", agendas) != len(agendas):
-        raise _OvertakenError
+    for name, rows in (("keep_agendas", whole), ("move_agendas", moved)):
+        if await _execute(connection, name, rows) != len(rows):
+            raise _OvertakenError
     await owe(
         connection,
         [

@@ -71,6 +71,42 @@ on conflict (agenda_id) do update set
     updated_at = now()
 where known.version = excluded.version - 1;
 
+-- name: move_agendas
+-- Updates known agendas of which nothing changed but how far they are, if they are still in the
+-- version that was read. Fewer rows than given: another process has changed one of them since.
+update agendas as known
+set
+    version = moved.version,
+    state = moved.state,
+    attempt = moved.attempt,
+    priority = moved.priority,
+    percent = moved.percent,
+    message = moved.message,
+    puller_id = moved.puller_id,
+    heard_at = moved.heard_at,
+    lease_ms = moved.lease_ms,
+    emitted_at = moved.emitted_at,
+    started_at = moved.started_at,
+    ended_at = moved.ended_at,
+    diagnostics = moved.diagnostics,
+    waiting_until = moved.waiting_until,
+    waiting_for = moved.waiting_for,
+    stopping = moved.stopping,
+    history = moved.history,
+    appended = moved.appended,
+    updated_at = now()
+from unnest(
+    $1::text[], $2::bigint[], $3::text[], $4::integer[], $5::integer[], $6::real[],
+    $7::text[], $8::text[], $9::timestamptz[], $10::integer[], $11::timestamptz[],
+    $12::timestamptz[], $13::timestamptz[], $14::json[], $15::timestamptz[], $16::text[],
+    $17::text[], $18::json[], $19::json[]
+) as moved (
+    agenda_id, version, state, attempt, priority, percent, message, puller_id, heard_at,
+    lease_ms, emitted_at, started_at, ended_at, diagnostics, waiting_until, waiting_for,
+    stopping, history, appended
+)
+where known.agenda_id = moved.agenda_id and known.version = moved.version - 1;
+
 -- name: keep_operations
 -- Inserts or replaces operations; the version of their agenda has been guarded before.
 insert into operations (

@@ -367,6 +367,39 @@ async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port
                 await answer
 
 
+async def test_what_another_process_has_written_since_is_folded_upon(settings):
+    """The first store remembers what it wrote; meanwhile an agenda's events go elsewhere."""
+    await migrate(settings.postgres_dsn.get_secret_value())
+    story = a_whole_life()
+    async with open_pool(settings) as pool:
+        mine, others = PostgresSummaries(pool), PostgresSummaries(pool)
+        for offset, event in enumerate(story):
+            store = others if offset == 3 else mine
+            await store.fold(TOPIC, {0: (offset, offset + 1)}, [event])
+        summary = await PostgresSummaryReader(pool).agenda("a1")
+    assert (summary, 0) == fold_all(None, story)
+
+
+async def test_what_was_rolled_back_is_not_folded_upon(settings):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with open_pool(settings) as pool:
+        store = PostgresSummaries(pool)
+        await store.fold(TOPIC, {0: (0, 1)}, [accepted()])
+        with pytest.raises(OffsetsMovedError):
+            await store.fold(TOPIC, {0: (0, 1)}, [emitted(1), claimed(2)])
+        await store.fold(TOPIC, {0: (1, 2)}, [emitted(1), claimed(2)])
+        summary = await PostgresSummaryReader(pool).agenda("a1")
+    assert (summary, 0) == fold_all(None, [accepted(), emitted(1), claimed(2)])
+
+
+async def test_an_agenda_refused_again_for_the_same_keeps_its_newest_body(summaries):
+    first, second = refused(0), refused(1)
+    bodies = [msgspec.Raw(b'{"id": "a1", "n": %d}' % number) for number in (1, 2)]
+    for event, body in zip((first, second), bodies, strict=True):
+        await summaries.fold(msgspec.structs.replace(event, agenda=body))
+    assert (await summaries.reader.agenda("a1")).body == bytes(bodies[1])
+
+
 async def test_a_table_is_never_read_whole_however_it_grew(settings):
     """Each plan is made while the tables are empty, where a scan would be the cheapest."""
     await migrate(settings.postgres_dsn.get_secret_value())
