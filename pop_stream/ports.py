@@ -153,6 +153,10 @@ class ReadyTable(Protocol):
         """All rows of one partition of `pop.ready` that this process owns."""
         ...
 
+    async def kept(self) -> None:
+        """Wait until all that was written so far outlives this process."""
+        ...
+
 
 class LinkPart(NamedTuple):
     """The agendas of a link that one caller sees.

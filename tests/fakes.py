@@ -46,6 +46,9 @@ class MemoryTable:
             if int(key.split("/")[0]) == partition:
                 yield key, value
 
+    async def kept(self) -> None:
+        pass
+
 
 @dataclass
 class MemoryPublisher:

@@ -8,7 +8,7 @@ Faust swallows errors of its own recovery callback.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from itertools import islice
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from pop_stream.core.definitions import Insight
 from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
 from pop_stream.scheduler.faust_app import faust_app
+from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import NoEventError, Rounds, Source
 from pop_stream.scheduler.table import FaustReadyTable
@@ -71,7 +72,8 @@ class Scheduler:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._clock = clock
-        self._app = faust_app(settings)
+        self._hold = Hold(settings.session_timeout)
+        self._app = faust_app(settings, on_heartbeat=self._hold.heard)
         self._reread = reread
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
@@ -85,11 +87,14 @@ class Scheduler:
             topics=self._topics,
             create_topic=create_topic,
             partitions=partitions,
+            is_sure_of=self._hold.is_sure_of,
         )
         self._ticker = Ticker(
             self._rounds, probe, publisher, self._topics, settings.lag_interval, clock
         )
-        self._owned: set[int] = set()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._finish_s = settings.session_timeout.total_seconds() / 2
         self._postponed: set[int] = set()
         self._next: dict[int, int] = {}
         self._unread: int | None = None
@@ -98,7 +103,7 @@ class Scheduler:
             self._topics,
             clock,
             patience=settings.stall_timeout,
-            partitions=lambda: self._owned,
+            partitions=lambda: self._hold.partitions,
             is_excused=self._is_excused,
         )
         self.registry = CollectorRegistry()
@@ -138,6 +143,7 @@ class Scheduler:
         errors = [one for one in found if isinstance(one, Exception)]
         for error in errors:
             _log.error("scheduler.failed", exc_info=error)
+        await self._let_go(self._hold.partitions)
         await self._app.stop()
         if not orderly:
             cause = errors[0] if errors else self._app.crash_reason
@@ -156,8 +162,12 @@ class Scheduler:
     async def _consume(self, stream: Any) -> None:  # noqa: ANN401  # a Faust stream
         async for event in stream.events():
             message = event.message
-            await self._catch_up(message.partition, message.offset)
-            await self._deal(message, next_waits=_waits(stream, message.partition))
+            self._is_idle.clear()
+            try:
+                await self._catch_up(message.partition, message.offset)
+                await self._deal(message, next_waits=_waits(stream, message.partition))
+            finally:
+                self._is_idle.set()
 
     async def _catch_up(self, partition: int, offset: int) -> None:
         """Deal with records before this one that Faust took for handled, and were not.
@@ -167,13 +177,12 @@ class Scheduler:
         far records were handled, so what lies between is read again, beside Faust.
         """
         pause_s = 0.1
-        while (start := self._start(partition, offset)) < offset:
+        while self._has(partition) and (start := self._start(partition, offset)) < offset:
             try:
                 async for record in self._reread(partition, start, offset):
                     await self._deal(record, next_waits=True)
             except (KafkaError, OSError) as error:
-                self._postponed.add(partition)
-                _log.warning("span.postponed", partition=partition, reason=repr(error))
+                self._note_postponed("span.postponed", partition, repr(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, 5.0)
             else:
@@ -214,20 +223,31 @@ class Scheduler:
     async def _handle(
         self, source: Source, value: bytes | None, *, next_waits: bool = False
     ) -> None:
-        """Handle a record, as often as a broker that is away makes it necessary."""
+        """Handle a record, as often as a broker that is away makes it necessary.
+
+        One of a partition that is lost meanwhile is for its next owner to read.
+        """
         pause_s = 0.1
-        while True:
+        while self._has(source.partition):
             try:
                 await self._rounds.handle(source, value, next_waits=next_waits)
             except UnavailableError as error:
-                self._postponed.add(source.partition)
-                _log.warning("round.postponed", partition=source.partition, reason=str(error))
+                self._note_postponed("round.postponed", source.partition, str(error))
                 self._rounds.unload(source.partition)
             else:
                 self._postponed.discard(source.partition)
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 5.0)
+
+    def _note_postponed(self, what: str, partition: int, reason: str) -> None:
+        """Tell it once, however often it is tried again."""
+        if partition not in self._postponed:
+            _log.warning(what, partition=partition, reason=reason)
+        self._postponed.add(partition)
+
+    def _has(self, partition: int) -> bool:
+        return partition in self._hold.partitions
 
     async def _bury(self, message: Any, error: tuple[str, str]) -> None:  # noqa: ANN401
         record = ConsumerRecord(
@@ -248,20 +268,33 @@ class Scheduler:
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(assigned)
-        self._owned |= partitions
-        # Here, not when they are lost: a record may be under way while they are.
         self._table.settle(partitions)
         for partition in partitions:
             self._next.pop(partition, None)
+        self._hold.gain(partitions)
         self._ticker.gain(partitions)
 
     async def _on_revoked(self, _: object, revoked: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(revoked)
-        self._owned -= partitions
-        self._postponed -= partitions
         self._ticker.lose(partitions)
+        await self._let_go(partitions)
+        self._postponed -= partitions
         for partition in partitions:
             self._rounds.unload(partition)
+
+    async def _let_go(self, partitions: Set[int]) -> None:
+        """Give partitions up once the record under way is done, or its round would be repeated.
+
+        Faust hands on no other one meanwhile, and the group waits.
+        """
+        if all(self._hold.is_sure_of(one) for one in partitions):
+            try:
+                async with asyncio.timeout(self._finish_s):
+                    await self._is_idle.wait()
+                    await self._table.kept()
+            except TimeoutError:
+                _log.warning("round.abandoned", partitions=sorted(partitions))
+        self._hold.lose(partitions)
 
     def _ready_partitions(self, topic_partitions: set[Any]) -> set[int]:
         return {tp.partition for tp in topic_partitions if tp.topic == self._topics.ready}

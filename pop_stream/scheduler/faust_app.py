@@ -1,5 +1,6 @@
 """The Faust application's settings: what of Faust is used, and how it reaches the cluster."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import faust
@@ -9,13 +10,21 @@ from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.settings import Settings
 
 _BUFFERED_RECORDS: Final = 4_096
+_LEAST_REBALANCE_S: Final = 10.0
 
-_CHANGELOG_LINGER_S: Final = 0.005
-"""Nothing waits for the table's changelog, so the rows of several events share a request."""
+_CHANGELOG_LINGER_S: Final = 0.002
+"""A round waits for the rows of the one before it alone, so those of events share a request."""
 
 
-def faust_app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
-    """An application without agents or tables, whose topics exist already."""
+def faust_app(
+    settings: Settings, *, on_heartbeat: Callable[[float], None] = lambda _: None
+) -> Any:  # noqa: ANN401  # Faust is untyped
+    """An application without agents or tables, whose topics exist already.
+
+    Args:
+        settings: Where the cluster is, and how patient to be.
+        on_heartbeat: See `PatientTransport`.
+    """
     session_s = settings.session_timeout.total_seconds()
     brokers = settings.kafka_bootstrap.split(",")
     app = faust.App(
@@ -30,6 +39,8 @@ def faust_app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
         value_serializer="raw",
         broker_session_timeout=session_s,
         broker_heartbeat_interval=session_s / 3,
+        # A member that hears the group and does not come to it holds all others up as long.
+        broker_rebalance_timeout=max(2 * session_s, _LEAST_REBALANCE_S),
         broker_commit_interval=1.0,
         producer_request_timeout=30.0,
         producer_linger=_CHANGELOG_LINGER_S,
@@ -41,6 +52,7 @@ def faust_app(settings: Settings) -> Any:  # noqa: ANN401  # Faust is untyped
         topic_disable_leader=True,
     )
     app.transport = PatientTransport(app.conf.broker_consumer, app)
+    app.transport.on_heartbeat = on_heartbeat
     return app
 
 

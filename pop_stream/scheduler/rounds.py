@@ -20,7 +20,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core import hearing, pools
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.definitions import Definitions, Insight
-from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.events import (
     InsightAsked,
     InsightNoted,
@@ -84,6 +84,7 @@ class Rounds:
         topics: Names of topics.
         create_topic: Makes sure an insight's topic exists, with its partitions.
         partitions: Of `pop.ready`.
+        is_sure_of: Whether a partition is surely this worker's at the moment.
     """
 
     def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
@@ -96,7 +97,9 @@ class Rounds:
         topics: Topics,
         create_topic: Callable[[Insight], Awaitable[None]],
         partitions: int,
+        is_sure_of: Callable[[int], bool],
     ) -> None:
+        self._is_sure_of = is_sure_of
         self._table = table
         self._publisher = publisher
         self._definitions = definitions
@@ -153,11 +156,14 @@ class Rounds:
 
         Raises:
             NoEventError: If it is no event; nothing was done.
+            UnavailableError: If the partition is not surely this worker's any more; what
+                was done since its last row must be forgotten.
         """
         try:
             ready_events = decode_ready(value)
         except UnreadableRecordError as error:
             raise NoEventError(str(error)) from None
+        self._be_sure_of(source.partition)
         self._ensure_loaded(source.partition)
         away = self._letters.pop(source.partition, [])
         self._take_up_definitions()
@@ -182,6 +188,12 @@ class Rounds:
             await self._refill(desk, source)
             desk.shelf.save(desk.backlog, source.offset)
             faults.reach("scheduler.kept")
+
+    def _be_sure_of(self, partition: int) -> None:
+        """Rows and rounds of one who has lost the partition would mix with its owner's."""
+        if not self._is_sure_of(partition):
+            msg = f"the group may have given partition {partition} to another scheduler"
+            raise UnavailableError(msg)
 
     def _ensure_loaded(self, partition: int) -> None:
         if partition not in self._desks:
@@ -340,12 +352,16 @@ class Rounds:
             lifecycle += telling.emissions(desk, chosen, now)
         topic = self._topics.agenda_events
         records += await lifecycle_records(self._publisher, topic, lifecycle)
+        # Of rounds without a row a crash would repeat every one, so there is at most one.
+        await self._table.kept()
+        self._be_sure_of(source.partition)
         if faults.is_set("scheduler.emitting"):  # else all are sent side by side
             half = records[: len(chosen) // 2 + 1]
             await publish_until_acknowledged(self._publisher, half)
             faults.reach("scheduler.emitting")
         await publish_until_acknowledged(self._publisher, records)
         faults.reach("scheduler.emitted")
+        self._be_sure_of(source.partition)
 
     async def _emit(
         self, desk: Desk, chosen: Sequence[Chosen], now: datetime

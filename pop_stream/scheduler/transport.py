@@ -1,6 +1,8 @@
-"""Faust's transport, with a fetcher that does not let one partition wait for another."""
+"""Faust's transport, which tells of heartbeats, and lets no partition wait for another."""
 
 import sys
+from collections.abc import Callable
+from time import monotonic
 from typing import Any, Final
 
 from faust.transport.drivers import aiokafka as driver
@@ -24,6 +26,21 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         await super().on_start()
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         self._consumer._fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
+        _tell_of_heartbeats(self._consumer._coordinator, self.transport.on_heartbeat)  # noqa: SLF001
+
+
+def _tell_of_heartbeats(coordinator: Any, tell: Callable[[float], None]) -> None:  # noqa: ANN401
+    """Nothing of the client's tells when the group has last known this member."""
+    beat = coordinator._do_heartbeat  # noqa: SLF001
+
+    async def told() -> bool:
+        asked_at = monotonic()
+        is_known: bool = await beat()
+        if is_known:
+            tell(asked_at)
+        return is_known
+
+    coordinator._do_heartbeat = told  # noqa: SLF001
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
@@ -32,6 +49,12 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
 
 
 class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is untyped here
-    """See `wait_for_consumption`; nor does a fetch begun before a rebalance hold much up."""
+    """See `wait_for_consumption`; nor does a fetch begun before a rebalance hold much up.
+
+    Attributes:
+        on_heartbeat: Told when a heartbeat was sent that the group then answered; called in
+            the consumer's thread.
+    """
 
     Consumer: Any = _Consumer
+    on_heartbeat: Callable[[float], None]

@@ -1,5 +1,6 @@
 """One event at a time: kept, decided, emitted, kept again; and what failures leave behind."""
 
+import asyncio
 from collections import deque
 from dataclasses import replace
 from datetime import timedelta
@@ -47,13 +48,13 @@ class FailingTable(MemoryTable):
 
     def __init__(self):
         super().__init__()
-        self.kept = {}
+        self.saved = {}
 
     def keep(self):
-        self.kept = dict(self.data)
+        self.saved = dict(self.data)
 
     def crash(self):
-        self.data = dict(self.kept)
+        self.data = dict(self.saved)
 
 
 class Stage:
@@ -67,6 +68,7 @@ class Stage:
         self.clock = ManualClock(START)
         self.topics_made = []
         self.topic_failures = []
+        self.doubtful = set()
         self.offset = 0
         self.rounds = self.new_rounds()
 
@@ -79,6 +81,7 @@ class Stage:
             topics=TOPICS,
             create_topic=self.create_topic,
             partitions=PARTITIONS,
+            is_sure_of=lambda partition: partition not in self.doubtful,
         )
 
     async def create_topic(self, insight):
@@ -575,6 +578,7 @@ def scheduler_on(stage, *passed_over):
         partitions=PARTITIONS,
     )
     scheduler._rounds = stage.rounds
+    scheduler._hold.gain(set(range(PARTITIONS)))
     return scheduler
 
 
@@ -656,6 +660,60 @@ async def test_a_gained_partition_goes_on_where_its_table_says(stage):
     await scheduler._on_assigned(None, {gained})
     await scheduler._consume(Stream(message(last, home, 6)))
     assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+
+
+async def test_who_may_have_lost_a_partition_writes_nothing(stage):
+    stage.doubtful = {stage.home("media")}
+    with pytest.raises(UnavailableError, match="another scheduler"):
+        await stage.place("ann", 3)
+    assert (stage.publisher.records, stage.table.data) == ([], {})
+
+
+async def test_a_round_during_which_the_partition_was_lost_leaves_no_row(stage):
+    class LostMeanwhile(MemoryPublisher):
+        async def publish(self, records):
+            await super().publish(records)
+            stage.doubtful = {stage.home("media")}
+
+    stage.rounds._publisher = LostMeanwhile(partition_count=PARTITIONS)
+    with pytest.raises(UnavailableError):
+        await stage.place("ann", 3)
+    assert [key for key in stage.table.data if "journal" in key] == []
+
+
+async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(stage):
+    home = stage.home("media")
+    scheduler = scheduler_on(stage)
+    stage.doubtful = {home}
+    page = encode(stage.page(["ann-0"]))
+    handling = asyncio.create_task(scheduler._consume(Stream(message(page, home))))
+    await asyncio.sleep(0)
+    assert not handling.done()
+    scheduler._hold.lose({home})
+    await asyncio.wait_for(handling, 5)
+    assert stage.emitted_ids() == []
+    assert stage.publisher.on(TOPICS.dead_letters) == []
+
+
+async def test_a_partition_is_let_go_once_the_record_under_way_is_done(stage):
+    home = stage.home("media")
+    scheduler = scheduler_on(stage)
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_, **__):
+        entered.set()
+        await go_on.wait()
+        assert scheduler._hold.is_sure_of(home)
+
+    scheduler._handle = slow
+    handling = asyncio.create_task(scheduler._consume(Stream(message(b"[]", home))))
+    await entered.wait()
+    revoked = {TopicPartition(TOPICS.ready, home)}
+    letting_go = asyncio.create_task(scheduler._on_revoked(None, revoked))
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.wait_for(asyncio.gather(handling, letting_go), 5)
+    assert not scheduler._hold.is_sure_of(home)
 
 
 async def test_a_bad_record_that_was_passed_over_holds_nothing_up(stage):

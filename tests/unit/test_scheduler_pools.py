@@ -49,6 +49,7 @@ class Stage:
             topics=TOPICS,
             create_topic=self._create,
             partitions=PARTITIONS,
+            is_sure_of=lambda _: True,
         )
 
     async def _create(self, insight: Insight) -> None:

@@ -1,0 +1,47 @@
+"""Which partitions are surely this worker's: what is asked before anything is written."""
+
+from collections.abc import Callable, Set
+from datetime import timedelta
+from time import monotonic
+
+
+class Hold:
+    """A partition is held from its assignment on, for as long as the group surely knows us.
+
+    The group gives partitions away once a session has passed without a heartbeat. A process
+    that was frozen or starved for longer wakes up believing in them, and hears otherwise
+    only from its next heartbeat; until then it must write nothing.
+
+    Args:
+        session: Of the group.
+        now: Seconds that also pass while the process is frozen.
+    """
+
+    def __init__(self, session: timedelta, now: Callable[[], float] = monotonic) -> None:
+        self._session_s = session.total_seconds()
+        self._now = now
+        self._partitions: frozenset[int] = frozenset()
+        self._heard_at = now()
+
+    @property
+    def partitions(self) -> Set[int]:
+        """What was assigned and not revoked, surely held or not."""
+        return self._partitions
+
+    def gain(self, partitions: Set[int]) -> None:
+        """The group has just given these."""
+        self._partitions |= partitions
+        self.heard(self._now())
+
+    def lose(self, partitions: Set[int]) -> None:
+        """The group takes these back."""
+        self._partitions -= partitions
+
+    def heard(self, asked_at: float) -> None:
+        """The group knew us when it answered what was asked at that moment; any thread's."""
+        self._heard_at = max(self._heard_at, asked_at)
+
+    def is_sure_of(self, partition: int) -> bool:
+        """Whether nobody else can have been given the partition by now."""
+        is_known = self._now() - self._heard_at < self._session_s
+        return is_known and partition in self._partitions
