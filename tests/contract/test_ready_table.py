@@ -1,6 +1,7 @@
 """The port `ReadyTable`: rows of a dict, and rows of a Faust table on a real Kafka."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ PATIENCE_S = 60
 PARTITIONS = 8
 
 
-Jobs = asyncio.Queue[tuple[Callable[[ReadyTable], Any], asyncio.Future[Any]]]
+Jobs = dict[bytes, tuple[Callable[[ReadyTable], Any], asyncio.Future[Any]]]
 
 
 class Desk(Protocol):
@@ -59,7 +60,7 @@ class FaustDesk:
         self._settings = settings
         self._publisher = publisher
         self._topic = Topics(settings.topic_prefix).ready
-        self._jobs: Jobs = asyncio.Queue()
+        self._jobs: Jobs = {}
         self._app: Any = None
         self._settled = asyncio.Condition()
         self.mine: frozenset[int] = frozenset()
@@ -71,9 +72,10 @@ class FaustDesk:
         self.table = FaustReadyTable(rows)
 
         async def work(stream: Any) -> None:
-            async for _ in stream.events():
-                act, done = self._jobs.get_nowait()
-                done.set_result(act(self.table))
+            async for event in stream.events():
+                if event.value in self._jobs:  # else one that a rebalance has brought again
+                    act, done = self._jobs.pop(event.value)
+                    done.set_result(act(self.table))
 
         ready = app.topic(self._topic, key_type=bytes, value_type=bytes)
         app.agent(ready, name="work", concurrency=1)(work)
@@ -96,8 +98,9 @@ class FaustDesk:
 
     async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._jobs.put_nowait((act, done))
-        await self._publisher.publish([Record(self._topic, None, b"job", partition)])
+        job = secrets.token_bytes(8)
+        self._jobs[job] = (act, done)
+        await self._publisher.publish([Record(self._topic, None, job, partition)])
         async with asyncio.timeout(PATIENCE_S):
             return await done
 
