@@ -45,14 +45,31 @@ class Record:
     headers: Sequence[tuple[str, bytes]] = field(default=())
 
 
+class Written(Protocol):
+    """Where a record was written."""
+
+    @property
+    def partition(self) -> int:
+        """Of its topic."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """In the partition."""
+        ...
+
+
 class Publisher(Protocol):
     """Writes records that must not be lost."""
 
-    async def publish(self, records: Sequence[Record]) -> None:
+    async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
         """Write all records and return once every one is acknowledged by acks=all.
 
         Records for one partition are written in the order given. A call repeated after an
         error may write some of them twice.
+
+        Returns:
+            Where each was written, in the order given.
 
         Raises:
             UnavailableError: If the broker did not acknowledge in time.

@@ -120,6 +120,15 @@ class Settings(BaseSettings):
     scheduler_data: Path = Field(
         default=Path(".pop-stream/scheduler"), description="Local folder of the table."
     )
+    scheduler_agendas: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
+        default=1_000_000,
+        description="Agendas that a scheduler takes, of all its insights; above, their doors "
+        "answer 503. A million take 1 GB beside their bytes.",
+    )
+    scheduler_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = Field(
+        default=1_000_000_000,
+        description="The same in bytes of agendas, which it keeps in memory too.",
+    )
     session_timeout: Seconds = Field(
         default=timedelta(seconds=6),
         description="A dead part's partitions move after this; the broker sets the least.",

@@ -1,9 +1,12 @@
 """The composition root: which adapter stands behind which port, for each part."""
 
 import asyncio
+import secrets
+import time
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from aiokafka import TopicPartition
@@ -15,6 +18,7 @@ from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.server import serve
 from pop_stream.bus import clients, topics
 from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.doors import DoorKeeper
 from pop_stream.bus.handouts import KafkaHandouts
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
@@ -27,8 +31,10 @@ from pop_stream.clock import WallClock
 from pop_stream.core.deeds import Author
 from pop_stream.core.definition_records import definition_key, definitions_from
 from pop_stream.core.definitions import Definition, Insight
+from pop_stream.core.door import Door
 from pop_stream.core.errors import DefinitionError, MigrationError, UnavailableError
 from pop_stream.core.identity import ALL_ROLES, Principal
+from pop_stream.core.ids import CustomerId
 from pop_stream.core.revisions import put
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook
@@ -57,11 +63,16 @@ from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.telemetry import exposed
 
 if TYPE_CHECKING:
+    from pop_stream.ports import DefinitionSource, Publisher
     from pop_stream.store.pool import Pool
 MIGRATION: Final = Author(
     principal=Principal("migrate", None, ALL_ROLES), request_id="pop-stream migrate"
 )
 """Who the audit log says has changed what a file changed."""
+
+
+_HEARD_FROM: Final = timedelta(minutes=2)
+"""So far back a new door listens; whoever has something to say says it every ten seconds."""
 
 
 @asynccontextmanager
@@ -118,12 +129,32 @@ async def run_api(
             desk=await enter(KafkaHandouts(settings, publish)),
             clock=WallClock(),
             authenticator=authenticator(settings, pool),
+            door=(await enter(_doors(settings, publish, definitions, "api"))).door,
         )
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.push_async_callback(_ended, publishing)
         dispatching = asyncio.create_task(Dispatcher(settings, publish, WallClock()).run())
         stack.push_async_callback(_ended, dispatching)
         await serve(create_app(ports, settings), settings, stop, on_url=on_url)
+
+
+def _doors(
+    settings: Settings, publish: "Publisher", definitions: "DefinitionSource", part: str
+) -> DoorKeeper:
+    """The door of this process, not yet kept."""
+    clock = WallClock()
+    door = Door(
+        f"{part}-{secrets.token_hex(6)}",
+        lambda one: definitions.current.customers.get(CustomerId(one)),
+    )
+    return DoorKeeper(
+        settings,
+        publish,
+        door,
+        # Intake goes by the instants of records, which are of the wall clock.
+        now_s=time.monotonic if part == "api" else lambda: clock.now().timestamp(),
+        since=clock.now() - _HEARD_FROM,
+    )
 
 
 @asynccontextmanager
@@ -186,7 +217,8 @@ async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
         publish = await enter(publisher(settings, client_id="intake"))
         relay_publish = await enter(publisher(settings, client_id="relay"))
         gate = await enter(intake_gate(settings))
-        intake = Intake(settings, publish, definitions, WallClock(), gate)
+        doors = await enter(_doors(settings, publish, definitions, "intake"))
+        intake = Intake(settings, publish, definitions, WallClock(), gate, doors)
         relay = Relay(settings, relay_publish, definitions)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(intake.run(stop))

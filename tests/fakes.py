@@ -1,13 +1,16 @@
 """In-memory stand-ins for ports; each passes the contract suite of the real one."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import AttemptStop, EmittedAgenda, InsightAnswered
 from pop_stream.core.ids import InsightId
+from pop_stream.core.partitioning import partition_of
 from pop_stream.ports import Look, Progress, Record
 
 
@@ -50,6 +53,13 @@ class MemoryTable:
         pass
 
 
+class Place(NamedTuple):
+    """Where a record was written."""
+
+    partition: int
+    offset: int
+
+
 @dataclass
 class MemoryPublisher:
     """Records in a list; `refuse` makes the next publications fail."""
@@ -57,11 +67,21 @@ class MemoryPublisher:
     partition_count: int = 4
     records: list[Record] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
+    _ends: Counter[tuple[str, int]] = field(default_factory=Counter)
 
-    async def publish(self, records: Sequence[Record]) -> None:
+    async def publish(self, records: Sequence[Record]) -> Sequence[Place]:
         if self.failures:
             raise self.failures.pop(0)
         self.records.extend(records)
+        return [self._place(record) for record in records]
+
+    def _place(self, record: Record) -> Place:
+        partition = record.partition
+        if partition is None:
+            partition = partition_of(record.key or b"", self.partition_count)
+        offset = self._ends[record.topic, partition]
+        self._ends[record.topic, partition] += 1
+        return Place(partition, offset)
 
     async def partitions(self, topic: str) -> int:
         return self.partition_count

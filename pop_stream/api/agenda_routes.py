@@ -9,7 +9,6 @@ from pop_stream.api.problems import (
     BusyError,
     IdTakenError,
     NoneAcceptedError,
-    QuotaError,
 )
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
@@ -17,7 +16,13 @@ from pop_stream.api.route import EVENT_STREAM, READ_ERRORS, Answer, Route
 from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.core.agenda import Agenda
-from pop_stream.core.errors import ForbiddenError, SubmissionError, UnavailableError
+from pop_stream.core.errors import (
+    ForbiddenError,
+    FullError,
+    QuotaError,
+    SubmissionError,
+    UnavailableError,
+)
 from pop_stream.core.identity import Role
 from pop_stream.core.template import TEMPLATE_RUN
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
@@ -61,6 +66,7 @@ def _submit(submissions: Submissions) -> Route:
             ForbiddenError,
             IdTakenError,
             QuotaError,
+            FullError,
             NoneAcceptedError,
             UnavailableError,
         ),

@@ -33,6 +33,8 @@ from pop_stream.api.submissions import Submissions
 from pop_stream.api.template_runs import TemplateRuns
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import KINDS, Kind
+from pop_stream.core.door import Door
+from pop_stream.core.ids import CustomerId
 from pop_stream.ports import (
     AgendaStore,
     AuditLog,
@@ -56,6 +58,7 @@ class ApiPorts:
         definition_store: The truth, of which `definitions` is a copy.
         on_defined: Called after every change of a definition.
         new_id: Makes an id, at an instant, for an agenda that has none.
+        door: Holds customers to their quotas; None for one that hears of no others.
     """
 
     publisher: Publisher
@@ -71,6 +74,7 @@ class ApiPorts:
     on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
     authenticator: Authenticator = field(default_factory=Everyone)
+    door: Door | None = None
 
 
 def create_app(
@@ -98,7 +102,7 @@ def create_app(
         judge,
         ports.publisher,
         Repeats(ports.summaries),
-        Quota(ports.definitions),
+        Quota(ports.door or _lone_door(ports.definitions)),
         settings=settings,
         metrics=metrics,
     )
@@ -137,6 +141,10 @@ def create_app(
     app.on_shutdown.append(pulls.close)
     register(app, table, Guard(ports.authenticator, tick=pace.tick))
     return app
+
+
+def _lone_door(definitions: DefinitionSource) -> Door:
+    return Door("api", lambda one: definitions.current.customers.get(CustomerId(one)))
 
 
 def _owners(ports: ApiPorts) -> Owners:

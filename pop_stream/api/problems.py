@@ -25,6 +25,7 @@ from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
     ForbiddenError,
+    FullError,
     InUseError,
     Issue,
     LeaseLostError,
@@ -32,6 +33,7 @@ from pop_stream.core.errors import (
     PopStreamError,
     PreconditionError,
     QueryError,
+    QuotaError,
     StateError,
     SubmissionError,
     UnauthenticatedError,
@@ -99,23 +101,6 @@ class InvalidError(RequestError):
     def __init__(self, issues: Sequence[Issue]) -> None:
         super().__init__("; ".join(map(str, issues)))
         self.issues = tuple(issues)
-
-
-class QuotaError(RequestError):
-    """The customer submits more than it may.
-
-    Attributes:
-        retry_after_s: When the next one may come.
-    """
-
-    code: ClassVar[str] = "quota"
-
-    def __init__(self, customer_id: str, rate_per_s: float, *, retry_after_s: float) -> None:
-        super().__init__(
-            f"customer {customer_id!r} may submit {rate_per_s:g} agendas per second; send "
-            "the rest later, or ask for more (max_submit_per_s)"
-        )
-        self.retry_after_s = retry_after_s
 
 
 class IdTakenError(RequestError):
@@ -197,6 +182,7 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     StateError: HTTPStatus.CONFLICT,
     IdTakenError: HTTPStatus.CONFLICT,
     QuotaError: HTTPStatus.TOO_MANY_REQUESTS,
+    FullError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -212,7 +198,7 @@ def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
     """The answer to an error of ours, which is logged by how grave it is."""
     status = status_of(type(error))
     headers: dict[str, str] = {}
-    if isinstance(error, UnavailableError):
+    if isinstance(error, UnavailableError | FullError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(error, QuotaError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
@@ -338,7 +324,7 @@ def _extensions(error: PopStreamError) -> Mapping[str, Any]:
             | DefinitionError()
             | QueryError()
         ):
-            return {"issues": error.issues}
+            return {"issues": error.issues, **_excess(error)}
         case InUseError():
             return {"used_by": error.used_by}
         case TooLargeError():
@@ -353,6 +339,18 @@ def _extensions(error: PopStreamError) -> Mapping[str, Any]:
             }
         case _:
             return {}
+
+
+def _excess(error: PopStreamError) -> Mapping[str, Any]:
+    """Of what there is too much."""
+    match error:
+        case QuotaError():
+            whose = {"customer_id": error.customer_id, "quota": error.quota}
+        case FullError():
+            whose = {"insight_id": error.insight_id}
+        case _:
+            return {}
+    return {**whose, "limit": error.limit, "present": error.present}
 
 
 def _note(request: web.BaseRequest, status: HTTPStatus, code: str, reason: str) -> None:

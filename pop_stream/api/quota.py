@@ -1,54 +1,40 @@
 """What each customer may submit here; the rest is answered with 429 and when to come back."""
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
 
-from pop_stream.api.problems import QuotaError
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.quota import Bucket, take
-from pop_stream.ports import DefinitionSource
-
-_MOST_KNOWN: Final = 100_000
-"""Customers whose allowance is remembered; who is forgotten has submitted nothing for long."""
+from pop_stream.api.judge import Submission
+from pop_stream.core.door import Door
+from pop_stream.ports import Written
 
 
 class Quota:
-    """Holds submissions to `max_submit_per_s` of their customer's definition.
-
-    Each API process counts for itself: several of them let through as many times as much.
+    """Holds submissions to the quotas of their customers, and to the room of their insights.
 
     Args:
-        definitions: Of customers; a change acts on the next submission.
-        now_s: Of a clock that never goes back.
+        door: Of this process.
+        now_s: Its clock.
     """
 
-    def __init__(
-        self, definitions: DefinitionSource, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._definitions = definitions
+    def __init__(self, door: Door, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._door = door
         self._now_s = now_s
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
-    def admit(self, customer_id: str) -> None:
-        """Count one agenda of a customer.
+    def admit(self, submission: Submission) -> None:
+        """Count one agenda; say what became of it with `note` or `give_up`.
 
         Raises:
-            QuotaError: If it would be one too many.
+            QuotaError: If it would be one too many of its customer.
+            FullError: If its insight's scheduler has as much as it may.
         """
-        customer = self._definitions.current.customers.get(CustomerId(customer_id))
-        if customer is None or customer.max_submit_per_s is None:
-            return
-        rate = customer.max_submit_per_s
-        bucket, wait_s = take(
-            self._buckets.pop(customer_id, None),
-            rate_per_s=rate,
-            burst=customer.submit_burst,
-            now_s=self._now_s(),
-        )
-        self._buckets[customer_id] = bucket
-        if len(self._buckets) > _MOST_KNOWN:
-            self._buckets.popitem(last=False)
-        if wait_s:
-            raise QuotaError(customer_id, rate, retry_after_s=wait_s)
+        self._door.admit(submission.customer_id, submission.insight_id, now_s=self._now_s())
+
+    def note(self, submissions: Sequence[Submission], places: Sequence[Written]) -> None:
+        """They are written, each at its place."""
+        for one, place in zip(submissions, places, strict=True):
+            self._door.written(one.customer_id, (place.offset, 0), lane=place.partition)
+
+    def give_up(self, submissions: Sequence[Submission]) -> None:
+        """They are not written, as far as is known."""
+        for one in submissions:
+            self._door.given_up(one.customer_id)

@@ -69,7 +69,10 @@ class Resubmissions:
                     without_body += 1
                     continue
                 try:
-                    passed.append(self._judged(summary))
+                    submission = self._judged(summary)
+                    if not wish.dry_run:
+                        self._submissions.admit(submission)
+                    passed.append(submission)
                 except (SubmissionError, TooLargeError) as error:
                     still_refused += 1
                     if len(refused) < _SHOWN:

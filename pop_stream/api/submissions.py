@@ -18,7 +18,6 @@ from pop_stream.api.metrics import Metrics
 from pop_stream.api.problems import (
     IdTakenError,
     NoneAcceptedError,
-    QuotaError,
     TooLargeError,
     status_of,
 )
@@ -26,9 +25,16 @@ from pop_stream.api.quota import Quota
 from pop_stream.api.repeats import Known, Repeats
 from pop_stream.api.views import links_of
 from pop_stream.bus.topics import Topics
-from pop_stream.core.errors import ForbiddenError, Issue, PopStreamError, SubmissionError
+from pop_stream.core.errors import (
+    ForbiddenError,
+    FullError,
+    Issue,
+    PopStreamError,
+    QuotaError,
+    SubmissionError,
+)
 from pop_stream.core.identity import Principal
-from pop_stream.core.seal import SEAL_HEADER, seal
+from pop_stream.core.seal import ADMITTED, SEAL_HEADER, seal
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
 from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResult, SubmissionResults
@@ -92,7 +98,7 @@ class Submissions:
             self._metrics.refused(error.code)
             raise
         if not is_repeat:
-            self._admit(submission)
+            self.admit(submission)
             await self.publish([submission])
         insight_id = submission.insight_id
         _log.info("agenda.submitted", agenda_id=submission.agenda_id, insight_id=insight_id)
@@ -126,28 +132,40 @@ class Submissions:
         return answer(results, status=HTTPStatus.ACCEPTED)
 
     async def publish(self, submissions: Sequence[Submission]) -> None:
-        """Publish submissions that were judged.
+        """Publish submissions that were judged and admitted.
 
         Raises:
             UnavailableError: If Kafka does not acknowledge in time; some may be published.
         """
         told = trace_headers()
-        await self._publisher.publish([self._record(one, told) for one in submissions])
+        try:
+            records = [self._record(one, told) for one in submissions]
+            places = await self._publisher.publish(records)
+        except BaseException:  # a caller that leaves, too
+            self._quota.give_up(submissions)
+            raise
+        self._quota.note(submissions, places)
         self._repeats.remember(submissions)
         faults.reach("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
-    def _admit(self, submission: Submission) -> None:
+    def admit(self, submission: Submission) -> None:
+        """Count a submission that was judged; it is to be published then.
+
+        Raises:
+            QuotaError: If it is one too many of its customer.
+            FullError: If there is no room for it.
+        """
         try:
-            self._quota.admit(submission.customer_id)
-        except QuotaError as error:
+            self._quota.admit(submission)
+        except (QuotaError, FullError) as error:
             self._metrics.refused(error.code)
             raise
 
     def _record(self, submission: Submission, told: tuple[tuple[str, bytes], ...]) -> Record:
         key, value = submission.agenda_id.encode(), submission.value
         if self._secret is None:
-            return Record(self._topic, key, value, headers=told)
+            return Record(self._topic, key, value, headers=(ADMITTED, *told))
         stamp = seal(self._secret.get_secret_value().encode(), key=key, value=value)
         return Record(self._topic, key, value, headers=((SEAL_HEADER, stamp), *told))
 
@@ -168,7 +186,7 @@ class _Batch:
         self._sound: dict[int, Submission] = {}
         self._repeated = 0
         self.refusals: list[str] = []
-        self.over_quota: QuotaError | None = None
+        self.over_quota: QuotaError | FullError | None = None
 
     @property
     def submissions(self) -> list[Submission]:
@@ -211,15 +229,14 @@ class _Batch:
                     self._repeated += 1
 
     def hold_to(self, quota: Quota) -> None:
-        """Refuse what goes beyond the customers' quotas, the later items first."""
+        """Refuse what goes beyond quotas and room, the later items first."""
         for index, submission in [*self._sound.items()]:
             try:
-                quota.admit(submission.customer_id)
-            except QuotaError as error:
+                quota.admit(submission)
+            except (QuotaError, FullError) as error:
                 del self._sound[index]
                 self.over_quota = error
-                issue = Issue("customer_id", submission.customer_id, str(error))
-                self._results[index] = self._refused(index, error, (issue,))
+                self._results[index] = self._refused(index, error, error.issues)
 
     def results(self) -> SubmissionResults:
         return SubmissionResults(

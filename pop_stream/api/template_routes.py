@@ -5,14 +5,16 @@ from typing import Final
 
 from pop_stream.api.access import Access, reading
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import BODY_ERRORS, InvalidError
+from pop_stream.api.problems import BODY_ERRORS, IdTakenError, InvalidError
 from pop_stream.api.resubmissions import Resubmission, Resubmissions
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.template_runs import TemplateRuns
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.errors import (
     ForbiddenError,
+    FullError,
     NotFoundError,
+    QuotaError,
     SubmissionError,
     UnavailableError,
 )
@@ -47,7 +49,7 @@ def template_routes(
             "runTemplate",
             "Submit the agenda that a template makes of a payload and parameters",
             (accepted,),
-            (*_ERRORS, NotFoundError),
+            (*_ERRORS, NotFoundError, IdTakenError, QuotaError, FullError),
             takes=(TEMPLATE_CALL,),
             access=Access(role=Role.SUBMIT, subject=template),
         ),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self, cast
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from pop_stream.core import events
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.partitioning import partition_of
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports import Publisher, Record, Written
 
 FRAME_BYTES: Final = 256 * 1024
 """Largest frame of several events; a single event may be larger."""
@@ -25,6 +25,20 @@ _MANY: Final = 8
 
 _LONE_BYTES: Final = 64 * 1024
 """A larger record goes by itself, so that the client says if it is too large."""
+
+
+class _Place(NamedTuple):
+    """Where a record of a batch was written."""
+
+    partition: int
+    offset: int
+
+
+class _Sent(NamedTuple):
+    """What one acknowledgement is for: records by number; several of them are one batch."""
+
+    acknowledged: asyncio.Future[Written]
+    numbers: Sequence[int]
 
 
 class KafkaPublisher:
@@ -46,11 +60,12 @@ class KafkaPublisher:
     async def __aexit__(self, *_: object) -> None:
         await self._producer.stop()
 
-    async def publish(self, records: Sequence[Record]) -> None:
+    async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
         """Write all records and wait for every acknowledgement; see the port."""
         try:
             async with asyncio.timeout(self._give_up_after_s):
-                waiting = await self._hand_over(records)
+                sent = await self._hand_over(records)
+                waiting = [one.acknowledged for one in sent]
                 # Gathered to the end, so that no failed send is left unobserved.
                 results = await asyncio.gather(*waiting, return_exceptions=True)
         except TimeoutError:
@@ -63,6 +78,7 @@ class KafkaPublisher:
         for result in results:
             if isinstance(result, BaseException):
                 raise UnavailableError(repr(result)) from result
+        return _places(sent, cast("list[Written]", results), len(records))
 
     async def partitions(self, topic: str) -> int:
         """How many partitions the topic has; cached by the client."""
@@ -71,21 +87,21 @@ class KafkaPublisher:
         except KafkaError as error:
             raise UnavailableError(repr(error)) from error
 
-    async def _hand_over(self, records: Sequence[Record]) -> list[asyncio.Future[object]]:
+    async def _hand_over(self, records: Sequence[Record]) -> list[_Sent]:
         if len(records) < _MANY:
-            return [await self._send(record) for record in records]
-        lanes: dict[tuple[str, int | None], list[Record]] = {}
-        for record in records:
+            return [await self._send(record, n) for n, record in enumerate(records)]
+        lanes: dict[tuple[str, int | None], list[tuple[int, Record]]] = {}
+        for number, record in enumerate(records):
             partition = await self._partition(record)
-            lanes.setdefault((record.topic, partition), []).append(record)
-        waiting: list[asyncio.Future[object]] = []
+            lanes.setdefault((record.topic, partition), []).append((number, record))
+        sent: list[_Sent] = []
         for (topic, partition), lane in lanes.items():
             if partition is None or len(lane) < _MANY:
                 # These may still join what waits for the broker, which a batch cannot.
-                waiting += [await self._send(record) for record in lane]
+                sent += [await self._send(record, number) for number, record in lane]
             else:
-                waiting += await self._send_together(topic, partition, lane)
-        return waiting
+                sent += await self._send_together(topic, partition, lane)
+        return sent
 
     async def _partition(self, record: Record) -> int | None:
         if record.partition is not None or record.key is None:
@@ -93,40 +109,55 @@ class KafkaPublisher:
         return partition_of(record.key, await self.partitions(record.topic))
 
     async def _send_together(
-        self, topic: str, partition: int, lane: Sequence[Record]
-    ) -> list[asyncio.Future[object]]:
+        self, topic: str, partition: int, lane: Sequence[tuple[int, Record]]
+    ) -> list[_Sent]:
         """Send records of one partition in order, in as few batches as they fit in.
 
         A record costs a fraction of what it does by itself.
         """
-        producer, waiting = self._producer, list[asyncio.Future[object]]()
-        batch = producer.create_batch()
+        producer, sent = self._producer, list[_Sent]()
+        batch, numbers = producer.create_batch(), list[int]()
 
         async def close() -> None:
-            if batch.record_count():
+            nonlocal batch, numbers
+            if numbers:
                 batch.close()
-                waiting.append(await producer.send_batch(batch, topic, partition=partition))
+                future = await producer.send_batch(batch, topic, partition=partition)
+                sent.append(_Sent(future, numbers))
+            batch, numbers = producer.create_batch(), []
 
-        for record in lane:
+        for number, record in lane:
             if len(record.value or b"") > _LONE_BYTES:
                 await close()
-                batch = producer.create_batch()
-                waiting.append(await self._send(record))
-            elif not _append(batch, record):
+                sent.append(await self._send(record, number))
+                continue
+            if not _append(batch, record):
                 await close()
-                batch = producer.create_batch()
                 _append(batch, record)
+            numbers.append(number)
         await close()
-        return waiting
+        return sent
 
-    async def _send(self, record: Record) -> asyncio.Future[object]:
-        return await self._producer.send(  # type: ignore[no-any-return]  # aiokafka is untyped here
+    async def _send(self, record: Record, number: int) -> _Sent:
+        future = await self._producer.send(
             record.topic,
             value=record.value,
             key=record.key,
             partition=record.partition,
             headers=list(record.headers),
         )
+        return _Sent(future, (number,))
+
+
+def _places(
+    sent: Sequence[_Sent], acknowledged: Sequence[Written], count: int
+) -> Sequence[Written]:
+    """Where each record was written, by its number."""
+    places: dict[int, Written] = {}
+    for one, first in zip(sent, acknowledged, strict=True):
+        for index, number in enumerate(one.numbers):
+            places[number] = _Place(first.partition, first.offset + index)
+    return [places[number] for number in range(count)]
 
 
 def _append(batch: Any, record: Record) -> bool:  # noqa: ANN401  # aiokafka is untyped here

@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.core.errors import UnavailableError
-from pop_stream.ports import Record
+from pop_stream.ports import Record, Written
 
 _START_S: Final = 15.0
 _STOP_S: Final = 5.0
@@ -39,11 +39,11 @@ class SteadyPublisher:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def publish(self, records: Sequence[Record]) -> None:
+    async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
         """Write all records and wait for every acknowledgement; see the port."""
         publisher = await self._started()
         try:
-            await publisher.publish(records)
+            return await publisher.publish(records)
         except UnavailableError as error:
             cause = error.__cause__
             if isinstance(cause, KafkaError) and not cause.retriable:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final, NoReturn
 
 import structlog
@@ -28,6 +29,8 @@ class Tail:
         topic: Of one partition.
         client_id: Shown in the broker's logs.
         hear: Called with every record; must not raise.
+        since: Begin with what was written from this instant on; None with what is written
+            from now on.
     """
 
     def __init__(
@@ -37,11 +40,15 @@ class Tail:
         *,
         client_id: str,
         hear: Callable[[ConsumerRecord], None],
+        since: datetime | None = None,
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._client_id = client_id
         self._hear = hear
+        self._since = since
+        self._consumer: AIOKafkaConsumer | None = None
+        self._heard = asyncio.Condition()
         self._next: int | None = None
         self.began = asyncio.Event()
 
@@ -67,12 +74,34 @@ class Tail:
         partition = TopicPartition(self._topic, 0)
         consumer.assign([partition])
         if self._next is None:
-            ends = await clients.undisturbed(consumer.end_offsets([partition]))
-            self._next = ends[partition]
+            self._next = await self._first(consumer, partition)
         consumer.seek(partition, self._next)
+        self._consumer = consumer
         self.began.set()
         while True:
             fetched = await consumer.getmany(timeout_ms=_POLL_MS)
             for record in fetched.get(partition, ()):
                 self._hear(record)
                 self._next = record.offset + 1
+            async with self._heard:
+                self._heard.notify_all()
+
+    async def catch_up(self) -> None:
+        """Return once all is heard that was written before the call."""
+        await self.began.wait()
+        if self._consumer is None:
+            return
+        partition = TopicPartition(self._topic, 0)
+        end = (await clients.undisturbed(self._consumer.end_offsets([partition])))[partition]
+        async with self._heard:
+            await self._heard.wait_for(lambda: (self._next or 0) >= end)
+
+    async def _first(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
+        """The offset to begin with."""
+        if self._since is not None:
+            at_ms = int(self._since.timestamp() * 1000)
+            found = await clients.undisturbed(consumer.offsets_for_times({partition: at_ms}))
+            if found[partition] is not None:
+                return int(found[partition].offset)
+        ends = await clients.undisturbed(consumer.end_offsets([partition]))
+        return int(ends[partition])

@@ -62,6 +62,11 @@ class Topics:
         return f"{self.prefix}answers"
 
     @property
+    def counts(self) -> str:
+        """How much of each customer waits and is on its way."""
+        return f"{self.prefix}counts"
+
+    @property
     def controls(self) -> str:
         """What every puller hears: attempts that are to stop."""
         return f"{self.prefix}controls"

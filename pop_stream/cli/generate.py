@@ -66,6 +66,7 @@ def schemas() -> dict[str, Schema]:
             TypeAdapter(Definition).json_schema(),
         ),
         "controls.json": _titled("An attempt to stop", _of(events.AttemptStop)),
+        "counts.json": _titled("What waits and is on its way", _of(events.CountEvent)),
         "pulls.json": _titled("What callers over HTTP want", carried(events.PullEvent)),
         "handouts.json": _titled("An agenda for a caller", carried(events.AgendaHanded)),
         "decisions.json": _titled("One emission round", _of(events.RoundDecided)),

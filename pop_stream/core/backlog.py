@@ -8,7 +8,7 @@ This is the door; the rooms are `slots` (what each agenda is), `stock` (its move
 (what is out, and what follows an attempt), `steering` (commands and dues) and `outbox`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
@@ -110,6 +110,12 @@ class Backlog:
     def claimed(self) -> int:
         """Agendas ever claimed."""
         return self._stock.claimed
+
+    @property
+    def placed_up_to(self) -> Mapping[str, tuple[int, int]]:
+        """By partition of `pop.submissions`, offset and index of the last agenda placed."""
+        noted = self._origins.noted()
+        return {partition: at for partition, at in noted.items() if int(partition) >= 0}
 
     @property
     def next_page(self) -> int:

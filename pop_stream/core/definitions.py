@@ -46,10 +46,13 @@ class Customer(BaseModel):
         default=1, description="With rate_per_s: most agendas at once after a rest."
     )
     max_submit_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
-        default=None, description="Most agendas it may submit per second, per API process."
+        default=None, description="Most agendas it may submit per second, however they come."
     )
     submit_burst: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=100, description="With max_submit_per_s: most at once after a rest."
+    )
+    max_ready: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = Field(
+        default=None, description="Most ready agendas, of all insights together."
     )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
     callback_url: CallbackUrl | None = Field(
@@ -191,6 +194,11 @@ class Definitions:
     pools: Mapping[str, ResourcePool] = field(default_factory=dict)
     templates: Mapping[str, VersionedTemplate] = field(default_factory=dict)
     version: int = 0
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether it matters how much is ready of any customer."""
+        return any(one.max_ready is not None for one in self.customers.values())
 
     def all(self) -> tuple[Definition, ...]:
         """Every definition, those that others need first."""

@@ -2,7 +2,9 @@
 
 PopStreamError              code: stable name for clients, logs and metrics
 ├─ SubmissionError          refused; resending cannot help
-│  └─ MissingDefinitionError …but it may once an insight or a template is defined
+│  ├─ MissingDefinitionError …but it may once an insight or a template is defined
+│  ├─ QuotaError            …but it may later: the customer has, or sends, as much as it may
+│  └─ FullError             …but it may later: the insight's scheduler has as much as it may
 ├─ DefinitionError          a definition was refused; resending cannot help
 ├─ ExistsError              an id is taken
 ├─ InUseError               it cannot be deleted while others need it
@@ -23,7 +25,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,65 @@ class SubmissionError(PopStreamError):
 
 class MissingDefinitionError(SubmissionError):
     """A sound submission was refused for want of a definition; resubmitting may help later."""
+
+
+class QuotaError(SubmissionError):
+    """The customer has as much ready as it may, or submits faster than it may.
+
+    Attributes:
+        quota: Field of the customer's definition.
+        limit: What it says.
+        present: Ready agendas, those on their way included; with a rate, how many agendas of
+            `submit_burst` are used up.
+        retry_after_s: When trying again is worth it.
+    """
+
+    code: ClassVar[str] = "quota"
+
+    def __init__(
+        self,
+        customer_id: str,
+        quota: Literal["max_ready", "max_submit_per_s"],
+        *,
+        limit: float,
+        present: float,
+        retry_after_s: float,
+    ) -> None:
+        what = (
+            f"has {present:g} ready agendas and may have {limit:g}"
+            if quota == "max_ready"
+            else f"may submit {limit:g} agendas per second"
+        )
+        message = (
+            f"customer {customer_id!r} {what}; send the rest later, or ask for more ({quota})"
+        )
+        super().__init__([Issue("customer_id", customer_id, message)])
+        self.customer_id = customer_id
+        self.quota = quota
+        self.limit = limit
+        self.present = present
+        self.retry_after_s = retry_after_s
+
+
+class FullError(SubmissionError):
+    """The scheduler of the insight has as much in memory as it may.
+
+    Attributes:
+        limit: Agendas or bytes, as the message says, of all insights of that scheduler.
+        present: What it has.
+    """
+
+    code: ClassVar[str] = "insight_full"
+
+    def __init__(self, insight_id: str, what: str, limit: int, present: int) -> None:
+        message = (
+            f"its scheduler has {present:,} {what} waiting and takes {limit:,}; send it again "
+            "once some were worked off"
+        )
+        super().__init__([Issue("insight_id", insight_id, message)])
+        self.insight_id = insight_id
+        self.limit = limit
+        self.present = present
 
 
 class DefinitionError(PopStreamError):

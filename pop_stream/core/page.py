@@ -22,6 +22,9 @@ READY, EMITTED, CLAIMED, GONE, WAITING, HELD = range(6)
 OUT: Final = frozenset({EMITTED, CLAIMED})
 """States of a slot whose agenda is on its insight's topic or with a puller."""
 
+STAYING: Final = frozenset({READY, WAITING, HELD})
+"""States of a slot whose agenda is with the scheduler alone."""
+
 _SLOT_MASK: Final = PAGE_SLOTS - 1
 _UNDECLARED: Final = -1.0
 _GONE_AS_DIGIT: Final = bytes(ord("1") if state == GONE else ord("0") for state in range(256))

@@ -1,6 +1,6 @@
 """How much a customer may submit: a token bucket, pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -8,7 +8,7 @@ class Bucket:
     """What is left of an allowance.
 
     Attributes:
-        tokens: At the instant; at most the burst.
+        tokens: At the instant; at most the burst, below 0 if more was taken elsewhere.
         at_s: Of a clock that never goes back.
     """
 
@@ -37,3 +37,8 @@ def take(
     if tokens >= 1:
         return Bucket(tokens - 1, now_s), 0.0
     return Bucket(tokens, now_s), (1 - tokens) / rate_per_s
+
+
+def spend(bucket: Bucket, count: int) -> Bucket:
+    """The bucket after so many tokens were taken that nobody could ask it for."""
+    return replace(bucket, tokens=bucket.tokens - count)

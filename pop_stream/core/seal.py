@@ -11,6 +11,9 @@ from typing import Final
 SEAL_HEADER: Final = "pop-seal"
 AUTHORIZATION_HEADER: Final = "authorization"
 
+ADMITTED: Final = ("pop-admitted", b"1")
+"""The header of what the API let in where it has no secret to seal it with."""
+
 _VERSION: Final = b"v1="
 
 

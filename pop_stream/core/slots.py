@@ -4,12 +4,22 @@ A slot is as its page says until a note says otherwise. Notes are absolute value
 the state after a restart is the pages with all notes laid over them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from pop_stream.core.delta import Mark, SlotNote
 from pop_stream.core.events import PlacedAgenda
-from pop_stream.core.page import GONE, OUT, Page, Terms, place_of, ref_of, slots_in
+from pop_stream.core.page import (
+    GONE,
+    OUT,
+    STAYING,
+    Page,
+    Terms,
+    place_of,
+    ref_of,
+    slots_in,
+)
 
 NO_MARK = Mark()
 
@@ -30,6 +40,8 @@ class Slots:
         self._counts = [0, 0, 0, 0, 0, 0]
         self._changed: dict[int, SlotNote] = {}
         self._emptied: list[int] = []
+        self._staying: Counter[str] = Counter()
+        self._moved: set[str] = set()
 
     def pages(self) -> Iterable[Page]:
         """All pages that have a slot left."""
@@ -84,6 +96,21 @@ class Slots:
         """How many slots are in a state other than gone."""
         return self._counts[state]
 
+    @property
+    def total(self) -> int:
+        """How many slots are not gone."""
+        return sum(self._counts)
+
+    @property
+    def staying(self) -> Mapping[str, int]:
+        """By customer, how many agendas are ready, delayed or held; absent where none is."""
+        return self._staying
+
+    def take_moved(self) -> set[str]:
+        """Customers of whom `staying` may have changed since the last call."""
+        moved, self._moved = self._moved, set()
+        return moved
+
     # ---- changes ----
 
     def add(self, number: int, agendas: Sequence[PlacedAgenda], *, latest: float = inf) -> Page:
@@ -94,16 +121,20 @@ class Slots:
         for slot, types in enumerate(page.types):
             self._places[page.ids[slot]] = ref_of(number, slot)
             page.types[slot] = self._types.setdefault(types, types)
-        self._count(page, 1)
+        self._count(page)
         return page
 
     def note(self, note: SlotNote) -> None:
         """A slot became something else."""
         number, slot = place_of(note.ref)
-        states = self._pages[number].states
-        self._counts[states[slot]] -= 1
+        page = self._pages[number]
+        states = page.states
+        before = states[slot]
+        self._counts[before] -= 1
         self._counts[note.state] += 1
         states[slot] = note.state
+        if (before in STAYING) is not (note.state in STAYING):
+            self._move(page.customers[slot], 1 if note.state in STAYING else -1)
         self._notes[note.ref] = note
         self._changed[note.ref] = note
 
@@ -111,6 +142,8 @@ class Slots:
         """The slot's agenda has ended."""
         page, slot = self.at(ref)
         self._counts[page.states[slot]] -= 1
+        if page.states[slot] in STAYING:
+            self._move(page.customers[slot], -1)
         self._changed[ref] = SlotNote(ref=ref, state=GONE)
         self._notes.pop(ref, None)
         self._places.pop(page.ids[slot], None)
@@ -160,12 +193,13 @@ class Slots:
     def sweep(self) -> None:
         """Forget what the deltas laid say is gone, and count the rest."""
         self._counts = [0, 0, 0, 0, 0, 0]
+        self._staying.clear()
         for page in [*self._pages.values()]:
             for slot, state in enumerate(page.states):
                 if state == GONE:
                     self._places.pop(page.ids[slot], None)
                     page.forget(slot)
-            self._count(page, 1)
+            self._count(page)
             self._drop_if_empty(page)
 
     def _lay(self, note: SlotNote) -> None:
@@ -182,10 +216,22 @@ class Slots:
         if mark is not None and mark.priority is not None and mark.rank is not None:
             page.priorities[slot], page.ranks[slot] = mark.priority, mark.rank
 
-    def _count(self, page: Page, by: int) -> None:
+    def _count(self, page: Page) -> None:
         for state in range(len(self._counts)):
             if state != GONE:
-                self._counts[state] += by * page.states.count(state)
+                self._counts[state] += page.states.count(state)
+        states = zip(page.customers, page.states, strict=True)
+        staying = Counter(customer for customer, state in states if state in STAYING)
+        self._staying.update(staying)
+        self._moved.update(staying)
+
+    def _move(self, customer_id: str, by: int) -> None:
+        self._moved.add(customer_id)
+        left = self._staying[customer_id] + by
+        if left:
+            self._staying[customer_id] = left
+        else:
+            del self._staying[customer_id]
 
     def _drop_if_empty(self, page: Page) -> None:
         if not page.left:

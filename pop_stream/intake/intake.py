@@ -1,17 +1,18 @@
 """The part that takes submissions in: whole batches, validated, placed, handed on."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Final
 
 import structlog
-from aiokafka import ConsumerRecord
+from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from msgspec import Raw
 
 from pop_stream import faults
 from pop_stream.bus import clients
 from pop_stream.bus.batches import handle_batches
+from pop_stream.bus.doors import DoorKeeper
 from pop_stream.bus.publisher import (
     FRAME_BYTES,
     lifecycle_records,
@@ -24,6 +25,7 @@ from pop_stream.core.events import InsightPlaced
 from pop_stream.core.identity import ANYONE
 from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.core.placement import Placement
+from pop_stream.intake.entry import Entry
 from pop_stream.intake.gate import Gate, Senders, place
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
 from pop_stream.ports import Clock, DefinitionSource, Publisher
@@ -48,8 +50,16 @@ class Intake:
         definitions: DefinitionSource,
         clock: Clock,
         gate: Gate | None = None,
+        doors: DoorKeeper | None = None,
     ) -> None:
+        secret = settings.intake_secret
         self._gate = gate
+        self._doors = doors
+        self._entry = (
+            None
+            if doors is None
+            else Entry(doors.door, secret.get_secret_value().encode() if secret else None)
+        )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
@@ -61,12 +71,10 @@ class Intake:
     async def run(self, stop: asyncio.Event) -> None:
         """Take submissions in until `stop`."""
         consumer = clients.consumer(
-            self._settings,
-            self._topics.submissions,
-            client_id=PART,
-            group_id=self._topics.group(PART),
+            self._settings, client_id=PART, group_id=self._topics.group(PART)
         )
         async with consumer:
+            consumer.subscribe([self._topics.submissions], listener=_Newcomer(self._doors))
             _log.info("intake.started", topic=self._topics.submissions)
             await handle_batches(consumer, self.handle, max_records=BATCH_RECORDS, stop=stop)
 
@@ -79,7 +87,11 @@ class Intake:
         current = self._definitions.current
         if current is not self._seen:
             self._seen, self._sorter = current, self._new_sorter(current)
+        ends = {one.partition: one.offset + 1 for one in records}
         batch = await self._sorted(records)
+        if self._doors is not None and self._entry is not None and self._entry.take_decided():
+            # Whoever reads these records again must not refuse what is accepted now.
+            await self._doors.begin(ends)
         lifecycle = await lifecycle_records(
             self._publisher, self._topics.agenda_events, batch.lifecycle
         )
@@ -93,6 +105,8 @@ class Intake:
             faults.reach("intake.accepted")
         await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
         faults.reach("intake.placed")
+        if self._doors is not None and current.has_quotas:
+            self._doors.door.handled(ends)
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))
 
@@ -121,7 +135,23 @@ class Intake:
                 if one.callback_url
             },
             templates=definitions.templates,
+            entry=self._entry,
         )
+
+
+class _Newcomer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Hears what is begun of partitions before it reads them."""
+
+    def __init__(self, doors: DoorKeeper | None) -> None:
+        self._doors = doors
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Called by the consumer."""
+        if self._doors is not None and assigned:
+            await self._doors.catch_up()
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Called by the consumer; what is under way is acknowledged by then, or read again."""
 
 
 def by_age(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:

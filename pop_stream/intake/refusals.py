@@ -13,8 +13,10 @@ from pop_stream.bus.dead_letters import refused_issues
 from pop_stream.core.agenda import Id, OwnId
 from pop_stream.core.errors import (
     ForbiddenError,
+    FullError,
     Issue,
     MissingDefinitionError,
+    QuotaError,
     SubmissionError,
 )
 from pop_stream.core.events import AgendaRefused
@@ -37,6 +39,8 @@ class Faults:
     def add(self, index: int, error: SubmissionError) -> None:
         """Note what is wrong with one of them."""
         self.count += 1
+        if isinstance(error, QuotaError | FullError):
+            self._code = error.code
         item = self._item(index)
         room = SubmissionError.MAX_ISSUES - len(self.issues)
         self.issues += [replace(one, field=item + one.field) for one in error.issues[:room]]
@@ -109,7 +113,7 @@ def refused(
     agenda_id = _refused_id(fields.get("id"), customer_id) or key_id(*found)
     if agenda_id is not None:
         agenda_id = own_id(agenda_id, sender.customer_id)
-    may_pass_later = isinstance(error, MissingDefinitionError)
+    may_pass_later = isinstance(error, MissingDefinitionError | QuotaError | FullError)
     if may_pass_later and agenda_id is None:
         agenda_id = made_id(*found)
     if agenda_id is not None:

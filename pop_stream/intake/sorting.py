@@ -31,6 +31,7 @@ from pop_stream.core.placement import Placement
 from pop_stream.core.placing import placed_agenda
 from pop_stream.core.submission import TemplatesSeenBy, parse_submission
 from pop_stream.core.trace import Trace
+from pop_stream.intake.entry import Entry
 from pop_stream.intake.refusals import Faults, expect_sender, key_id, made_id, refused, strings
 from pop_stream.ports import Record
 
@@ -76,6 +77,8 @@ class Sorter:
         placement: Of that moment.
         max_agenda_bytes: Of an agenda as it was submitted.
         callback_urls: By customer: what an agenda gets that names none.
+        templates: Of which runs are made.
+        entry: Asked for every sound agenda; None lets all in.
     """
 
     def __init__(
@@ -86,7 +89,9 @@ class Sorter:
         max_agenda_bytes: int,
         callback_urls: Mapping[str, str] | None = None,
         templates: Mapping[str, VersionedTemplate] | None = None,
+        entry: Entry | None = None,
     ) -> None:
+        self._entry = entry
         self._templates = templates or {}
         self._topics = topics
         self._callback_urls = callback_urls or {}
@@ -166,6 +171,11 @@ class Sorter:
             placed_agenda(agenda, encoded, agenda_id=agenda.id or "", accepted_at=now)
         )
         _check_events(accepted, placed)
+        if self._entry is not None:
+            customer_id = agenda.customer_id
+            self._entry.admit(
+                record, index, customer_id=customer_id, insight_id=insight_id, now=now
+            )
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
         result.placed.setdefault(insight_id, []).append(Placed(placed, origin))

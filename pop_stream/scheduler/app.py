@@ -22,7 +22,9 @@ from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
 from pop_stream.core.errors import PopStreamError, UnavailableError
+from pop_stream.core.fullness import Load
 from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
+from pop_stream.scheduler.census import Census
 from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.metrics import SchedulerCollector
@@ -95,6 +97,14 @@ class Scheduler:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._finish_s = settings.session_timeout.total_seconds() / 2
+        self._census = Census(
+            self._rounds,
+            publisher=publisher,
+            definitions=definitions,
+            clock=clock,
+            topics=self._topics,
+            limit=Load(settings.scheduler_agendas, settings.scheduler_bytes),
+        )
         self._postponed: set[int] = set()
         self._next: dict[int, int] = {}
         self._unread: int | None = None
@@ -129,6 +139,7 @@ class Scheduler:
             stopping,
             watching,
             asyncio.create_task(self._ticker.run()),
+            asyncio.create_task(self._census.run()),
             asyncio.create_task(self._app.wait_until_stopped()),
         }
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -22,6 +22,7 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[Desk, datetime], float
     ("waiting", "Agendas that wait for an instant", lambda desk, _: desk.backlog.waiting),
     ("held", "Agendas that wait for their release", lambda desk, _: desk.backlog.held),
     ("in_flight", "Agendas emitted and not settled", lambda desk, _: desk.backlog.in_flight),
+    ("bytes", "Bytes of agendas in memory", lambda desk, _: desk.shelf.size),
     ("lag", "Records that no puller has claimed", lambda desk, _: desk.depth.unclaimed),
     (
         "target",

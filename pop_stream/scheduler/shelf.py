@@ -59,6 +59,7 @@ class Shelf:
     """The rows of one insight. Write only while an event of its partition is handled.
 
     Attributes:
+        size: Bytes of all pages.
         offset: Of the last record of `pop.ready` that led to a row; -1 if none is known.
         unreadable: Rows that could not be read, with why.
     """
@@ -70,12 +71,13 @@ class Shelf:
         self._sequence = 0
         self._marked = 0
         self._side = 0
+        self.size = 0
         self.offset = -1
         self.unreadable: dict[str, str] = {}
 
     def put_page(self, number: int, bodies: Sequence[bytes]) -> None:
         """Keep the bodies of a page's agendas, in the order of their slots."""
-        self._offsets[number] = _offsets(bodies)
+        self._note(number, bodies)
         self._table.put(self._page_key(number), b"[" + b",\n".join(bodies) + b"]")
 
     def agenda(self, number: int, slot: int) -> PlacedAgenda:
@@ -94,7 +96,8 @@ class Shelf:
     def drop_pages(self, numbers: Iterable[int]) -> None:
         """Forget pages whose agendas are all gone."""
         for number in numbers:
-            self._offsets.pop(number, None)
+            known = self._offsets.pop(number, None)
+            self.size -= _size(known) if known else 0
             self._table.delete(self._page_key(number))
 
     def save(self, backlog: Backlog, offset: int = -1) -> None:
@@ -170,8 +173,12 @@ class Shelf:
             except (ValueError, UnreadableRecordError) as error:  # msgspec's are ValueErrors
                 self.unreadable[key] = str(error)
                 continue
-            self._offsets[number] = _offsets(bodies)
+            self._note(number, bodies)
             yield number, agendas
+
+    def _note(self, number: int, bodies: Sequence[bytes]) -> None:
+        self._offsets[number] = offsets = _offsets(bodies)
+        self.size += _size(offsets)
 
     def _read(self, key: str, row: bytes | None, decoder: msgspec.json.Decoder[R]) -> R | None:
         try:
@@ -199,6 +206,11 @@ def insights_in(table: ReadyTable, partition: int) -> dict[str, dict[str, bytes]
 
 
 _GAP: Final = len(b",\n")
+
+
+def _size(offsets: "array[int]") -> int:
+    """Bytes of the row: where one more body would start, less the gap, and the bracket."""
+    return offsets[-1] - _GAP + len(b"]")
 
 
 def _offsets(bodies: Sequence[bytes]) -> "array[int]":

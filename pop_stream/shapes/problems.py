@@ -17,6 +17,10 @@ class Problem(Model, frozen=True, omit_defaults=True):
         correlation_id: Finds the request in the log; also the header X-Correlation-Id.
         issues: What is wrong with a document or a query, at most 10.
         limit: What was exceeded, in bytes or agendas as `detail` says.
+        present: What there is of it.
+        customer_id: Whose quota it is.
+        quota: Which field of the customer's definition.
+        insight_id: Whose scheduler is full.
         parts: By name, which part is away.
         used_by: Why something cannot be deleted; of many, some.
         results: Of a list of which no agenda was accepted.
@@ -30,7 +34,11 @@ class Problem(Model, frozen=True, omit_defaults=True):
     code: str
     correlation_id: str
     issues: tuple[Issue, ...] | UnsetType = UNSET
-    limit: int | UnsetType = UNSET
+    limit: float | UnsetType = UNSET
+    present: float | UnsetType = UNSET
+    customer_id: str | UnsetType = UNSET
+    quota: str | UnsetType = UNSET
+    insight_id: str | UnsetType = UNSET
     parts: Mapping[str, Literal["ok", "away"]] | UnsetType = UNSET
     used_by: tuple[str, ...] | UnsetType = UNSET
     accepted: int | UnsetType = UNSET

@@ -168,6 +168,18 @@ async def test_many_small_records_and_a_large_one_keep_their_order(press):
     assert await press.written() == sorted(written, key=lambda one: one[0])
 
 
+async def test_it_is_told_where_each_record_was_written(press):
+    values = [b"%d" % number for number in range(200)]
+    values[50] = b"v" * 100_000
+    records = [Record(press.topic, b"k%d" % n, value) for n, value in enumerate(values)]
+    places = [*await press.publisher.publish(records[:3])]
+    places += await press.publisher.publish(records[3:])
+    written = [(partition, value) for partition, _, value, _ in await press.written()]
+    for record, place in zip(records, places, strict=True):
+        lane = [value for partition, value in written if partition == place.partition]
+        assert lane[place.offset] == record.value
+
+
 async def test_records_that_name_no_partition_keep_the_order_of_those_that_do(press):
     home = partition_of(b"k", 4)
     records = [Record(press.topic, b"k", b"%d" % n, home if n % 2 else None) for n in range(50)]

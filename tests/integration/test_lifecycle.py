@@ -5,9 +5,7 @@ Pullers are played by hand, so that each one fails, falls silent or obeys when t
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
@@ -17,6 +15,7 @@ import msgspec
 import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
+from processes import process
 
 from pop_stream import wiring
 from pop_stream.bus import clients
@@ -63,12 +62,6 @@ MEDIA = Insight(
     max_attempts=2,
     backoff=Backoff(first_s=0.3, jitter=0),
 )
-PART = (
-    "import asyncio, sys; from pop_stream import wiring; "
-    "from pop_stream.settings import Settings; "
-    "asyncio.run(getattr(wiring, sys.argv[1])(Settings(), asyncio.Event()))"
-)
-
 HANGING = (
     "import asyncio\n"
     "from pop_stream import wiring\n"
@@ -276,28 +269,6 @@ class Story:
 
     def later(self, seconds: float) -> str:
         return (self.clock.now() + timedelta(seconds=seconds)).isoformat()
-
-
-@asynccontextmanager
-async def process(
-    name: str, settings: Settings, program: str = PART, **variables: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A part in a process of its own, killed at the end."""
-    known = variables | {
-        "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
-        "POP_TOPIC_PREFIX": settings.topic_prefix,
-        "POP_SCHEDULER_DATA": str(settings.scheduler_data),
-    }
-    started = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, name, env=os.environ | known
-    )
-    try:
-        yield started
-    finally:
-        if started.returncode is None:
-            started.send_signal(signal.SIGCONT)
-            started.send_signal(signal.SIGKILL)
-        await started.wait()
 
 
 @pytest_asyncio.fixture

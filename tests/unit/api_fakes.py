@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -17,6 +17,7 @@ from memory_summaries import MemorySummaries
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.streams import Pace
 from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.door import Door
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.ids import CustomerId, InsightId
@@ -193,8 +194,10 @@ def ports() -> ApiPorts:
 
 
 @asynccontextmanager
-async def open_api(*, pace: Pace = QUICK, **settings: Any) -> AsyncIterator[Api]:
-    behind = ports()
+async def open_api(
+    *, pace: Pace = QUICK, door: Door | None = None, **settings: Any
+) -> AsyncIterator[Api]:
+    behind = replace(ports(), door=door)
     app = create_app(behind, Settings(**settings), pace=pace)
     async with TestClient(TestServer(app)) as client:
         yield Api(

@@ -128,7 +128,7 @@ async def test_a_submission_under_way_is_answered_before_the_end():
         async def slowly(records):
             arrived.set()
             await acknowledged.wait()
-            await publish(records)
+            return await publish(records)
 
         one.behind.publisher.publish = slowly
         url = f"{one.url.result()}/v1/agendas"

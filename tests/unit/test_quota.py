@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 
-import pytest
 import pytest_asyncio
-from api_fakes import agenda, open_api
+from api_fakes import AT, agenda, open_api
 
-from pop_stream.api import quota as quotas
-from pop_stream.api.problems import QuotaError
-from pop_stream.core.definitions import Customer, Definitions
+from pop_stream.core.definitions import Customer
+from pop_stream.core.door import Door
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.events import BacklogCounted, Fullness
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.quota import take
+from pop_stream.core.seal import ADMITTED
 
 
 def taken(seconds, *, rate_per_s, burst):
@@ -67,18 +68,52 @@ async def test_a_repeat_costs_nothing(api):
         assert (await api.submit(agenda(id="a1")))[0] == 202
 
 
-def test_the_allowances_remembered_are_bounded(monkeypatch):
-    monkeypatch.setattr(quotas, "_MOST_KNOWN", 2)
-    customers = {
-        CustomerId(one): Customer(id=one, max_submit_per_s=1, submit_burst=1) for one in "abc"
+async def test_a_refusal_names_customer_limit_and_present_value(api):
+    known = api.definitions.current
+    limited = Customer(id="acme", max_ready=2)
+    api.definitions.current = replace(known, customers={CustomerId("acme"): limited})
+    assert [(await api.submit(agenda()))[0] for _ in range(2)] == [202, 202]
+    async with api.client.post("/v1/agendas", json=agenda()) as response:
+        told = await response.json(content_type=None)
+        assert (response.status, int(response.headers["Retry-After"]) > 0) == (429, True)
+    shown = {key: told[key] for key in ("code", "customer_id", "quota", "limit", "present")}
+    assert shown == {
+        "code": "quota",
+        "customer_id": "acme",
+        "quota": "max_ready",
+        "limit": 2,
+        "present": 2,
     }
+    assert "acme" in told["detail"]
 
-    class Source:
-        current = Definitions(customers=customers)
 
-    quota = quotas.Quota(Source(), now_s=lambda: 0.0)
-    for one in "abc":
-        quota.admit(one)
-    with pytest.raises(QuotaError):
-        quota.admit("c")
-    quota.admit("a")  # forgotten, so full again
+async def test_what_kafka_did_not_take_uses_nothing_up(api):
+    known = api.definitions.current
+    limited = Customer(id="acme", max_ready=1)
+    api.definitions.current = replace(known, customers={CustomerId("acme"): limited})
+    api.publisher.failures.append(UnavailableError("away"))
+    assert [(await api.submit(agenda()))[0] for _ in range(3)] == [503, 202, 429]
+
+
+async def test_a_full_insight_is_told_with_503_and_when_to_come_back():
+    full = Fullness(what="agendas", limit=10, present=12)
+    door = Door("api", lambda _: None)
+    door.hear(BacklogCounted(insight_id="files", at=AT, fullness=full), now_s=0)
+    async with open_api(door=door) as api:
+        async with api.client.post("/v1/agendas", json=agenda()) as response:
+            told = await response.json(content_type=None)
+            assert (response.status, "Retry-After" in response.headers) == (503, True)
+        shown = {key: told[key] for key in ("code", "insight_id", "limit", "present")}
+        assert shown == {
+            "code": "insight_full",
+            "insight_id": "files",
+            "limit": 10,
+            "present": 12,
+        }
+        assert not api.publisher.records
+
+
+async def test_the_apis_word_goes_with_what_it_let_in(api):
+    await api.submit(agenda())
+    [record] = api.publisher.records
+    assert ADMITTED in record.headers

@@ -28,6 +28,7 @@ from pop_stream.core.events.base import (
 )
 from pop_stream.core.events.codec import (
     decode_answer,
+    decode_count,
     decode_emitted,
     decode_handed,
     decode_lifecycle,
@@ -38,6 +39,12 @@ from pop_stream.core.events.codec import (
     encode,
     frame,
     parts_of,
+)
+from pop_stream.core.events.counts import (
+    BacklogCounted,
+    CountEvent,
+    DoorCounted,
+    Fullness,
 )
 from pop_stream.core.events.handouts import (
     AgendaHanded,
@@ -122,12 +129,16 @@ __all__ = [
     "AppendedOperation",
     "AttemptEvent",
     "AttemptStop",
+    "BacklogCounted",
     "Claim",
     "Command",
+    "CountEvent",
     "CustomerShare",
     "Diagnostic",
+    "DoorCounted",
     "EmittedAgenda",
     "Event",
+    "Fullness",
     "HeldAgenda",
     "InsightAnswered",
     "InsightAsked",
@@ -155,6 +166,7 @@ __all__ = [
     "Struct",
     "WaitReason",
     "decode_answer",
+    "decode_count",
     "decode_emitted",
     "decode_handed",
     "decode_lifecycle",

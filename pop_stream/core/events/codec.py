@@ -8,6 +8,7 @@ import msgspec
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events.accounts import InsightAnswered
 from pop_stream.core.events.base import Struct
+from pop_stream.core.events.counts import CountEvent
 from pop_stream.core.events.handouts import AgendaHanded, PullEvent
 from pop_stream.core.events.insight import AttemptStop, EmittedAgenda
 from pop_stream.core.events.lifecycle import LifecycleEvent
@@ -21,6 +22,7 @@ _EMITTED: Final = msgspec.json.Decoder(EmittedAgenda)
 _ANSWER: Final = msgspec.json.Decoder(InsightAnswered)
 _STOP: Final = msgspec.json.Decoder(AttemptStop)
 _PULL: Final[msgspec.json.Decoder[PullEvent]] = msgspec.json.Decoder(PullEvent)
+_COUNT: Final[msgspec.json.Decoder[CountEvent]] = msgspec.json.Decoder(CountEvent)
 _HANDED: Final = msgspec.json.Decoder(AgendaHanded)
 _PLACED: Final = msgspec.json.Decoder(PlacedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -126,6 +128,15 @@ def decode_handed(value: bytes | None) -> AgendaHanded:
         UnreadableRecordError: If the value is none.
     """
     return _lone(_HANDED, value)
+
+
+def decode_count(value: bytes | None) -> CountEvent:
+    """What one record of `pop.counts` says.
+
+    Raises:
+        UnreadableRecordError: If the value is neither.
+    """
+    return _lone(_COUNT, value)
 
 
 T = TypeVar("T")

@@ -58,7 +58,8 @@ class AgendaRefused(AgendaEvent, frozen=True):
     """Intake could not accept the agenda; `issues` say why.
 
     Attributes:
-        agenda: What was submitted, if only a definition was missing: it can be resubmitted.
+        agenda: What was submitted, if only a definition, a quota or room was wanting: it can
+            be resubmitted.
     """
 
     issues: tuple[RefusedIssue, ...]

@@ -1,0 +1,112 @@
+"""A door's place on `pop.counts`: hears the schedulers and the other doors, and tells them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, Self
+
+import structlog
+from aiokafka import ConsumerRecord
+
+from pop_stream.bus.publisher import publish_until_acknowledged
+from pop_stream.bus.tail import Tail
+from pop_stream.bus.topics import Topics
+from pop_stream.core.door import Door
+from pop_stream.core.errors import UnavailableError, UnreadableRecordError
+from pop_stream.core.events import DoorCounted, decode_count, encode
+from pop_stream.ports import Publisher, Record
+from pop_stream.settings import Settings
+
+EVERY_S: Final = 0.25
+"""Between two statements; so much later the others know."""
+
+_CAUGHT_UP_WITHIN_S: Final = 5.0
+
+_log = structlog.get_logger()
+
+
+class DoorKeeper:
+    """Keeps a door informed, and others of it, while it is entered.
+
+    Args:
+        settings: Where the cluster is.
+        publisher: For statements; open for as long as this object is.
+        door: Whose place it is.
+        now_s: The clock of the door.
+        since: What was told before this instant is not heard any more.
+
+    Attributes:
+        door: The same.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        publisher: Publisher,
+        door: Door,
+        *,
+        now_s: Callable[[], float],
+        since: datetime,
+    ) -> None:
+        self._topic = Topics(settings.topic_prefix).counts
+        self._publisher = publisher
+        self.door = door
+        self._now_s = now_s
+        self._tail = Tail(
+            settings, self._topic, client_id="counts", hear=self._hear, since=since
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [
+            asyncio.create_task(self._tail.run()),
+            asyncio.create_task(self._tell()),
+        ]
+        await self.catch_up()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def catch_up(self) -> None:
+        """Wait until all that was told before now is heard; goes on after seconds without."""
+        try:
+            async with asyncio.timeout(_CAUGHT_UP_WITHIN_S):
+                await self._tail.catch_up()
+        except TimeoutError:
+            _log.warning("counts.unheard", topic=self._topic)
+
+    async def begin(self, ends: Mapping[int, int]) -> None:
+        """Tell that submissions up to these offsets are begun; returns once Kafka has it."""
+        await publish_until_acknowledged(self._publisher, [self._record(self.door.begin(ends))])
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            records = [self._record(one) for one in self.door.statements(self._now_s())]
+            if records:
+                await self._publish(records)
+
+    async def _publish(self, records: list[Record]) -> None:
+        """Until it is done: counts of what was let in are told once only."""
+        while True:
+            try:
+                await self._publisher.publish(records)
+            except UnavailableError as error:
+                _log.info("counts.postponed", error=str(error))
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    def _record(self, statement: DoorCounted) -> Record:
+        return Record(self._topic, statement.door_id.encode(), encode(statement))
+
+    def _hear(self, record: ConsumerRecord) -> None:
+        try:
+            event = decode_count(record.value)
+        except UnreadableRecordError as error:
+            _log.warning("count.unreadable", offset=record.offset, reason=str(error))
+        else:
+            self.door.hear(event, now_s=self._now_s())

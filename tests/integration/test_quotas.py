@@ -1,0 +1,203 @@
+"""Quotas over real doors: two processes' worth of API, intake, a scheduler, on a real Kafka."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+
+import aiohttp
+import msgspec
+import pytest_asyncio
+from processes import process
+
+from pop_stream import wiring
+from pop_stream.bus.definitions import publish_definitions
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_whole
+from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.events import AgendaRefused, RecordRefused, decode_lifecycle
+from pop_stream.ports import Record
+from pop_stream.store.migrate import migrate
+
+PATIENCE_S = 60
+HEARD_S = 1.0  # two tells and two looks, on a loaded machine
+MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
+LARGE = Insight(id="large", mappers=Mappers(operation_types=("bulk",)), target=4)
+FEW = Customer(id="few", max_ready=20, paused=True)
+SLOW = Customer(id="slow", max_submit_per_s=0.001, submit_burst=10)
+
+
+class World:
+    """A system with doors, and a count of what each let in."""
+
+    def __init__(self, settings, urls, publisher, session):
+        self.settings = settings
+        self.topics = Topics(settings.topic_prefix)
+        self.urls = urls
+        self.publisher = publisher
+        self.session = session
+
+    async def post(self, door, customer_id, count, kind="noop"):
+        """Submit a list at a door; how many it let in, and the answer."""
+        body = [agenda(customer_id, kind) for _ in range(count)]
+        async with self.session.post(f"{self.urls[door]}/v1/agendas", json=body) as response:
+            told = await response.json(content_type=None)
+            return told.get("accepted", 0), response.status, told, response.headers
+
+    async def send(self, customer_id, count):
+        """Submit over Kafka, one record each."""
+        value = json.dumps(agenda(customer_id)).encode()
+        record = Record(self.topics.submissions, None, value)
+        await self.publisher.publish([record] * count)
+
+    async def ready(self, customer_id="few"):
+        """What the doors and the schedulers have: settled, as the API shows it."""
+        url = f"{self.urls[0]}/v1/insights/media/queue"
+        async with self.session.get(url) as response:
+            told = await response.json(content_type=None)
+        shown = {one["customer_id"]: one["ready"] for one in told.get("customers", ())}
+        return shown.get(customer_id, 0)
+
+    async def until_ready(self, count):
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.ready() != count:  # noqa: ASYNC110  # another process tells
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(HEARD_S)
+
+    async def letters(self, count):
+        """So many dead letters, as soon as they are there."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                found = [
+                    msgspec.json.decode(one.value, type=RecordRefused)
+                    async for one in read_whole(self.settings, self.topics.dead_letters)
+                ]
+                if len(found) >= count:
+                    return found
+                await asyncio.sleep(0.2)
+
+
+def agenda(customer_id, kind="noop"):
+    return {"customer_id": customer_id, "operations": [{"name": "only", "type": kind}]}
+
+
+@asynccontextmanager
+async def doors(settings, count):
+    """So many APIs; their addresses."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    urls = [loop.create_future() for _ in range(count)]
+    async with asyncio.TaskGroup() as tasks:
+        for url in urls:
+            tasks.create_task(wiring.run_api(settings, stop, on_url=url.set_result))
+        try:
+            yield [await url for url in urls]
+        finally:
+            stop.set()
+
+
+@pytest_asyncio.fixture
+async def world(settings, tmp_path):
+    known = settings.model_copy(
+        update={
+            "scheduler_data": tmp_path / "table",
+            "session_timeout": timedelta(seconds=6),
+            "scheduler_agendas": 60,
+        }
+    )
+    await migrate(known.postgres_dsn.get_secret_value())
+    await wiring.ensure_topics(known)
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        publisher = await enter(wiring.publisher(known, client_id="test"))
+        defined = [MEDIA, LARGE, FEW, SLOW]
+        await publish_definitions(publisher, Topics(known.topic_prefix), defined, Definitions())
+        tasks = await enter(asyncio.TaskGroup())
+        tasks.create_task(wiring.run_scheduler(known, stop))
+        stack.callback(stop.set)
+        urls = await enter(doors(known, 2))
+        yield World(known, urls, publisher, await enter(aiohttp.ClientSession()))
+
+
+async def test_a_quota_of_ready_agendas_holds_over_all_doors(world):
+    async with process("run_intake", world.settings):
+        assert (await world.post(0, "few", 15))[0] == 15
+        await world.until_ready(15)
+        accepted, *_ = await world.post(1, "few", 15)
+        assert accepted == 5
+        await world.until_ready(20)
+        accepted, status, told, headers = await world.post(0, "few", 1)
+        assert (accepted, status, int(headers["Retry-After"]) > 0) == (0, 429, True)
+        assert [told[one] for one in ("customer_id", "quota", "limit", "present")] == [
+            "few", "max_ready", 20, 20,
+        ]  # fmt: skip
+        await world.send("few", 3)
+        found = await world.letters(3)
+        assert {(one.code, "may have 20" in one.reason) for one in found} == {("quota", True)}
+        assert (await world.post(0, "other", 5))[0] == 5
+        assert await world.ready() == 20
+    # A door that has just come knows it, though nothing happens any more.
+    async with doors(world.settings, 1) as [url]:
+        world.urls.append(url)
+        assert (await world.post(2, "few", 1))[1] == 429
+
+
+async def test_a_rate_holds_over_all_doors(world):
+    async with process("run_intake", world.settings):
+        assert (await world.post(0, "slow", 15))[0] == 10
+        await asyncio.sleep(HEARD_S)
+        accepted, status, told, _ = await world.post(1, "slow", 1)
+        assert (accepted, status, told["quota"]) == (0, 429, "max_submit_per_s")
+        await world.send("slow", 3)
+        assert {one.code for one in await world.letters(3)} == {"quota"}
+
+
+async def test_two_doors_at_once_let_in_no_more_than_each_alone(world):
+    async with process("run_intake", world.settings):
+        first, second = await asyncio.gather(world.post(0, "few", 40), world.post(1, "few", 40))
+        assert first[0] <= 20
+        assert second[0] <= 20
+        await world.until_ready(first[0] + second[0])  # nothing that was accepted is refused
+        assert (await world.post(0, "few", 1))[1] == 429
+
+
+async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(world):
+    async with process("run_intake", world.settings, POP_FAULT="intake.accepted") as dying:
+        await world.send("few", 30)
+        async with asyncio.timeout(PATIENCE_S):
+            await dying.wait()
+    told = [
+        event
+        async for one in read_whole(world.settings, world.topics.agenda_events)
+        for event in decode_lifecycle(one.value)
+    ]
+    accepted = {one.agenda_id for one in told if type(one).__name__ == "AgendaAccepted"}
+    assert accepted
+    assert len(accepted) <= 20
+    async with process("run_intake", world.settings):
+        await world.until_ready(30)  # what the last batch refused is let in: read again
+        await world.send("few", 2)
+        found = await world.letters(2)
+    refused = {one.offset for one in found if one.code == "quota"}
+    assert len(refused) >= 2
+    late = [
+        event.agenda_id
+        async for one in read_whole(world.settings, world.topics.agenda_events)
+        for event in decode_lifecycle(one.value)
+        if isinstance(event, AgendaRefused)
+    ]
+    assert not accepted & {*late}
+
+
+async def test_a_full_scheduler_closes_the_doors_of_its_large_insights(world):
+    async with process("run_intake", world.settings):
+        assert (await world.post(0, "other", 70, "bulk"))[0] == 70
+        async with asyncio.timeout(PATIENCE_S):
+            while (await world.post(1, "other", 1, "bulk"))[1] != 503:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        _, status, told, headers = await world.post(1, "other", 1, "bulk")
+        assert (status, told["code"], "Retry-After" in headers) == (503, "insight_full", True)
+        assert (told["insight_id"], told["limit"]) == ("large", 60)
+        assert told["present"] >= 60
+        assert (await world.post(1, "other", 1))[1] == 202
