@@ -90,7 +90,7 @@ class Census:
     def statements(self) -> list[BacklogCounted]:
         """What the doors are to be told now; it counts as told."""
         self._take_up_definitions()
-        desks = self._rounds.desks()
+        desks = self._rounds.sure_desks()
         near = fullness({one.insight_id: _load(one) for one in desks}, self._limit)
         self._told = {
             desk.insight_id: known

@@ -116,6 +116,10 @@ class Rounds:
         """All insights this worker decides for."""
         return [desk for desks in self._desks.values() for desk in desks.values()]
 
+    def sure_desks(self) -> list[Desk]:
+        """Those of partitions that are surely this worker's still."""
+        return [desk for desk in self.desks() if self._is_sure_of(desk.partition)]
+
     def loaded(self) -> set[int]:
         """Partitions whose backlogs are in memory."""
         return set(self._desks)

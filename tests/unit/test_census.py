@@ -44,7 +44,9 @@ class Stage:
             topics=topics,
             create_topic=create_topic,
             partitions=PARTITIONS,
+            is_sure_of=lambda _: self.is_sure,
         )
+        self.is_sure = True
         self.census = Census(
             self.rounds,
             publisher=self.publisher,
@@ -127,6 +129,16 @@ async def test_a_backlog_that_was_read_anew_is_told_as_a_whole(stage):
         stage.rounds.unload(desk.partition)
     assert stage.told() == {}
     await stage.place("b")
+    assert stage.told()["media"][:2] == ({"few": 2}, True)
+
+
+async def test_what_may_be_another_workers_by_now_is_not_told(stage):
+    await stage.place("a")
+    stage.told()
+    await stage.place("b")
+    stage.is_sure = False
+    assert stage.told() == {}
+    stage.is_sure = True
     assert stage.told()["media"][:2] == ({"few": 2}, True)
 
 
