@@ -128,8 +128,8 @@ async def run_api(
             audit=PostgresAuditLog(pool),
             desk=await enter(KafkaHandouts(settings, publish)),
             clock=WallClock(),
-            authenticator=authenticator(settings, pool),
             door=(await enter(_doors(settings, publish, definitions, "api"))).door,
+            authenticator=authenticator(settings, pool, definitions),
         )
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.push_async_callback(_ended, publishing)
@@ -164,11 +164,13 @@ async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
         yield PostgresKeys(pool)
 
 
-def authenticator(settings: Settings, pool: "Pool") -> Authenticator:
+def authenticator(
+    settings: Settings, pool: "Pool", definitions: DefinitionFollower
+) -> Authenticator:
     """Who tells callers apart, as the settings ask."""
     if not settings.asks_who_calls:
         return Everyone()
-    keys = KeyBook(PostgresKeys(pool), WallClock())
+    keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
     return Credentials(keys, token_verifier(settings))
 
 
@@ -194,13 +196,15 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 
 @asynccontextmanager
-async def intake_gate(settings: Settings) -> AsyncIterator[Gate | None]:
+async def intake_gate(
+    settings: Settings, definitions: DefinitionFollower
+) -> AsyncIterator[Gate | None]:
     """Who tells senders of records apart, as the settings ask."""
     if settings.intake_auth == "off":
         yield None
         return
     async with open_pool(settings) as pool:
-        keys = KeyBook(PostgresKeys(pool), WallClock())
+        keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
         secret = settings.intake_secret
         yield Gate(
             Credentials(keys, token_verifier(settings)),
@@ -216,7 +220,7 @@ async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
         definitions = await enter(DefinitionFollower(settings, client_id="intake"))
         publish = await enter(publisher(settings, client_id="intake"))
         relay_publish = await enter(publisher(settings, client_id="relay"))
-        gate = await enter(intake_gate(settings))
+        gate = await enter(intake_gate(settings, definitions))
         doors = await enter(_doors(settings, publish, definitions, "intake"))
         intake = Intake(settings, publish, definitions, WallClock(), gate, doors)
         relay = Relay(settings, relay_publish, definitions)

@@ -127,7 +127,7 @@ def create_app(
                 Bodies(settings),
             ),
             resubmissions=Resubmissions(ports.agendas, judge, submissions, Bodies(settings)),
-            keys=Keys(ports.keys, ports.clock, Bodies(settings)),
+            keys=Keys(ports.keys, ports.clock, Bodies(settings), ports.on_defined),
             audit=AuditReader(ports.audit),
             metrics=metrics,
             document=document.get,

@@ -1,5 +1,6 @@
 """API keys over HTTP: made, shown once, rotated, revoked, listed; and the audit log."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Final, TypeVar
@@ -51,10 +52,17 @@ class _AuditListing(_Listing):
 class Keys:
     """The handlers of API keys."""
 
-    def __init__(self, store: KeyStore, clock: Clock, bodies: body.Bodies) -> None:
+    def __init__(
+        self,
+        store: KeyStore,
+        clock: Clock,
+        bodies: body.Bodies,
+        on_changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._bodies = bodies
+        self._on_changed = on_changed
 
     async def get_list(self, request: web.Request) -> web.Response:
         """A page of the keys that the caller sees."""
@@ -90,6 +98,7 @@ class Keys:
             expires_at=wish.expires_at,
         )
         await answer_in_time(self._store.create(key, _author(request)))
+        self._on_changed()
         _log.info("key.created", key_id=key.id, customer_id=customer_id)
         return self._made(key, token)
 
@@ -108,6 +117,7 @@ class Keys:
         new = await answer_in_time(
             self._store.rotate(old.id, minted, _author(request), grace=grace)
         )
+        self._on_changed()
         _log.info("key.rotated", key_id=old.id, replaced_by=new.id)
         return self._made(new, token)
 
@@ -116,6 +126,7 @@ class Keys:
         key_id = request.match_info["key_id"]
         now = self._clock.now()
         key = await answer_in_time(self._store.revoke(key_id, _author(request), at=now))
+        self._on_changed()
         _log.info("key.revoked", key_id=key_id)
         return answer(self._view(key), status=HTTPStatus.OK)
 

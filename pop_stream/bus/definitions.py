@@ -11,13 +11,16 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definition_records import (
+    decode_api_key,
     decode_definition,
     definition_key,
     encode_definition,
+    is_api_key,
 )
 from pop_stream.core.definitions import Definition, Definitions, Insight
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.ids import InsightId
+from pop_stream.core.keys import ApiKey
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
 
@@ -41,6 +44,7 @@ class DefinitionFollower:
         self._current = Definitions()
         self._versions: dict[str, int] = {}
         self._heard: dict[str, int] = {}
+        self._keys: dict[str, ApiKey] = {}
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -52,6 +56,10 @@ class DefinitionFollower:
     def heard(self) -> Mapping[str, int]:
         """The version of the last record of every key, deletions included; 0 without one."""
         return self._heard
+
+    def api_key(self, key_id: str) -> ApiKey | None:
+        """An API key as it was last told of; for whoever cannot ask Postgres."""
+        return self._keys.get(key_id)
 
     async def __aenter__(self) -> Self:
         try:
@@ -98,14 +106,21 @@ class DefinitionFollower:
             if version and version < self._versions.get(key, 0):
                 continue  # told again by one that did not know it had been published
             try:
-                definition = decode_definition(key, record.value)
+                self._take_up(key, record, version)
             except UnreadableRecordError as error:
                 # The old definition stays in force: a bad edit must not stop an insight.
                 _log.error("definition.refused", key=key, reason=str(error))
                 continue
             self._versions[key] = version
-            updated = self._current.updated(key, definition, version=version)
-            self._current = replace(updated, version=record.offset + 1)
+
+    def _take_up(self, key: str, record: ConsumerRecord, version: int) -> None:
+        if is_api_key(key):  # no definition, so nothing in force changes with it
+            if known := decode_api_key(key, record.value):
+                self._keys[known.id] = known
+            return
+        definition = decode_definition(key, record.value)
+        updated = self._current.updated(key, definition, version=version)
+        self._current = replace(updated, version=record.offset + 1)
 
 
 def definition_record(

@@ -1,12 +1,15 @@
 """Definitions as records of `pop.definitions` and as tables of a file."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
 
 from pydantic import ValidationError
 
 from pop_stream.core.definitions import KINDS, Definition, Kind
 from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.keys import ApiKey
+
+_API_KEY: Final = "key/"
 
 
 def kind_of(definition: Definition) -> Kind:
@@ -45,6 +48,34 @@ def decode_definition(key: str, value: bytes | None) -> Definition | None:
 def encode_definition(definition: Definition) -> bytes:
     """The definition as JSON, without fields left at their defaults."""
     return definition.model_dump_json(exclude_defaults=True).encode()
+
+
+def is_api_key(key: str) -> bool:
+    """Whether a record of `pop.definitions` with this key tells of an API key."""
+    return key.startswith(_API_KEY)
+
+
+def api_key_record(key: ApiKey) -> bytes:
+    """An API key as the value of a record: all of it, which is never its secret."""
+    return key.model_dump_json(exclude_none=True).encode()
+
+
+def decode_api_key(key: str, value: bytes | None) -> ApiKey | None:
+    """The API key that a record tells of; None for a tombstone.
+
+    Raises:
+        UnreadableRecordError: If it is none, or not the one that the record's key names.
+    """
+    if value is None:
+        return None
+    try:
+        known = ApiKey.model_validate_json(value)
+    except ValidationError as error:
+        raise UnreadableRecordError(str(error)) from None
+    if known.id != key.removeprefix(_API_KEY):
+        msg = f"the record's key is {key!r} but its value is key {known.id!r}"
+        raise UnreadableRecordError(msg)
+    return known
 
 
 def definitions_from(document: Mapping[str, object]) -> tuple[Definition, ...]:

@@ -1,12 +1,14 @@
 """Keys as callers show them: looked up, then remembered for a moment.
 
 A key is asked for anew once what is known of it is `FRESH_FOR` old, so a revocation acts
-within that time. While Postgres is away, a key seen within `USABLE_FOR` goes on as it was; one
-that is not known cannot be judged, which is no reason to call it wrong.
+within that time. While Postgres is away, what `pop.definitions` last told of it counts, for
+nobody can make or revoke a key then; else a key seen within `USABLE_FOR` goes on as it was. One
+that is not known either way cannot be judged, which is no reason to call it wrong.
 """
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -33,11 +35,23 @@ class _Known:
 
 
 class KeyBook:
-    """Tells whose key it is; at most `_MOST_KNOWN` keys are remembered, the latest used."""
+    """Tells whose key it is; at most `_MOST_KNOWN` keys are remembered, the latest used.
 
-    def __init__(self, store: KeyStore, clock: Clock) -> None:
+    Args:
+        store: The truth.
+        clock: For how old an answer is.
+        told: What was last told of a key, for when the truth cannot be asked.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        clock: Clock,
+        told: Callable[[str], ApiKey | None] = lambda _: None,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._told = told
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._looks: dict[str, asyncio.Task[ApiKey | None]] = {}
         self._away_until: datetime | None = None
@@ -60,9 +74,12 @@ class KeyBook:
         try:
             return await self._look(key_id, now)
         except UnavailableError:
-            if known is None or now - known.at > USABLE_FOR:
+            remembered = known.key if known and now - known.at <= USABLE_FOR else None
+            found = [one for one in (remembered, self._told(key_id)) if one is not None]
+            if not found:
                 raise
-            return known.key
+            # Either may be the older one; a revocation that is known of counts.
+            return next((one for one in found if one.revoked_at is not None), found[-1])
 
     async def _look(self, key_id: str, now: datetime) -> ApiKey | None:
         """Ask Postgres; callers who want to know the same at the same time share the answer."""

@@ -1,9 +1,14 @@
-"""API keys in Postgres; every change of one is noted in the audit log with it."""
+"""API keys in Postgres; every change of one is noted in the audit log with it.
+
+It goes into the outbox of definitions too, without its secret: parts that read
+`pop.definitions` know keys while Postgres is away.
+"""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pop_stream.core.deeds import Action, Author, Deed
+from pop_stream.core.definition_records import api_key_record
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.keys import ApiKey
 from pop_stream.store.audit import record_deed
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from pop_stream.store.pool import Connection, Pool
 
 _SQL: Final = load_queries("keys")
+_OUTBOX: Final = load_queries("definitions")
 
 
 class PostgresKeys:
@@ -43,6 +49,7 @@ class PostgresKeys:
     async def create(self, key: ApiKey, author: Author) -> None:
         """Store a new key; see the port."""
         async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_OUTBOX["write_in_turn"])
             await _insert(connection, key)
             await _note(connection, author, "created", after=key)
 
@@ -51,6 +58,7 @@ class PostgresKeys:
     ) -> ApiKey:
         """Store a new key in place of another; see the port."""
         async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_OUTBOX["write_in_turn"])
             old = await _held(connection, key_id)
             ends = to.created_at + grace
             if old.expires_at is not None:
@@ -68,6 +76,7 @@ class PostgresKeys:
     async def revoke(self, key_id: str, author: Author, *, at: datetime) -> ApiKey:
         """End a key at once; see the port."""
         async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(_OUTBOX["write_in_turn"])
             old = await _held(connection, key_id)
             if old.revoked_at is not None:
                 return old
@@ -115,6 +124,7 @@ async def _note(
     before: ApiKey | None = None,
     after: ApiKey,
 ) -> None:
+    """Put a change into the audit log and the outbox."""
     change = Deed(
         author=author,
         action=action,
@@ -124,6 +134,9 @@ async def _note(
         after=_shown(after),
     )
     await record_deed(connection, change)
+    version = await connection.fetchval(_OUTBOX["next_version"], "key", after.id)
+    body = api_key_record(after)
+    await connection.execute(_OUTBOX["record_version"], "key", after.id, version, body)
 
 
 def _shown(key: ApiKey) -> "Mapping[str, object]":

@@ -9,11 +9,13 @@ import pytest_asyncio
 from memory_keys import MemoryKeys
 
 from pop_stream.core.deeds import Author, Deed
-from pop_stream.core.errors import NotFoundError
+from pop_stream.core.definition_records import decode_api_key
+from pop_stream.core.errors import NotFoundError, UnreadableRecordError
 from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.identity.minting import mint
 from pop_stream.ports import AuditFilter
 from pop_stream.store.audit import PostgresAuditLog, record_deed
+from pop_stream.store.definitions import PostgresOutbox
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
@@ -134,3 +136,21 @@ async def test_a_change_that_fails_leaves_no_trace_and_the_log_cannot_be_changed
             with pytest.raises(asyncpg.RaiseError, match="append-only"):
                 await connection.execute(forbidden)
     assert len(await PostgresAuditLog(pool).entries(AuditFilter(), before=None, limit=9)) == 1
+
+
+async def test_every_change_of_a_key_is_told_to_those_who_cannot_ask(pool):
+    keys, outbox = PostgresKeys(pool), PostgresOutbox(pool)
+    old, new = key(title="nightly"), key()
+    await keys.create(old, ALICE)
+    await keys.rotate(old.id, new, ALICE, grace=timedelta(hours=1))
+    await keys.revoke(old.id, ALICE, at=NOW)
+    async with outbox.turn(9) as rows:
+        told = [(one.key, one.version) for one in rows]
+        assert told == [
+            (f"key/{old.id}", 1), (f"key/{new.id}", 1), (f"key/{old.id}", 2),
+            (f"key/{old.id}", 3),
+        ]  # fmt: skip
+        last = rows[-1]
+    assert decode_api_key(last.key, last.body) == await keys.find(old.id)
+    with pytest.raises(UnreadableRecordError, match="is key"):
+        decode_api_key("key/other", last.body)

@@ -123,7 +123,7 @@ async def test_rows_of_before_are_kept_by_a_migration(dsn, connection, place):
     for table, columns in previous.columns.items():
         names = ", ".join(f'"{name}"' for name in columns)
         rows = await connection.fetch(f"select {names} from {table}")
-        assert [tuple(row) for row in rows] == kept[table]
+        assert [one for row in rows if (one := tuple(row)) in kept[table]] == kept[table]
 
 
 async def test_a_migration_that_would_break_the_previous_version_is_caught(dsn, connection):

@@ -161,6 +161,43 @@ async def test_while_postgres_is_away_known_keys_go_on_and_others_cannot_be_judg
         await credentials.identify(header)
 
 
+async def test_while_postgres_is_away_what_was_told_of_a_key_counts(store, clock, make):
+    told = {}
+    credentials = Credentials(KeyBook(store, clock, told.get))
+    key, header = make()
+    _, untold = make()
+    store.is_away = True
+    with pytest.raises(UnavailableError):
+        await credentials.identify(header)
+    told[key.id] = key
+    clock.move(timedelta(days=1))  # however long it takes
+    assert (await credentials.identify(header)).customer_id == "acme"
+    with pytest.raises(UnavailableError):
+        await credentials.identify(untold)
+    with pytest.raises(UnauthenticatedError):
+        await credentials.identify(f"{header[:-43]}{'A' * 43}")
+
+
+@pytest.mark.parametrize("who_knows", ["told", "remembered"])
+async def test_a_revocation_that_is_known_of_counts(store, clock, make, who_knows):
+    told = {}
+    credentials = Credentials(KeyBook(store, clock, told.get))
+    key, header = make()
+    revoked = key.model_copy(update={"revoked_at": clock.now()})
+    told[key.id] = key
+    if who_knows == "told":
+        await credentials.identify(header)
+        told[key.id] = revoked
+    else:
+        store.keys[key.id] = revoked
+        with pytest.raises(UnauthenticatedError):
+            await credentials.identify(header)
+    store.is_away = True
+    clock.move(FRESH_FOR)
+    with pytest.raises(UnauthenticatedError):
+        await credentials.identify(header)
+
+
 async def test_a_key_that_ends_while_postgres_is_away_ends(credentials, make, store, clock):
     _, header = make(expires_at=clock.now() + timedelta(minutes=5))
     await credentials.identify(header)
