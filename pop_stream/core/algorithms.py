@@ -12,10 +12,11 @@ class Algorithm(Protocol):
     """How customers of one insight take turns; three pure functions.
 
     Attributes:
-        by_key: Whether a customer's fairness keys take turns among themselves.
+        by_age: Whether agendas go by age alone, over all customers and fairness keys; else
+            customers take turns by tag, and the keys of one among themselves.
     """
 
-    by_key: bool
+    by_age: bool
 
     def entry(self, *, priority: int, resumed: bool, rank: int, ref: int) -> int:
         """Where an agenda stands among its customer's own; smallest is first."""
@@ -37,7 +38,7 @@ class Algorithm(Protocol):
 class WeightedFair:
     """Equal worker-seconds per weight; inside a customer the order of `core.line`."""
 
-    by_key = True
+    by_age = False
 
     def entry(self, *, priority: int, resumed: bool, rank: int, ref: int) -> int:
         """Priority, then resumed agendas, then rank, then age."""
@@ -74,7 +75,7 @@ class RoundRobin(WeightedFair):
 class Fifo(WeightedFair):
     """Oldest first, over all customers, priorities, ranks and keys."""
 
-    by_key = False
+    by_age = True
 
     def entry(self, *, priority: int, resumed: bool, rank: int, ref: int) -> int:
         """Age alone."""

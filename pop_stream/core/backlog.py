@@ -211,11 +211,12 @@ class Backlog:
         if ref is None:
             return None
         state = stock.slots.state(ref)
-        flow = self.queue.flow(stock.customer_id(ref))
+        flow, entry = self.queue.flow(stock.customer_id(ref)), stock.entry(ref)
         return Whereabouts(
             flow=flow,
             state=state,
-            own_ahead=flow.line.ahead(stock.entry(ref)) if state == READY else 0,
+            entry=entry,
+            own_ahead=flow.line.ahead(entry) if state == READY else 0,
             cost=stock.cost(ref),
             attempt=stock.slots.attempt(ref),
             mark=stock.slots.mark(ref),

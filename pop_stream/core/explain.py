@@ -10,6 +10,11 @@ _HELD = {
     "rate": "customer {customer} is at its rate limit",
 }
 
+_LIMITS = {
+    "max_in_flight": "insight {insight} has as many in flight as it may ({in_flight})",
+    "pool": "the resource pool has no room for more of insight {insight} than {in_flight}",
+}
+
 _PARKED = frozenset({"waiting", "held"})
 _CAUSES = {"retry": "the attempt before failed", "lost": "its puller fell silent"}
 
@@ -69,11 +74,17 @@ def _on_its_way(summary: Summary, answer: InsightAnswered | None) -> str:
 
 def _waiting(place: AgendaPlace, answer: InsightAnswered) -> str:
     parts = [f"position {place.position:,} of {answer.ready:,} in insight {answer.insight_id}"]
+    if place.rises_at is not None:
+        rises_at = place.rises_at.isoformat(timespec="seconds")
+        parts.append(f"{place.urgent_ahead:,} more urgent go first; it moves up at {rises_at}")
     if place.customer is not None:
         parts.append(_standing(place.customer))
+    limit = _LIMITS.get(answer.limited_by)
+    if limit is not None:
+        parts.append(limit.format(insight=answer.insight_id, in_flight=answer.in_flight))
     if place.eta_s is not None:
         parts.append(f"about {_span(place.eta_s)} at the present rate")
-    elif not (place.customer and place.customer.held_by):
+    elif limit is None and not (place.customer and place.customer.held_by):
         parts.append("nothing is being claimed at present: are pullers running?")
     return "; ".join(parts)
 

@@ -285,7 +285,7 @@ class FairQueue:
     # ---- inside ----
 
     def _key(self, key: str) -> str:
-        return key if self.algorithm.by_key else ""
+        return "" if self.algorithm.by_age else key
 
     def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
         charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from math import ceil
+from math import ceil, floor
 from typing import Final
 
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.events import AgendaPlace, CustomerShare, HeldAgenda, PlaceState
 from pop_stream.core.flow import Flow
+from pop_stream.core.ids import CustomerId
+from pop_stream.core.line import priority_of, ref_in
 from pop_stream.core.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.virtual_clock import TOP
 from pop_stream.core.whereabouts import Whereabouts
 
 _NAMES: Final[Mapping[int, PlaceState]] = {
@@ -69,7 +72,7 @@ def place(
     where = backlog.whereabouts(agenda_id)
     if where is None:
         return AgendaPlace(agenda_id=agenda_id, state="unknown")
-    position = _position(backlog, where) if where.state == READY else 0
+    urgent, position = _ahead(backlog, where, now) if where.state == READY else (0, 0)
     eta_s = None
     if where.state == CLAIMED:
         eta_s = 0.0
@@ -81,6 +84,8 @@ def place(
         state=_NAMES[where.state],
         position=position,
         own_ahead=where.own_ahead,
+        urgent_ahead=urgent,
+        rises_at=_rises_at(backlog, where, now) if where.state == READY else None,
         eta_s=eta_s,
         customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
         attempt=where.attempt,
@@ -101,26 +106,75 @@ def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[HeldAgenda, ...]:
     )
 
 
-def _position(backlog: Backlog, where: Whereabouts) -> int:
-    """How many go up to and with it, taking each customer's agendas for alike.
+def _rises_at(backlog: Backlog, where: Whereabouts, now: float) -> datetime | None:
+    aging = backlog.queue.aging
+    if aging is None:
+        return None
+    at = aging.changes_at(priority_of(where.entry), ref_in(where.entry), now)
+    return None if at is None else datetime.fromtimestamp(at, UTC)
 
-    Its turn comes when the virtual clock reaches the customer's tag plus the charges of its
-    own agendas ahead; by then every other customer of the same urgency has been given as much
-    per weight, those that are more urgent all they want, and those that are less so nothing.
+
+def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int]:
+    """How many more urgent go before it, and how many in all up to and with it.
+
+    Nothing else is taken to come, and nothing to become more urgent meanwhile.
+
+    By age it is exact. By tag, its turn comes when the virtual clock reaches its start tag;
+    by then every other customer that is as urgent has been given as much per weight, those
+    that are more urgent all they want, and those that are less so nothing. A customer's
+    agendas are taken to cost alike, and those of one priority to be as urgent as the first.
     """
-    own = _charge(backlog, where.flow, where.cost)
-    turn = where.flow.tag + where.own_ahead * own
-    ahead = where.own_ahead
-    for flow in backlog.queue.flows():
-        if flow is where.flow or not flow.is_eligible:
-            continue
-        if where.flow.level and flow.level != where.flow.level:
-            ahead += flow.ready if flow.level < where.flow.level else 0
-            continue
-        step = _charge(backlog, flow, backlog.cost_of(flow.line.head()))
-        ahead += min(flow.ready, max(0, ceil((turn - flow.tag) / step)))
-    return ahead + 1
+    mine, queue = where.flow, backlog.queue
+    others = [flow for flow in queue.flows() if flow.is_eligible and flow is not mine]
+    position = 1 + where.own_ahead
+    if queue.algorithm.by_age:
+        return 0, position + sum(flow.line.ahead(where.entry) for flow in others)
+    level = TOP
+    if queue.aging is not None:
+        level = queue.aging.urgency(priority_of(where.entry), ref_in(where.entry), now)
+    race = _Race(backlog, level, now)
+    own, _ = race.waiting(mine)
+    own = min(own, where.own_ahead)
+    alike = where.own_ahead - own
+    turn = race.start(mine, own, where.cost) + alike * race.charge(mine, where.cost)
+    urgent = own + sum(race.waiting(flow)[0] for flow in others)
+    return urgent, position + sum(race.before(turn, mine.customer_id, one) for one in others)
 
 
-def _charge(backlog: Backlog, flow: Flow, cost: float) -> float:
-    return backlog.queue.algorithm.charge(cost=cost, weight=flow.share.weight)
+class _Race:
+    """Who is served before a turn at one level of urgency."""
+
+    def __init__(self, backlog: Backlog, level: int, now: float) -> None:
+        self._backlog = backlog
+        self._queue = backlog.queue
+        self._level = level
+        self._now = now
+
+    def waiting(self, flow: Flow) -> tuple[int, int]:
+        """How many of its agendas are more urgent than the level, and how many as urgent."""
+        aging = self._queue.aging
+        if aging is None:
+            return 0, flow.ready
+        counts = {-1: 0, 0: 0, 1: 0}
+        for head, count in flow.line.classes():
+            urgency = aging.urgency(priority_of(head), ref_in(head), self._now)
+            counts[(urgency > self._level) - (urgency < self._level)] += count
+        return counts[-1], counts[0]
+
+    def start(self, flow: Flow, urgent: int, cost: float) -> float:
+        """Its start tag once it is served at the level."""
+        tag = flow.tag + urgent * self.charge(flow, cost)
+        is_here = flow.level == self._level
+        return tag if is_here else max(tag, self._queue.clock[self._level - TOP])
+
+    def charge(self, flow: Flow, cost: float) -> float:
+        """What one of its agendas moves its tag by."""
+        return self._queue.algorithm.charge(cost=cost, weight=flow.share.weight)
+
+    def before(self, turn: float, customer_id: CustomerId, flow: Flow) -> int:
+        """How many of its agendas go before this customer's turn; ties go by id."""
+        urgent, alike = self.waiting(flow)
+        cost = self._backlog.cost_of(flow.line.head())
+        steps = (turn - self.start(flow, urgent, cost)) / self.charge(flow, cost)
+        turns = floor(steps) + 1 if flow.customer_id < customer_id else ceil(steps)
+        return urgent + min(alike, max(0, turns))

@@ -42,6 +42,11 @@ def class_of(entry: int) -> int:
     return entry >> _CLASS_SHIFT
 
 
+def priority_of(entry: int) -> int:
+    """The priority of an entry's agenda."""
+    return entry >> (_CLASS_SHIFT + 1)
+
+
 def within_priority(entry: int) -> int:
     """What orders entries of one priority: started before or not, rank, place."""
     return entry & _WITHIN_PRIORITY
@@ -113,6 +118,13 @@ class Line:
         for number, queue in self._classes.items():
             yield number >> 1, queue.lanes[self._turn(queue)].entries[0]
 
+    def classes(self) -> Iterator[tuple[int, int]]:
+        """Next entry of every class that has one, and how many the class has."""
+        for queue in self._classes.values():
+            lanes = queue.lanes.values()
+            waiting = sum(len(lane.entries) - len(lane.withdrawn) for lane in lanes)
+            yield queue.lanes[self._turn(queue)].entries[0], waiting
+
     def head(self) -> int:
         """The next entry by priority; only while `ready`."""
         queue = self._classes[min(self._classes)]
@@ -143,7 +155,7 @@ class Line:
         Where fairness keys take turns it is what would go first without them.
         """
         return sum(
-            sum(map(entry.__gt__, lane.entries))
+            sum(map(entry.__gt__, lane.entries)) - sum(map(entry.__gt__, lane.withdrawn))
             for number, queue in self._classes.items()
             if number <= class_of(entry)
             for lane in queue.lanes.values()

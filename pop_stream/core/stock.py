@@ -245,7 +245,7 @@ class Stock:
                 customer_id = page.customers[slot]
                 if page.states[slot] == READY:
                     by_key = entries.setdefault(customer_id, {})
-                    key = page.keys[slot] if self.queue.algorithm.by_key else ""
+                    key = "" if self.queue.algorithm.by_age else page.keys[slot]
                     by_key.setdefault(key, []).append(self._entry(page, slot, ref))
                 elif page.states[slot] in OUT:
                     in_flight[customer_id] = in_flight.get(customer_id, 0) + 1

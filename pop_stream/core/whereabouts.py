@@ -23,13 +23,15 @@ class Whereabouts:
 
     Attributes:
         state: Of its slot.
-        own_ahead: Agendas of its customer that go before it.
+        entry: Its place in its customer's line.
+        own_ahead: Agendas of its customer that go before it, of one that is ready.
         cost: Worker-seconds it is taken to cost.
         mark: What people or the clock want of it.
     """
 
     flow: Flow
     state: int
+    entry: int
     own_ahead: int
     cost: float
     attempt: int

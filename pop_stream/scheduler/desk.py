@@ -12,6 +12,7 @@ from pop_stream.core.events import (
     InsightAnswered,
     InsightAsked,
     InsightTick,
+    Limit,
 )
 from pop_stream.core.ids import InsightId
 from pop_stream.core.pace import Counts, Pace
@@ -109,8 +110,16 @@ class Desk:
         """What that could not exceed, of the same moment: it starts anew when all is done."""
         return self._viewed(now).bound
 
-    def answer(self, question: InsightAsked, now: datetime) -> InsightAnswered:
-        """What can be said of the insight, and of an agenda in it."""
+    def answer(
+        self, question: InsightAsked, now: datetime, *, limited_by: Limit = ""
+    ) -> InsightAnswered:
+        """What can be said of the insight, and of an agenda in it.
+
+        Args:
+            question: Of whom.
+            now: The present instant.
+            limited_by: What keeps it from emitting, its depth and its customers left aside.
+        """
         backlog, seconds = self.backlog, now.timestamp()
         waiting = [flow for flow in backlog.queue.flows() if flow.ready or flow.in_flight]
         waiting.sort(key=lambda flow: (-flow.ready, flow.customer_id))
@@ -132,6 +141,7 @@ class Desk:
             lag=self.depth.unclaimed,
             in_flight=backlog.in_flight,
             slots=self.slots(),
+            limited_by=limited_by,
             target=admission.target(backlog.insight, self.pace),
             rate_per_s=round(self.pace.rate_per_s, 3),
             customers=forecast.shares(

@@ -26,6 +26,7 @@ from pop_stream.core.events import (
     InsightNoted,
     InsightPlaced,
     InsightTick,
+    Limit,
     ReadyEvent,
     decode_placed,
     decode_ready,
@@ -283,6 +284,15 @@ class Rounds:
         free = pool.max_in_flight - sum(mate.backlog.in_flight for mate in mates)
         return min(slots, free, limits[desk.insight_id] - desk.backlog.in_flight)
 
+    def _limit(self, desk: Desk) -> Limit:
+        """What keeps the desk from emitting, its topic and its customers left aside."""
+        if not desk.backlog.ready:
+            return ""
+        cap = desk.backlog.insight.max_in_flight
+        if cap is not None and desk.backlog.in_flight >= cap:
+            return "max_in_flight"
+        return "pool" if desk.slots() > 0 and self._room(desk) <= 0 else ""
+
     def _share(self, customer_id: CustomerId) -> Share:
         customer = self._definitions.current.customer(customer_id)
         return Share(
@@ -314,7 +324,8 @@ class Rounds:
             case InsightTick():
                 desk.look_again(event, self._clock.now())
             case InsightAsked():
-                answer = desk.answer(event, self._clock.now())
+                now, limit = self._clock.now(), self._limit(desk)
+                answer = desk.answer(event, now, limited_by=limit)
                 key = desk.insight_id.encode()
                 return [Record(self._topics.answers, key, encode(answer))]
         return []

@@ -45,7 +45,7 @@ class World:
         self.queue = self.new_queue(old.algorithm, old.aging)
         entries = {}
         for customer, entry, key in self.waiting.values():
-            name = key if old.algorithm.by_key else ""
+            name = "" if old.algorithm.by_age else key
             entries.setdefault(customer, {}).setdefault(name, []).append(entry)
         in_flight = Counter(pick.customer_id for pick in self.out)
         self.queue.restore(

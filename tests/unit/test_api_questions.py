@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 from api_fakes import AT, open_api, summary
 
-from pop_stream.core.events import AgendaPlace, CustomerShare, InsightAnswered, RefusedIssue
+from pop_stream.core.events import (
+    AgendaPlace,
+    CustomerShare,
+    InsightAnswered,
+    Limit,
+    RefusedIssue,
+)
 from pop_stream.core.explain import explain
 from pop_stream.core.lifecycle import State
 
@@ -22,7 +28,7 @@ def share(**changes: Any) -> CustomerShare:
     return CustomerShare(**known | changes)
 
 
-def told(place: AgendaPlace | None = None) -> InsightAnswered:
+def told(place: AgendaPlace | None = None, limited_by: Limit = "") -> InsightAnswered:
     return InsightAnswered(
         insight_id="files",
         question_id="q",
@@ -38,6 +44,7 @@ def told(place: AgendaPlace | None = None) -> InsightAnswered:
         rate_per_s=5.35,
         customers=(share(),),
         agenda=place,
+        limited_by=limited_by,
     )
 
 
@@ -78,6 +85,18 @@ def ready(**changes: Any) -> AgendaPlace:
             ready(eta_s=None),
             "position 214 of 8,120 in insight files; customer acme at 1.00 of its share; "
             "nothing is being claimed at present: are pullers running?",
+        ),
+        (
+            State.READY,
+            ready(eta_s=None, customer=share(held_by="rate")),
+            "position 214 of 8,120 in insight files; customer acme is at its rate limit",
+        ),
+        (
+            State.READY,
+            ready(urgent_ahead=1_200, rises_at=AT),
+            "position 214 of 8,120 in insight files; 1,200 more urgent go first; it moves up "
+            f"at {AT.isoformat()}; customer acme at 1.00 of its share; "
+            "about 40 s at the present rate",
         ),
         (
             State.READY,
@@ -141,6 +160,23 @@ def ready(**changes: Any) -> AgendaPlace:
 def test_words_fit_the_state(state: State, place: AgendaPlace | None, expected: str) -> None:
     known = summary(state=state, puller_id="p1", message="no luck")
     assert explain(known, told(place)) == expected
+
+
+@pytest.mark.parametrize(
+    ("limited_by", "words"),
+    [
+        ("max_in_flight", "insight files has as many in flight as it may (20)"),
+        ("pool", "the resource pool has no room for more of insight files than 20"),
+    ],
+)
+def test_an_insight_that_is_full_is_not_taken_for_one_without_pullers(
+    limited_by: Limit, words: str
+) -> None:
+    known = summary(state=State.READY)
+    text = explain(known, told(ready(eta_s=None, customer=None), limited_by))
+    assert text == f"position 214 of 8,120 in insight files; {words}"
+    text = explain(known, told(ready(customer=None), limited_by))
+    assert text.endswith(f"{words}; about 40 s at the present rate")
 
 
 def test_what_the_scheduler_was_not_asked_about_is_on_its_way() -> None:

@@ -1,10 +1,14 @@
 """What can be said of a backlog: positions, shares and waits."""
 
+from datetime import timedelta
+
 import pytest
-from backlogs import START, backlog, nowhere, placed, settled, several
+from backlogs import START, backlog, cancel, nowhere, placed, settled, several
 
 from pop_stream.core import forecast
+from pop_stream.core.events import Command
 from pop_stream.core.flow import HALF_LIFE_S, Share
+from pop_stream.core.page import READY
 
 NOW = START.timestamp() + 10
 
@@ -27,33 +31,92 @@ def where(target, agenda_id: str, rate_per_s: float = 10.0, unclaimed: int = 0):
     )
 
 
-@pytest.mark.parametrize("algorithm", ["weighted_fair", "round_robin"])
-def test_a_position_is_where_it_comes_out(algorithm):
-    shares = {"big": Share(weight=1.0), "small": Share(weight=2.0)}
-    target = fill(backlog(shares, algorithm=algorithm), ("big", 300), ("small", 40))
-    told = {one: where(target, one).position for one in ("small-0", "small-39", "big-7")}
-    came = order(target)
-    for agenda_id, position in told.items():
-        # Ties between customers may fall either way.
-        assert abs(came.index(agenda_id) + 1 - position) <= 2
+ALGORITHMS = ["weighted_fair", "round_robin", "fifo"]
 
 
-def test_with_strict_priorities_the_urgent_are_all_ahead_and_the_others_none():
-    target = backlog(aging_s=3_600.0)
+def mixed(aging_s=None, algorithm="weighted_fair", shares=None):
+    """Some that are out, and many of three customers, of several priorities and keys."""
+    target = backlog(shares, aging_s=aging_s, algorithm=algorithm)
     agendas = [
-        *several("high", 30, priority=1),
-        *several("peer", 5, priority=4),
-        *several("low", 40, priority=9),
-        *several("mine", 3, priority=4),
+        *several("big", 30, priority=5),
+        *several("small", 12, priority=1),
+        *several("big", 20, 30, priority=2, rank=3),
+        *several("late", 9, priority=5),
+        *several("small", 25, 12, priority=9),
+        *several("late", 7, 9, priority=2),
     ]
-    target.news(agendas, nowhere(len(agendas)))
     target.place(agendas)
-    came = order(target)
-    again = backlog(aging_s=3_600.0)
-    again.place(agendas)
-    for name in ("mine-0", "mine-2"):
-        assert abs(came.index(name) + 1 - where(again, name).position) <= 1
-    assert where(again, "high-7").position == 8
+    target.choose(15, NOW)
+    return target
+
+
+def told_and_come(target) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """All that wait with their positions, as told and as they come out."""
+    slots = target.slots
+    waiting = [one for one, ref in slots.refs().items() if slots.state(ref) == READY]
+    told = {one: where(target, one).position for one in waiting}
+    by_turn = sorted(told.items(), key=lambda one: one[1])
+    return by_turn, [(one, number) for number, one in enumerate(order(target), start=1)]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("weight", [1.0, 0.25, 2.0])
+def test_of_agendas_that_cost_alike_positions_are_exact(algorithm, weight):
+    shares = {"big": Share(weight=2.0), "late": Share(weight=weight)}
+    told, came = told_and_come(mixed(algorithm=algorithm, shares=shares))
+    assert told == came
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("aging_s", [3_600.0, 5.0])
+def test_with_strict_priorities_the_urgent_are_all_ahead_and_the_others_none(
+    algorithm, aging_s
+):
+    told, came = told_and_come(mixed(aging_s, algorithm))
+    assert told == came
+
+
+def test_what_costs_more_is_counted_by_its_cost():
+    target = backlog()
+    target.place([*several("dear", 5, cost_s=4.0), *several("mine", 9)])
+    told, came = told_and_come(target)
+    assert told == came
+
+
+@pytest.mark.parametrize("algorithm", ["weighted_fair", "fifo"])
+def test_those_that_are_held_are_not_ahead_and_stand_where_they_would_come_back(algorithm):
+    shares = {}
+    target = fill(backlog(shares, algorithm=algorithm), ("a", 20), ("b", 10), ("c", 10))
+    target.choose(9, NOW)
+    shares["a"] = Share(paused=True)
+    target.reconfigure(target.insight)
+    target.choose(4, NOW)
+    told = where(target, "a-15").position
+    mine = where(target, "c-9").position
+    last = order(target).index("c-9")
+    assert mine == last + 1
+    shares.clear()
+    again = fill(backlog(shares, algorithm=algorithm), ("a", 20), ("b", 10), ("c", 10))
+    again.choose(9, NOW)
+    shares["a"] = Share(paused=True)
+    again.reconfigure(again.insight)
+    again.choose(4, NOW)
+    shares.clear()
+    again.reconfigure(again.insight)
+    assert order(again).index("a-15") + 1 == told
+
+
+def test_agendas_that_were_withdrawn_are_not_ahead():
+    target = fill(backlog(), ("acme", 5))
+    cancel(target, "acme-1", NOW)
+    cancel(target, "acme-4", NOW)
+    place = where(target, "acme-3")
+    assert (place.own_ahead, place.position) == (2, 3)
+    strict = fill(backlog(aging_s=60.0), ("acme", 5), ("mine", 1))
+    cancel(strict, "acme-1", NOW)
+    cancel(strict, "mine-0", NOW)
+    strict.place([placed("last", "mine", priority=9)])
+    assert where(strict, "last").position == 5
 
 
 def test_own_agendas_ahead_are_counted_exactly():
@@ -119,3 +182,86 @@ def test_waits_are_remembered_per_customer():
     target.choose(200, NOW)
     flow = next(iter(target.queue.flows()))
     assert flow.wait_s == pytest.approx(10.0, rel=0.01)
+
+
+def test_what_waits_says_for_what_and_until_when():
+    target = fill(backlog(), ("a", 2))
+    target.place([placed("later", "a", not_before=START + timedelta(seconds=40))])
+    told = where(target, "later")
+    assert (told.state, told.why, told.position, told.eta_s) == (
+        "waiting",
+        "not_before",
+        0,
+        None,
+    )
+    assert told.until.timestamp() == NOW + 30
+    assert (told.own_ahead, told.urgent_ahead, told.rises_at) == (0, 0, None)
+    ready = where(target, "a-0")
+    assert (ready.why, ready.until) == (None, None)
+    target.obey(Command(agenda_id="a-1", action="hold"), NOW)
+    told = where(target, "a-1")
+    assert (told.state, told.why, told.until, told.eta_s) == ("held", None, None, None)
+
+
+def test_one_that_is_out_is_claimed_when_those_before_it_are():
+    target = fill(backlog(), ("a", 5))
+    target.choose(2, NOW)
+    assert where(target, "a-1", rate_per_s=3.0, unclaimed=2).eta_s == 0.667
+    assert where(target, "a-1", rate_per_s=0.5, unclaimed=2).eta_s == 4.0
+    assert where(target, "a-1", rate_per_s=0.0, unclaimed=2).eta_s is None
+
+
+def test_with_strict_priorities_it_is_told_how_many_go_first_for_theirs_and_until_when():
+    target = backlog(aging_s=60.0)
+    target.place(
+        [
+            *several("other", 7, priority=1),
+            *several("mine", 4, priority=2),
+            *several("peer", 4, priority=4),
+            *several("mine", 2, 4, priority=4),
+            *several("late", 3, priority=9),
+        ]
+    )
+    told = where(target, "mine-5")
+    assert (told.urgent_ahead, told.own_ahead) == (11, 5)
+    assert told.rises_at.timestamp() == START.timestamp() + 60
+    first = where(target, "other-0")
+    assert (first.urgent_ahead, first.rises_at) == (0, None)
+    assert where(backlog_of_one(), "one").rises_at is None
+
+
+def backlog_of_one():
+    target = backlog()
+    target.place([placed("one", priority=9)])
+    return target
+
+
+def test_those_asked_for_are_told_if_they_are_here():
+    target = fill(backlog(), ("a", 2))
+    target.choose(1, NOW)
+    found = forecast.held(target, ["a-1", "nobody", "a-0"])
+    assert [(one.agenda_id, one.state, one.attempt) for one in found] == [
+        ("a-1", "ready", 1),
+        ("a-0", "emitted", 1),
+    ]
+
+
+def test_shares_tell_what_a_round_chose_and_figures_of_a_sensible_length():
+    shares = {"a": Share(weight=3.0)}
+    target = fill(backlog(shares), ("a", 9), ("b", 3), ("idle", 0))
+    target.choose(4, NOW)
+    flows = [target.queue.flow(one) for one in ("b", "a")]
+    flows[0].wait_s = 1.23456789
+    b, a = forecast.shares(flows, mean=1.1, now=NOW, chosen={"a": 3})
+    assert (a.chosen, a.ready, a.in_flight, a.weight) == (3, 6, 3, 3.0)
+    assert (b.customer_id, b.chosen, b.share, b.wait_s) == ("b", 0, 0.9091, 1.234568)
+    plain = forecast.shares(flows, mean=1.1, now=NOW)
+    assert [one.chosen for one in plain] == [0, 0]
+
+
+def test_the_mean_is_of_those_with_work_waiting_by_weight():
+    shares = {"a": Share(weight=3.0)}
+    target = fill(backlog(shares), ("a", 9), ("b", 9), ("gone", 1))
+    target.choose(10, NOW)
+    assert target.queue.flow("gone").served == 1.0
+    assert forecast.mean_service(target, NOW) == pytest.approx(9.0 / 4.0)

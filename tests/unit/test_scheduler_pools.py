@@ -171,6 +171,25 @@ async def test_a_question_about_the_insight_alone_is_answered(busy):
     assert decode_answer(busy.publisher.on(TOPICS.answers)[0].value).agenda is None
 
 
+async def limited_by(stage: Stage, insight_id: str) -> str:
+    await stage.tell(InsightAsked(insight_id=insight_id, question_id="q"))
+    return decode_answer(stage.publisher.on(TOPICS.answers)[-1].value).limited_by
+
+
+async def test_an_insight_that_may_not_emit_says_what_limits_it():
+    stage = Stage(pooled("a"), pooled("b", max_in_flight=1), Insight(id="c", target=1))
+    await stage.place("a", 9)
+    assert await limited_by(stage, "a") == "", "nothing waits"
+    await stage.place("b", 3)
+    assert await limited_by(stage, "b") == "max_in_flight"
+    await stage.end("b", "b-0", "b-1", "b-2")
+    await stage.place("a", 20)
+    await stage.place("a", 20)
+    assert await limited_by(stage, "a") == "pool"
+    await stage.place("c", 3)
+    assert await limited_by(stage, "c") == "", "its topic is full, as it should be"
+
+
 async def test_gauges_show_what_waits_and_what_is_out(busy):
     registry = CollectorRegistry()
     registry.register(SchedulerCollector(busy.rounds.desks, busy.clock))

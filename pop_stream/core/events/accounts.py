@@ -75,6 +75,8 @@ class AgendaPlace(Struct, frozen=True):
         state: `unknown` if the scheduler has none of it.
         position: About how many are emitted up to and with it; 0 unless ready.
         own_ahead: How many of these are the customer's own; exact.
+        urgent_ahead: How many of these go first for their priority, not for their turn.
+        rises_at: When it counts as one priority more urgent; None if it never does.
         eta_s: Until it is claimed, at the present rate; None while nothing moves.
         attempt: The one that is out, or next; 0 if unknown.
         until: When it goes on, of one that waits, or would without being held.
@@ -86,6 +88,8 @@ class AgendaPlace(Struct, frozen=True):
     state: PlaceState
     position: int = 0
     own_ahead: int = 0
+    urgent_ahead: int = 0
+    rises_at: Instant | None = None
     eta_s: float | None = None
     customer: CustomerShare | None = None
     attempt: int = 0
@@ -102,12 +106,17 @@ class HeldAgenda(Struct, frozen=True, array_like=True):
     attempt: int
 
 
+Limit = Literal["max_in_flight", "pool", ""]
+
+
 class InsightAnswered(Event, frozen=True):
     """The scheduler's answer to `insight.asked`.
 
     Attributes:
         lag: Records on the insight's topic that no puller has claimed.
         slots: How many agendas could be emitted now.
+        limited_by: What keeps the insight from emitting though its topic is short and agendas
+            are ready: `max_in_flight`, `pool`, or empty.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         customers: Those with most at stake, at most 50.
@@ -134,6 +143,7 @@ class InsightAnswered(Event, frozen=True):
     gap: float = 0.0
     bound: float = 0.0
     agenda: AgendaPlace | None = None
+    limited_by: Limit = ""
     holds: tuple[HeldAgenda, ...] = ()
 
 
