@@ -234,11 +234,13 @@ class Backlog:
         if not self._changed and not moved and not self.slots.has_changed:
             return None
         self._changed = False
+        learned, ratios = self.costs.take_changed()
         return replace(
             self._delta(),
             slots=self.slots.take_changed(),
             tags=moved,
-            learned=dict(self._stock.take_learned()),
+            learned=learned,
+            ratios=ratios,
         )
 
     def take_emptied(self) -> list[int]:
@@ -254,6 +256,7 @@ class Backlog:
             gone=dict(self.slots.gone()),
             tags=self.queue.all_tags(),
             learned=dict(self.costs.learned),
+            ratios=dict(self.costs.ratios),
         )
 
     def restore(
@@ -333,5 +336,7 @@ class Backlog:
         stock.emitted, stock.claimed, self.rounds = delta.emitted, delta.claimed, delta.rounds
         stock.slots.next_number = max(self.next_page, delta.next_page)
         self._origins.lay(delta.origins)
-        stock.costs = CostBook({**self.costs.learned, **delta.learned})
+        stock.costs = CostBook(
+            {**self.costs.learned, **delta.learned}, {**self.costs.ratios, **delta.ratios}
+        )
         stock.slots.lay(delta.gone, delta.slots)

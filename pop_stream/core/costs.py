@@ -1,4 +1,4 @@
-"""What an agenda costs in worker-seconds: declared, else learned per operation type."""
+"""What an agenda costs in worker-seconds: declared and put right, else learned per type."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,12 @@ MOST_COST_S: Final = 1e7
 MOST_TYPES: Final = 10_000
 """Operation types whose costs are learned; names that are made up must not fill the memory."""
 
+MOST_RATIOS: Final = 10_000
+"""Customers whose declarations are compared with what they took, for the same reason."""
+
 _GAIN: Final = 1 / 16
 _OUTLIER: Final = 4.0
+_MOST_RATIO: Final = 2.0
 
 
 def bounded(seconds: float) -> float:
@@ -26,26 +30,57 @@ def bounded(seconds: float) -> float:
 
 
 class CostBook:
-    """Running estimates of worker-seconds per operation, by operation type.
+    """Running estimates of worker-seconds: per operation type, and of what is declared.
 
-    A mean with exponential forgetting over the last 16 or so, of samples clipped to four
-    times the estimate and a quarter of it, so that a stray outlier moves it little and a
+    Each is a mean with exponential forgetting over the last 16 or so, of samples clipped to
+    four times the estimate and a quarter of it, so that a stray outlier moves it little and a
     lasting change is followed within a few dozen agendas. Of types beyond `MOST_TYPES`
     nothing is learned: what they took is charged when it is known.
+
+    What a customer declares is multiplied by the *ratio* that its agendas took of what was
+    declared. Whoever declares in other units, or too little, is then charged rightly from the
+    start, and what is out when another joins is no debt that only shows later. A new customer
+    has the ratio of all, between a half and two: a machine is a little slower than people
+    think, but one customer's fancy is no other's.
+
+    Args:
+        learned: Worker-seconds by operation type.
+        ratios: By customer; that of all is under the empty name.
     """
 
-    def __init__(self, learned: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        learned: Mapping[str, float] | None = None,
+        ratios: Mapping[str, float] | None = None,
+    ) -> None:
         self._learned = dict(learned or {})
+        self._ratios = dict(ratios or {})
+        self._changed: tuple[set[str], set[str]] = (set(), set())
 
     @property
     def learned(self) -> Mapping[str, float]:
         """The estimates, by operation type."""
         return self._learned
 
-    def estimate(self, operation_types: Sequence[str], declared: float | None) -> float:
-        """Worker-seconds of an agenda, `bounded`."""
+    @property
+    def ratios(self) -> Mapping[str, float]:
+        """By customer, what its agendas took of what was declared; of all under no name."""
+        return self._ratios
+
+    def take_changed(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Estimates and ratios that changed since the last call."""
+        (names, customers), self._changed = self._changed, (set(), set())
+        return (
+            {one: self._learned[one] for one in names},
+            {one: self._ratios[one] for one in customers},
+        )
+
+    def estimate(
+        self, operation_types: Sequence[str], declared: float | None, customer_id: str
+    ) -> float:
+        """Worker-seconds of a customer's agenda, `bounded`."""
         if declared is not None:
-            return bounded(declared)
+            return bounded(bounded(declared) * self._ratio(customer_id))
         learned = self._learned
         return bounded(sum(learned.get(one, DEFAULT_COST_S) for one in operation_types))
 
@@ -62,11 +97,35 @@ class CostBook:
             if counts[name] and seconds >= 0:
                 self._sample(name, seconds / counts[name])
 
+    def compare(self, customer_id: str, *, declared: float, spent: float) -> None:
+        """Take note of what an agenda took beside what its customer had declared."""
+        ratio, known = bounded(spent) / bounded(declared), self._ratio(customer_id)
+        if customer_id in self._ratios or len(self._ratios) <= MOST_RATIOS:
+            self._ratios[customer_id] = _moved(known, ratio)
+            self._changed[1].add(customer_id)
+        of_all = self._ratios.get("", 1.0)
+        self._ratios[""] = of_all + _GAIN * (_plausible(ratio) - of_all)
+        self._changed[1].add("")
+
+    def _ratio(self, customer_id: str) -> float:
+        known = self._ratios.get(customer_id)
+        return self._ratios.get("", 1.0) if known is None else known
+
     def _sample(self, name: str, seconds: float) -> None:
         known = self._learned.get(name)
-        if known is None:
-            if len(self._learned) < MOST_TYPES:
-                self._learned[name] = bounded(seconds)
+        if known is not None:
+            self._learned[name] = bounded(_moved(known, seconds))
+        elif len(self._learned) < MOST_TYPES:
+            self._learned[name] = bounded(seconds)
+        else:
             return
-        clipped = min(max(seconds, known / _OUTLIER), known * _OUTLIER)
-        self._learned[name] = bounded(known + _GAIN * (clipped - known))
+        self._changed[0].add(name)
+
+
+def _moved(known: float, sample: float) -> float:
+    clipped = min(max(sample, known / _OUTLIER), known * _OUTLIER)
+    return known + _GAIN * (clipped - known)
+
+
+def _plausible(ratio: float) -> float:
+    return min(max(ratio, 1 / _MOST_RATIO), _MOST_RATIO)

@@ -79,6 +79,7 @@ class Delta(Struct, frozen=True):
         tags: By customer.
         origins: By partition of `pop.submissions`, the last offset and index placed.
         learned: Worker-seconds by operation type.
+        ratios: By customer, what its agendas took of what was declared.
     """
 
     virtual_time: float
@@ -92,6 +93,7 @@ class Delta(Struct, frozen=True):
     tags: dict[str, Tags] = field(default_factory=dict)
     origins: dict[str, tuple[int, int]] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
 
     def parts(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.
@@ -103,6 +105,7 @@ class Delta(Struct, frozen=True):
             _cut(self.gone.items(), most),
             _cut_tags(self.tags, most),
             _cut(self.learned.items(), most),
+            _cut(self.ratios.items(), most),
             fillvalue=(),
         )
         parts = [
@@ -112,8 +115,9 @@ class Delta(Struct, frozen=True):
                 gone=dict(gone),
                 tags=dict(tags),
                 learned=dict(learned),
+                ratios=dict(ratios),
             )
-            for slots, gone, tags, learned in rows
+            for slots, gone, tags, learned, ratios in rows
         ]
         return parts or [self]
 

@@ -213,7 +213,8 @@ class _Simulation:
     def _emit(self, chosen: Chosen) -> None:
         arrival, customer, _ = self._courses[chosen.agenda_id]
         self._courses[chosen.agenda_id] = _Course(arrival, customer, self._weights[customer])
-        charged = self._desk.backlog.costs.estimate((arrival.operation_type,), arrival.cost_s)
+        costs, types = self._desk.backlog.costs, (arrival.operation_type,)
+        charged = costs.estimate(types, arrival.cost_s, arrival.customer_id)
         self._log.emitted(
             self._now, customer, charged=charged, spent=bounded(arrival.runtime_s)
         )

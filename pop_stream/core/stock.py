@@ -66,7 +66,6 @@ class Stock:
         self.unclaimed = Unclaimed()
         self.outbox = Outbox(insight.id)
         self._share_of = share_of
-        self._learned: set[str] = set()
         self._rerun: OrderedDict[str, int] = OrderedDict()
         self.queue = self._new_queue()
 
@@ -159,7 +158,10 @@ class Stock:
             )
         if spent_s and learn:
             self.costs.learn(page.types[slot], spent_s)
-            self._learned.update(self.costs.learned.keys() & spent_s.keys())
+            declared = page.declared_cost(slot)
+            if declared is not None:
+                spent = sum(spent_s.values())
+                self.costs.compare(page.customers[slot], declared=declared, spent=spent)
         self.queue.settle(page.customers[slot], correction=correction)
 
     def forget(self, ref: int) -> None:
@@ -190,7 +192,8 @@ class Stock:
     def cost(self, ref: int) -> float:
         """Worker-seconds it is taken to cost."""
         page, slot = self.slots.at(ref)
-        return self.costs.estimate(page.types[slot], page.declared_cost(slot))
+        declared = page.declared_cost(slot)
+        return self.costs.estimate(page.types[slot], declared, page.customers[slot])
 
     def agenda_id(self, ref: int) -> str:
         """Whose place it is."""
@@ -218,11 +221,6 @@ class Stock:
         if mark.why == "not_before":
             return mark.due
         return min(mark.due, now + self.pause_s(ref, self.slots.attempt(ref), mark.why))
-
-    def take_learned(self) -> Mapping[str, float]:
-        """Costs that changed since the last call."""
-        names, self._learned = self._learned, set()
-        return {one: self.costs.learned[one] for one in names}
 
     # ---- the queue as a whole ----
 

@@ -369,6 +369,7 @@ def test_a_reload_restores_pages_with_all_deltas_laid_over_them():
         assert getattr(other, name) == getattr(one, name), name
     assert other.queue.virtual_time == one.queue.virtual_time
     assert other.costs.learned == one.costs.learned
+    assert other.costs.ratios == one.costs.ratios
     assert other.choose(9) == one.choose(9)
 
 
@@ -571,12 +572,13 @@ def test_parts_come_to_the_whole():
         gone={str(number): "f" for number in range(3)},
         tags={f"c{number}": Tags(tag=float(number)) for number in range(40)},
         learned={f"t{number}": 1.0 for number in range(11)},
+        ratios={f"c{number}": 2.0 for number in range(31)},
         origins={"0": (1, 2)},
     )
     parts = whole.parts(10)
     assert len(parts) == 4
     assert tuple(note for part in parts for note in part.slots) == whole.slots
-    for kind in ("gone", "tags", "learned"):
+    for kind in ("gone", "tags", "learned", "ratios"):
         merged = {}
         for part in parts:
             assert len(getattr(part, kind)) <= 10

@@ -6,6 +6,7 @@ from pop_stream.core.costs import (
     DEFAULT_COST_S,
     LEAST_COST_S,
     MOST_COST_S,
+    MOST_RATIOS,
     MOST_TYPES,
     CostBook,
     bounded,
@@ -29,11 +30,11 @@ def test_an_estimate_is_what_was_declared_else_learned_else_the_default(
     types, declared, expected
 ):
     book = CostBook({"cut": 0.2, "mix": 0.3})
-    assert book.estimate(types, declared) == pytest.approx(expected)
+    assert book.estimate(types, declared, "ann") == pytest.approx(expected)
 
 
 def test_sums_of_estimates_are_bounded_too():
-    assert CostBook({"long": 9e6}).estimate(("long", "long"), None) == MOST_COST_S
+    assert CostBook({"long": 9e6}).estimate(("long", "long"), None, "ann") == MOST_COST_S
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,55 @@ def test_made_up_types_do_not_fill_the_book():
     for number in range(MOST_TYPES + 5):
         book.learn((f"t{number}",), {f"t{number}": 2.0})
     assert len(book.learned) == MOST_TYPES
-    assert book.estimate((f"t{MOST_TYPES + 1}",), None) == DEFAULT_COST_S
+    assert book.estimate((f"t{MOST_TYPES + 1}",), None, "ann") == DEFAULT_COST_S
     book.learn(("t0",), {"t0": 4.0})
     assert book.learned["t0"] > 2.0
+
+
+def test_what_a_customer_declares_is_put_right_by_what_it_took():
+    book = CostBook()
+    for _ in range(200):
+        book.compare("minutes", declared=1.0, spent=60.0)
+        book.compare("seconds", declared=60.0, spent=60.0)
+    assert book.estimate((), 2.0, "minutes") == pytest.approx(120.0, rel=0.01)
+    assert book.estimate((), 60.0, "seconds") == pytest.approx(60.0, rel=0.01)
+
+
+def test_a_new_customer_declares_as_all_do_but_is_not_charged_for_their_fancies():
+    book = CostBook()
+    for _ in range(200):
+        book.compare("slow", declared=1.0, spent=1.3)
+    assert book.estimate((), 1.0, "new") == pytest.approx(1.3, rel=0.01)
+    for _ in range(200):
+        book.compare("liar", declared=0.001, spent=10.0)
+    assert book.estimate((), 1.0, "new") == pytest.approx(2.0, rel=0.01)
+
+
+def test_one_stray_agenda_moves_what_is_declared_little():
+    book = CostBook()
+    book.compare("ann", declared=1.0, spent=1e6)
+    assert book.ratios["ann"] == pytest.approx(1.0 + 3.0 / 16)
+
+
+@pytest.mark.parametrize(("declared", "spent"), [(0.0, 0.0), (1e99, 1e-99), (-1.0, 5.0)])
+def test_declarations_that_cannot_be_are_bounded(declared, spent):
+    book = CostBook()
+    book.compare("ann", declared=declared, spent=spent)
+    assert LEAST_COST_S <= book.estimate((), declared, "ann") <= MOST_COST_S
+
+
+def test_names_that_are_made_up_do_not_fill_the_memory_with_ratios():
+    book = CostBook()
+    for number in range(MOST_RATIOS + 5):
+        book.compare(f"c{number}", declared=1.0, spent=3.0)
+    assert len(book.ratios) <= MOST_RATIOS + 1
+    book.compare("c0", declared=1.0, spent=12.0)
+    assert book.ratios["c0"] > 1.2
+
+
+def test_what_changed_is_told_once():
+    book = CostBook({"cut": 1.0}, {"bob": 1.0})
+    book.learn(("mix",), {"mix": 3.0})
+    book.compare("ann", declared=1.0, spent=1.0)
+    assert book.take_changed() == ({"mix": 3.0}, {"ann": 1.0, "": 1.0})
+    assert book.take_changed() == ({}, {})

@@ -51,9 +51,15 @@ class _Desk:
                 for settlement in settlements:
                     ended = self.out.pop(settlement.agenda_id, None)
                     if ended is not None:
-                        self.costs.learn(ended.operation_types, settlement.spent_s)
+                        self._learn(ended, settlement.spent_s)
             case _:
                 pass
+
+    def _learn(self, ended: PlacedAgenda, spent_s: Mapping[str, float]) -> None:
+        self.costs.learn(ended.operation_types, spent_s)
+        if ended.cost_s is not None and spent_s:
+            spent = sum(spent_s.values())
+            self.costs.compare(ended.customer_id, declared=ended.cost_s, spent=spent)
 
 
 def depth_of(history: History) -> int:
@@ -101,7 +107,9 @@ def _emitted(
             emitted_at=at,
             started_at=max(course.started_at or course.claimed_at, at),
             ended_at=max(course.ended_at, at),
-            charged=desk.costs.estimate(agenda.operation_types, agenda.cost_s),
+            charged=desk.costs.estimate(
+                agenda.operation_types, agenda.cost_s, agenda.customer_id
+            ),
             spent=bounded(course.spent_s),
             weight=weights.get(agenda.customer_id, 1.0),
         )
