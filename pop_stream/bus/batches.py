@@ -24,7 +24,7 @@ async def handle_batches(
     *,
     max_records: int,
     stop: asyncio.Event,
-    least_s: float = 0.0,
+    beat: "Beat | None" = None,
 ) -> None:
     """Hand whole batches to `handle` until `stop`, and commit what it returned from.
 
@@ -38,16 +38,16 @@ async def handle_batches(
         handle: Must bear to be given a batch again.
         max_records: Of one batch.
         stop: Seen between two batches.
-        least_s: From the begin of a batch to that of the next, so that more gathers for it.
+        beat: Keeps batches apart, so that more gathers for each; None does not wait.
     """
-    commits, beat = Commits(consumer), Beat(least_s)
+    commits, beat = Commits(consumer), beat or Beat(0.0)
     while not stop.is_set():
         await beat.wait()
         fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
         if not fetched:
             await commits.flush()
             continue
-        beat.begin()
+        beat.begin(bytes_of(fetched))
         await handle([record for records in fetched.values() for record in records])
         await commits.note({tp: records[-1].offset + 1 for tp, records in fetched.items()})
     await commits.flush()
@@ -58,11 +58,24 @@ class Beat:
 
     Args:
         least_s: From the begin of one to the begin of the next; 0 does not wait.
+        most_s: The same after one of `full_bytes` or more; in between after one that is
+            smaller. So a flood pays less for each event, and a trickle waits for less.
+        full_bytes: At least 1.
+        now: The clock, in seconds; the event loop's if not given.
     """
 
-    def __init__(self, least_s: float) -> None:
+    def __init__(
+        self,
+        least_s: float,
+        most_s: float = 0.0,
+        full_bytes: int = 1,
+        *,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self._least_s = least_s
-        self._now = asyncio.get_running_loop().time
+        self._more_s = max(0.0, most_s - least_s)
+        self._full_bytes = full_bytes
+        self._now = now or asyncio.get_running_loop().time
         self._next_s = self._now()
 
     @property
@@ -70,14 +83,20 @@ class Beat:
         """Whether the next may begin."""
         return self._now() >= self._next_s
 
-    def begin(self) -> None:
-        """One begins now."""
-        self._next_s = self._now() + self._least_s
+    def begin(self, size: int = 0) -> None:
+        """One of so many bytes begins now."""
+        more_s = self._more_s * min(1.0, size / self._full_bytes)
+        self._next_s = self._now() + self._least_s + more_s
 
     async def wait(self) -> None:
         """Wait until the next may begin."""
         if (pause_s := self._next_s - self._now()) > 0:
             await asyncio.sleep(pause_s)
+
+
+def bytes_of(fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> int:
+    """How large the values of all records are."""
+    return sum(len(one.value or b"") for records in fetched.values() for one in records)
 
 
 class Commits:

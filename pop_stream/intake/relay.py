@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pop_stream import faults
 from pop_stream.bus import clients
-from pop_stream.bus.batches import handle_batches
+from pop_stream.bus.batches import Beat, handle_batches
 from pop_stream.bus.publisher import FRAME_BYTES, publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
@@ -53,6 +53,8 @@ PART: Final = "relay"
 BATCH_RECORDS: Final = 2_000
 
 _LEAST_S: Final = 0.008
+_MOST_S: Final = 0.02
+_FULL_BYTES: Final = 32 * 1024
 """Between batches: the scheduler makes a round for each, and runners have work meanwhile."""
 
 NOT_SUBMITTED: Final = -2
@@ -90,7 +92,11 @@ class Relay:
         async with consumer:
             _log.info("relay.started", topic=self._topics.agenda_events)
             await handle_batches(
-                consumer, self.handle, max_records=BATCH_RECORDS, stop=stop, least_s=_LEAST_S
+                consumer,
+                self.handle,
+                max_records=BATCH_RECORDS,
+                stop=stop,
+                beat=Beat(_LEAST_S, _MOST_S, _FULL_BYTES),
             )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:

@@ -1,7 +1,7 @@
 """Tries an operation as often as it allows, at the point of failure, within one attempt."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -19,6 +19,7 @@ from pop_stream.pullers.operation_run import OperationRun
 from pop_stream.pullers.results import encode_result
 
 _DEFAULT: Final = Backoff()
+_UNLIMITED: Final = nullcontext()
 
 _log = structlog.get_logger()
 
@@ -63,19 +64,20 @@ class Trier:
     async def _try(self, one: OperationRun) -> bytes | BaseException:
         """The result of one try, or what its handler raised, which may be anything at all."""
         operation = one.operation
-        limit = asyncio.timeout(operation.timeout_s)
+        # Only if there is one: an agenda that does little pays for little.
+        limit = None if operation.timeout_s is None else asyncio.timeout(operation.timeout_s)
         one.begin()
         try:
-            async with limit:
+            async with limit or _UNLIMITED:
                 returned = await invoke(self.equipment, self.facts, one)
             # A handler may take its cancellation for something else, and go on.
-            return _too_slow(operation) if limit.expired() else encode_result(returned)
+            return _too_slow(operation) if _is_over(limit) else encode_result(returned)
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
             return RetryableError("its handler cancelled itself")
         except (Exception, SystemExit) as error:
-            return _too_slow(operation) if limit.expired() else error
+            return _too_slow(operation) if _is_over(limit) else error
         finally:
             one.pause()
 
@@ -110,6 +112,10 @@ def _failed_try(one: OperationRun, error: BaseException, *, at: datetime) -> Dia
         code=code_of(error),
         detail={"try": one.tries, "max_attempts": one.operation.max_attempts},
     )
+
+
+def _is_over(limit: asyncio.Timeout | None) -> bool:
+    return limit is not None and limit.expired()
 
 
 def _too_slow(operation: Operation) -> RetryableError:

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from pop_stream import faults
 from pop_stream.bus import clients
-from pop_stream.bus.batches import Beat, Commits
+from pop_stream.bus.batches import Beat, Commits, bytes_of
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
@@ -32,6 +32,8 @@ FIRST_PAUSE: Final = timedelta(milliseconds=100)
 LONGEST_PAUSE: Final = timedelta(seconds=5)
 
 _LEAST_S: Final = 0.025
+_MOST_S: Final = 0.15
+_FULL_BYTES: Final = 256 * 1024
 """Between batches: most agendas then end in the batch that tells of their emission, and are
 written once. The first after a rest is not delayed."""
 
@@ -92,7 +94,7 @@ class Rollup:
         self._clock = clock
         self._positions = Positions(self._topic)
         self._pause = timedelta(0)
-        self._beat = Beat(_LEAST_S)
+        self._beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES)
         self._commits = Commits(consumer)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -119,7 +121,7 @@ class Rollup:
         if known is not self._positions.known:
             return  # a rebalance came between: what was fetched is fetched again
         if fetched:
-            self._beat.begin()
+            self._beat.begin(bytes_of(fetched))
         records = [one for tp, many in fetched.items() if tp.partition in known for one in many]
         entries: list[Entry] = []
         refusals: list[Refusal] = []

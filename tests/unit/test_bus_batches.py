@@ -15,6 +15,7 @@ HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 @dataclass
 class Record:
     offset: int
+    value: bytes | None = b"{}"
 
 
 @dataclass
@@ -119,3 +120,14 @@ async def test_beat_keeps_batches_apart_and_delays_none_after_a_rest():
     await beat.wait()
     assert loop.time() - begun > 0.04
     assert beat.is_due
+
+
+async def test_batches_are_kept_further_apart_the_larger_they_are():
+    now = 0.0
+    beat = Beat(0.1, 0.5, 1_000, now=lambda: now)
+    for size, until in ((0, 0.1), (500, 0.3), (1_000, 0.5), (10**9, 0.5)):
+        beat.begin(size)
+        now += until - 0.001
+        assert not beat.is_due
+        now += 0.002
+        assert beat.is_due
