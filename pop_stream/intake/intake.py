@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from pop_stream import faults
 from pop_stream.bus import clients
-from pop_stream.bus.batches import handle_batches
+from pop_stream.bus.batches import Beat, handle_batches
 from pop_stream.bus.doors import DoorKeeper
 from pop_stream.bus.publisher import (
     FRAME_BYTES,
@@ -36,6 +36,12 @@ BATCH_RECORDS: Final = 2_000
 
 SLICE_BYTES: Final = 256 * 1024
 """Sorted without a breath in between; a fraction of a second's work."""
+
+_LEAST_S: Final = 0.006
+_MOST_S: Final = 0.015
+_FULL_BYTES: Final = 64 * 1024
+"""Between batches: each is a record that the scheduler handles, and one of many agendas costs
+it hardly more than one of one. The first after a rest is not delayed."""
 
 _log = structlog.get_logger()
 
@@ -76,7 +82,13 @@ class Intake:
         async with consumer:
             consumer.subscribe([self._topics.submissions], listener=_Newcomer(self._doors))
             _log.info("intake.started", topic=self._topics.submissions)
-            await handle_batches(consumer, self.handle, max_records=BATCH_RECORDS, stop=stop)
+            await handle_batches(
+                consumer,
+                self.handle,
+                max_records=BATCH_RECORDS,
+                stop=stop,
+                beat=Beat(_LEAST_S, _MOST_S, _FULL_BYTES),
+            )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Take in one batch; returns once all that came of it is acknowledged.

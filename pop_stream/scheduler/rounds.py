@@ -45,8 +45,9 @@ from pop_stream.scheduler.shelf import Shelf, insights_in
 MOST_CHOSEN: Final = 2_000
 """Of one round, so that its decision and its journal row fit a record; the next follows."""
 
-MOST_PUT_OFF: Final = 16
-"""Records in a row that may leave the choice to the next: some milliseconds' work."""
+MOST_PUT_OFF: Final = 128
+"""Records in a row that may leave the choice to the next: some ten milliseconds' work. So a
+round of five to fifty, which waits for acknowledgements, never lets them pile up."""
 
 _log = structlog.get_logger()
 
