@@ -80,6 +80,14 @@ class Publisher(Protocol):
         """How many partitions the topic has."""
         ...
 
+    async def ping(self) -> None:
+        """Have a broker answer.
+
+        Raises:
+            UnavailableError: If none does.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Look:

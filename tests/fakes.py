@@ -86,6 +86,9 @@ class MemoryPublisher:
     async def partitions(self, topic: str) -> int:
         return self.partition_count
 
+    async def ping(self) -> None:
+        """It is always there."""
+
     def on(self, topic: str) -> list[Record]:
         return [record for record in self.records if record.topic == topic]
 

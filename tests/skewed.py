@@ -1,29 +1,36 @@
-"""Runs `pop-stream` with a wall clock that is wrong: `skewed.py SECONDS COMMAND…`.
+"""Runs `pop-stream` with a wall clock that is wrong: `skewed.py FILE COMMAND…`.
+
+The file says by how many seconds it is ahead, and may be written again at any time.
 
 Wrong are our own clock and the timestamps of records; monotonic clocks go on as they are, and
 so do the instants at which handlers note their starts.
 """
 
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from pop_stream.cli.main import main
 from pop_stream.clock import WallClock
 
-AHEAD = timedelta(seconds=float(sys.argv.pop(1)))
-true_now, true_send = WallClock.now, AIOKafkaProducer.send
+AHEAD = Path(sys.argv.pop(1))
+true_now, true_append = WallClock.now, BatchBuilder.append
 
 
-async def send(self: AIOKafkaProducer, *arguments: Any, **named: Any) -> Any:
-    stamp = int(WallClock().now().timestamp() * 1000)
-    return await true_send(self, *arguments, **{**named, "timestamp_ms": stamp})
+def append(self: BatchBuilder, *, timestamp: int | None, **record: Any) -> Any:
+    stamp = int(WallClock().now().timestamp() * 1000) if timestamp is None else timestamp
+    return true_append(self, timestamp=stamp, **record)
 
 
-WallClock.now = lambda self: true_now(self) + AHEAD
-AIOKafkaProducer.send = send
+def now(self: WallClock) -> datetime:
+    return true_now(self) + timedelta(seconds=float(AHEAD.read_text()))
+
+
+WallClock.now = now
+BatchBuilder.append = append
 
 if __name__ == "__main__":
     main()

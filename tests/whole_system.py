@@ -15,13 +15,17 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
 import asyncpg
 import psutil
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from pop_stream import wiring
+from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.cli.chaos.handlers import STARTS, WORK, Start, read_starts
@@ -39,7 +43,7 @@ DEFINITIONS = """
 [insights.work]
 mappers = { operation_types = ["chaos.work", "test.fail-once"] }
 partitions = 4
-lease_ms = 4000
+lease_ms = LEASE
 max_attempts = 20
 backoff = { first_s = 0.2, most_s = 1.0 }
 """
@@ -177,17 +181,17 @@ class System:
         told = [one for value in values for one in listed(json.loads(value))]
         return [one for one in told if one["agenda_id"].startswith(run)]
 
-    async def kept(self, load: Load, *, attempts: int = 1) -> None:
-        """Nothing was lost, and nothing done twice: all ended well, once, everywhere.
+    async def kept(self, load: Load, *, by_each_puller: bool = False) -> None:
+        """Nothing was lost, and nothing done twice: all ended well, at the first attempt.
 
         Args:
             load: Ended.
-            attempts: Most that an agenda may have needed.
+            by_each_puller: Two pullers may have started the same attempt, but each once.
         """
         rows = await self.ended(load.run, load.acknowledged)
         assert {*rows} == load.acknowledged
         assert {row["state"] for row in rows.values()} == {"succeeded"}
-        assert max(row["attempt"] for row in rows.values()) <= attempts
+        assert {row["attempt"] for row in rows.values()} == {1}
         events = await self.events(load.run)
         for kind in ("accepted", "succeeded"):
             told = {one["agenda_id"] for one in events if one["type"] == f"agenda.{kind}"}
@@ -195,9 +199,44 @@ class System:
         claims = {
             (e["agenda_id"], e["attempt"]) for e in events if e["type"] == "agenda.claimed"
         }
-        starts = Counter((one.agenda_id, one.attempt) for one in self.starts(load.run))
-        assert {*starts} <= claims
-        assert {one for one, times in starts.items() if times > 1} == set()
+        starts = self.starts(load.run)
+        assert {(one.agenda_id, one.attempt) for one in starts} <= claims
+        started = Counter(
+            (one.agenda_id, one.attempt, one.pid * by_each_puller) for one in starts
+        )
+        assert {one for one, times in started.items() if times > 1} == set()
+
+    async def caught_up(self, places: Collection[TopicPartition]) -> None:
+        """Until every group has read, and dealt with, all there is in these partitions."""
+        names = self.names
+        readers = {
+            names.agenda_events: (names.group("rollup"), names.group("relay")),
+            names.ready: (names.group("scheduler"),),
+            names.insight("work"): (names.puller_group("work"),),
+        }
+        async with (
+            wiring.admin_client(self.settings) as admin,
+            clients.consumer(self.settings, client_id="look", group_id=None) as looking,
+            asyncio.timeout(WITHIN_S),
+        ):
+            ends = await looking.end_offsets(places)
+            for place, end in ends.items():
+                for group in readers[place.topic]:
+                    while not await is_committed(admin, group, place, end):  # noqa: ASYNC110
+                        await asyncio.sleep(4 * LOOK_S)
+
+    async def deliver_again(self, run: str, *topics: str) -> Counter[TopicPartition]:
+        """Write all records about a run again, in any order; how many, and where."""
+        again = [
+            Record(topic, one.key, one.value, one.partition)
+            for topic in topics
+            async for one in read_whole(self.settings, topic)
+            if run.encode() in one.value
+        ]
+        Random(7).shuffle(again)
+        async with wiring.publisher(self.settings, client_id="again") as publisher:
+            await publisher.publish(again)
+        return Counter(TopicPartition(one.topic, one.partition) for one in again)
 
     # ---- inside ----
 
@@ -242,6 +281,13 @@ def agenda(agenda_id: str, **changes: Any) -> dict[str, Any]:
     return {"id": agenda_id, "customer_id": "anna", "operations": [operation], **changes}
 
 
+async def is_committed(
+    admin: AIOKafkaAdminClient, group: str, place: TopicPartition, end: int
+) -> bool:
+    committed = await admin.list_consumer_group_offsets(group, partitions=[place])
+    return place in committed and committed[place].offset >= end
+
+
 def listed(document: Any) -> list[Any]:
     return document if isinstance(document, list) else [document]
 
@@ -253,12 +299,15 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 @asynccontextmanager
-async def running(monkeypatch: Any, *, folder: Path | None = None, **plan: Any) -> Any:
+async def running(
+    monkeypatch: Any, *, folder: Path | None = None, lease_s: float = LEASE_S, **plan: Any
+) -> Any:
     """The system, warmed up: every part has done its work once.
 
     Args:
         monkeypatch: Takes servers of other tests out of sight.
         folder: Of all data; a new one if none is given.
+        lease_s: Of the insight.
         plan: What the stack's plan has besides.
     """
     for name in ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"):
@@ -268,7 +317,7 @@ async def running(monkeypatch: Any, *, folder: Path | None = None, **plan: Any) 
         prefix="pop-stream-faults-", ignore_cleanup_errors=True
     ) as made:
         starts, definitions = Path(made) / "starts", Path(made) / "definitions.toml"
-        definitions.write_text(DEFINITIONS)
+        definitions.write_text(DEFINITIONS.replace("LEASE", f"{lease_s * 1000:.0f}"))
         plan_ = Plan(
             folder=folder or Path(made) / "data",
             definitions=definitions,

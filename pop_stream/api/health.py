@@ -35,13 +35,17 @@ class HealthChecks:
     async def get_ready(self, _: web.Request) -> web.Response:
         """Kafka and Postgres answer; a 503 tells which does not."""
         kafka, postgres = await asyncio.gather(
-            _look("kafka", self._publisher.partitions(self._topic)),
+            _look("kafka", self._ask_kafka()),
             _look("postgres", self._summaries.ping()),
         )
         parts = {"kafka": kafka, "postgres": postgres}
         if "away" in parts.values():
             raise NotReadyError(parts)
         return answer(Readiness(status="ready", parts=parts), status=HTTPStatus.OK)
+
+    async def _ask_kafka(self) -> None:
+        await self._publisher.ping()
+        await self._publisher.partitions(self._topic)
 
 
 async def _look(part: str, question: Awaitable[object]) -> Literal["ok", "away"]:

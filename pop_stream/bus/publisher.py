@@ -80,6 +80,12 @@ class KafkaPublisher:
                 raise UnavailableError(repr(result)) from result
         return _places(sent, cast("list[Written]", results), len(records))
 
+    async def ping(self) -> None:
+        """Have a broker answer; see the port."""
+        if not await self._producer.client.force_metadata_update():
+            msg = "no broker answers"
+            raise UnavailableError(msg)
+
     async def partitions(self, topic: str) -> int:
         """How many partitions the topic has; cached by the client."""
         try:

@@ -54,6 +54,10 @@ class SteadyPublisher:
         """How many partitions the topic has."""
         return await (await self._started()).partitions(topic)
 
+    async def ping(self) -> None:
+        """Have a broker answer; see the port."""
+        await (await self._started()).ping()
+
     async def close(self) -> None:
         """Stop; what was not acknowledged within seconds is given up."""
         publisher, self._current = self._current, None

@@ -32,7 +32,7 @@ def dev(
     """Start everything on this machine: Kafka, PostgreSQL and every part; Ctrl-C stops it.
 
     Servers that POP_KAFKA_BOOTSTRAP and POP_POSTGRES_DSN name are used instead of embedded
-    ones. A part that crashes is started again.
+    ones. A part or an embedded server that crashes is started again.
     """
     from pop_stream.cli import logs
     from pop_stream.cli.lifetime import run_to_interrupt
@@ -46,6 +46,7 @@ def dev(
         port=port,
         pullers=pullers,
         handlers=tuple(handlers or ()),
+        keeps_servers=True,
     )
     shown = console()
     run_to_interrupt(_follow(plan, lambda line: shown.print(line, soft_wrap=True)))

@@ -1,14 +1,32 @@
 """The one place where logging is configured: structlog and the standard library, alike."""
 
+import io
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
 from pop_stream.cli.environment import for_a_person
 from pop_stream.settings import Settings
+
+
+class _Output(io.TextIOBase):
+    """A file whose disk may be full: what it does not take is lost, and is no error."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
 
 
 def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
@@ -25,13 +43,14 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     render = _renderers(settings)
+    output = cast("TextIO", _Output(sys.stderr))
     structlog.configure(
         processors=[*stamp, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*stamp, structlog.stdlib.add_logger_name],

@@ -55,6 +55,7 @@ class Plan:
         only: Parts to start, by name; None starts all.
         brokers: Of the embedded Kafka: 1, or 3 that replicate to each other.
         environment: Further variables for every part, as they are.
+        keeps_servers: Servers that end by themselves are started again, and are no failure.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class Plan:
     only: Collection[str] | None = None
     brokers: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
+    keeps_servers: bool = False
 
 
 class Stack:
@@ -164,7 +166,8 @@ class Stack:
             folder.mkdir(parents=True, exist_ok=True)
             return overrides
         self._tell(f"starting Kafka and PostgreSQL in {folder}")
-        servers = EmbeddedServers(folder, brokers=self._plan.brokers)
+        keeping = self._tell if self._plan.keeps_servers else None
+        servers = EmbeddedServers(folder, brokers=self._plan.brokers, keeping=keeping)
         self._servers = await opening.enter_async_context(servers)
         if self._plan.brokers > 1:
             overrides["replication_factor"] = self._plan.brokers

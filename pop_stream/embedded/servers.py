@@ -4,16 +4,19 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from pop_stream.embedded.errors import ServerStartError
+from pop_stream.embedded.errors import EmbeddedError, ServerStartError
 from pop_stream.embedded.folder import DataFolder
 from pop_stream.embedded.jars import default_cache, kafka_jars
 from pop_stream.embedded.kafka import Kafka, plan_cluster
 from pop_stream.embedded.postgres import Postgres
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 5.0
 
 
 class EmbeddedServers:
@@ -26,18 +29,29 @@ class EmbeddedServers:
         folder: Of the data; once for one broker, and another one for three.
         cache: Of Kafka's jars; the platform's if not given.
         brokers: 1, or 3 that replicate to each other and need two of them.
+        keeping: Servers that end by themselves are started again, as often as it takes: a
+            full disk ends a server, and its next starts too. Told of every end and start.
 
     Attributes:
         bootstrap: Kafka's `host:port`, comma between, once entered.
         dsn: PostgreSQL's, with its password, once entered.
     """
 
-    def __init__(self, folder: Path, *, cache: Path | None = None, brokers: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cache: Path | None = None,
+        brokers: int = 1,
+        keeping: Callable[[str], None] | None = None,
+    ) -> None:
         self.bootstrap = ""
         self.dsn = ""
         self._folder = DataFolder(folder)
         self._cache = cache if cache is not None else default_cache()
         self._brokers = brokers
+        self._keeping = keeping
+        self._keepers: list[asyncio.Task[None]] = []
         self._owned = ExitStack()
         self._started: dict[str, Kafka | Postgres] = {}
         self._down: dict[str, asyncio.Event] = {}
@@ -61,6 +75,9 @@ class EmbeddedServers:
         except BaseException:
             await self._stop()
             raise
+        if self._keeping is not None:
+            kept = (self._keep(name, self._keeping) for name in self._started)
+            self._keepers = [asyncio.create_task(one) for one in kept]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,7 +114,9 @@ class EmbeddedServers:
         self._down.pop(name).set()
 
     async def failed(self) -> ServerStartError:
-        """Wait until a server ends by itself, and tell which and why."""
+        """Wait until a server ends by itself, unless it is kept, and tell which and why."""
+        if self._keeping is not None:
+            await asyncio.Event().wait()
         watches = [asyncio.create_task(self._unwanted_end(name)) for name in self._started]
         try:
             done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
@@ -105,6 +124,25 @@ class EmbeddedServers:
         finally:
             for watch in watches:
                 watch.cancel()
+
+    async def _keep(self, name: str, tell: Callable[[str], None]) -> None:
+        while True:
+            tell(f"{await self._unwanted_end(name)}")
+            pause_s = _FIRST_PAUSE_S
+            while not await self._is_started_again(name, tell):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _is_started_again(self, name: str, tell: Callable[[str], None]) -> bool:
+        server = self._started[name]
+        try:
+            await server.stop()
+            await server.start()
+        except (EmbeddedError, OSError) as error:
+            tell(f"{name} cannot be started yet: {error}")
+            return False
+        tell(f"{name} runs again as process {server.pid}")
+        return True
 
     async def _unwanted_end(self, name: str) -> ServerStartError:
         while True:
@@ -141,6 +179,9 @@ class EmbeddedServers:
         self.dsn = postgres.dsn
 
     async def _stop(self) -> None:
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
         # Asked first and awaited second: cancelled meanwhile, all still end.
         for server in self._started.values():
             server.request_stop()

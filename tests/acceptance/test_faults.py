@@ -3,19 +3,40 @@
 import asyncio
 import json
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
+from io import BytesIO
 from itertools import pairwise
+from pathlib import Path
+from random import Random
 
+import aiohttp
 import pytest
 import pytest_asyncio
-from whole_system import LEASE_S, SESSION_S, System, agenda, family, running
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import MessageSizeTooLargeError
+from whole_system import (
+    LEASE_S,
+    LOOK_S,
+    SESSION_S,
+    WITHIN_S,
+    System,
+    agenda,
+    family,
+    running,
+)
 
+from pop_stream import wiring
+from pop_stream.bus.whole import read_whole
 from pop_stream.cli.chaos.handlers import WORK
 
 pytestmark = pytest.mark.timeout(200)
 
-RESUMES_S = 5.0
-"""Beyond the end of a dead member's session: the group settles, and the table is read."""
+SKEWED = Path(__file__).parents[1] / "skewed.py"
+RESUMES_S = 11.0
+"""Beyond a dead member's session: the group settles, and the table is read. A second or two
+where nothing else runs; tests run where much does."""
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -114,8 +135,143 @@ async def test_schedulers_come_and_go_while_saturated_without_loss_or_long_stall
         await system.more_started(load.run, 10)
         for how in (signal.SIGTERM, signal.SIGKILL):
             for part in ("scheduler-2", "scheduler"):
-                system.send(part, how)  # and it is started again at once
+                # It is started again at once, and the next one goes once it has joined.
+                joined = log_of(system, part).count("scheduler.started")
+                system.send(part, how)
                 await system.more_started(load.run, 60)
+                await system.until(
+                    lambda part=part, joined=joined: (
+                        log_of(system, part).count("scheduler.started") > joined
+                    )
+                )
         began = system.starts(load.run)
     await system.kept(load)
     assert max(b.at - a.at for a, b in pairwise(began)) < SESSION_S + RESUMES_S
+
+
+def log_of(system, part):
+    return system.supervisor.log_file(part).read_text()
+
+
+async def test_what_is_delivered_twice_and_in_any_order_changes_nothing(system):
+    names = system.names
+    topics = (names.agenda_events, names.ready, names.insight("work"))
+    async with system.load("twice") as load:
+        await system.more_started(load.run, 40)
+        assert (await system.deliver_again(load.run, *topics)).total() > 40
+        await system.more_started(load.run, 40)
+    await system.kept(load, by_each_puller=True)  # one that joined knows not what others saw
+    before, starts = await system.rows(load.run), system.starts(load.run)
+    again = await system.deliver_again(load.run, *topics)
+    assert again.total() > 2 * len(load.acknowledged)
+    await system.caught_up(again)
+    assert await system.rows(load.run) == before  # to the very version and instant
+    assert system.starts(load.run) == starts
+
+
+async def test_an_agenda_of_five_megabytes_is_refused_at_the_door_and_from_kafka(system):
+    noise = Random(5).randbytes(2_500_000).hex()  # no compression makes it fit
+    operation = {"name": "only", "type": WORK, "payload": noise}
+    huge = json.dumps(agenda("huge-one", operations=[operation])).encode()
+    limit = system.settings.max_agenda_bytes
+    async with (
+        aiohttp.ClientSession(system.settings.api_url) as session,
+        session.post(
+            "/v1/agendas", data=BytesIO(huge), headers={"Content-Type": "application/json"}
+        ) as response,
+    ):
+        problem = await response.json(content_type=None)
+    assert (response.status, problem["limit"]) == (413, limit)
+    async with wiring.admin_client(system.settings) as admin:
+        # What is not named goes back to the broker's own.
+        configs = {"max.message.bytes": "8000000", "message.timestamp.type": "LogAppendTime"}
+        topic = ConfigResource(ConfigResourceType.TOPIC, system.names.submissions, configs)
+        await admin.alter_configs([topic])
+    async with (
+        AIOKafkaProducer(
+            bootstrap_servers=system.settings.kafka_bootstrap, max_request_size=8_000_000
+        ) as producer,
+        asyncio.timeout(WITHIN_S),
+    ):
+        small = json.dumps(agenda("huge-then")).encode()
+        for value in (huge, small):
+            while True:
+                try:
+                    await producer.send_and_wait(system.names.submissions, value, partition=0)
+                except MessageSizeTooLargeError:  # the broker has not heard of its limit yet
+                    await asyncio.sleep(LOOK_S)
+                else:
+                    break
+    rows = await system.ended("huge-", ["huge-one", "huge-then"])
+    assert (rows["huge-one"]["state"], rows["huge-then"]["state"]) == ("refused", "succeeded")
+    letters = [
+        json.loads(one.value)
+        async for one in read_whole(system.settings, system.names.dead_letters)
+    ]
+    [letter] = [one for one in letters if one["topic"] == system.names.submissions]
+    assert (letter["part"], letter["code"]) == ("intake", "submission_refused")
+    assert f"{len(huge)} bytes" in letter["reason"]
+    assert str(limit) in letter["reason"]
+
+
+async def test_a_thousand_operations_run_once_each_and_their_progress_is_exact(system):
+    first = [{"name": f"first-{one}", "type": WORK, "payload": 0} for one in range(500)]
+    gate = {"name": "gate", "type": WORK, "payload": 3}
+    then = [
+        {"name": f"then-{one}", "type": WORK, "payload": 0, "depends_on": ["gate"]}
+        for one in range(499)
+    ]
+    await system.submit(agenda("thousand", operations=[*first, gate, *then]))
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            _, _, progress = await system.get("/v1/agendas/thousand/progress")
+            states = Counter(one["state"] for one in progress.get("operations", ()))
+            if states["succeeded"] == 500:
+                break
+            await asyncio.sleep(LOOK_S)
+    assert (progress["percent"], sum(states.values())) == (50.0, 1000)
+    rows = await system.ended("thousand", ["thousand"])
+    assert (rows["thousand"]["state"], rows["thousand"]["percent"]) == ("succeeded", 100.0)
+    counted = await system.fetch(
+        "select state, count(*) as times from operations where agenda_id = 'thousand' "
+        "group by state"
+    )
+    assert [(one["state"], one["times"]) for one in counted] == [("succeeded", 1000)]
+    starts = [one.operation for one in system.starts("thousand")]
+    assert len(starts) == len(set(starts)) == 1000
+    sizes = [
+        len(one.value)
+        for topic in (system.names.agenda_events, system.names.ready)
+        async for one in read_whole(system.settings, topic)
+        if b'"thousand"' in one.value
+    ]
+    assert max(sizes) < 512 * 1024
+
+
+async def test_clocks_hours_apart_neither_stop_nor_repeat_nor_delay_anything(system, tmp_path):
+    hours = {"api": 2, "intake": -2, "scheduler": 2, "rollup": 2, "puller-1": 2, "puller-2": -2}
+    await system.supervisor.stop("scheduler-2")
+    await asyncio.gather(*(skewed(system, part, tmp_path, hours[part]) for part in hours))
+    async with system.load("skewed") as load:
+        await system.more_started(load.run, 80)
+    await system.kept(load)
+    operation = {"name": "only", "type": "test.fail-once"}
+    backoff = {"first_s": 3, "jitter": 0}
+    await system.submit(agenda("waits", operations=[operation], backoff=backoff))
+    async with asyncio.timeout(WITHIN_S):
+        rows = {}
+        while [row["state"] for row in rows.values()] != ["waiting"]:
+            await asyncio.sleep(LOOK_S)
+            rows = await system.rows("waits")
+    # Set back by four hours: it ends, and the one that follows knows of the pause by its end.
+    (tmp_path / "scheduler").write_text("-7200")
+    await system.until(lambda: system.supervisor.status()["scheduler"].restarts)
+    rows = await system.ended("waits", ["waits"])
+    assert (rows["waits"]["state"], rows["waits"]["attempt"]) == ("succeeded", 2)
+
+
+async def skewed(system, part, folder, hours):
+    """Start a part anew, with a clock that is so far ahead."""
+    (folder / part).write_text(str(3600 * hours))
+    python, _, _, *command = system.supervisor._kept[part].part.command
+    await system.restart(part, python, str(SKEWED), str(folder / part), *command)

@@ -193,3 +193,7 @@ async def test_a_batch_that_nobody_acknowledges_is_told(kafka_press, settings):
     async with KafkaPublisher(producer, give_up_after=timedelta(seconds=1)) as publisher:
         with pytest.raises(UnavailableError):
             await publisher.publish(records)
+
+
+async def test_a_broker_answers(press):
+    await press.publisher.ping()

@@ -31,11 +31,12 @@ async def test_not_ready_tells_which_part_is_away(api):
     assert "secret" not in str(body)
 
 
-async def test_not_ready_while_kafka_is_unknown(api, monkeypatch):
-    async def away(_):
+@pytest.mark.parametrize("question", ["partitions", "ping"])
+async def test_not_ready_while_kafka_is_unknown(api, monkeypatch, question):
+    async def away(*_):
         raise UnavailableError
 
-    monkeypatch.setattr(api.publisher, "partitions", away)
+    monkeypatch.setattr(api.publisher, question, away)
     status, body = await api.get("/readyz")
     assert (status, body["parts"]) == (503, {"kafka": "away", "postgres": "ok"})
 

@@ -77,3 +77,15 @@ def test_a_trace_shows_no_values_of_variables(form):
     assert "it does not fit" in told
     assert "authenticate" in told
     assert "pop_s3cret" not in told
+
+
+def test_a_full_disk_costs_lines_and_nothing_else():
+    with open("/dev/full", "w") as full:  # noqa: PTH123  # it takes nothing, as a full disk
+        done = subprocess.run(  # noqa: S603  # our own program
+            [sys.executable, "-c", PROGRAM + 'print("went on", flush=True)'],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            check=False,
+        )
+    assert done.stdout == "went on\n"
