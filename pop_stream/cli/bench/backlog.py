@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from pop_stream.cli.bench.options import Folder, Size
 from pop_stream.cli.output import JsonFlag
 
 if TYPE_CHECKING:
@@ -32,16 +32,12 @@ def backlog(  # noqa: PLR0913  # one parameter an option
     picks: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="One at a time, at most.")
     ] = 2_000,
-    size: Annotated[
-        int, typer.Option(min=1, max=500_000, help="Bytes of an agenda, if not larger anyhow.")
-    ] = 300,
+    size: Size = 300,
     grow: Annotated[
         Literal["ready", "customers", "insights"] | None,
         typer.Option(help="Measure this at several sizes, all else equal."),
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
-    ] = None,
+    folder: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Let agendas wait in the real scheduler, on a real broker, and pick from them.

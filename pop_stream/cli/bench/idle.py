@@ -1,11 +1,11 @@
 """`pop-stream bench idle`: what all parts cost while nothing is submitted."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pop_stream.cli.bench.options import Folder
 from pop_stream.cli.output import JsonFlag
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ def idle(
         int, typer.Option(min=1, max=1_000_000, help="Agendas that are run before it.")
     ] = 500,
     insights: Annotated[int, typer.Option(min=1, max=1000, help="That are defined.")] = 1,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
-    ] = None,
+    folder: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run some agendas, let everything come to rest, and count processor time.

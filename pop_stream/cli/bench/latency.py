@@ -1,10 +1,18 @@
 """`pop-stream bench latency`: how long an agenda takes at a fixed rate, in an open loop."""
 
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from pop_stream.cli.bench.options import (
+    Concurrency,
+    Customers,
+    Folder,
+    Insights,
+    Operations,
+    Pullers,
+    Size,
+)
 from pop_stream.cli.output import JsonFlag
 
 _STARTED: Final = "the handler's first line, by the machine's monotonic clock"
@@ -19,21 +27,13 @@ def latency(  # noqa: PLR0913  # one parameter an option
     via: Annotated[
         Literal["kafka", "http"], typer.Option(help="How agendas are submitted, one by one.")
     ] = "kafka",
-    customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="Taken in turn.")] = 10,
-    operations: Annotated[
-        int, typer.Option(min=1, max=1000, help="Of an agenda, one after the other.")
-    ] = 1,
-    insights: Annotated[int, typer.Option(min=1, max=1000, help="Taken in turn.")] = 1,
-    size: Annotated[
-        int, typer.Option(min=1, max=500_000, help="Bytes of an agenda, if not larger anyhow.")
-    ] = 300,
-    pullers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Agendas that a puller runs at a time.")
-    ] = 50,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
-    ] = None,
+    customers: Customers = 10,
+    operations: Operations = 1,
+    insights: Insights = 1,
+    size: Size = 300,
+    pullers: Pullers = 1,
+    concurrency: Concurrency = 50,
+    folder: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Submit agendas at a fixed rate and time the start of their handlers and their summaries.

@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pop_stream.cli.bench.options import (
+    Concurrency,
+    Customers,
+    Folder,
+    Insights,
+    Operations,
+    Pullers,
+    Size,
+)
 from pop_stream.cli.output import JsonFlag
 
 if TYPE_CHECKING:
@@ -28,18 +37,12 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
         int, typer.Option(min=1, max=1_000_000, help="Submitted and not ended, with --seconds.")
     ] = _WINDOW,
     runs: Annotated[int, typer.Option(min=1, max=100, help="Of path and floor each.")] = 3,
-    customers: Annotated[int, typer.Option(min=1, max=1_000_000, help="Taken in turn.")] = 10,
-    operations: Annotated[
-        int, typer.Option(min=1, max=1000, help="Of an agenda, one after the other.")
-    ] = 1,
-    insights: Annotated[int, typer.Option(min=1, max=1000, help="Taken in turn.")] = 1,
-    size: Annotated[
-        int, typer.Option(min=1, max=500_000, help="Bytes of an agenda, if not larger anyhow.")
-    ] = 300,
-    pullers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Agendas that a puller runs at a time.")
-    ] = 500,
+    customers: Customers = 10,
+    operations: Operations = 1,
+    insights: Insights = 1,
+    size: Size = 300,
+    pullers: Pullers = 1,
+    concurrency: Concurrency = 500,
     schedulers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
     intakes: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
     rollups: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
@@ -47,9 +50,7 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
         str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
     ] = "auto",
     floor: Annotated[bool, typer.Option(help="Also run bare clients, hop by hop.")] = True,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
-    ] = None,
+    folder: Folder = None,
     svg: Annotated[
         Path | None, typer.Option(help="Write a picture of all runs over time.")
     ] = None,

@@ -1,0 +1,61 @@
+"""What a reader of several partitions may rely on, whichever client library is behind it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from pop_stream import wiring
+from pop_stream.bus import clients
+from pop_stream.bus.topics import Topics
+from pop_stream.ports import Record
+
+HELD_MS = 5_000
+"""How long the broker holds a request for records that do not come."""
+
+BUSY_S = 0.4
+SOON_S = HELD_MS / 1000 / 2
+
+
+@pytest_asyncio.fixture
+async def topic(settings) -> str:
+    await wiring.ensure_topics(settings)
+    return Topics(settings.topic_prefix).decisions
+
+
+@pytest_asyncio.fixture
+async def consumer(settings, topic) -> AsyncIterator[AIOKafkaConsumer]:
+    reader = clients.consumer(
+        settings, client_id="reader", group_id=None, fetch_max_wait_ms=HELD_MS
+    )
+    async with reader:
+        partitions = [TopicPartition(topic, number) for number in range(4)]
+        reader.assign(partitions)
+        await reader.seek_to_beginning(*partitions)
+        yield reader
+
+
+async def in_hand(consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
+    """Wait until the client has fetched something of the partition, which nobody has taken."""
+    async with asyncio.timeout(20):
+        while not consumer.highwater(partition):  # noqa: ASYNC110  # another task fetches
+            await asyncio.sleep(0.01)  # the client has no event for it
+
+
+async def take(consumer: AIOKafkaConsumer) -> list[bytes | None]:
+    fetched = await consumer.getmany(timeout_ms=int(SOON_S * 1000))
+    return [record.value for records in fetched.values() for record in records]
+
+
+@pytest.mark.timeout(60)
+async def test_a_reader_that_was_busy_is_not_deaf_afterwards(settings, topic, consumer):
+    """While it is busy its client may ask for no other partition, and leave this one out."""
+    async with wiring.publisher(settings, client_id="writer") as publisher:
+        await publisher.publish([Record(topic, b"k", b"first", 0)])
+        await in_hand(consumer, TopicPartition(topic, 0))
+        await asyncio.sleep(BUSY_S)  # the reader works on something else
+        assert await take(consumer) == [b"first"]
+        await publisher.publish([Record(topic, b"k", b"second", 0)])
+        assert await take(consumer) == [b"second"]
