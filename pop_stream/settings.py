@@ -156,7 +156,7 @@ class Settings(BaseSettings):
         description="Between a puller's reports on a running agenda.",
     )
     metrics_host: str = Field(
-        default="127.0.0.1", description="Where the scheduler shows its metrics."
+        default="127.0.0.1", description="Where scheduler and rollup show their metrics."
     )
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None, description="Port of the scheduler's `/metrics`; none if unset."
@@ -177,6 +177,14 @@ class Settings(BaseSettings):
     )
     retain_every: Seconds = Field(
         default=timedelta(hours=1), description="Between two removals of what is old enough."
+    )
+    reconcile_every: Annotated[timedelta, Field(ge=timedelta(0), le=timedelta(days=1))] = Field(
+        default=timedelta(minutes=1),
+        description="Between two looks for agendas that were accepted and that nobody has, "
+        "which are placed again; 0 never looks. What changed in this time is left alone.",
+    )
+    rollup_metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        default=None, description="Port of the rollup's `/metrics`; none if unset."
     )
     callback_keys: tuple[SecretStr, ...] = Field(
         default=(),

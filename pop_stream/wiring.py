@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from prometheus_client import CollectorRegistry
 
 from pop_stream.api.access import Authenticator, Everyone
 from pop_stream.api.app import ApiPorts, create_app
@@ -45,6 +46,11 @@ from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
 from pop_stream.outbox.publication import Publication
 from pop_stream.pullers.dispatch import Dispatcher
+from pop_stream.rollup.reconciliation import (
+    Reconciler,
+    Reconciliations,
+    reconcile_regularly,
+)
 from pop_stream.rollup.retention import retain, retain_regularly, retention_of
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.scheduler.app import Scheduler
@@ -54,10 +60,12 @@ from pop_stream.store.audit import PostgresAuditLog
 from pop_stream.store.callbacks import PostgresCallbacks
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.keys import PostgresKeys
+from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.migrate import ensure_database, pending_migrations
 from pop_stream.store.migrate import migrate as apply_migrations
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
+from pop_stream.store.reconciliation import PostgresOpenAgendas
 from pop_stream.store.retention import PostgresRetention
 from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.telemetry import exposed
@@ -73,6 +81,10 @@ MIGRATION: Final = Author(
 
 _HEARD_FROM: Final = timedelta(minutes=2)
 """So far back a new door listens; whoever has something to say says it every ten seconds."""
+
+
+_AGAIN_AFTER_S: Final = 5.0
+"""When what could not be opened is tried once more."""
 
 
 @asynccontextmanager
@@ -256,7 +268,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
-    """The rollup, callbacks and retention, until `stop`; ends at once when one fails."""
+    """Rollup, callbacks, retention and reconciliation, until `stop`; ends if one fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings, for_rollup=True))
@@ -272,6 +284,48 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
             archive = PostgresRetention(pool)
             retaining = retain_regularly(settings, archive, WallClock(), stop)
             tasks.create_task(retaining, name="retention")
+            if settings.reconcile_every:
+                reconciling = _reconcile(settings, pool, publish, stop)
+                tasks.create_task(reconciling, name="reconciliation")
+
+
+async def _reconcile(
+    settings: Settings, pool: "Pool", publish: "Publisher", stop: asyncio.Event
+) -> None:
+    """Place again what nobody has, until `stop`; what it needs is waited for."""
+    registry = CollectorRegistry()
+    told = Reconciliations(registry)
+    host, port = settings.metrics_host, settings.rollup_metrics_port
+    async with exposed(registry, host, port):
+        while not stop.is_set():
+            try:
+                async with _reconciler(settings, pool, publish) as reconciler:
+                    await reconcile_regularly(reconciler, told, settings.reconcile_every, stop)
+            except (UnavailableError, KafkaError, OSError) as error:
+                told.note_postponed(error)
+                await asyncio.wait([asyncio.create_task(stop.wait())], timeout=_AGAIN_AFTER_S)
+
+
+@asynccontextmanager
+async def _reconciler(
+    settings: Settings, pool: "Pool", publish: "Publisher"
+) -> AsyncIterator[Reconciler]:
+    names = Topics(settings.topic_prefix)
+    async with (
+        DefinitionFollower(settings, client_id="reconcile") as definitions,
+        KafkaQuestions(settings, publish, definitions) as questions,
+        admin_client(settings, client_id="reconcile-admin") as admin,
+        clients.consumer(settings, client_id="reconcile-lag", group_id=None) as offsets,
+    ):
+        yield Reconciler(
+            names,
+            agendas=PostgresOpenAgendas(pool),
+            ledger=PostgresLedger(pool),
+            questions=questions,
+            publisher=publish,
+            definitions=definitions,
+            probe=KafkaLagProbe(names, admin, offsets),
+        )
 
 
 async def retain_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:

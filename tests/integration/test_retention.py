@@ -2,10 +2,10 @@
 
 import asyncio
 import itertools
-from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
+from agenda_rows import DAY, NOW, keep
 
 from pop_stream.core.lifecycle import TERMINAL, State
 from pop_stream.core.retention import Retention
@@ -15,15 +15,7 @@ from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.retention import PostgresRetention
 
-NOW = datetime(2026, 6, 1, tzinfo=UTC)
-DAY = timedelta(days=1)
 KEPT = Retention(succeeded=10 * DAY, failed=40 * DAY, stopped=20 * DAY, refused=5 * DAY)
-ROW = """
-insert into agendas (
-    agenda_id, version, state, attempt, insight_id, customer_id, title, priority,
-    operation_names, percent, message, puller_id, lease_ms, accepted_at, ended_at
-) values ($1, 1, $2, 1, 'media', 'anna', '', 5, '[]', 0, '', '', 0, $3, $4)
-"""
 
 
 @pytest_asyncio.fixture
@@ -31,17 +23,6 @@ async def pool(settings):
     await migrate(settings.postgres_dsn.get_secret_value())
     async with open_pool(settings) as pool:
         yield pool
-
-
-async def keep(pool, agenda_id, state, *, ended=None, accepted=timedelta(days=100)):
-    accepted_at = None if state is State.REFUSED else NOW - accepted
-    ended_at = None if ended is None else NOW - ended
-    await pool.execute(ROW, agenda_id, state.value, accepted_at, ended_at)
-    await pool.execute(
-        "insert into operations (agenda_id, name, state, percent, message) "
-        "values ($1, 'o', 'succeeded', 100, '')",
-        agenda_id,
-    )
 
 
 async def left(pool):

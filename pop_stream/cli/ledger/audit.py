@@ -1,32 +1,22 @@
 """The audit of a live system: Postgres, Kafka and the scheduler held against each other."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import groupby, islice
 from typing import Final
 
 from aiokafka import TopicPartition
-from msgspec import Raw
 
 from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.questions import KafkaQuestions
-from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
-from pop_stream.core.errors import SubmissionError, UnavailableError
-from pop_stream.core.events import (
-    MOST_ASKED,
-    NOWHERE,
-    HeldAgenda,
-    InsightPlaced,
-    Origin,
-    encode,
-)
-from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults, placed_anew
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults
 from pop_stream.ports import DefinitionSource, Publisher, Questions
+from pop_stream.rollup.reconciliation import by_insight, holds_of, placements
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
@@ -119,24 +109,16 @@ class _Auditor:
     async def _look(self, rows: Sequence[LedgerRow], audit: Audit) -> Mapping[str, LedgerFault]:
         found: dict[str, LedgerFault] = {}
         audit.looked_at += len(rows)
-        for insight_id, some in _by_insight(rows):
+        for insight_id, some in by_insight(rows):
             try:
-                holds = await self._holds(insight_id, [row.agenda_id for row in some])
+                holds = await holds_of(
+                    self._questions, insight_id, [row.agenda_id for row in some]
+                )
             except UnavailableError as error:
                 audit.unanswered[insight_id] = str(error)
             else:
                 found |= faults(some, holds)
         return found
-
-    async def _holds(
-        self, insight_id: str, agenda_ids: Iterable[str]
-    ) -> Mapping[str, HeldAgenda]:
-        holds: dict[str, HeldAgenda] = {}
-        waiting = iter(agenda_ids)
-        while some := list(islice(waiting, MOST_ASKED)):
-            answer = await self._questions.ask(insight_id, agenda_ids=some)
-            holds |= {one.agenda_id: one for one in answer.holds}
-        return holds
 
     async def _until_folded(self, audit: Audit) -> int:
         """Wait until all that is told now is folded; how much was not."""
@@ -169,32 +151,12 @@ async def _repair(
     audit: Audit,
 ) -> None:
     missing = [one.row for one in audit.faults if one.is_repairable]
-    bodies = await ledger.bodies([row.agenda_id for row in missing])
     topics = Topics(settings.topic_prefix)
-    partitions = await publisher.partitions(topics.ready)
-    for row in missing:
-        if row.agenda_id not in bodies:
-            audit.beyond_repair[row.agenda_id] = "its body is not known: submit it again"
-            continue
-        try:
-            placed = placed_anew(row, *bodies[row.agenda_id])
-        except SubmissionError as error:
-            audit.beyond_repair[row.agenda_id] = str(error)
-            continue
-        event = InsightPlaced(
-            insight_id=row.insight_id,
-            agendas=(Raw(encode(placed)),),
-            origins=(Origin(partition=NOWHERE, offset=0),),
-        )
-        record = ready_record(topics, definitions.current, event, partitions=partitions)
+    found = await placements(topics, ledger, publisher, definitions, missing)
+    audit.beyond_repair |= found.beyond
+    for agenda_id, record in found.records.items():
         await publisher.publish([record])
-        audit.repaired.append(row.agenda_id)
-
-
-def _by_insight(rows: Iterable[LedgerRow]) -> Iterator[tuple[str, list[LedgerRow]]]:
-    ordered = sorted(rows, key=lambda row: row.insight_id)
-    for insight_id, some in groupby(ordered, key=lambda row: row.insight_id):
-        yield insight_id, list(some)
+        audit.repaired.append(agenda_id)
 
 
 def _offset_faults(

@@ -1,0 +1,65 @@
+-- name: take_turn
+-- Whether this session is the one that reconciles; it is until it unlocks or ends.
+select pg_try_advisory_lock($1);
+
+-- name: end_turn
+-- Lets another session.
+select pg_advisory_unlock($1);
+
+-- name: walks
+-- How far each walk has come.
+select walk, place, agenda_id
+from reconciliation_walks;
+
+-- name: walk_on
+-- A walk has come so far.
+insert into reconciliation_walks (walk, place, agenda_id)
+values ($1, $2, $3)
+on conflict (walk) do update set place = excluded.place, agenda_id = excluded.agenda_id;
+
+-- name: list_open
+-- Lists those of the next agendas, by acceptance, that have not ended; how many were passed,
+-- and which was the last.
+with page as (
+    select agenda_id, coalesce(accepted_at, '-infinity') as place, state
+    from agendas
+    where
+        (coalesce(accepted_at, '-infinity'), agenda_id) > ($1::timestamptz, $2::text)
+        and coalesce(accepted_at, '-infinity') < $3::timestamptz
+    order by coalesce(accepted_at, '-infinity'), agenda_id
+    limit $4
+),
+listed as (
+    insert into open_agendas (agenda_id)
+    select agenda_id from page where state = any($5::text[])
+    on conflict do nothing
+)
+select place, agenda_id, (select count(*) from page) as passed
+from page
+order by place desc, agenda_id desc
+limit 1;
+
+-- name: listed
+-- The next agendas of the list, as they are now.
+select
+    open_agendas.agenda_id,
+    agendas.insight_id,
+    agendas.state,
+    agendas.attempt,
+    agendas.version,
+    coalesce(agendas.state = any($3::text[]), false) as is_open,
+    coalesce(agendas.updated_at < now() - $4::interval, false) as is_quiet
+from open_agendas
+left join agendas on agendas.agenda_id = open_agendas.agenda_id
+where open_agendas.agenda_id > $1
+order by open_agendas.agenda_id
+limit $2;
+
+-- name: unlist
+-- Takes agendas that have ended, or are gone, off the list.
+delete from open_agendas
+where agenda_id = any($1::text[]);
+
+-- name: now
+-- The clock by which acceptance is compared.
+select now();
