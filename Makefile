@@ -11,7 +11,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev test check format generate verify lock coverage ci clean
+.PHONY: help setup demo dev chaos test check format generate verify lock coverage ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo: $(READY) ## Show a flood that does not hurt the others (ARGS="--seconds 20
 
 dev: $(READY) ## Run everything on this machine, until Ctrl-C (ARGS="--port 8081")
 	@$(PY) -m pop_stream dev $(ARGS)
+
+chaos: $(READY) ## Kill and freeze parts under load, then audit (ARGS="--seed 7 --kills 20")
+	@$(PY) -m pop_stream chaos --kills 8 --freezes 2 --seconds 40 --rate 20 $(ARGS)
 
 test: check ## Check, then run all tests against a real Kafka and Postgres (ARGS="-k name")
 	$(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)

@@ -21,6 +21,9 @@ from pop_stream.ports import AcceptedBody, SummaryReader
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """Of agendas accepted of late: what is younger than Postgres is in here."""
 
+_ENTRY_BYTES: Final = 300
+"""About what remembering one takes besides its body, which is often less than that."""
+
 _ANSWERS_WITHIN_S: Final = 1.0
 _REST_S: Final = 2.0
 
@@ -49,10 +52,10 @@ class Repeats:
         for one in submissions:
             if one.is_named and one.agenda_id not in self._late:
                 self._late[one.agenda_id] = AcceptedBody(one.customer_id, one.value)
-                self._held += len(one.value)
+                self._held += len(one.value) + _ENTRY_BYTES
         while self._held > _MOST_BYTES:
             _, oldest = self._late.popitem(last=False)
-            self._held -= len(oldest.body)
+            self._held -= len(oldest.body) + _ENTRY_BYTES
 
     async def _stored(self, agenda_ids: Sequence[str]) -> dict[str, AcceptedBody]:
         now = asyncio.get_running_loop().time()
