@@ -1,4 +1,7 @@
-"""The composition root: which adapter stands behind which port, for each part."""
+"""The composition root: which adapter stands behind which port, for each part.
+
+A part imports what it alone runs when it is run: one that was killed is back sooner.
+"""
 
 import asyncio
 import secrets
@@ -14,20 +17,15 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
-from pop_stream.api.access import Authenticator, Everyone
-from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.server import serve
 from pop_stream.bus import clients, topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.doors import DoorKeeper
-from pop_stream.bus.handouts import KafkaHandouts
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_span
-from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock
 from pop_stream.core.deeds import Author
 from pop_stream.core.definition_records import definition_key, definitions_from
@@ -37,23 +35,9 @@ from pop_stream.core.errors import DefinitionError, MigrationError, UnavailableE
 from pop_stream.core.identity import ALL_ROLES, Principal
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.revisions import put
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import KeyBook
-from pop_stream.identity.key_sets import KeySet, source
-from pop_stream.identity.tokens import TokenRules, TokenVerifier
-from pop_stream.intake.gate import Gate
-from pop_stream.intake.intake import Intake
-from pop_stream.intake.relay import Relay
 from pop_stream.outbox.publication import Publication
-from pop_stream.pullers.dispatch import Dispatcher
-from pop_stream.rollup.reconciliation import (
-    Reconciler,
-    Reconciliations,
-    reconcile_regularly,
-)
+from pop_stream.rollup.reconciliation import Reconciler, Reconciliations, reconcile_regularly
 from pop_stream.rollup.retention import retain, retain_regularly, retention_of
-from pop_stream.rollup.rollup import roll_up
-from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.audit import PostgresAuditLog
@@ -71,6 +55,9 @@ from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.telemetry import exposed
 
 if TYPE_CHECKING:
+    from pop_stream.api.access import Authenticator
+    from pop_stream.identity.tokens import TokenVerifier
+    from pop_stream.intake.gate import Gate
     from pop_stream.ports import DefinitionSource, Publisher
     from pop_stream.store.pool import Pool
 MIGRATION: Final = Author(
@@ -122,6 +109,11 @@ async def run_api(
         stop: Set by whoever ends the process.
         on_url: Told the address once it accepts connections.
     """
+    from pop_stream.api.app import ApiPorts, create_app
+    from pop_stream.api.server import serve
+    from pop_stream.bus.handouts import KafkaHandouts
+    from pop_stream.pullers.dispatch import Dispatcher
+
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         publish = await enter(publisher(settings, client_id="api"))
@@ -178,18 +170,25 @@ async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
 
 def authenticator(
     settings: Settings, pool: "Pool", definitions: DefinitionFollower
-) -> Authenticator:
+) -> "Authenticator":
     """Who tells callers apart, as the settings ask."""
+    from pop_stream.api.access import Everyone
+    from pop_stream.identity.credentials import Credentials
+    from pop_stream.identity.key_book import KeyBook
+
     if not settings.asks_who_calls:
         return Everyone()
     keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
     return Credentials(keys, token_verifier(settings))
 
 
-def token_verifier(settings: Settings) -> TokenVerifier | None:
+def token_verifier(settings: Settings) -> "TokenVerifier | None":
     """Who judges tokens of the issuer that the settings name; None if they name none."""
     if settings.jwt_issuer is None or settings.jwt_jwks is None:
         return None
+    from pop_stream.identity.key_sets import KeySet, source
+    from pop_stream.identity.tokens import TokenRules, TokenVerifier
+
     rules = TokenRules(
         issuer=settings.jwt_issuer,
         audience=settings.jwt_audience,
@@ -210,11 +209,15 @@ async def _ended(task: asyncio.Task[None]) -> None:
 @asynccontextmanager
 async def intake_gate(
     settings: Settings, definitions: DefinitionFollower
-) -> AsyncIterator[Gate | None]:
+) -> AsyncIterator["Gate | None"]:
     """Who tells senders of records apart, as the settings ask."""
     if settings.intake_auth == "off":
         yield None
         return
+    from pop_stream.identity.credentials import Credentials
+    from pop_stream.identity.key_book import KeyBook
+    from pop_stream.intake.gate import Gate
+
     async with open_pool(settings) as pool:
         keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
         secret = settings.intake_secret
@@ -227,6 +230,9 @@ async def intake_gate(
 
 async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
     """Intake and relay until `stop`; ends at once when either fails."""
+    from pop_stream.intake.intake import Intake
+    from pop_stream.intake.relay import Relay
+
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="intake"))
@@ -243,6 +249,8 @@ async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
 
 async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
     """The scheduler until `stop`."""
+    from pop_stream.scheduler.app import Scheduler
+
     names = Topics(settings.topic_prefix)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -269,6 +277,9 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
 
 async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
     """Rollup, callbacks, retention and reconciliation, until `stop`; ends if one fails."""
+    from pop_stream.callbacks.sender import Sender
+    from pop_stream.rollup.rollup import roll_up
+
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings, for_rollup=True))
