@@ -32,8 +32,8 @@ FIRST_PAUSE: Final = timedelta(milliseconds=100)
 LONGEST_PAUSE: Final = timedelta(seconds=5)
 
 _LEAST_S: Final = 0.025
-_MOST_S: Final = 0.15
-_FULL_BYTES: Final = 256 * 1024
+_MOST_S: Final = 0.4
+_FULL_BYTES: Final = 512 * 1024
 """Between batches: most agendas then end in the batch that tells of their emission, and are
 written once. The first after a rest is not delayed."""
 
