@@ -28,6 +28,7 @@ DEFINITIONS = """
 mappers = { operation_types = ["work"] }
 """
 WORK = [{"name": "only", "type": "work"}]
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @dataclass
@@ -61,8 +62,10 @@ class World:
             text = await response.text()
             return response.status, json.loads(text) if text else None
 
-    async def produce(self, agenda, token=None):
-        headers = [] if token is None else [("authorization", f"Bearer {token}".encode())]
+    async def produce(self, agenda, token=None, **told):
+        headers = [(name, value.encode()) for name, value in told.items()]
+        if token is not None:
+            headers.append(("authorization", f"Bearer {token}".encode()))
         names = Topics(self.settings.topic_prefix)
         value = json.dumps(agenda).encode()
         await self.publisher.publish([Record(names.submissions, None, value, headers=headers)])
@@ -167,9 +170,8 @@ async def test_records_are_taken_by_who_sent_them_and_the_rest_is_told_why(world
     }
     async with running(wiring.run_intake, world.settings):
         for token, customer, _ in cases.values():
-            await world.produce(
-                {"id": "k1", "customer_id": customer, "operations": WORK}, token
-            )
+            agenda = {"id": "k1", "customer_id": customer, "operations": WORK}
+            await world.produce(agenda, token, traceparent=TRACE)
         wish = {"id": "h1", "customer_id": "beta", "operations": WORK}
         status, told = await world.call("POST", "/v1/agendas", beta["token"], wish)
         assert (status, told["id"]) == (202, "h1")  # sealed on its way to intake
@@ -181,6 +183,9 @@ async def test_records_are_taken_by_who_sent_them_and_the_rest_is_told_why(world
         await until(all_decided)
     found = {(one.agenda_id, one.customer_id) for one in await world.accepted()}
     assert found == {("k1@acme", "acme"), ("k1@beta", "beta"), ("h1@beta", "beta")}
+    by_kafka = [one for one in await world.accepted() if one.agenda_id.startswith("k1")]
+    traces = [json.loads(bytes(one.agenda))["trace"] for one in by_kafka]
+    assert traces == [{"traceparent": TRACE}] * 2
     letters = await world.letters()
     assert sorted(one.code for one in letters) == sorted(refused)
     assert all(one.reason for one in letters)
