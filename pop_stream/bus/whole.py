@@ -8,6 +8,8 @@ from pop_stream.bus import clients
 from pop_stream.settings import Settings
 
 _POLL_MS = 500
+_WAIT_MS = 50
+"""A broker may still hold the request of one partition when the next is asked for."""
 
 
 async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
@@ -20,7 +22,9 @@ async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRe
         if topic not in await looking.topics():
             return
     # Named at the start, the topic's partitions are known; read they are one by one.
-    async with clients.consumer(settings, topic, client_id="whole", group_id=None) as consumer:
+    async with clients.consumer(
+        settings, topic, client_id="whole", group_id=None, fetch_max_wait_ms=_WAIT_MS
+    ) as consumer:
         numbers = sorted(consumer.partitions_for_topic(topic) or ())
         consumer.unsubscribe()
         for number in numbers:

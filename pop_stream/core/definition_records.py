@@ -25,6 +25,9 @@ def definition_key(definition: Definition) -> str:
 def decode_definition(key: str, value: bytes | None) -> Definition | None:
     """The definition in one record of `pop.definitions`; None for a tombstone.
 
+    Fields that a newer version has added are passed over: without the rest there would be
+    no definition at all.
+
     Raises:
         UnreadableRecordError: If the kind is unknown or the value does not fit it.
     """
@@ -36,7 +39,7 @@ def decode_definition(key: str, value: bytes | None) -> Definition | None:
         msg = f"no kind of definition is called {kind!r}; use one of {', '.join(KINDS)}"
         raise UnreadableRecordError(msg)
     try:
-        definition = model.model_validate_json(value)
+        definition = model.model_validate_json(value, extra="ignore")
     except ValidationError as error:
         raise UnreadableRecordError(str(error)) from None
     if definition.id != name:
@@ -69,7 +72,7 @@ def decode_api_key(key: str, value: bytes | None) -> ApiKey | None:
     if value is None:
         return None
     try:
-        known = ApiKey.model_validate_json(value)
+        known = ApiKey.model_validate_json(value, extra="ignore")
     except ValidationError as error:
         raise UnreadableRecordError(str(error)) from None
     if known.id != key.removeprefix(_API_KEY):

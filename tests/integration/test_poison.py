@@ -27,11 +27,13 @@ PATIENCE_S = 100
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitions=2)
 GARBAGE = (b"\xff\xfe{", b"", b"[" * 5_000, b'{"type": "nothing.known"}', b"7", b"null")
 handlers = Handlers()
+ran = []
 
 
 @handlers.handler("noop")
-async def noop(_):
-    """Do nothing."""
+async def noop(call):
+    """Note whose it is."""
+    ran.append(call.agenda_id)
 
 
 class World:
@@ -196,3 +198,68 @@ async def test_what_a_newer_version_adds_is_passed_over(world):
     [letter] = await world.letters()
     assert letter["topic"] == world.names.agenda_events
     assert "agenda.painted" in letter["reason"]
+
+
+ROWS = {"claims", "renewals", "settlements", "commands"}
+"""Of notes for the scheduler: lists, to which a later version may add an element."""
+
+
+def newer(value, old_id, new_id):
+    """A record as a later version may write it of another agenda: with more in it."""
+
+    def grown(document):
+        if isinstance(document, list):
+            return [grown(one) for one in document]
+        if not isinstance(document, dict):
+            return document
+        known = {key: of(key, one) for key, one in document.items()}
+        return {**known, "colour": {"red": 0.1}}
+
+    def of(key, value):
+        if key in ROWS:
+            return [[*row, {"red": 0.1}] for row in value]
+        if key == "origins":  # else it would be a repeat
+            return [[-1, 0, 0] for _ in value]
+        return value if key == "spent_s" else grown(value)  # which has names of types
+
+    return json.dumps(grown(json.loads(value))).replace(old_id, new_id).encode()
+
+
+async def test_records_of_a_newer_version_are_read_in_every_topic(world):
+    names = world.names
+    own = {names.submissions, names.insight("media"), names.agenda_events}
+    changelog = f"{names.prefix}scheduler-ready-changelog"
+    inside = [one.name for one in catalog(names) if one.name not in {*own, changelog}]
+    stop = {"type": "attempt.stop", "agenda_id": "old-one", "insight_id": "media",
+            "attempt": 7, "reason": "cancelled"}  # fmt: skip
+
+    async def written_again(*topics, if_in=b""):
+        await world.publisher.publish(
+            [
+                Record(topic, one.key, newer(one.value, "old-one", "new-one"), one.partition)
+                for topic in topics
+                async for one in read_whole(world.settings, topic)
+                if if_in in one.value
+            ]
+        )
+
+    async def has_run(agenda_id):
+        async with asyncio.timeout(PATIENCE_S):
+            while agenda_id not in ran:  # noqa: ASYNC110  # a handler of this process notes it
+                await asyncio.sleep(0.05)
+
+    async with world.running():
+        await world.submit(agenda("old-one"))
+        await world.ended("old-one")
+        await world.publisher.publish(
+            [Record(names.controls, b"old-one", json.dumps(stop).encode())]
+        )
+        await written_again(names.ready, if_in=b"insight.placed")
+        await has_run("new-one")  # so what was placed was emitted
+        await written_again(*inside, names.insight("media"), names.agenda_events)
+        await world.ended("new-one")
+        await world.submit(agenda("last-one"), {**agenda("odd-one"), "colour": "blue"})
+        await world.ended("last-one")
+    [letter] = await world.letters()  # of what a submitter asks for, nothing is passed over
+    assert letter["topic"] == names.submissions
+    assert "colour" in letter["reason"]

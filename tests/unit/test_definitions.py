@@ -48,6 +48,15 @@ def test_a_wrong_record_is_told_why(key, value, words):
         decode_definition(key, value)
 
 
+def test_what_a_newer_version_has_added_anywhere_is_passed_over():
+    value = (
+        b'{"id":"media","colour":1,"mappers":{"operation_types":["x"],"colour":2},'
+        b'"backoff":{"first_s":2,"colour":3}}'
+    )
+    insight = decode_definition("insight/media", value)
+    assert (insight.mappers.operation_types, insight.backoff.first_s) == (("x",), 2.0)
+
+
 def test_a_tombstone_is_no_definition():
     assert decode_definition("customer/acme", None) is None
 

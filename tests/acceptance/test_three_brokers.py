@@ -1,0 +1,59 @@
+"""Three brokers that replicate, and a system under load that is left with two of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from whole_system import LOOK_S, WITHIN_S, System, running
+
+from pop_stream import wiring
+
+pytestmark = pytest.mark.timeout(250)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system() -> AsyncIterator[System]:
+    with pytest.MonkeyPatch.context() as patch:
+        async with running(patch, brokers=3, lease_s=20) as system:
+            yield system
+
+
+async def all_in_sync(system):
+    """Wait until each of the three brokers has all there is."""
+    async with wiring.admin_client(system.settings) as admin, asyncio.timeout(WITHIN_S):
+        while True:
+            topics = await admin.describe_topics()
+            copies = {len(one["isr"]) for topic in topics for one in topic["partitions"]}
+            if copies == {3}:
+                return
+            await asyncio.sleep(4 * LOOK_S)
+
+
+async def test_two_brokers_must_have_what_is_acknowledged(system):
+    async with wiring.admin_client(system.settings) as admin:
+        names = [one for one in await admin.list_topics() if one.startswith("pop.")]
+        topics = [
+            ConfigResource(ConfigResourceType.TOPIC, one, {"min.insync.replicas": ""})
+            for one in names
+        ]
+        answers = await admin.describe_configs(topics)
+    found = {
+        (name, entry[1])
+        for one in answers
+        for *_, name, entries in one.resources
+        for entry in entries
+    }
+    assert found == {(name, "2") for name in names}
+
+
+async def test_of_three_brokers_one_may_be_killed_under_load_and_nothing_is_lost(system):
+    async with system.load("brokers") as load:
+        await system.more_started(load.run, 20)
+        for broker in ("kafka-1", "kafka-2"):  # one after the other, so any may lead anything
+            await system.stack.servers.take_down(broker)
+            await system.more_started(load.run, 60)
+            await system.stack.servers.bring_back(broker)
+            await all_in_sync(system)
+    await system.kept(load)
