@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Days = Annotated[timedelta, Field(ge=timedelta(hours=1), le=timedelta(days=36_500))]
@@ -178,7 +178,11 @@ class Settings(BaseSettings):
     retain_every: Seconds = Field(
         default=timedelta(hours=1), description="Between two removals of what is old enough."
     )
-    reconcile_every: Annotated[timedelta, Field(ge=timedelta(0), le=timedelta(days=1))] = Field(
+    reconcile_every: Annotated[
+        timedelta,
+        BeforeValidator(lambda told: timedelta(0) if told == "0" else told),
+        Field(ge=timedelta(0), le=timedelta(days=1)),
+    ] = Field(
         default=timedelta(minutes=1),
         description="Between two looks for agendas that were accepted and that nobody has, "
         "which are placed again; 0 never looks. What changed in this time is left alone.",

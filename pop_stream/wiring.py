@@ -386,10 +386,11 @@ async def ensure_topics(settings: Settings) -> list[str]:
 
 
 async def topic_faults(settings: Settings) -> list[str]:
-    """What is wrong with the fixed topics, in words; empty when all is well."""
-    specs = topics.catalog(Topics(settings.topic_prefix))
+    """What is wrong with topics, in words; empty when all is well."""
+    names = Topics(settings.topic_prefix)
     async with admin_client(settings) as admin:
-        return await topics.faults(admin, specs)
+        found = await topics.faults(admin, topics.catalog(names))
+        return [*found, *await topics.insight_faults(admin, names)]
 
 
 async def import_definitions(settings: Settings) -> list[str]:

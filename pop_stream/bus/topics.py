@@ -207,6 +207,16 @@ async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list
     return [*found, *await _config_faults(admin, known)]
 
 
+async def insight_faults(admin: AIOKafkaAdminClient, topics: Topics) -> list[str]:
+    """What is wrong with the settings of all insights' topics that there are."""
+    start = topics.insight("")
+    insights = [
+        one.removeprefix(start) for one in await admin.list_topics() if one.startswith(start)
+    ]
+    specs = [insight_spec(topics, one, partitions=1) for one in sorted(insights)]
+    return await _config_faults(admin, specs)
+
+
 async def _config_faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
     """Settings that are not as the catalog has them: records kept too short are lost work."""
     wanted = {
@@ -219,7 +229,7 @@ async def _config_faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec])
         for name, configs in wanted.items()
     ]
     found: list[str] = []
-    for response in await admin.describe_configs(asked):
+    for response in await admin.describe_configs(asked) if asked else ():
         for _, _, _, name, entries in response.resources:
             known = {entry[0]: entry[1] for entry in entries}
             found += [

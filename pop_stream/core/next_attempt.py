@@ -5,13 +5,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pop_stream.core.errors import TransitionError
+from pop_stream.core.agenda import parse_agenda
+from pop_stream.core.errors import SubmissionError, TransitionError, UnreadableRecordError
 from pop_stream.core.events import (
     AgendaRestarted,
     AppendedOperation,
     AttemptEvent,
     OperationProgress,
     PriorProgress,
+    decode_placed,
 )
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import PastAttempt, Summary, appended_name, percent_told
@@ -38,6 +40,8 @@ def in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
         raise TransitionError(msg)
     if event.attempt == summary.attempt:
         return summary
+    if isinstance(event, AgendaRestarted) and summary.accepted_at is None:
+        summary = _known_again(summary, event)
     left = {name: _left(one, summary.attempt) for name, one in summary.operations.items()}
     kept = {name: one for name, one in left.items() if one is not None}
     appended = summary.appended
@@ -69,6 +73,27 @@ def in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
         waiting_until=None,
         waiting_for=None,
         diagnostics=(),
+    )
+
+
+def _known_again(summary: Summary, event: AgendaRestarted) -> Summary:
+    """Of an agenda that was removed while someone wanted it run again: what it was."""
+    try:
+        placed = decode_placed(event.placed)
+        agenda = parse_agenda(bytes(placed.agenda), is_accepted=True)
+    except (UnreadableRecordError, SubmissionError):
+        return summary
+    return replace(
+        summary,
+        insight_id=event.insight_id,
+        customer_id=placed.customer_id,
+        title=agenda.title,
+        link_id=agenda.link_id,
+        priority=placed.priority,
+        operation_names=tuple(one.name for one in agenda.operations),
+        body=bytes(placed.agenda),
+        callback_url=agenda.callback_url,
+        accepted_at=placed.accepted_at,
     )
 
 

@@ -7,7 +7,8 @@ import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from pop_stream import wiring
-from pop_stream.bus.topics import Topics
+from pop_stream.bus import topics
+from pop_stream.bus.topics import Topics, TopicSpec
 from pop_stream.store.migrate import migrate
 
 BROKERS_CLOCK = {"message.timestamp.type": "LogAppendTime"}
@@ -46,6 +47,17 @@ async def test_records_kept_too_short_are_found(settings, names):
         f"{names.answers} has message.timestamp.type = CreateTime, the catalog says Log",
     ):
         assert any(wrong in one for one in found)
+
+
+async def test_what_is_emitted_and_kept_too_short_is_found(settings, names):
+    """What no puller has read would be gone."""
+    await wiring.ensure_topics(settings)
+    async with wiring.admin_client(settings) as admin:
+        right = topics.insight_spec(names, "media", 2)
+        wrong = TopicSpec(names.insight("video"), 2, {**right.configs, "retention.ms": "60000"})
+        await topics.ensure(admin, [right, wrong], replication_factor=1)
+    [found] = await wiring.topic_faults(settings)
+    assert f"{names.insight('video')} has retention.ms = 60000" in found
 
 
 async def test_summaries_kept_shorter_than_their_events_are_found(settings):

@@ -29,7 +29,13 @@ from lifecycle_events import (
 from msgspec.structs import replace
 
 from pop_stream.core.errors import TransitionError
-from pop_stream.core.events import AppendedOperation, Diagnostic, PriorProgress
+from pop_stream.core.events import (
+    AppendedOperation,
+    Diagnostic,
+    PlacedAgenda,
+    PriorProgress,
+    encode,
+)
 from pop_stream.core.fold import fold, fold_all
 from pop_stream.core.lifecycle import State
 from pop_stream.core.next_attempt import MOST_REMEMBERED
@@ -431,3 +437,28 @@ def test_only_so_many_attempts_are_remembered():
     lost = [waiting(n, attempt=n, reason="lost") for n in range(2, MOST_REMEMBERED + 5)]
     history = told(accepted(), *lost).history
     assert [one.attempt for one in history] == [*range(4, MOST_REMEMBERED + 4)]
+
+
+def test_what_was_removed_while_someone_ran_it_again_is_known_again():
+    body = (
+        b'{"id": "a1", "customer_id": "acme", "title": "Nightly", '
+        b'"operations": [{"name": "fetch", "type": "http"}]}'
+    )
+    placed = PlacedAgenda(
+        agenda_id="a1",
+        customer_id="acme",
+        accepted_at=at(90),
+        agenda=msgspec.Raw(body),
+        attempt=3,
+        priority=2,
+    )
+    event = replace(restarted(90, attempt=3), placed=msgspec.Raw(encode(placed)))
+    again = told(event, emitted(91, attempt=3))
+    assert (again.state, again.attempt, again.priority) == (State.EMITTED, 3, 2)
+    assert (again.customer_id, again.insight_id, again.body) == ("acme", "files", body)
+    assert again.operation_names == ("fetch",)
+    assert again.accepted_at == at(90)
+    assert again.title == "Nightly"
+    # One that is known stays what it was.
+    known = told(event, before=told(accepted(), succeeded(9)))
+    assert (known.priority, known.accepted_at) == (3, START)

@@ -94,6 +94,8 @@ async def run_chaos(chaos: Chaos, tell: Tell) -> Outcome:
             "heartbeat": timedelta(seconds=2),
             # The embedded broker allows less than the 6 s that a broker does by default.
             "session_timeout": timedelta(seconds=4),
+            # What is lost is to be seen, not put right.
+            "reconcile_every": timedelta(0),
         },
         restart=_RESTART,
         environment={STARTS: str(starts)},
