@@ -196,8 +196,17 @@ def test_an_insight_that_stands_still_does_not_hide_behind_another():
     assert judged.worst_pause_s == judged.longest_wait_s == pytest.approx(18.0)
 
 
-@pytest.mark.parametrize(("part", "pause"), [("kafka", 7.0), ("kafka-1", 20.0)])
-def test_only_the_only_broker_excuses_a_pause_while_it_is_down(part, pause):
+@pytest.mark.parametrize(
+    ("part", "kind", "pause"),
+    [
+        ("kafka", "outage", 7.0),
+        ("kafka-1", "outage", 20.0),
+        ("intake", "freeze", 7.0),
+        ("intake", "kill", 20.0),
+        ("scheduler", "freeze", 20.0),
+    ],
+)
+def test_only_what_there_is_one_of_excuses_a_pause_while_it_is_away(part, kind, pause):
     known = evidence(start("a", 21.0), accepted_at=1.0)
-    judged = judge(known, ["a"], [Dealt(Blow(4.0, part, "outage", 10.0), 4.0, 14.0)])
+    judged = judge(known, ["a"], [Dealt(Blow(4.0, part, kind, 10.0), 4.0, 14.0)])
     assert judged.worst_pause_s == pytest.approx(pause)

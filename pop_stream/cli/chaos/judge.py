@@ -15,8 +15,9 @@ LONGEST_PAUSE_S: Final = 10.0
 AFTERMATH_S: Final = 15.0
 """How long after a blow repeats may follow from it: a session's end, and reading anew."""
 
-ONLY_BROKER: Final = "kafka"
-"""As the stack calls a broker without others; while it is down, nothing is promised."""
+UNSHARED: Final = frozenset({"kafka", "intake"})
+"""A broker without others, and what there is one of; while one is down or frozen, and nobody
+can take its place, nothing is promised. One that is killed is back at once."""
 
 _SHOWN: Final = 20
 
@@ -35,7 +36,7 @@ class Judgement:
         excused_starts: Such starts within a blow's aftermath.
         rounds_repeated: Emission rounds of which something was emitted again.
         worst_pause_s: Longest stretch without a start in an insight while something of it was
-            ready, and while there was a broker to start anything through.
+            ready, and while nothing was away that there is one of.
         longest_wait_s: Of any agenda, from its acceptance to its first start.
     """
 
@@ -130,7 +131,11 @@ def worst_pause_s(
 
 def _pauses(evidence: Evidence, blows: Sequence[Dealt]) -> Iterator[float]:
     """The longest of each insight: one that stands still does not hide behind another."""
-    outages = [(one.at, one.until) for one in blows if one.blow.part == ONLY_BROKER]
+    outages = [
+        (one.at, one.until)
+        for one in blows
+        if one.blow.part in UNSHARED and one.blow.kind != "kill"
+    ]
     by_insight: dict[str, dict[str, float]] = {}
     for agenda_id, at in evidence.accepted_at.items():
         by_insight.setdefault(evidence.insights.get(agenda_id, ""), {})[agenda_id] = at
