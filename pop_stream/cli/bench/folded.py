@@ -61,8 +61,13 @@ class Folded:
             self._store = PostgresSummaries(
                 await opening.enter_async_context(open_pool(self._settings))
             )
+            # Never from the beginning: ends of an earlier run would count for this one.
             consumer = clients.consumer(
-                self._settings, self._topic, client_id="bench-folded", group_id=None
+                self._settings,
+                self._topic,
+                client_id="bench-folded",
+                group_id=None,
+                auto_offset_reset="latest",
             )
             await opening.enter_async_context(consumer)
             await consumer.seek_to_end()
