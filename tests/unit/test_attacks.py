@@ -22,6 +22,8 @@ from attack_world import (
     OBJECTS,
     ON_NOTHING,
     ON_OBJECTS,
+    OPERATE,
+    READ,
     ROUTES,
     RULES_OF,
     id_of,
@@ -31,6 +33,7 @@ from attack_world import (
     open_world,
 )
 from test_tokens import OTHER_RSA, token
+from yarl import URL
 
 from pop_stream.api.app import create_app
 from pop_stream.api.route import Route
@@ -224,15 +227,35 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(world, route):
         for whose in ("foreign", "unknown"):
             named = id_of(world, parameter, whose)
             ids = ids_on(world, route, whose)
+            world.summaries.asked.clear()
             response, body = await world.call(route, world.token("acme", role), **ids)
+            asked = {question for question, *_ in world.summaries.asked}  # what takes time
             headers = {
                 name: value
                 for name, value in response.headers.items()
                 if name.lower() not in {"x-correlation-id", "content-length", "date"}
             }
             headers = {name: value.replace(named, "<id>") for name, value in headers.items()}
-            told.append((response.status, headers, _without(body, named)))
+            told.append((response.status, headers, _without(body, named), asked))
         assert told[0] == told[1], role
+
+
+ODD_IDS = (
+    "a-own%2F..%2Fa-foreign", "..%2Fa-foreign", "a-foreign%00", "a-foreign%0A", "%20a-foreign",
+    "a-foreign@beta", "a-foreign@", "@beta", "a-foreign@acme@beta", "A-FOREIGN", "a-foreign;",
+    "x" * 300,
+)  # fmt: skip
+
+
+async def test_no_way_of_writing_an_id_leads_to_anothers(world):
+    for odd, (method, role) in product(
+        ODD_IDS, (("GET", READ), ("HEAD", READ), ("DELETE", OPERATE))
+    ):
+        headers = {"Authorization": f"Bearer {world.token('acme', role)}"}
+        url = URL(f"/v1/agendas/{odd}", encoded=True)
+        async with world.client.request(method, url, headers=headers) as response:
+            assert response.status == 404, (method, odd)
+    assert "a-foreign" in world.summaries.agendas
 
 
 async def test_lists_hold_what_the_caller_sees_and_nothing_else(world):
