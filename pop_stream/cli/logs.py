@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -27,6 +27,11 @@ class _Output(io.TextIOBase):
     def flush(self) -> None:
         with suppress(OSError):
             self._file.flush()
+
+
+_AGAIN_AFTER_S: Final = 60.0
+_TOLD_APART: Final = 160
+_REMEMBERED: Final = 1_000
 
 
 def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
@@ -60,8 +65,33 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
     # Libraries tell of every connection and rebalance at `info`; ours say what matters of it.
     libraries = level if settings.log_level == "debug" else max(level, logging.WARNING)
     logging.basicConfig(handlers=[handler], level=libraries, force=True)
+    if settings.log_level != "debug":
+        handler.addFilter(_Repeats())
     for name in muted:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+class _Repeats(logging.Filter):
+    """Lets a library say a thing once a minute, and nothing of what it tries again as an error.
+
+    A client tells of every attempt to reach a broker that is away: several a second, of each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Called for every record of a library; see the class."""
+        what = f"{record.name} {record.getMessage()[:_TOLD_APART]}"
+        if record.created - self._said.get(what, 0.0) < _AGAIN_AFTER_S:
+            return False
+        if len(self._said) >= _REMEMBERED:
+            self._said.clear()
+        self._said[what] = record.created
+        if record.levelno == logging.ERROR and record.name.startswith("aiokafka"):
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return True
 
 
 def configure_for_a_person() -> Settings:

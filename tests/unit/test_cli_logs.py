@@ -54,6 +54,37 @@ def test_debug_lets_libraries_speak():
     assert len(log(POP_LOG_LEVEL="debug")) == 4
 
 
+AWAY = """
+import logging
+import structlog
+from pop_stream.cli import logs
+from pop_stream.settings import Settings
+
+logs.configure(Settings(log_format="json"))
+for _ in range(50):
+    for node in (2, 3):
+        logging.getLogger("aiokafka").error("Unable connect to node with id %s", node)
+    structlog.get_logger().info("agenda.claimed")
+logging.getLogger("faust").error("it crashed")
+"""
+
+
+def test_a_library_says_a_thing_once_and_calls_no_error_what_it_tries_again():
+    told = [json.loads(line) for line in log(AWAY)]
+    assert [
+        (one["level"], one["event"]) for one in told if one["event"] != "agenda.claimed"
+    ] == [
+        ("warning", "Unable connect to node with id 2"),
+        ("warning", "Unable connect to node with id 3"),
+        ("error", "it crashed"),
+    ]
+    assert len(told) == 53
+
+
+def test_debug_tells_all_that_a_library_says():
+    assert len(log(AWAY.replace("log_format", "log_level='debug', log_format"))) == 151
+
+
 FAILING = """
 import structlog
 from pop_stream.cli import logs
