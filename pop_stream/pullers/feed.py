@@ -123,19 +123,27 @@ async def _read(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> None:
 
 
 async def _commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit; False if that surely failed, since the partitions have moved."""
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            await consumer.commit(dict(offsets))
-    except (CommitFailedError, IllegalStateError) as error:
-        partitions = sorted(tp.partition for tp in offsets)
-        _log.info("claim.overtaken", partitions=partitions, error=type(error).__name__)
-        return False
-    except (KafkaError, TimeoutError) as error:
-        # Nobody knows whether it is written. The claims are, so the agendas are run here;
-        # if the records come again, the window or the lease tells them for repeats.
-        _log.warning("claim.uncommitted", error=repr(error))
-    return True
+    """Commit, however long that takes; False if it failed, since the partitions have moved.
+
+    Of a commit without an answer nobody knows whether it is written. It is asked for again,
+    for this puller may have been frozen, and others may have what it was about to start.
+    """
+    partitions = sorted(tp.partition for tp in offsets)
+    is_told = False
+    while True:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await consumer.commit(dict(offsets))
+        except (CommitFailedError, IllegalStateError) as error:
+            _log.info("claim.overtaken", partitions=partitions, error=type(error).__name__)
+            return False
+        except (KafkaError, TimeoutError) as error:
+            if not is_told:
+                _log.warning("claim.uncommitted", partitions=partitions, error=repr(error))
+            is_told = True
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return True
 
 
 async def _leave(consumer: AIOKafkaConsumer) -> None:
