@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 import pytest
 import pytest_asyncio
+from databases import database
 from pydantic import SecretStr
 
 from pop_stream.embedded.servers import EmbeddedServers
@@ -47,14 +47,8 @@ def bootstrap(servers: Servers) -> str:
 @pytest_asyncio.fixture
 async def dsn(servers: Servers) -> AsyncIterator[str]:
     """A database of its own, without any table."""
-    name = f"test_{secrets.token_hex(6)}"
-    admin = await asyncpg.connect(servers.dsn)
-    await admin.execute(f'CREATE DATABASE "{name}"')
-    try:
-        yield _with_database(servers.dsn, name)
-    finally:
-        await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-        await admin.close()
+    async with database(servers.dsn) as dsn:
+        yield dsn
 
 
 @pytest_asyncio.fixture
@@ -66,10 +60,3 @@ async def settings(servers: Servers, dsn: str) -> Settings:
         topic_prefix=f"t{secrets.token_hex(4)}.",
         http_port=0,
     )
-
-
-def _with_database(dsn: str, name: str) -> str:
-    head, _, query = dsn.partition("?")
-    scheme, _, rest = head.partition("://")
-    host = rest.split("/", 1)[0]
-    return f"{scheme}://{host}/{name}" + (f"?{query}" if query else "")

@@ -8,14 +8,13 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
 import pytest
 import pytest_asyncio
+from databases import database
 from pydantic import SecretStr
 
 from pop_stream import faults, wiring
@@ -134,19 +133,6 @@ async def until(seen) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not seen():  # noqa: ASYNC110  # another process tells
             await asyncio.sleep(0.05)
-
-
-@asynccontextmanager
-async def database(dsn: str) -> AsyncIterator[str]:
-    name = f"test_{secrets.token_hex(6)}"
-    admin = await asyncpg.connect(dsn)
-    await admin.execute(f'CREATE DATABASE "{name}"')
-    try:
-        head, _, query = dsn.partition("?")
-        yield f"{head.rpartition('/')[0]}/{name}" + (f"?{query}" if query else "")
-    finally:
-        await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-        await admin.close()
 
 
 @pytest_asyncio.fixture(scope="module")

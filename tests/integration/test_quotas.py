@@ -2,29 +2,35 @@
 
 import asyncio
 import json
+import secrets
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 
 import aiohttp
 import msgspec
 import pytest_asyncio
+from databases import database
 from processes import process
+from pydantic import SecretStr
 
 from pop_stream import wiring
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.events import AgendaRefused, RecordRefused, decode_lifecycle
+from pop_stream.core.events import (
+    AgendaAccepted,
+    AgendaRefused,
+    RecordRefused,
+    decode_lifecycle,
+)
 from pop_stream.ports import Record
+from pop_stream.settings import Settings
 from pop_stream.store.migrate import migrate
 
 PATIENCE_S = 60
 HEARD_S = 1.0  # two tells and two looks, on a loaded machine
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
 LARGE = Insight(id="large", mappers=Mappers(operation_types=("bulk",)), target=4)
-FEW = Customer(id="few", max_ready=20, paused=True)
-SLOW = Customer(id="slow", max_submit_per_s=0.001, submit_burst=10)
 
 
 class World:
@@ -50,7 +56,7 @@ class World:
         record = Record(self.topics.submissions, None, value)
         await self.publisher.publish([record] * count)
 
-    async def ready(self, customer_id="few"):
+    async def ready(self, customer_id):
         """What the doors and the schedulers have: settled, as the API shows it."""
         url = f"{self.urls[0]}/v1/insights/media/queue"
         async with self.session.get(url) as response:
@@ -58,19 +64,20 @@ class World:
         shown = {one["customer_id"]: one["ready"] for one in told.get("customers", ())}
         return shown.get(customer_id, 0)
 
-    async def until_ready(self, count):
+    async def until_ready(self, customer_id, count):
         async with asyncio.timeout(PATIENCE_S):
-            while await self.ready() != count:  # noqa: ASYNC110  # another process tells
+            while await self.ready(customer_id) != count:  # noqa: ASYNC110  # another process tells
                 await asyncio.sleep(0.1)
         await asyncio.sleep(HEARD_S)
 
-    async def letters(self, count):
-        """So many dead letters, as soon as they are there."""
+    async def letters(self, customer_id, count):
+        """So many dead letters that name the customer, as soon as they are there."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = [
                     msgspec.json.decode(one.value, type=RecordRefused)
                     async for one in read_whole(self.settings, self.topics.dead_letters)
+                    if customer_id.encode() in one.value
                 ]
                 if len(found) >= count:
                     return found
@@ -96,51 +103,56 @@ async def doors(settings, count):
             stop.set()
 
 
-@pytest_asyncio.fixture
-async def world(settings, tmp_path):
-    known = settings.model_copy(
-        update={
-            "scheduler_data": tmp_path / "table",
-            "session_timeout": timedelta(seconds=6),
-            "scheduler_agendas": 60,
-        }
-    )
-    await migrate(known.postgres_dsn.get_secret_value())
-    await wiring.ensure_topics(known)
-    stop = asyncio.Event()
+@pytest_asyncio.fixture(scope="module")
+async def world(servers, tmp_path_factory):
+    """Two doors, and a scheduler; tests are told apart by their customers."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        publisher = await enter(wiring.publisher(known, client_id="test"))
-        defined = [MEDIA, LARGE, FEW, SLOW]
-        await publish_definitions(publisher, Topics(known.topic_prefix), defined, Definitions())
+        settings = Settings(
+            kafka_bootstrap=servers.bootstrap,
+            postgres_dsn=SecretStr(await enter(database(servers.dsn))),
+            topic_prefix=f"t{secrets.token_hex(4)}.",
+            http_port=0,
+            scheduler_data=tmp_path_factory.mktemp("quotas") / "table",
+            scheduler_agendas=300,
+        )
+        await migrate(settings.postgres_dsn.get_secret_value())
+        await wiring.ensure_topics(settings)
+        publisher = await enter(wiring.publisher(settings, client_id="test"))
+        few = [Customer(id=f"few-{n}", max_ready=20, paused=True) for n in range(3)]
+        slow = Customer(id="slow", max_submit_per_s=0.001, submit_burst=10)
+        defined = [MEDIA, LARGE, *few, slow]
+        names = Topics(settings.topic_prefix)
+        await publish_definitions(publisher, names, defined, Definitions())
+        stop = asyncio.Event()
         tasks = await enter(asyncio.TaskGroup())
-        tasks.create_task(wiring.run_scheduler(known, stop))
+        tasks.create_task(wiring.run_scheduler(settings, stop))
         stack.callback(stop.set)
-        urls = await enter(doors(known, 2))
-        yield World(known, urls, publisher, await enter(aiohttp.ClientSession()))
+        urls = await enter(doors(settings, 2))
+        yield World(settings, urls, publisher, await enter(aiohttp.ClientSession()))
 
 
 async def test_a_quota_of_ready_agendas_holds_over_all_doors(world):
     async with process("run_intake", world.settings):
-        assert (await world.post(0, "few", 15))[0] == 15
-        await world.until_ready(15)
-        accepted, *_ = await world.post(1, "few", 15)
+        assert (await world.post(0, "few-0", 15))[0] == 15
+        await world.until_ready("few-0", 15)
+        accepted, *_ = await world.post(1, "few-0", 15)
         assert accepted == 5
-        await world.until_ready(20)
-        accepted, status, told, headers = await world.post(0, "few", 1)
+        await world.until_ready("few-0", 20)
+        accepted, status, told, headers = await world.post(0, "few-0", 1)
         assert (accepted, status, int(headers["Retry-After"]) > 0) == (0, 429, True)
         assert [told[one] for one in ("customer_id", "quota", "limit", "present")] == [
-            "few", "max_ready", 20, 20,
+            "few-0", "max_ready", 20, 20,
         ]  # fmt: skip
-        await world.send("few", 3)
-        found = await world.letters(3)
+        await world.send("few-0", 3)
+        found = await world.letters("few-0", 3)
         assert {(one.code, "may have 20" in one.reason) for one in found} == {("quota", True)}
         assert (await world.post(0, "other", 5))[0] == 5
-        assert await world.ready() == 20
+        assert await world.ready("few-0") == 20
     # A door that has just come knows it, though nothing happens any more.
     async with doors(world.settings, 1) as [url]:
         world.urls.append(url)
-        assert (await world.post(2, "few", 1))[1] == 429
+        assert (await world.post(-1, "few-0", 1))[1] == 429
 
 
 async def test_a_rate_holds_over_all_doors(world):
@@ -150,21 +162,26 @@ async def test_a_rate_holds_over_all_doors(world):
         accepted, status, told, _ = await world.post(1, "slow", 1)
         assert (accepted, status, told["quota"]) == (0, 429, "max_submit_per_s")
         await world.send("slow", 3)
-        assert {one.code for one in await world.letters(3)} == {"quota"}
+        assert {one.code for one in await world.letters("slow", 3)} == {"quota"}
 
 
 async def test_two_doors_at_once_let_in_no_more_than_each_alone(world):
     async with process("run_intake", world.settings):
-        first, second = await asyncio.gather(world.post(0, "few", 40), world.post(1, "few", 40))
+        first, second = await asyncio.gather(
+            world.post(0, "few-1", 40), world.post(1, "few-1", 40)
+        )
         assert first[0] <= 20
         assert second[0] <= 20
-        await world.until_ready(first[0] + second[0])  # nothing that was accepted is refused
-        assert (await world.post(0, "few", 1))[1] == 429
+        # Nothing that was accepted is refused.
+        await world.until_ready("few-1", first[0] + second[0])
+        assert (await world.post(0, "few-1", 1))[1] == 429
 
 
 async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(world):
     async with process("run_intake", world.settings, POP_FAULT="intake.accepted") as dying:
-        await world.send("few", 30)
+        body = [agenda("few-2") for _ in range(30)]  # one record: it is read again as a whole
+        value = json.dumps(body).encode()
+        await world.publisher.publish([Record(world.topics.submissions, None, value)])
         async with asyncio.timeout(PATIENCE_S):
             await dying.wait()
     told = [
@@ -172,13 +189,18 @@ async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(w
         async for one in read_whole(world.settings, world.topics.agenda_events)
         for event in decode_lifecycle(one.value)
     ]
-    accepted = {one.agenda_id for one in told if type(one).__name__ == "AgendaAccepted"}
+    accepted = {
+        one.agenda_id
+        for one in told
+        if isinstance(one, AgendaAccepted) and one.customer_id == "few-2"
+    }
     assert accepted
     assert len(accepted) <= 20
     async with process("run_intake", world.settings):
-        await world.until_ready(30)  # what the last batch refused is let in: read again
-        await world.send("few", 2)
-        found = await world.letters(2)
+        # What the last batch would have refused is let in, for part of it was accepted.
+        await world.until_ready("few-2", 30)
+        await world.send("few-2", 2)
+        found = await world.letters("few-2", 2)
     refused = {one.offset for one in found if one.code == "quota"}
     assert len(refused) >= 2
     late = [
@@ -192,12 +214,12 @@ async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(w
 
 async def test_a_full_scheduler_closes_the_doors_of_its_large_insights(world):
     async with process("run_intake", world.settings):
-        assert (await world.post(0, "other", 70, "bulk"))[0] == 70
+        assert (await world.post(0, "other", 310, "bulk"))[0] == 310
         async with asyncio.timeout(PATIENCE_S):
             while (await world.post(1, "other", 1, "bulk"))[1] != 503:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         _, status, told, headers = await world.post(1, "other", 1, "bulk")
         assert (status, told["code"], "Retry-After" in headers) == (503, "insight_full", True)
-        assert (told["insight_id"], told["limit"]) == ("large", 60)
-        assert told["present"] >= 60
+        assert (told["insight_id"], told["limit"]) == ("large", 300)
+        assert told["present"] >= 300
         assert (await world.post(1, "other", 1))[1] == 202
