@@ -4,16 +4,22 @@ import json
 
 import msgspec
 import pytest
-from api_fakes import AGENDA, agenda, summary
+from api_fakes import AGENDA, AT, agenda, summary
 from attack_world import open_world
+from pydantic import ValidationError
 from test_api_pulls import emitted
 
 from pop_stream.core.agenda import parse_agenda
 from pop_stream.core.callbacks import owed
-from pop_stream.core.errors import SubmissionError
+from pop_stream.core.definition_records import api_key_record, decode_api_key, is_api_key
+from pop_stream.core.definitions import VersionedTemplate
+from pop_stream.core.errors import SubmissionError, UnreadableRecordError
 from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.core.lifecycle import State
 from pop_stream.core.own_ids import foreign_issue, is_marked, meant_by, own_id, plain_id
+from pop_stream.core.submission import TemplatesSeenBy
+from pop_stream.core.template import AgendaTemplate
+from pop_stream.identity.minting import mint
 
 ACME = Principal("key:acme", "acme", frozenset({Role.SUBMIT}))
 TEMPLATE = {"agenda": {"customer_id": "acme", "operations": AGENDA["operations"]}}
@@ -280,3 +286,37 @@ async def test_refused_agendas_are_submitted_again_under_their_ids(opened):
     status, told = await caller.call("POST", "/v1/resubmissions", {"filter": {"ids": ["a1"]}})
     assert (status, told["resubmitted"]) == (202, 1)
     assert json.loads(opened.publisher.records[-1].value)["id"] == "a1@acme"
+
+
+def test_templates_are_those_that_a_caller_sees_by_what_it_calls_them():
+    defined = {
+        one.id: VersionedTemplate(one, 1)
+        for one in (
+            AgendaTemplate(id="nightly@acme", owner="acme", agenda={}),
+            AgendaTemplate(id="nightly", agenda={}),
+            AgendaTemplate(id="theirs", owner="beta", agenda={}),
+        )
+    }
+    seen = TemplatesSeenBy(defined, ACME)
+    assert seen["nightly"].template.owner == "acme"
+    assert (sorted(seen), len(seen)) == (["nightly", "nightly@acme"], 2)
+    assert seen.get("theirs") is None
+
+
+def test_a_template_cannot_say_that_another_than_its_owner_chose_its_id():
+    with pytest.raises(ValidationError, match="own customer"):
+        AgendaTemplate(id="nightly@acme", owner="beta", agenda={})
+
+
+def test_a_record_of_a_key_is_read_as_that_key_or_refused():
+    key, _ = mint(
+        customer_id="acme", roles=frozenset({Role.READ}), now=AT, created_by="key:alice"
+    )
+    named = f"key/{key.id}"
+    assert is_api_key(named)
+    assert not is_api_key("insight/web")
+    assert decode_api_key(named, api_key_record(key)) == key
+    assert decode_api_key(named, None) is None
+    for name, value in ((named, b"{}"), ("key/other", api_key_record(key))):
+        with pytest.raises(UnreadableRecordError):
+            decode_api_key(name, value)
