@@ -75,7 +75,10 @@ class Scheduler:
         self._publisher = publisher
         self._clock = clock
         self._hold = Hold(settings.session_timeout)
-        self._app = faust_app(settings, on_heartbeat=self._hold.heard)
+        # Faust revokes only once the record under way is done, and that one waits for the hold.
+        self._app = faust_app(
+            settings, on_heartbeat=self._hold.heard, on_forgotten=self._hold.forgotten
+        )
         self._reread = reread
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
@@ -165,7 +168,7 @@ class Scheduler:
         """Whether work waits for Kafka, or for the table, which is being read and gets on."""
         if not self._app.in_recovery:
             self._unread = None
-            return bool(self._postponed)
+            return any(self._hold.is_sure_of(one) for one in self._postponed)
         before = self._unread
         self._unread = self._app.tables.recovery.active_remaining_total()
         return self._unread != before

@@ -17,13 +17,17 @@ _CHANGELOG_LINGER_S: Final = 0.002
 
 
 def faust_app(
-    settings: Settings, *, on_heartbeat: Callable[[float], None] = lambda _: None
+    settings: Settings,
+    *,
+    on_heartbeat: Callable[[float], None] = lambda _: None,
+    on_forgotten: Callable[[], None] = lambda: None,
 ) -> Any:  # noqa: ANN401  # Faust is untyped
     """An application without agents or tables, whose topics exist already.
 
     Args:
         settings: Where the cluster is, and how patient to be.
         on_heartbeat: See `PatientTransport`.
+        on_forgotten: See there too.
     """
     session_s = settings.session_timeout.total_seconds()
     brokers = settings.kafka_bootstrap.split(",")
@@ -53,6 +57,7 @@ def faust_app(
     )
     app.transport = PatientTransport(app.conf.broker_consumer, app)
     app.transport.on_heartbeat = on_heartbeat
+    app.transport.on_forgotten = on_forgotten
     return app
 
 

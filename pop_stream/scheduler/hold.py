@@ -37,6 +37,10 @@ class Hold:
         """The group takes these back."""
         self._partitions -= partitions
 
+    def forgotten(self) -> None:
+        """The group has expelled us: all is lost, before it is revoked; any thread's."""
+        self._partitions = frozenset()
+
     def heard(self, asked_at: float) -> None:
         """The group knew us when it answered what was asked at that moment; any thread's."""
         self._heard_at = max(self._heard_at, asked_at)

@@ -26,21 +26,26 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         await super().on_start()
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         self._consumer._fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
-        _tell_of_heartbeats(self._consumer._coordinator, self.transport.on_heartbeat)  # noqa: SLF001
+        _tell_of_membership(self._consumer._coordinator, self.transport)  # noqa: SLF001
 
 
-def _tell_of_heartbeats(coordinator: Any, tell: Callable[[float], None]) -> None:  # noqa: ANN401
-    """Nothing of the client's tells when the group has last known this member."""
-    beat = coordinator._do_heartbeat  # noqa: SLF001
+def _tell_of_membership(coordinator: Any, transport: "PatientTransport") -> None:  # noqa: ANN401
+    """Nothing of the client's tells when the group has last known this member, or forgot it."""
+    beat, forget = coordinator._do_heartbeat, coordinator.reset_generation  # noqa: SLF001
 
-    async def told() -> bool:
+    async def told_beat() -> bool:
         asked_at = monotonic()
         is_known: bool = await beat()
         if is_known:
-            tell(asked_at)
+            transport.on_heartbeat(asked_at)
         return is_known
 
-    coordinator._do_heartbeat = told  # noqa: SLF001
+    def told_forget() -> None:
+        transport.on_forgotten()
+        forget()
+
+    coordinator._do_heartbeat = told_beat  # noqa: SLF001
+    coordinator.reset_generation = told_forget
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
@@ -54,7 +59,10 @@ class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is unty
     Attributes:
         on_heartbeat: Told when a heartbeat was sent that the group then answered; called in
             the consumer's thread.
+        on_forgotten: Told that the group has expelled this member; called in that thread, and
+            before Faust waits for the record under way.
     """
 
     Consumer: Any = _Consumer
     on_heartbeat: Callable[[float], None]
+    on_forgotten: Callable[[], None]

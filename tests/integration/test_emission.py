@@ -232,6 +232,23 @@ async def test_a_killed_scheduler_loses_nothing_and_repeats_only_whole_attempts(
 
 
 @pytest.mark.timeout(180)
+async def test_a_scheduler_that_was_frozen_past_its_session_goes_on(bench):
+    async with (
+        part(wiring.run_intake, bench.settings),
+        process("run_scheduler", bench.settings) as frozen,
+    ):
+        wanted = await bench.submit("a", 20)
+        await bench.pull(lambda: len(bench.seen) >= 20)
+        frozen.send_signal(signal.SIGSTOP)
+        wanted += await bench.submit("a", 20, first=20)
+        await asyncio.sleep(1.5 * bench.settings.session_timeout.total_seconds())
+        frozen.send_signal(signal.SIGCONT)
+        await bench.pull(lambda: len({one.agenda_id for one in bench.seen}) >= 40)
+    assert {one.agenda_id for one in bench.seen} == set(wanted)
+    assert len(bench.seen) - 40 <= MEDIA.target
+
+
+@pytest.mark.timeout(180)
 async def test_a_killed_intake_places_nothing_twice(bench):
     async with part(wiring.run_scheduler, bench.settings):
         async with process("run_intake", bench.settings):

@@ -57,3 +57,11 @@ def test_answers_that_overtake_each_other_take_nothing_back():
     hold.heard(101.0)
     watch.now = 108.9
     assert hold.is_sure_of(1)
+
+
+def test_whom_the_group_has_expelled_holds_nothing_until_it_is_given_something_again():
+    hold = hold_on(Watch())
+    hold.forgotten()
+    assert hold.partitions == set()
+    hold.gain({1})
+    assert hold.is_sure_of(1)
