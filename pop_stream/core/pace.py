@@ -76,9 +76,9 @@ class Pace:
 
     def observe(self, counts: Counts, now: datetime) -> None:
         """Take note of the present; call it before every round, with what is out before it."""
-        # A clock set back would make trips that took less than nothing.
-        at, was = max(now.timestamp(), self._was_at), self._was
-        if was is None:
+        at, was = now.timestamp(), self._was
+        if was is None or at < self._was_at:
+            # By a clock set back, what is under way would take less than nothing.
             self._trips.begin(counts)
             self._begin_span(counts, at)
         else:
@@ -136,6 +136,7 @@ class _Trips:
 
     def begin(self, counts: Counts) -> None:
         self._emitted = counts.emitted
+        self._batches.clear()
 
     def note(self, counts: Counts, *, emitted_at: float, now: float) -> None:
         if counts.emitted > self._emitted:

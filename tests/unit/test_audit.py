@@ -100,6 +100,7 @@ def test_weights_decide_what_is_due():
         customer = b if number % 4 == 3 else a
         log.emitted(number, customer, charged=1.0, spent=1.0)
     assert audit(log).jain == pytest.approx(1.0, abs=1e-3)
+    assert audit(log).competitors == 2
 
 
 def test_a_weight_changed_on_the_way_counts_from_then_on():
@@ -114,6 +115,42 @@ def test_a_weight_changed_on_the_way_counts_from_then_on():
         customer = b if number % (2 if number < 80 else 4) == 1 else a
         log.emitted(number, customer, charged=1.0, spent=1.0)
     assert audit(log).jain == pytest.approx(1.0, abs=1e-3)
+    assert audit(log).competitors == 2, "they compete to the end of the log, where both wait"
+
+
+def compete(log, *, rounds, cost):
+    """Two customers that come with as much, take turns until nothing is left, and go."""
+    customers = log.index("a"), log.index("b")
+    for customer in customers:
+        for _ in range(rounds):
+            log.arrived(0.0, customer)
+    for _ in range(rounds):
+        for customer in customers:
+            log.emitted(0.0, customer, charged=cost, spent=cost)
+
+
+@pytest.mark.parametrize(
+    ("second", "cost", "competitors"),
+    [(30, 1.0, 2), (30, 4.0, 0), (150, 4.0, 2)],
+)
+def test_all_stretches_together_must_be_long_for_the_largest_agenda(second, cost, competitors):
+    log = ServiceLog()
+    compete(log, rounds=30, cost=1.0)
+    compete(log, rounds=second, cost=cost)
+    assert audit(log).competitors == competitors
+
+
+def test_who_was_given_nothing_is_measured_by_the_agendas_it_had_in_all():
+    """Its largest of all, for in the stretch it had none; else any stretch would count."""
+    log = ServiceLog()
+    c, d = log.index("c"), log.index("d")
+    for customer in (c, d):
+        log.arrived(0.0, customer)
+    for _ in range(24):
+        log.arrived(0.0, d)
+        log.emitted(0.0, d, charged=1.0, spent=1.0)
+    log.emitted(0.0, c, charged=5.0, spent=5.0)
+    assert audit(log).competitors == 0
 
 
 def test_a_gap_is_the_growth_of_a_difference_while_both_wait():
@@ -135,6 +172,46 @@ def test_an_interval_begins_anew_when_one_comes_back():
 def test_a_held_customer_has_no_claim():
     log = told("a+ a+ a+ a+ b+ bheld a! a. a! a. bfree a! a.")
     assert audit(log).gap.seconds == 1.0
+
+
+def served_in_turn(*services):
+    """The worst gap of two customers that wait all the time, after services of `a` and `b`."""
+    gaps = Gaps([0, 1])
+    for customer in (0, 1):
+        gaps.join(customer)
+        gaps.charge(customer, charged=1.0, spent=1.0)
+    for customer, spent in services:
+        gaps.serve(customer, spent)
+    return gaps.worst(["a", "b"], 1)
+
+
+def test_an_interval_may_begin_where_the_other_was_furthest_ahead():
+    worst = served_in_turn((0, 10.0), (1, 30.0))
+    assert (worst.ahead, worst.behind, worst.seconds) == ("b", "a", 30.0)
+    worst = served_in_turn((0, 3.0), (1, 10.0), (0, 12.0))
+    assert (worst.ahead, worst.behind, worst.seconds) == ("a", "b", 12.0)
+    worst = served_in_turn((0, 5.0), (1, 1.0), (0, 5.0), (1, 2.0))
+    assert (worst.ahead, worst.seconds) == ("a", 9.0)
+
+
+def test_what_was_served_before_one_came_is_in_no_interval():
+    gaps = Gaps([0, 1, 2])
+    gaps.join(0)
+    gaps.join(1)
+    gaps.serve(0, 1.0)
+    gaps.join(2)
+    gaps.serve(0, 2.0)
+    gaps.leave(5)
+    gaps.leave(0)
+    gaps.serve(0, 50.0)
+    gaps.charge(0, charged=1.0, spent=1.0)
+    gaps.charge(2, charged=1.0, spent=1.0)
+    assert [gaps.worst(["a", "b", "c"], 1).seconds] == [3.0]
+    gaps.join(0)
+    gaps.serve(2, 2.5)
+    gaps.serve(2, 2.5)
+    worst = gaps.worst(["a", "b", "c"], 1)
+    assert (worst.ahead, worst.seconds) == ("c", 5.0)
 
 
 def test_too_small_a_charge_widens_the_bound_by_what_it_hid():

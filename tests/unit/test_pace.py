@@ -164,3 +164,162 @@ def test_a_claim_heard_in_the_very_moment_of_its_emission_is_no_trip_of_nothing(
         pace.observe(counts, START + timedelta(seconds=number / 10))
         pace.observe(counts, START + timedelta(seconds=number / 10))
     assert pace.target(WANTED_S) >= 1
+
+
+class Watched:
+    """A pace that is told of emissions and claims at given instants, in eighths of a second.
+
+    Eighths are exact in binary, so that a span of one is no hair less.
+    """
+
+    def __init__(self, emitted=0, claimed=0, ready=1_000):
+        self.pace = Pace()
+        self.emitted, self.claimed, self.ready, self.awaited = emitted, claimed, ready, 0
+        self.look(0)
+
+    def look(self, at, *, emitted=0, claimed=0, awaited=0):
+        """What happened since the last look: so many more of each."""
+        self.emitted += emitted
+        self.claimed += claimed
+        self.awaited += awaited
+        counts = Counts(self.emitted, self.claimed, self.ready, self.awaited)
+        self.pace.observe(counts, START + timedelta(seconds=at / 8))
+
+    def spans(self, first, last, *, awaited=0):
+        """Eighths of a second from `first` to `last`, in each of which ten are claimed."""
+        for at in range(first, last + 1):
+            self.look(at, emitted=10, claimed=10, awaited=awaited)
+
+
+def after_a_span(awaited=0, claimed=10):
+    """Ten in an eighth of a second, 80 a second; news of the first claim took as long."""
+    watched = Watched()
+    watched.look(0.5, emitted=claimed)
+    watched.look(1, claimed=claimed, awaited=awaited)
+    return watched
+
+
+def about(agendas):
+    return pytest.approx(1 + int(agendas), abs=1)
+
+
+def test_the_target_is_what_is_claimed_in_a_few_trips_within_the_wanted_wait():
+    pace = after_a_span().pace
+    assert pace.target(10.0) == about(80 * 4 / 8 * 3.8)
+    assert pace.target(0.5) == 1 + 80 * 0.5
+    assert pace.target(0.05) == 1 + 80 * 2 / 8, "in less than two trips runners would be idle"
+
+
+def test_while_runners_stand_idle_the_topic_is_filled_further_up_to_twice_the_wait():
+    watched = after_a_span(awaited=10)
+    assert watched.pace.target(10.0) == about(80 * 4 / 8 * 5.6)
+    assert watched.pace.target(0.5) == 1 + 80 * 0.5
+    watched.spans(2, 3, awaited=10)
+    assert watched.pace.target(0.5) == about(80 * 0.5 * 4 * 1.4**3 / 8)
+    watched.spans(4, 30, awaited=10)
+    assert watched.pace.target(0.5) == 1 + 80 * 0.5 * 2
+    assert watched.pace.target(100.0) == 1 + 80 * 4 / 8 * 16
+
+
+def test_once_they_are_fed_it_runs_short_again():
+    watched = after_a_span(awaited=10)
+    watched.spans(2, 30)
+    assert watched.pace.target(0.75) == about(80 * 4 / 8 * 5.6 * 0.95**29)
+    watched.spans(31, 80)
+    assert watched.pace.target(10.0) == 1 + 80 * 4 / 8
+
+
+@pytest.mark.parametrize(("awaited", "stretch"), [(0, 3.8), (1, 3.8), (2, 5.6)])
+def test_one_in_twenty_may_find_a_runner_idle(awaited, stretch):
+    pace = after_a_span(awaited, claimed=20).pace
+    assert pace.target(10.0) == about(160 * 4 / 8 * stretch)
+
+
+@pytest.mark.parametrize(("ready", "stretch"), [(10, 3.8), (11, 5.6)])
+def test_who_waits_for_submissions_is_not_starved(ready, stretch):
+    watched = Watched(ready=ready)
+    watched.look(0.5, emitted=10, awaited=5)
+    watched.look(1, claimed=10)
+    assert watched.pace.target(10.0) == about(80 * 4 / 8 * stretch)
+
+
+@pytest.mark.parametrize(("idle", "target"), [(5, 6), (8, 9), (10, 9)])
+def test_a_few_idle_runners_are_given_one_each_whatever_the_rate(idle, target):
+    watched = Watched()
+    watched.look(0, emitted=10)
+    watched.look(0.01, claimed=10, awaited=idle)
+    watched.look(1)
+    assert watched.pace.target(1e-4) == target
+    watched.spans(2, 2)
+    assert watched.pace.target(1e-4) == 1
+
+
+def test_few_claims_are_looked_at_for_a_whole_second():
+    watched = Watched()
+    watched.look(1, emitted=20)
+    watched.look(7, claimed=7)
+    assert watched.pace.target(1.0) is None
+    watched.look(8)
+    assert watched.pace.rate_per_s == 7.0
+    watched.look(9, claimed=8)
+    assert watched.pace.rate_per_s == 7.0 + (64.0 - 7.0) / 4
+
+
+def test_a_rate_is_smoothed_over_half_a_second():
+    assert after_a_span().pace.rate_per_s == 80.0 / 4
+    watched = Watched()
+    watched.look(1, emitted=50)
+    watched.look(4, claimed=50)
+    assert watched.pace.rate_per_s == 100.0
+
+
+def test_the_best_of_eight_spans_counts():
+    watched = after_a_span(claimed=100)
+    watched.spans(2, 8)
+    assert watched.pace.target(0.25) == 1 + 800 / 4
+    watched.spans(9, 9)
+    assert watched.pace.target(0.25) == 1 + 80 / 4
+
+
+def test_time_without_anything_on_the_topic_is_no_part_of_a_span():
+    watched = Watched(ready=0)
+    watched.look(50)
+    watched.look(50.5, emitted=10)
+    watched.look(51, claimed=10)
+    assert watched.pace.rate_per_s == 80.0 / 4
+
+
+def test_what_was_out_before_says_nothing_of_a_trip():
+    watched = Watched(emitted=50, claimed=40)
+    watched.look(1, emitted=10, claimed=10)
+    assert watched.pace.target(1.0) is None
+    watched.look(2, claimed=10)
+    assert watched.pace.target(10.0) == about(80 * 4 / 4 * 4 * 0.95**2)
+
+
+def test_a_trip_runs_from_the_emission_of_the_agenda_that_is_counted():
+    watched = Watched()
+    watched.look(1, emitted=10)
+    watched.look(2, emitted=10)
+    watched.look(3, claimed=10)
+    assert watched.pace.target(100.0) == about(10 / 0.375 * 4 * 0.375 * 3.8)
+
+
+def test_the_least_trip_is_a_millisecond():
+    watched = Watched()
+    watched.look(0, emitted=1_000)
+    watched.look(0, claimed=1_000)
+    watched.look(1)
+    assert watched.pace.target(1.0) == about(8_000 * 4 * 0.001 * 3.8)
+
+
+def test_a_clock_set_back_makes_no_shorter_trip_and_stops_nothing():
+    watched = after_a_span()
+    before = watched.pace.target(0.01)
+    watched.look(2, emitted=10)
+    watched.look(-9_000, claimed=5)
+    watched.look(-9_000, claimed=5)
+    assert watched.pace.target(0.01) == before
+    watched.spans(-8_999, -8_980)
+    assert watched.pace.target(0.01) == before
+    assert watched.pace.rate_per_s == pytest.approx(80.0, rel=0.01)

@@ -231,6 +231,27 @@ def test_of_two_refusals_the_later_counts():
     assert told(refused(1), later) == told(later, refused(1)) == told(later)
 
 
+def test_of_two_refusals_at_one_instant_the_first_counts():
+    assert told(refused(5, "first"), refused(5, "second")).issues[0].message == "first"
+
+
+def test_an_event_without_an_insight_takes_none_away():
+    story = [accepted(), emitted(1), claimed(2)]
+    assert told(*story, replace(progressed(3), insight_id="")).insight_id == "files"
+    assert told(replace(story[1], insight_id="other"), before=told(accepted())).insight_id == (
+        "files"
+    )
+
+
+def test_a_wait_without_a_message_keeps_the_one_before():
+    story = [
+        accepted(),
+        replace(waiting(1), message="no luck"),
+        replace(waiting(2), message=""),
+    ]
+    assert told(*story).message == "no luck"
+
+
 def test_an_id_that_was_refused_can_be_submitted_again():
     assert told(refused(1), accepted(5)) == told(accepted(5))
     assert told(refused(1), emitted(6), accepted(5)) == told(emitted(6), accepted(5))
