@@ -34,32 +34,17 @@ after its arrival on, for priority p.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import ulp
 
 from pop_stream.core.algorithms import Algorithm
+from pop_stream.core.busy_period import BusyPeriod
 from pop_stream.core.delta import Tags
 from pop_stream.core.flow import Aging, Flow, Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.line import ref_in
+from pop_stream.core.pick import Pick
 from pop_stream.core.rota import Rota
 from pop_stream.core.virtual_clock import TOP
-
-
-@dataclass(frozen=True, slots=True)
-class Pick:
-    """One agenda chosen.
-
-    Attributes:
-        ref: Its place in the backlog.
-        cost: Worker-seconds it was taken to cost.
-        charge: What it moved its customer's tag by, to be corrected when it settles.
-    """
-
-    customer_id: CustomerId
-    ref: int
-    cost: float
-    charge: float
 
 
 class FairQueue:
@@ -90,9 +75,7 @@ class FairQueue:
         self._ready = 0
         self._in_flight = 0
         self._moved: set[CustomerId] = set()
-        self._served: set[CustomerId] = set()
-        self._largest_move = 0.0
-        self._most_in_flight = 0
+        self._period = BusyPeriod()
 
     @property
     def ready(self) -> int:
@@ -145,12 +128,8 @@ class FairQueue:
         return max(tags) - min(tags) if tags else 0.0
 
     def bound(self) -> float:
-        """What `spread` cannot exceed.
-
-        A tag is ahead of the virtual time by the last charge, and by what all those that
-        were out cost more; the virtual time went back by what they cost less.
-        """
-        return 2 * (self._most_in_flight + 1) * self._largest_move
+        """What `spread` cannot exceed."""
+        return self._period.bound
 
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
@@ -248,27 +227,27 @@ class FairQueue:
             flow = self.flow(customer_id)
             flow.in_flight = in_flight.get(customer_id, 0)
             if customer_id in tags:
-                _restore_tags(flow, tags[customer_id])
+                flow.restore(tags[customer_id])
             flow.line.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
             # One that became eligible unheard of is behind the present, the others are not.
             self._seat(flow)
-        self._served.update(self._flows)
         # What moved the tags is not known any more, but that it moved them so far is.
         ahead = (flow.tag - self.clock[-1] for flow in self._flows.values())
-        self._largest_move = max([0.0, *ahead])
-        self._most_in_flight = self._in_flight
+        self._period = BusyPeriod(
+            self._flows, largest_move=max([0.0, *ahead]), most_in_flight=self._in_flight
+        )
 
     def take_moved(self) -> dict[str, Tags]:
         """Where customers and keys are that moved since the last call."""
         moved, self._moved = self._moved, set()
         flows = (self._flows.get(customer_id) for customer_id in moved)
-        return {flow.customer_id: _tags(flow, flow.line.take_moved()) for flow in flows if flow}
+        return {flow.customer_id: flow.tags(flow.line.take_moved()) for flow in flows if flow}
 
     def all_tags(self) -> dict[str, Tags]:
         """Where all customers and keys are, for `restore`."""
-        return {flow.customer_id: _tags(flow, flow.line.tags) for flow in self._flows.values()}
+        return {flow.customer_id: flow.tags(flow.line.tags) for flow in self._flows.values()}
 
     def forget_idle(self) -> None:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
@@ -278,7 +257,7 @@ class FairQueue:
             if is_idle and flow.tag <= least and flow.is_rested(self._now):
                 del self._flows[flow.customer_id]
                 self._rota.forget(flow.customer_id)
-                self._served.discard(flow.customer_id)
+                self._period.served.discard(flow.customer_id)
             else:
                 flow.line.forget_idle_keys()
 
@@ -293,38 +272,23 @@ class FairQueue:
         self._move(flow, max(charge, ulp(flow.tag)))
         self._ready -= 1
         self._in_flight += 1
-        self._most_in_flight = max(self._most_in_flight, self._in_flight)
+        self._period.note_in_flight(self._in_flight)
         flow.in_flight += 1
         self._seat(flow)
         return Pick(flow.customer_id, ref, cost, charge)
 
     def _move(self, flow: Flow, by: float) -> None:
         flow.tag += by
-        self._largest_move = max(self._largest_move, abs(by))
         self._moved.add(flow.customer_id)
-        self._served.add(flow.customer_id)
+        self._period.note_move(flow.customer_id, by)
 
     def _seat(self, flow: Flow) -> None:
         if self._rota.seat(flow, self._now):
             self._moved.add(flow.customer_id)
 
     def _end_busy_period(self) -> None:
-        """With nothing waiting and nothing running, v becomes the greatest F; see the module.
-
-        All others were passed by it at the end of an earlier busy period.
-        """
+        """With nothing waiting and nothing running, v becomes the greatest F so far."""
         if not self._ready and not self._in_flight:
-            tags = (self._flows[customer_id].tag for customer_id in self._served)
+            tags = (self._flows[customer_id].tag for customer_id in self._period.served)
             self._rota.clock.leap(max(tags, default=0.0))
-            self._served.clear()
-            self._largest_move, self._most_in_flight = 0.0, 0
-
-
-def _tags(flow: Flow, keys: Mapping[str, float]) -> Tags:
-    return Tags(tag=flow.tag, keys_at=flow.line.virtual_time, keys=dict(keys))
-
-
-def _restore_tags(flow: Flow, tags: Tags) -> None:
-    flow.tag = tags.tag
-    flow.line.virtual_time = tags.keys_at
-    flow.line.tags = dict(tags.keys)
+            self._period = BusyPeriod()

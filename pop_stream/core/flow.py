@@ -1,10 +1,11 @@
 """One customer in one insight: its share, its line, and its place on the virtual clock."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import exp2, inf, nextafter
 from typing import Final
 
+from pop_stream.core.delta import Tags
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.line import Line, ref_in, within_priority
 
@@ -110,6 +111,16 @@ class Flow:
     def served_by(self, now: float) -> float:
         """Recent worker-seconds, those of one half-life ago counting half."""
         return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
+
+    def tags(self, keys: Mapping[str, float]) -> Tags:
+        """Its place on the virtual clock and those of some of its keys, for `restore`."""
+        return Tags(tag=self.tag, keys_at=self.line.virtual_time, keys=dict(keys))
+
+    def restore(self, tags: Tags) -> None:
+        """Stand where the tags say, those of keys included."""
+        self.tag = tags.tag
+        self.line.virtual_time = tags.keys_at
+        self.line.tags = dict(tags.keys)
 
     def is_rested(self, now: float) -> bool:
         """Whether its rate limit would let a whole burst go now."""

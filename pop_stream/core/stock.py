@@ -18,7 +18,7 @@ from pop_stream.core.costs import CostBook, bounded
 from pop_stream.core.definitions import Insight
 from pop_stream.core.delta import Mark, SlotNote, Tags
 from pop_stream.core.events import StopReason, WaitReason
-from pop_stream.core.fairness import FairQueue, Pick
+from pop_stream.core.fairness import FairQueue
 from pop_stream.core.flow import Aging, Share
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.leases import Leases, Unclaimed
@@ -33,6 +33,7 @@ from pop_stream.core.page import (
     Page,
     ref_of,
 )
+from pop_stream.core.pick import Pick
 from pop_stream.core.retry import LOST_PAUSE_S
 from pop_stream.core.slots import NO_MARK, Slots, each
 from pop_stream.core.timetable import Timetable

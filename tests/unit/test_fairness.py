@@ -146,7 +146,7 @@ def test_the_end_of_a_busy_period_looks_only_at_those_served_in_it():
         fill(queue, f"c{number}", [number])
         assert len(picked(queue, 1)) > 1
         queue.settle(f"c{number}")
-        assert len(queue._served) == 0
+        assert len(queue._period.served) == 0
     assert len([*queue.flows()]) == 100
     assert queue.virtual_time == 100.0
 

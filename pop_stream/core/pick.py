@@ -1,0 +1,21 @@
+"""What the fair queue chose."""
+
+from dataclasses import dataclass
+
+from pop_stream.core.ids import CustomerId
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One agenda chosen.
+
+    Attributes:
+        ref: Its place in the backlog.
+        cost: Worker-seconds it was taken to cost.
+        charge: What it moved its customer's tag by, to be corrected when it settles.
+    """
+
+    customer_id: CustomerId
+    ref: int
+    cost: float
+    charge: float
