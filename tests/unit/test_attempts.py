@@ -175,6 +175,22 @@ def test_an_outdated_sign_of_life_is_answered_with_a_stop():
     assert not one.take_told()
 
 
+def test_whoever_goes_on_after_it_was_given_up_is_told_to_stop():
+    one = started(placed("a"), max_attempts=1)
+    one.settle(failed("a"), NOW)
+    one.take_told()
+    assert not one.attempts.renew("a", 1, NOW)
+    assert [(stop.attempt, stop.reason) for stop in one.take_told().stops] == [(1, "outdated")]
+
+
+def test_signs_of_life_of_one_that_is_to_stop_are_not_answered_each_time():
+    one = started(placed("a"))
+    cancel(one, "a", NOW)
+    one.take_told()
+    assert one.attempts.renew("a", 1, NOW + 5)
+    assert one.take_told().stops == []
+
+
 def test_a_sign_of_life_without_a_claim_counts_as_one():
     one = started(placed("a"), claimed=False)
     assert one.attempts.renew("a", 1, NOW)
