@@ -31,6 +31,8 @@ class QueueView(Model, frozen=True):
         held: Agendas that wait for their release.
         lag: Emitted agendas that no puller has claimed.
         slots: How many agendas could be emitted now.
+        limited_by: What keeps it from emitting though its topic is short and agendas are
+            ready: max_in_flight or pool; null if nothing does.
         target: Unclaimed agendas that a refill aims at.
         rate_per_s: Agendas claimed per second, lately.
         gap_s: Widest difference of customers' places on the virtual clock.
@@ -48,6 +50,7 @@ class QueueView(Model, frozen=True):
     lag: int
     in_flight: int
     slots: int
+    limited_by: str | None
     target: int
     rate_per_s: float
     gap_s: float
@@ -62,6 +65,8 @@ class WhyView(Model, frozen=True):
     Attributes:
         position: About how many are emitted up to and with it; null unless it waits.
         own_ahead: How many of these are its customer's own; null unless it waits.
+        urgent_ahead: How many of these go first for their priority; null unless it waits.
+        rises_at: When it counts as one priority more urgent; null if it never does.
         eta_s: Until it is claimed, at the present rate; null while nothing moves.
         until: When it goes on, of one with an instant to wait for.
         stopping: Why its attempt is to stop; null if it is not.
@@ -74,6 +79,8 @@ class WhyView(Model, frozen=True):
     insight_id: str | None
     position: int | None
     own_ahead: int | None
+    urgent_ahead: int | None
+    rises_at: Instant | None
     eta_s: float | None
     until: Instant | None
     stopping: str | None

@@ -214,6 +214,20 @@ async def test_why_gives_words_and_figures() -> None:
     assert body["why"].startswith("position 214 of 8,120")
 
 
+async def test_why_tells_of_the_more_urgent_and_of_what_limits_the_insight() -> None:
+    place = ready(urgent_ahead=1_200, rises_at=AT)
+    async with open_api() as api:
+        api.summaries.put(summary("a1", state=State.READY))
+        api.questions.by_question["files", "a1"] = told(place, "pool")
+        _, body = await api.get("/v1/agendas/a1/why")
+        api.questions.by_question["files", "a1"] = told(ready())
+        _, plain = await api.get("/v1/agendas/a1/why")
+    assert (body["urgent_ahead"], body["queue"]["limited_by"]) == (1_200, "pool")
+    assert body["rises_at"] == AT.isoformat().replace("+00:00", "Z")
+    assert (plain["urgent_ahead"], plain["rises_at"]) == (0, None)
+    assert plain["queue"]["limited_by"] is None
+
+
 async def test_why_tells_until_when_it_waits_and_that_it_is_to_stop() -> None:
     waits = AgendaPlace(agenda_id="a1", state="waiting", until=AT, why="retry", attempt=2)
     stops = AgendaPlace(agenda_id="a2", state="claimed", stopping="cancelled")
