@@ -237,7 +237,7 @@ def test_one_in_twenty_may_find_a_runner_idle(awaited, stretch):
 
 @pytest.mark.parametrize(("ready", "stretch"), [(10, 3.8), (11, 5.6)])
 def test_who_waits_for_submissions_is_not_starved(ready, stretch):
-    watched = Watched(ready=ready)
+    watched = Watched(emitted=100, claimed=100, ready=ready)
     watched.look(0.5, emitted=10, awaited=5)
     watched.look(1, claimed=10)
     assert watched.pace.target(10.0) == about(80 * 4 / 8 * stretch)
