@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pop_stream.core.summary import Summary
 
 REMEMBERED: Final = 20_000
-"""Summaries kept at most; some 25 MB."""
+"""Summaries kept at most; an estimated 25 MB."""
 
 _MOST_OPERATIONS: Final = 8
 _MOST_BYTES: Final = 4_096
