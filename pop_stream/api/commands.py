@@ -239,7 +239,7 @@ def _expect_a_move(action: BulkAction, wish: Wish) -> None:
 
 def _validated(shape: type[M], content: bytes) -> M:
     try:
-        return TypeAdapter(shape).validate_json(content)
+        return TypeAdapter(shape).validate_json(content, strict=True)
     except ValidationError as error:
         raise InvalidError(issues_of(error, document="body")) from None
 

@@ -41,13 +41,14 @@ def condition_of(request: web.Request) -> Precondition:
     match, none_match = request.headers.get("If-Match"), request.headers.get("If-None-Match")
     if none_match is not None and none_match.strip() != "*":
         raise _invalid(IF_NONE_MATCH, none_match, "only * is known here: create, never replace")
+    exists = None if none_match is None else False
     if match is None:
-        return Precondition(exists=None if none_match is None else False)
-    if none_match is not None:
-        raise _invalid(IF_NONE_MATCH, none_match, "contradicts If-Match; send one of the two")
-    if match.strip() == "*":
+        return Precondition(exists=exists)
+    # With both, nothing can meet both: whatever there is, one of them fails.
+    versions = frozenset[int]() if match.strip() == "*" else frozenset(_versions(match))
+    if match.strip() == "*" and none_match is None:
         return Precondition(exists=True)
-    return Precondition(versions=frozenset(_versions(match)))
+    return Precondition(versions=versions, exists=exists)
 
 
 def is_known(request: web.Request, stored: Stored) -> bool:

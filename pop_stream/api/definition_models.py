@@ -47,11 +47,11 @@ def _loosened(schema: dict[str, Any]) -> None:
 
 
 def _as_patch(schema: dict[str, Any]) -> None:
-    """Every field may be missing, or null to take it back to its default."""
-    schema.pop("required", None)
+    """Every field may be missing, or null to take it back to its default, if it has one."""
+    required = schema.pop("required", ())
     properties = schema["properties"]
     for name, one in properties.items():
-        if name != "id":
+        if name not in required:
             one.pop("default", None)
             properties[name] = {"anyOf": [one, {"type": "null"}]}
 

@@ -193,9 +193,11 @@ def _filter_schema(kind: Kind, name: str) -> dict[str, Any]:
     if info is None or info.annotation is None:
         return {"type": "integer"} if name == "version" else _INSTANT
     schema = TypeAdapter(info.annotation).json_schema()
-    if "enum" in schema:
-        return {"enum": schema["enum"]}
-    plain = [one for one in schema.get("anyOf", [schema]) if one.get("type") in _PLAIN]
+    choices = schema.get("anyOf", [schema])
+    words = [word for one in choices for word in one.get("enum", ())]
+    if words:
+        return {"enum": [*words, *("null" for one in choices if one.get("type") == "null")]}
+    plain = [one for one in choices if one.get("type") in _PLAIN]
     return {"type": plain[0]["type"]} if len(plain) == 1 else {"type": "string"}
 
 

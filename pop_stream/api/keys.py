@@ -190,6 +190,6 @@ def _query(request: web.Request, shape: type[M]) -> M:
 
 def _validated(shape: type[M], content: bytes) -> M:
     try:
-        return shape.model_validate_json(content)
+        return shape.model_validate_json(content, strict=True)
     except ValidationError as error:
         raise InvalidError(issues_of(error, document="body")) from None

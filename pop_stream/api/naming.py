@@ -6,8 +6,10 @@ from typing import Any
 from aiohttp import web
 
 from pop_stream.api.access import principal_of
+from pop_stream.api.path_ids import id_shape
 from pop_stream.api.patience import answer_in_time
 from pop_stream.core.definitions import Customer, Kind
+from pop_stream.core.errors import NotFoundError
 from pop_stream.core.identity import ANYONE, Ownership, Principal
 from pop_stream.core.own_ids import is_marked, meant_by, plain_id
 from pop_stream.core.revisions import Stored
@@ -36,6 +38,8 @@ class Naming:
 
     async def seen(self, request: web.Request) -> Stored | None:
         """What the path means, as far as the caller may see it."""
+        if not id_shape(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
+            return None
         for object_id in await self.named(request):
             stored = await answer_in_time(self._store.get(self._kind, object_id))
             if stored is not None and principal_of(request).sees(ownership(stored)):
@@ -48,10 +52,15 @@ class Naming:
         Args:
             request: Whose path names it.
             creates: It may be new: then an operator means what it says and nothing else.
+
+        Raises:
+            NotFoundError: If nothing can have such an id.
         """
         named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
         if creates and principal.is_operator:
             return named
+        if not id_shape(f"{self._kind}_id").fits(named):
+            raise NotFoundError(self._kind, named[:200])
         stored = await self.seen(request)
         return self.meant(named, principal)[0] if stored is None else stored.definition.id
 

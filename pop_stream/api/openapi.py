@@ -14,9 +14,9 @@ from pydantic import BaseModel, TypeAdapter
 from pop_stream import __version__
 from pop_stream.api import correlation, problems
 from pop_stream.api.answers import JSON
+from pop_stream.api.path_ids import id_shape
 from pop_stream.api.route import Answer, Query, Route
 from pop_stream.core.errors import ForbiddenError, UnauthenticatedError, UnavailableError
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.shapes.agendas import AgendaProgress, LinkView
 from pop_stream.shapes.problems import Problem
 
@@ -119,13 +119,12 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _parameter(name: str) -> dict[str, Any]:
+    shape = id_shape(name)
     schema: dict[str, Any] = {
         "type": "string",
-        "pattern": ID_PATTERN,
-        "maxLength": ID_LENGTH,
+        "pattern": shape.pattern,
+        "maxLength": shape.longest,
     }
-    if name in {"agenda_id", "template_id"}:
-        schema |= {"pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH}
     if name == "version":
         schema = _VERSION
     if name == "operation":

@@ -142,7 +142,7 @@ class Pulls:
         async with self._bodies.read(request) as content:
             body.expect_json(content)
             try:
-                return TypeAdapter(shape).validate_json(bytes(content))
+                return TypeAdapter(shape).validate_json(bytes(content), strict=True)
             except ValidationError as error:
                 raise InvalidError(issues_of(error, document="body")) from None
 

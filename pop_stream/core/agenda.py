@@ -22,6 +22,8 @@ from pop_stream.core import references
 from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.faults import issues_of, shorten, without_nul
 from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.instants import INSTANT
+from pop_stream.core.numbers import WHOLE
 from pop_stream.core.own_ids import foreign_issue
 from pop_stream.core.retry import Backoff
 from pop_stream.core.trace import Trace
@@ -64,7 +66,7 @@ class Operation(BaseModel):
     timeout_s: Annotated[float, Field(gt=0, le=604_800)] | None = Field(
         default=None, description="One try that takes longer fails, and may be tried again."
     )
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
         default=1, description="Tries of this operation within one attempt at the agenda."
     )
     backoff: Backoff | None = Field(
@@ -78,7 +80,7 @@ class TemplateRef(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: OwnId
-    version: Annotated[int, Field(ge=0, description="0 if the template has no version.")]
+    version: Annotated[int, Field(ge=0, description="0 if the template has no version."), WHOLE]
 
 
 class Agenda(BaseModel):
@@ -97,11 +99,11 @@ class Agenda(BaseModel):
         default=None, description="Groups agendas; summaries are read by it."
     )
     params: dict[str, JsonValue] = Field(default_factory=dict)
-    priority: Annotated[int, Field(ge=1, le=9)] = Field(
+    priority: Annotated[int, Field(ge=1, le=9), WHOLE] = Field(
         default=DEFAULT_PRIORITY,
         description="1 is most urgent, 9 least; orders a customer's own work only.",
     )
-    rank: Annotated[int, Field(ge=0, le=65_535)] = Field(
+    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE] = Field(
         default=0, description="Among a customer's agendas of one priority, least first."
     )
     fairness_key: Annotated[
@@ -113,14 +115,14 @@ class Agenda(BaseModel):
         default=None,
         description="Expected worker-seconds. Without it, learned per operation type.",
     )
-    not_before: AwareDatetime | None = Field(
+    not_before: Annotated[AwareDatetime, INSTANT] | None = Field(
         default=None, description="It is not started earlier."
     )
-    expires_at: AwareDatetime | None = Field(
+    expires_at: Annotated[AwareDatetime, INSTANT] | None = Field(
         default=None, description="Deadline: not ended by then, it is stopped and expires."
     )
     hold: bool = Field(default=False, description="It waits until it is released.")
-    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = Field(
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE] | None = Field(
         default=None, description="Attempts before a failure is final; else its insight's."
     )
     backoff: Backoff | None = Field(
@@ -163,8 +165,8 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
 
     Args:
         data: The agenda.
-        is_accepted: Another part has accepted it, of a newer version perhaps: fields that
-            this one does not know are left aside instead of refused.
+        is_accepted: Another part has accepted it, of another version perhaps: fields that
+            this one does not know are left aside instead of refused, and "3" may stand for 3.
 
     Raises:
         SubmissionError: With one issue per fault, naming field, value and remedy.
@@ -173,7 +175,7 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
         text = without_nul(_as_text(data), document="agenda")
         _check_outline(text)
         extra: Literal["ignore"] | None = "ignore" if is_accepted else None
-        agenda = _AGENDA.validate_json(text, extra=extra)
+        agenda = _AGENDA.validate_json(text, extra=extra, strict=not is_accepted)
         _STRICT.decode(text)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="agenda")) from None

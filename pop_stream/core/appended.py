@@ -69,7 +69,7 @@ def decode_appended(told: Sequence[AppendedOperation]) -> tuple[Operation, ...]:
 def _parsed(given: object) -> tuple[Operation, ...]:
     try:
         text = without_nul(msgspec.json.encode(given), document=_DOCUMENT)
-        return _OPERATIONS.validate_json(text)
+        return _OPERATIONS.validate_json(text, strict=True)
     except ValidationError as error:
         faults = issues_of(error, document="")
         raise SubmissionError(

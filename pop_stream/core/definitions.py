@@ -15,9 +15,13 @@ from pydantic import (
 from pop_stream.core.agenda import CallbackUrl, Id
 from pop_stream.core.identity import Ownership
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, TOPIC_SAFE_PATTERN, CustomerId, InsightId
+from pop_stream.core.numbers import WHOLE
 from pop_stream.core.retry import Backoff
 from pop_stream.core.sharing import Shared
 from pop_stream.core.template import AgendaTemplate
+
+MOST_IN_FLIGHT: Final = 1_000_000_000
+"""More than any cap needs to be."""
 
 AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
 
@@ -36,19 +40,19 @@ class Customer(BaseModel):
     weight: Annotated[float, Field(ge=1e-3, le=1e6)] = Field(
         default=1.0, description="Share of an insight relative to other backlogged customers."
     )
-    max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
+    max_in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT), WHOLE] | None = Field(
         default=None, description="Most agendas emitted and not settled, per insight."
     )
     rate_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         default=None, description="Most agendas emitted per second, per insight."
     )
-    burst: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+    burst: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
         default=1, description="With rate_per_s: most agendas at once after a rest."
     )
     max_submit_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         default=None, description="Most agendas it may submit per second, however they come."
     )
-    submit_burst: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+    submit_burst: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
         default=100, description="With max_submit_per_s: most at once after a rest."
     )
     max_ready: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = Field(
@@ -78,7 +82,7 @@ class ResourcePool(BaseModel):
 
     id: Id
     title: str = ""
-    max_in_flight: Annotated[int, Field(ge=1)] = Field(
+    max_in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT), WHOLE] = Field(
         description="Most agendas emitted and not settled, of all its insights together."
     )
 
@@ -101,7 +105,7 @@ class Insight(Shared):
     id: InsightKey
     title: str = ""
     mappers: Mappers = Mappers()
-    precedence: int = Field(
+    precedence: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), WHOLE] = Field(
         default=0, description="Of several insights that fit, the highest wins."
     )
     algorithm: AlgorithmName = "weighted_fair"
@@ -110,20 +114,20 @@ class Insight(Shared):
         description="If set, priorities are strict across customers, and this long a wait "
         "is worth one priority; if not, priority orders only a customer's own agendas.",
     )
-    partitions: Annotated[int, Field(ge=1, le=1000)] = Field(
+    partitions: Annotated[int, Field(ge=1, le=1000), WHOLE] = Field(
         default=4, description="Of the insight's topic; most pullers that share it."
     )
-    target: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
+    target: Annotated[int, Field(ge=1, le=100_000), WHOLE] | Literal["auto"] = Field(
         default="auto", description="Unclaimed agendas a refill aims at."
     )
-    low_water: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+    low_water: Annotated[int, Field(ge=1, le=100_000), WHOLE] | None = Field(
         default=None,
         description="Fewer unclaimed than this start a refill; unset: 3/4 of target.",
     )
-    wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = Field(
+    wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000), WHOLE] = Field(
         default=50, description="With target auto: how long an emitted agenda should wait."
     )
-    max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
+    max_in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT), WHOLE] | None = Field(
         default=None, description="Most agendas emitted and not settled."
     )
     pool: Id | None = Field(
@@ -132,13 +136,13 @@ class Insight(Shared):
     pool_weight: Annotated[float, Field(ge=1e-3, le=1e6)] = Field(
         default=1.0, description="Share of the pool relative to its other insights."
     )
-    pool_minimum: Annotated[int, Field(ge=0)] = Field(
+    pool_minimum: Annotated[int, Field(ge=0, le=MOST_IN_FLIGHT), WHOLE] = Field(
         default=0, description="In flight that it is given before any of the pool is shared."
     )
-    lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
+    lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000), WHOLE] = Field(
         default=60_000, description="A claimed agenda that is silent this long is reclaimed."
     )
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
         default=3, description="Attempts before a retryable failure is final."
     )
     backoff: Backoff = Field(

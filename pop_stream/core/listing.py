@@ -187,7 +187,7 @@ class _Reader:
 
     def sorts(self, text: str | None) -> tuple[Sort, ...]:
         found: list[Sort] = []
-        for name in (text or "").split(",") if text else ():
+        for name in () if text is None else text.split(","):
             path = self._path(name.removeprefix("-"), "sort", name)
             if path and path not in {one.path for one in found}:
                 found.append(Sort(path, descending=name.startswith("-")))

@@ -59,6 +59,11 @@ class TemplateParam(BaseModel):
         return self.default is not None
 
 
+def _named(schema: dict[str, Any]) -> None:
+    """Names that are no parameters' are refused, and not let pass with any value."""
+    schema["additionalProperties"] = False
+
+
 class AgendaTemplate(Shared):
     """A kind of agenda that is run by naming it, with a payload and parameters."""
 
@@ -66,10 +71,14 @@ class AgendaTemplate(Shared):
     title: str = Field(default="", description="Also of agendas that have none of their own.")
     description: str = ""
     params: dict[ParamName, TemplateParam] = Field(
-        default_factory=dict, description="Parameters that a run gives, by name."
+        default_factory=dict,
+        description="Parameters that a run gives, by name.",
+        json_schema_extra=_named,
     )
     static_params: dict[ParamName, JsonValue] = Field(
-        default_factory=dict, description="Values that are the same for every run, by name."
+        default_factory=dict,
+        description="Values that are the same for every run, by name.",
+        json_schema_extra=_named,
     )
     payload_schema: dict[str, JsonValue] | bool | None = Field(
         default=None, description="JSON schema of the payload; any payload is taken without."

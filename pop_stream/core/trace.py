@@ -11,7 +11,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -28,6 +35,20 @@ _VALUE: Final = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x
 _MEMBER: Final = re.compile(f"{_KEY}={_VALUE}")
 _MOST_MEMBERS: Final = 32
 _MOST_STATE: Final = 2_048
+
+_PARENT_SCHEMA: Final = WithJsonSchema(
+    {
+        "type": "string",
+        "pattern": "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$",
+    }
+)
+_STATE_SCHEMA: Final = WithJsonSchema(
+    {
+        "type": "string",
+        "pattern": f"^{_KEY}={_VALUE}(?:,{_KEY}={_VALUE}){{0,{_MOST_MEMBERS - 1}}}$",
+        "maxLength": _MOST_STATE,
+    }
+)
 
 
 def _sound_parent(text: str) -> str:
@@ -50,9 +71,9 @@ class Trace(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    traceparent: Annotated[str, AfterValidator(_sound_parent)] | None = None
-    tracestate: Annotated[str, AfterValidator(_sound_state)] | None = Field(
-        default=None, description="Only with a traceparent."
+    traceparent: Annotated[str, AfterValidator(_sound_parent), _PARENT_SCHEMA] | None = None
+    tracestate: Annotated[str, AfterValidator(_sound_state), _STATE_SCHEMA] | None = Field(
+        default=None, description="Only with a traceparent; no key twice."
     )
     correlation_id: Annotated[str, StringConstraints(pattern=CORRELATION_PATTERN)] | None = None
 

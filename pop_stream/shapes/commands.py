@@ -8,7 +8,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from pop_stream.core.agenda import Id, Name, OwnId
 from pop_stream.core.events import StopReason, WaitReason
+from pop_stream.core.instants import INSTANT
 from pop_stream.core.lifecycle import State
+from pop_stream.core.numbers import WHOLE
 from pop_stream.shapes.base import Instant, Model
 from pop_stream.shapes.submissions import Links
 
@@ -32,10 +34,10 @@ class Wish(BaseModel):
 class Reprioritisation(Wish):
     """Where an agenda stands among its customer's own; what is absent stays."""
 
-    priority: Annotated[int, Field(ge=1, le=9)] | None = Field(
+    priority: Annotated[int, Field(ge=1, le=9), WHOLE] | None = Field(
         default=None, description="1 is most urgent, 9 least."
     )
-    rank: Annotated[int, Field(ge=0, le=65_535)] | None = Field(
+    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE] | None = Field(
         default=None, description="Among agendas of one priority, least first."
     )
 
@@ -64,8 +66,8 @@ class Selection(BaseModel):
     insight_id: Ids = ()
     link_id: Ids = ()
     state: Annotated[tuple[State, ...], Field(max_length=len(State))] = ()
-    accepted_from: AwareDatetime | None = None
-    accepted_before: AwareDatetime | None = None
+    accepted_from: Annotated[AwareDatetime, INSTANT] | None = None
+    accepted_before: Annotated[AwareDatetime, INSTANT] | None = None
 
 
 class BulkCommand(Reprioritisation):

@@ -9,7 +9,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstrai
 
 from pop_stream.core.agenda import Id
 from pop_stream.core.identity import Role
+from pop_stream.core.instants import INSTANT
 from pop_stream.core.keys import MOST_GRACE
+from pop_stream.core.numbers import WHOLE
 from pop_stream.shapes.base import Instant, Model
 
 MOST_LISTED: Final = 500
@@ -30,7 +32,7 @@ class KeyWish(BaseModel):
     )
     roles: frozenset[Role] = Field(min_length=1, description="None that the caller has not.")
     title: Annotated[str, StringConstraints(max_length=200)] = ""
-    expires_at: AwareDatetime | None = None
+    expires_at: Annotated[AwareDatetime, INSTANT] | None = None
 
 
 class Rotation(BaseModel):
@@ -38,7 +40,7 @@ class Rotation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    grace_s: Annotated[int, Field(ge=0, le=int(MOST_GRACE.total_seconds()))] = Field(
+    grace_s: Annotated[int, Field(ge=0, le=int(MOST_GRACE.total_seconds())), WHOLE] = Field(
         default=int(timedelta(hours=1).total_seconds()),
         description="How long the old key goes on beside the new one.",
     )

@@ -8,6 +8,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Str
 
 from pop_stream.core.agenda import Id, Name
 from pop_stream.core.events import StopReason
+from pop_stream.core.instants import INSTANT
+from pop_stream.core.numbers import WHOLE
 from pop_stream.shapes.agendas import AgendaProgress
 from pop_stream.shapes.base import Instant, Model, SubmittedAgenda
 
@@ -26,7 +28,7 @@ class Pull(_Request):
     """Wish for agendas."""
 
     puller_id: Id = Field(description="Who will run them; shown with each.")
-    count: Annotated[int, Field(ge=1, le=MOST_PULLED)] = Field(
+    count: Annotated[int, Field(ge=1, le=MOST_PULLED), WHOLE] = Field(
         default=1, description="At most so many; never more than are run at once."
     )
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = Field(
@@ -55,11 +57,11 @@ class OperationReport(_Request):
     state: Literal["waiting", "running", "succeeded", "failed"]
     percent: Annotated[float, Field(ge=0, le=100)] = 0
     message: Text = ""
-    started_at: AwareDatetime | None = None
-    ended_at: AwareDatetime | None = None
+    started_at: Annotated[AwareDatetime, INSTANT] | None = None
+    ended_at: Annotated[AwareDatetime, INSTANT] | None = None
     result: JsonValue = Field(default=None, description="With success; at most 256 KiB.")
     diagnostics: Annotated[tuple[DiagnosticReport, ...], Field(max_length=10)] = ()
-    tries: Annotated[int, Field(ge=1, le=1_000)] = 1
+    tries: Annotated[int, Field(ge=1, le=1_000), WHOLE] = 1
 
 
 Reports = Annotated[tuple[OperationReport, ...], Field(max_length=10_000)]

@@ -151,7 +151,7 @@ def test_why_is_told_in_words(server):
 
 
 def test_all_is_known_as_json(server):
-    whole = json.loads(encode(agenda_view(summary("a1"), None)))
+    whole = json.loads(encode(agenda_view(summary("a1"), seen_by=None)))
     server.answers = [whole]
     assert json.loads(run("show", "a1").output) == whole
 

@@ -1,0 +1,247 @@
+"""Every operation of the API has a call of the client, which reaches it and understands it."""
+
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from msgspec import Raw
+from real_api import real_api
+
+from pop_stream.client import BulkCommand, Client, NotFoundError, PreconditionError, Selection
+from pop_stream.core.definitions import Customer, Insight, Mappers, ResourcePool
+from pop_stream.core.events import (
+    AgendaAccepted,
+    AgendaClaimed,
+    AgendaSucceeded,
+    EmittedAgenda,
+    OperationProgress,
+)
+from pop_stream.core.identity import Role
+from pop_stream.core.lifecycle import State
+from pop_stream.shapes.pulls import OperationReport
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+DEFINITIONS = """
+[customers.acme]
+[insights.files]
+mappers = { operation_types = ["http"] }
+"""
+AGENDA = {"customer_id": "acme", "operations": [{"name": "fetch", "type": "http"}]}
+TEMPLATE = {"id": "scan", "agenda": AGENDA}
+
+
+@pytest.fixture
+async def world(settings, tmp_path):
+    file = tmp_path / "definitions.toml"
+    file.write_text(DEFINITIONS)
+    settings = settings.model_copy(update={"definitions_file": file})
+    async with real_api(settings) as api, Client(api.url, token=api.token) as client:
+        await _fold_some(api)
+        yield api, client
+
+
+async def _fold_some(api):
+    """`ready` waits, `ended` succeeded; both are of the link `night`."""
+    for agenda_id in ("ready", "ended"):
+        await api.fold(
+            AgendaAccepted(
+                agenda_id=agenda_id,
+                at=AT,
+                insight_id="files",
+                customer_id="acme",
+                link_id="night",
+                operations=("fetch",),
+                agenda=Raw(msgspec.json.encode({"id": agenda_id, **AGENDA})),
+            )
+        )
+    done = OperationProgress(name="fetch", state="succeeded", percent=100, result=Raw(b"[7]"))
+    facts = {"agenda_id": "ended", "at": AT, "insight_id": "files", "attempt": 1}
+    await api.fold(
+        AgendaClaimed(**facts, puller_id="w1", lease_ms=60_000),
+        AgendaSucceeded(**facts, operations=(done,)),
+    )
+
+
+async def _agendas(client):
+    assert (await client.submit({"id": "a1", **AGENDA})).insight_id == "files"
+    yield "submitAgendas"
+    told = await client.submit_many([AGENDA, {"id": "bad"}])
+    assert (told.accepted, told.refused) == (1, 1)
+    yield "submitAgendas"
+    ended = await client.agenda("ended")
+    assert (ended.state, msgspec.json.decode(ended.agenda)["id"]) == (State.SUCCEEDED, "ended")
+    yield "getAgenda"
+    assert (await client.progress("ended")).operations[0].state == "succeeded"
+    yield "getAgendaProgress"
+    assert msgspec.json.decode((await client.operation("ended", "fetch")).result) == [7]
+    yield "getOperationProgress"
+    assert (await client.link("night")).counts == {State.READY: 1, State.SUCCEEDED: 1}
+    yield "getLinkSummary"
+    assert [one.state async for one in client.follow("ended")] == [State.SUCCEEDED]
+    yield "followAgenda"
+    async with aclosing(client.follow_link("night")) as news:
+        assert (await anext(news)).total == 2
+    yield "followLink"
+    assert (await client.why("ready")).queue.algorithm == "weighted_fair"
+    yield "explainAgenda"
+    found = [one.id async for one in client.agendas(Selection(state=(State.READY,)))]
+    assert found == ["ready"]
+    yield "listAgendas"
+    assert (await client.explain("ready")).went_to == "files"
+    yield "explainPlacement"
+    assert (await client.explain_placement(AGENDA)).insight_id == "files"
+    yield "explainPlacementOf"
+
+
+async def _commands(client):
+    assert (await client.hold("ready", reason="late")).action == "hold"
+    yield "holdAgenda"
+    assert (await client.reprioritise("ready", priority=1)).state is State.READY
+    yield "reprioritiseAgenda"
+    assert not (await client.cancel("ready")).done
+    yield "cancelAgenda"
+    assert (await client.release("ready")).done
+    yield "releaseAgenda"
+    assert (await client.rerun("ended", operations=["fetch"])).id == "ended"
+    yield "rerunAgenda"
+    hold = BulkCommand(action="hold", filter=Selection(link_id=("night",)), dry_run=True)
+    assert (await client.command(hold)).passed_over == {State.SUCCEEDED: 1}
+    yield "commandAgendas"
+    assert (await client.resubmit(dry_run=True)).resubmitted == 0
+    yield "resubmitAgendas"
+    await client.delete("ended")
+    yield "deleteAgenda"
+    with pytest.raises(NotFoundError):
+        await client.agenda("ended")
+
+
+async def _definitions(client):
+    kinds = [
+        ("Pool", client.pools, ResourcePool(id="new", max_in_flight=3), {"max_in_flight": 5}),
+        ("Customer", client.customers, Customer(id="new", weight=2), {"weight": 3.5}),
+        (
+            "Insight",
+            client.insights,
+            Insight(id="new", mappers=Mappers(operation_types=("x",))),
+            {"max_attempts": 9},
+        ),
+        ("Template", client.templates, TEMPLATE | {"id": "new"}, {"title": "new"}),
+    ]
+    for name, calls, definition, change in kinds:
+        made = await calls.create(definition)
+        assert (made.definition.id, made.version) == ("new", 1)
+        yield f"create{name}"
+        changed = await calls.patch("new", change, if_match=1)
+        assert changed.definition.model_dump().items() >= change.items()
+        yield f"patch{name}"
+        put = await calls.put("new", changed.definition, if_match=changed.version)
+        assert put.definition == changed.definition
+        yield f"put{name}"
+        with pytest.raises(PreconditionError):
+            await calls.put("new", changed.definition, if_absent=True)
+        read = await calls.get("new")
+        assert await calls.get("new", known=read) is read
+        yield f"get{name}"
+        assert (await calls.version("new", 1)).definition == made.definition
+        yield f"get{name}Version"
+        assert "new" in [one.definition.id async for one in calls.all(sort="-id")]
+        page = await calls.page({"id": ["new", "other"]}, fields=["id"])
+        assert (page.items, page.total) == (({"id": "new"},), 1)
+        yield f"list{name}s"
+        await calls.delete("new", if_match=read.version)
+        yield f"delete{name}"
+
+
+async def _templates(client):
+    await client.templates.create(TEMPLATE)
+    assert (await client.templates.preview("scan")).insight_id == "files"
+    yield "previewTemplate"
+    assert (await client.templates.run("scan", {"id": "r1"})).id == "r1"
+    yield "runTemplate"
+    assert (await client.insights.queue("files")).ready == 0
+    yield "getInsightQueue"
+
+
+async def _keys(client):
+    made = await client.keys.create([Role.READ], customer_id="acme", title="reader")
+    yield "createKey"
+    assert (await client.keys.get(made.id)).roles == (Role.READ,)
+    yield "getKey"
+    turned = await client.keys.rotate(made.id, grace=timedelta(0))
+    assert turned.token != made.token
+    yield "rotateKey"
+    assert [key.id async for key in client.keys.all(customer_id="acme")] == sorted(
+        [made.id, turned.id]
+    )
+    yield "listKeys"
+    assert (await client.keys.revoke(turned.id)).state == "revoked"
+    yield "revokeKey"
+    newest = [entry.action async for entry in client.audit.all(object_id=turned.id)]
+    assert len(newest) >= 1
+    yield "listAudit"
+
+
+async def _work(client):
+    (pulled,) = await client.pull("files", "w1", wait=timedelta(0))
+    assert pulled.agenda_id == "ready"
+    yield "pullAgendas"
+    assert (await client.heartbeat(pulled, "w1")).stop is None
+    yield "renewAttempt"
+    half = OperationReport(name="fetch", state="running", percent=50)
+    assert (await client.report(pulled, "w1", [half])).lease_ms == 60_000
+    yield "reportProgress"
+    more = [{"name": "more", "type": "http", "depends_on": ["fetch"]}]
+    heard = await client.append(pulled, "w1", by="fetch", operations=more)
+    assert heard.appended == ["more"]
+    yield "reportProgress"
+    done = OperationReport(name="fetch", state="succeeded", result={"size": 7})
+    await client.complete(pulled, "w1", "succeeded", operations=[done], spent_s={"http": 1.5})
+    yield "completeAttempt"
+
+
+async def _service(client):
+    assert (await client.health()).status == "ok"
+    yield "getHealth"
+    assert (await client.readiness()).parts == {"kafka": "ok", "postgres": "ok"}
+    assert await client.is_ready()
+    yield "getReadiness"
+    assert "# HELP" in await client.metrics()
+    yield "getMetrics"
+    assert (await client.document())["openapi"] == "3.1.0"
+    yield "getDocument"
+
+
+GROUPS = (_definitions, _templates, _agendas, _work, _commands, _keys, _service)
+
+
+async def test_every_operation_has_a_call_that_reaches_it(world):
+    api, client = world
+    document = await client.document()
+    operations = {
+        operation["operationId"]: (method.upper(), path)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+    api.desk.by_insight["files"] = [_emitted()]
+    reached = set()
+    for group in GROUPS:
+        api.answered.clear()
+        async for name in group(client):
+            assert operations[name] in api.answered, name
+            reached.add(name)
+            api.answered.clear()
+    assert reached == operations.keys()
+
+
+def _emitted():
+    return EmittedAgenda(
+        agenda_id="ready",
+        insight_id="files",
+        customer_id="acme",
+        attempt=1,
+        accepted_at=AT,
+        emitted_at=AT,
+        lease_ms=60_000,
+        agenda=Raw(msgspec.json.encode({"id": "ready", **AGENDA})),
+    )

@@ -1,0 +1,136 @@
+"""The API in this process, on a real Kafka and a real Postgres, with definitions in force."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from fakes import MemoryDesk
+
+from pop_stream import wiring
+from pop_stream.api.app import ApiPorts, create_app
+from pop_stream.api.server import serve
+from pop_stream.api.streams import Pace
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.topics import Topics
+from pop_stream.clock import WallClock
+from pop_stream.core.deeds import Author
+from pop_stream.core.events import InsightAnswered
+from pop_stream.core.identity import ALL_ROLES, ANYONE
+from pop_stream.identity.minting import mint
+from pop_stream.outbox.publication import Publication
+from pop_stream.settings import Settings
+from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.audit import PostgresAuditLog
+from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
+from pop_stream.store.keys import PostgresKeys
+from pop_stream.store.pool import open_pool
+from pop_stream.store.reader import PostgresSummaryReader
+from pop_stream.store.summaries import PostgresSummaries
+
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Pool
+
+QUICK = Pace(tick=timedelta(milliseconds=10), appears_within=timedelta(milliseconds=20))
+
+
+class IdleScheduler:
+    """Says of every insight that nothing waits in it."""
+
+    async def ask(
+        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+    ) -> InsightAnswered:
+        return InsightAnswered(
+            insight_id=insight_id,
+            question_id="q",
+            at=WallClock().now(),
+            algorithm="weighted_fair",
+            ready=0,
+            lag=0,
+            in_flight=0,
+            slots=4,
+            target=4,
+            rate_per_s=0.0,
+            customers=(),
+        )
+
+
+@dataclass
+class RealApi:
+    """Where it listens, and what is behind it.
+
+    Attributes:
+        token: Of an operator with every role.
+        store: Folds what no rollup is there to fold.
+        desk: Has the agendas that are pulled.
+        answered: Method and path, as the document has it, of every request so far.
+    """
+
+    url: str
+    token: str
+    settings: Settings
+    store: PostgresSummaries
+    desk: MemoryDesk
+    answered: list[tuple[str, str]]
+    folded: int = 0
+
+    async def fold(self, *lifecycle) -> None:
+        """Let the summaries follow some events."""
+        start, self.folded = self.folded, self.folded + 1
+        topic = Topics(self.settings.topic_prefix).agenda_events
+        await self.store.fold(topic, {0: (start, self.folded)}, lifecycle)
+
+
+@asynccontextmanager
+async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
+    """An API that asks who calls, over topics and a schema that are made here."""
+    settings = settings.model_copy(update={"auth": "required"})
+    await wiring.migrate(settings)
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        publish = await enter(wiring.publisher(settings, client_id="api"))
+        definitions = await enter(DefinitionFollower(settings, client_id="api"))
+        pool = await enter(open_pool(settings))
+        publication = Publication(PostgresOutbox(pool), publish, Topics(settings.topic_prefix))
+        desk = MemoryDesk()
+        ports = ApiPorts(
+            publisher=publish,
+            summaries=PostgresSummaryReader(pool),
+            agendas=PostgresAgendas(pool),
+            definitions=definitions,
+            definition_store=PostgresDefinitions(pool),
+            on_defined=publication.wake,
+            questions=IdleScheduler(),
+            keys=PostgresKeys(pool),
+            audit=PostgresAuditLog(pool),
+            desk=desk,
+            clock=WallClock(),
+            authenticator=wiring.authenticator(settings, pool),
+        )
+        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
+        stack.callback(publishing.cancel)
+        url, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
+        tasks = await enter(asyncio.TaskGroup())
+        app = create_app(ports, settings, pace=QUICK)
+        answered: list[tuple[str, str]] = []
+
+        async def note(request: web.Request, _: web.StreamResponse) -> None:
+            route = request.match_info.route.resource
+            answered.append((request.method, route.canonical if route else request.path))
+
+        app.on_response_prepare.append(note)
+        tasks.create_task(serve(app, settings, stop, on_url=url.set_result))
+        stack.callback(stop.set)
+        token = await _operators_token(pool)
+        yield RealApi(await url, token, settings, PostgresSummaries(pool), desk, answered)
+
+
+async def _operators_token(pool: "Pool") -> str:
+    key, token = mint(
+        customer_id=None, roles=ALL_ROLES, now=WallClock().now(), created_by="test"
+    )
+    await PostgresKeys(pool).create(key, Author(principal=ANYONE, request_id="test"))
+    return token
