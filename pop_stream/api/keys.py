@@ -16,10 +16,11 @@ from pop_stream.api.correlation import correlation_id
 from pop_stream.api.key_views import entry_view, shown, shown_once
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import InvalidError
+from pop_stream.core.agenda import Id
 from pop_stream.core.deeds import Author
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.faults import issues_of
-from pop_stream.core.keys import ApiKey, check_grant
+from pop_stream.core.keys import ApiKey, KeyId, check_grant
 from pop_stream.identity.minting import mint
 from pop_stream.ports import AuditFilter, AuditLog, Clock, KeyStore
 from pop_stream.shapes.keys import MOST_LISTED, AuditList, KeyList, KeyView, KeyWish, Rotation
@@ -38,8 +39,8 @@ class _Listing(BaseModel):
 
 
 class _KeyListing(_Listing):
-    customer_id: str | None = None
-    after: str = ""
+    customer_id: Id | None = None
+    after: KeyId | None = None
 
 
 class _AuditListing(_Listing):
@@ -72,7 +73,7 @@ class Keys:
             return answer(KeyList(keys=[], next=None), status=HTTPStatus.OK)
         found = await answer_in_time(
             self._store.keys(
-                customer_id=customer_id, after=wanted.after, limit=wanted.limit + 1
+                customer_id=customer_id, after=wanted.after or "", limit=wanted.limit + 1
             )
         )
         page = found[: wanted.limit]

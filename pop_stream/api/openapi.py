@@ -17,7 +17,6 @@ from pop_stream.api.answers import JSON
 from pop_stream.api.path_ids import id_shape
 from pop_stream.api.route import Answer, Query, Route
 from pop_stream.core.errors import ForbiddenError, UnauthenticatedError, UnavailableError
-from pop_stream.shapes.agendas import AgendaProgress, LinkView
 from pop_stream.shapes.problems import Problem
 
 _REF: Final = "#/components/schemas/"
@@ -176,8 +175,28 @@ def _success(answer: Answer) -> dict[str, Any]:
     response: dict[str, Any] = {"description": answer.description, "headers": headers}
     if answer.media_type is not None:
         schema = _one_of(answer.shapes) if answer.shapes else {"type": "string"}
+        if answer.event:
+            schema = _event(answer.event, schema)
         response["content"] = {answer.media_type: {"schema": schema}}
     return response
+
+
+def _event(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """One event of a stream; so readers of OpenAPI 3.1 take the schema of a stream."""
+    return {
+        "type": "object",
+        "description": "One event of the stream.",
+        "properties": {
+            "id": {"type": "string", "description": "The version, for Last-Event-ID."},
+            "event": {"const": name},
+            "data": {
+                "type": "string",
+                "contentMediaType": JSON,
+                "contentSchema": dict(data),
+            },
+        },
+        "required": ["id", "event", "data"],
+    }
 
 
 _ASKED: Final = (UnauthenticatedError, ForbiddenError, UnavailableError)
@@ -214,12 +233,7 @@ def _reference(shape: object) -> dict[str, Any]:
 
 
 def _schemas(table: Iterable[Route]) -> dict[str, Any]:
-    ours: set[type[msgspec.Struct]] = {
-        Problem,
-        # Events carry these two, and no answer would name them.
-        AgendaProgress,
-        LinkView,
-    }
+    ours: set[type[msgspec.Struct]] = {Problem}
     pydantic: set[type[BaseModel]] = set()
     for shape in _shapes(table):
         if issubclass(shape, BaseModel):

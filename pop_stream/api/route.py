@@ -22,6 +22,7 @@ class Answer:
     Attributes:
         shapes: Types of which the JSON is one; without any, the answer is not JSON.
         has_etag: Whether the version is told in a header.
+        event: Of an event stream, the name of its events; the shapes are those of their data.
     """
 
     description: str
@@ -29,6 +30,7 @@ class Answer:
     status: HTTPStatus = HTTPStatus.OK
     media_type: str | None = JSON
     has_etag: bool = False
+    event: str = ""
 
 
 @dataclass(frozen=True, slots=True)

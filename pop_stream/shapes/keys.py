@@ -1,7 +1,7 @@
 """Keys and the audit log, as clients see and ask for them."""
 
 from datetime import timedelta
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,10 @@ MOST_LISTED: Final = 500
 Json = Annotated[msgspec.Raw, Meta(description="Any JSON; null if there was none.")]
 
 
+def _with_repeats(schema: dict[str, Any]) -> None:
+    schema.pop("uniqueItems")
+
+
 class KeyWish(BaseModel):
     """A key that is wanted."""
 
@@ -30,7 +34,11 @@ class KeyWish(BaseModel):
         description="Whom it speaks for. Left out by a customer, itself; by an operator, "
         "everyone.",
     )
-    roles: frozenset[Role] = Field(min_length=1, description="None that the caller has not.")
+    roles: frozenset[Role] = Field(
+        min_length=1,
+        description="None that the caller has not; one told twice counts once.",
+        json_schema_extra=_with_repeats,
+    )
     title: Annotated[str, StringConstraints(max_length=200)] = ""
     expires_at: Annotated[AwareDatetime, INSTANT] | None = None
 

@@ -1,6 +1,7 @@
 """What is an agenda, and what is said of one that is not."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -210,3 +211,41 @@ def test_agendas_do_not_change():
     assert isinstance(agenda, Agenda)
     with pytest.raises(ValueError, match="frozen"):
         agenda.title = "other"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("priority", "1"),
+        ("priority", True),
+        ("priority", 1.5),
+        ("hold", 1),
+        ("hold", "true"),
+        ("cost_s", "1"),
+        ("title", 1),
+        ("not_before", 0),
+        ("not_before", "0.5"),
+        ("not_before", "2026-01-01"),
+    ],
+)
+def test_nothing_stands_for_something_of_another_type(field, value):
+    assert [*faults(document(**{field: value}))] == [field]
+
+
+def test_a_whole_number_may_be_written_with_a_point():
+    assert parse_agenda(document(priority=3.0)).priority == 3
+
+
+def test_what_was_accepted_once_is_read_as_it_was():
+    assert parse_agenda(document(priority="3"), is_accepted=True).priority == 3
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31t13:00:00.5+01:00"])
+def test_instants_are_rfc_3339(text):
+    told = parse_agenda(document(not_before=text)).not_before
+    assert told.astimezone(UTC).replace(microsecond=0) == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00", "2026-02-30T12:00:00Z", "soon"])
+def test_what_is_no_instant_is_refused(text):
+    assert [*faults(document(not_before=text))] == ["not_before"]

@@ -67,7 +67,7 @@ async def test_what_is_read_can_be_sent_back(api):
         ("PUT", {"If_Match": "one"}, 422),
         ("PUT", {"If_None_Match": "*"}, 412),
         ("PUT", {"If_None_Match": '"1"'}, 422),
-        ("PUT", {"If_None_Match": "*", "If_Match": "*"}, 422),
+        ("PUT", {"If_None_Match": "*", "If_Match": "*"}, 412),
         ("PATCH", {"If_Match": '"1"'}, 200),
         ("PATCH", {"If_Match": '"2"'}, 412),
         ("DELETE", {"If_Match": '"1"'}, 204),

@@ -83,7 +83,7 @@ def test_a_filter_told_twice_fits_either():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", BY_ID),
+        ("id", BY_ID),
         ("-weight", (Sort(("weight",), descending=True), *BY_ID)),
         ("weight,weight", (Sort(("weight",)), *BY_ID)),
         ("-id,weight", (Sort(("id",), descending=True),)),
@@ -92,6 +92,11 @@ def test_a_filter_told_twice_fits_either():
 )
 def test_an_order_ends_with_the_id(text, expected):
     assert sorts(text) == expected
+
+
+def test_no_order_is_by_id_and_an_empty_one_is_a_fault():
+    assert parse_list("customer", [], seen_by=None).query.sorts == BY_ID
+    assert faults("customer", ("sort", "")) == ["sort"]
 
 
 @pytest.mark.parametrize(
