@@ -108,7 +108,7 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
             audit=PostgresAuditLog(pool),
             desk=desk,
             clock=WallClock(),
-            authenticator=wiring.authenticator(settings, pool),
+            authenticator=wiring.authenticator(settings, pool, definitions),
         )
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.callback(publishing.cancel)
