@@ -163,9 +163,8 @@ class _Race:
 
     def start(self, flow: Flow, urgent: int, cost: float) -> float:
         """Its start tag once it is served at the level."""
-        tag = flow.tag + urgent * self.charge(flow, cost)
-        is_here = flow.level == self._level
-        return tag if is_here else max(tag, self._queue.clock[self._level - TOP])
+        present = self._queue.clock[self._level - TOP]
+        return max(flow.tag + urgent * self.charge(flow, cost), present)
 
     def charge(self, flow: Flow, cost: float) -> float:
         """What one of its agendas moves its tag by."""

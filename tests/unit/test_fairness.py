@@ -514,6 +514,22 @@ def test_a_key_that_comes_back_before_its_old_turn_was_noticed_has_one_turn():
     assert taken == [entry(3), entry(2)]
 
 
+def test_a_key_that_comes_back_behind_the_others_has_one_turn():
+    line = Line()
+    line.push(entry(1), "x")
+    line.push(entry(2), "x")
+    line.push(entry(3), "y")
+    line.push(entry(4), "y")
+    line.pop(line.head(), lambda _: 1.0)
+    line.withdraw(entry(2), "x")
+    line.push(entry(5), "x")
+    taken = []
+    while line.ready:
+        taken.append(line.head())
+        line.pop(taken[-1], lambda _: 1.0)
+    assert taken == [entry(3), entry(5), entry(4)]
+
+
 def test_ahead_counts_what_goes_first():
     queue = queue_of()
     fill(queue, "a", range(5))

@@ -227,6 +227,11 @@ def test_with_strict_priorities_it_is_told_how_many_go_first_for_theirs_and_unti
     assert told.rises_at.timestamp() == START.timestamp() + 60
     first = where(target, "other-0")
     assert (first.urgent_ahead, first.rises_at) == (0, None)
+    target.choose(12, NOW)
+    assert (where(target, "peer-0").state, where(target, "peer-0").rises_at) == (
+        "emitted",
+        None,
+    )
     assert where(backlog_of_one(), "one").rises_at is None
 
 
