@@ -96,7 +96,9 @@ class Completion(Heartbeat):
     operations: Reports = ()
     diagnostics: Annotated[tuple[DiagnosticReport, ...], Field(max_length=10)] = ()
     spent_s: Annotated[dict[Name, Seconds], Field(max_length=200)] = Field(
-        default_factory=dict, description="Worker-seconds by operation type."
+        default_factory=dict,
+        description="Worker-seconds by operation type.",
+        json_schema_extra={"additionalProperties": False},
     )
 
 

@@ -15,7 +15,7 @@ RULES = re.compile(
     r"|what follows the @"
     r"|only an operator's key can be admin"
     r"|the path says"
-    r"|cannot change from"
+    r"|cannot change from|cannot shrink from"
     r"|is above target"
     r"|is none of this list in this order|is no cursor of this API"
     r"|taken by operations"
