@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from pop_stream.settings import Settings
 
 PART = (
-    "import asyncio, sys; from pop_stream import wiring; "
+    "import asyncio, importlib, sys; "
     "from pop_stream.settings import Settings; "
-    "asyncio.run(getattr(wiring, sys.argv[1])(Settings(), asyncio.Event()))"
+    "part = importlib.import_module('pop_stream.wiring.' + sys.argv[1].removeprefix('run_')); "
+    "asyncio.run(getattr(part, sys.argv[1])(Settings(), asyncio.Event()))"
 )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from fakes import MemoryDesk
 
-from pop_stream import wiring
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.server import serve
 from pop_stream.api.streams import Pace
@@ -30,6 +29,8 @@ from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
 from pop_stream.store.summaries import PostgresSummaries
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.api import authenticator
 
 if TYPE_CHECKING:
     from pop_stream.store.pool import Pool
@@ -88,10 +89,10 @@ class RealApi:
 async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
     """An API that asks who calls, over topics and a schema that are made here."""
     settings = settings.model_copy(update={"auth": "required"})
-    await wiring.migrate(settings)
+    await upkeep.migrate(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        publish = await enter(wiring.publisher(settings, client_id="api"))
+        publish = await enter(connections.publisher(settings, client_id="api"))
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
         pool = await enter(open_pool(settings))
         publication = Publication(PostgresOutbox(pool), publish, Topics(settings.topic_prefix))
@@ -108,7 +109,7 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
             audit=PostgresAuditLog(pool),
             desk=desk,
             clock=WallClock(),
-            authenticator=wiring.authenticator(settings, pool, definitions),
+            authenticator=authenticator(settings, pool, definitions),
         )
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.callback(publishing.cancel)

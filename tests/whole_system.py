@@ -24,7 +24,6 @@ import psutil
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
@@ -34,6 +33,7 @@ from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.core.errors import UnavailableError
 from pop_stream.embedded.folder import PORTS, is_free_port
 from pop_stream.ports import Record
+from pop_stream.wiring import connections
 
 WITHIN_S = 100  # far above what is promised: a loaded machine
 LOOK_S = 0.05
@@ -78,7 +78,7 @@ class System:
         load, stop = Load(f"{run}-{secrets.token_hex(3)}"), asyncio.Event()
         async with (
             aiohttp.ClientSession(self.settings.api_url) as session,
-            wiring.publisher(self.settings, client_id="test") as publisher,
+            connections.publisher(self.settings, client_id="test") as publisher,
             asyncio.TaskGroup() as tasks,
         ):
 
@@ -215,7 +215,7 @@ class System:
             names.insight("work"): (names.puller_group("work"),),
         }
         async with (
-            wiring.admin_client(self.settings) as admin,
+            connections.admin_client(self.settings) as admin,
             clients.consumer(self.settings, client_id="look", group_id=None) as looking,
             asyncio.timeout(WITHIN_S),
         ):
@@ -234,7 +234,7 @@ class System:
             if run.encode() in one.value
         ]
         Random(7).shuffle(again)
-        async with wiring.publisher(self.settings, client_id="again") as publisher:
+        async with connections.publisher(self.settings, client_id="again") as publisher:
             await publisher.publish(again)
         return Counter(TopicPartition(one.topic, one.partition) for one in again)
 

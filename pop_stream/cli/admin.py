@@ -10,11 +10,11 @@ from pop_stream.cli.output import JsonFlag, console, emit
 
 def migrate(as_json: JsonFlag = False) -> None:
     """Bring Postgres and Kafka up to date: tables, topics, definitions; safe to repeat."""
-    from pop_stream import wiring
     from pop_stream.cli import logs
+    from pop_stream.wiring import upkeep
 
     settings = logs.configure_for_a_person()
-    done = asyncio.run(wiring.migrate(settings))
+    done = asyncio.run(upkeep.migrate(settings))
     if as_json:
         emit({"done": done})
         return
@@ -31,12 +31,12 @@ def topics(
     as_json: JsonFlag = False,
 ) -> None:
     """Create the topics that are missing, and tell what is wrong with those that exist."""
-    from pop_stream import wiring
     from pop_stream.cli import logs
+    from pop_stream.wiring import upkeep
 
     settings = logs.configure_for_a_person()
-    created = [] if check else asyncio.run(wiring.ensure_topics(settings))
-    faults = asyncio.run(wiring.topic_faults(settings))
+    created = [] if check else asyncio.run(upkeep.ensure_topics(settings))
+    faults = asyncio.run(upkeep.topic_faults(settings))
     if as_json:
         emit({"created": created, "faults": faults})
     else:
@@ -60,10 +60,10 @@ def doctor(
     as_json: JsonFlag = False,
 ) -> None:
     """Check everything that can be misconfigured: broker, topics, Postgres, definitions."""
-    from pop_stream import wiring
     from pop_stream.cli import logs
     from pop_stream.cli.errors import UsageError
     from pop_stream.cli.ledger.report import check_ledger
+    from pop_stream.wiring import checks
 
     if repair and not ledger:
         msg = "--repair says what to do about what --ledger finds; give both"
@@ -72,7 +72,7 @@ def doctor(
     if ledger:
         check_ledger(settings, quiet_s=quiet, repair=repair, as_json=as_json)
         return
-    findings = [str(one) for one in asyncio.run(wiring.doctor(settings))]
+    findings = [str(one) for one in asyncio.run(checks.doctor(settings))]
     if as_json:
         emit({"findings": findings})
     else:
@@ -91,11 +91,11 @@ def retain(
 
     Nothing that waits or runs is ever removed, whatever its age.
     """
-    from pop_stream import wiring
     from pop_stream.cli import logs
+    from pop_stream.wiring.rollup import retain_once
 
     settings = logs.configure_for_a_person()
-    removed = asyncio.run(wiring.retain_once(settings, dry_run=dry_run))
+    removed = asyncio.run(retain_once(settings, dry_run=dry_run))
     if as_json:
         emit({"removed": removed, "dry_run": dry_run})
         return

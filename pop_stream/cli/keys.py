@@ -166,13 +166,13 @@ def _author() -> "Author":
 
 
 def _with_keys(work: "Callable[[PostgresKeys], Awaitable[T]]") -> T:
-    from pop_stream import wiring
     from pop_stream.cli import logs
+    from pop_stream.wiring.identity import open_keys
 
     settings = logs.configure_for_a_person()
 
     async def run() -> T:
-        async with wiring.open_keys(settings) as keys:
+        async with open_keys(settings) as keys:
             return await work(keys)
 
     return asyncio.run(run())

@@ -21,30 +21,30 @@ _YOUNG_OBJECTS: Final = 10_000
 
 def serve() -> None:
     """Serve the HTTP API and the web page, at POP_HTTP_HOST and POP_HTTP_PORT."""
-    from pop_stream import wiring
+    from pop_stream.wiring.api import run_api
 
-    run_part(lambda settings, stop: wiring.run_api(settings, stop, on_url=typer.echo))
+    run_part(lambda settings, stop: run_api(settings, stop, on_url=typer.echo))
 
 
 def intake() -> None:
     """Validate and place submissions, and carry what pullers report to the scheduler."""
-    from pop_stream import wiring
+    from pop_stream.wiring.intake import run_intake
 
-    run_part(wiring.run_intake)
+    run_part(run_intake)
 
 
 def schedule() -> None:
     """Decide which ready agendas are emitted next; several processes share the insights."""
-    from pop_stream import wiring
+    from pop_stream.wiring.scheduler import run_scheduler
 
-    run_part(wiring.run_scheduler)
+    run_part(run_scheduler)
 
 
 def rollup() -> None:
     """Fold the lifecycle of all agendas into summaries in Postgres."""
-    from pop_stream import wiring
+    from pop_stream.wiring.rollup import run_rollup
 
-    run_part(wiring.run_rollup)
+    run_part(run_rollup)
 
 
 def pull(

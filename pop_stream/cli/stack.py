@@ -13,7 +13,6 @@ from typing import Final, Self
 
 from rich.markup import escape
 
-from pop_stream import wiring
 from pop_stream.cli.api import open_client
 from pop_stream.cli.environment import load_settings, variables
 from pop_stream.cli.errors import CommandError, UsageError
@@ -30,6 +29,7 @@ from pop_stream.embedded.errors import EmbeddedError
 from pop_stream.embedded.folder import is_free_port
 from pop_stream.embedded.servers import EmbeddedServers
 from pop_stream.settings import Settings
+from pop_stream.wiring import upkeep
 
 FIRST_PORT: Final = 8080
 _PULLER_GRACE: Final = timedelta(seconds=5)
@@ -103,7 +103,7 @@ class Stack:
         async with AsyncExitStack() as opening:
             overrides = await self._enter_servers(opening)
             self.settings = load_settings(overrides)
-            done = await wiring.migrate(self.settings)
+            done = await upkeep.migrate(self.settings)
             self._tell(f"schema, topics and definitions are current, {len(done)} are new")
             self.supervisor = await opening.enter_async_context(
                 Supervisor(

@@ -27,9 +27,9 @@ from whole_system import (
     running,
 )
 
-from pop_stream import wiring
 from pop_stream.bus.whole import read_whole
 from pop_stream.cli.chaos.handlers import WORK
+from pop_stream.wiring import connections
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -182,7 +182,7 @@ async def test_an_agenda_of_five_megabytes_is_refused_at_the_door_and_from_kafka
     ):
         problem = await response.json(content_type=None)
     assert (response.status, problem["limit"]) == (413, limit)
-    async with wiring.admin_client(system.settings) as admin:
+    async with connections.admin_client(system.settings) as admin:
         # What is not named goes back to the broker's own.
         configs = {"max.message.bytes": "8000000", "message.timestamp.type": "LogAppendTime"}
         topic = ConfigResource(ConfigResourceType.TOPIC, system.names.submissions, configs)

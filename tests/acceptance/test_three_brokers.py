@@ -8,7 +8,7 @@ import pytest_asyncio
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from whole_system import LOOK_S, WITHIN_S, System, running
 
-from pop_stream import wiring
+from pop_stream.wiring import connections
 
 pytestmark = pytest.mark.timeout(250)
 
@@ -22,7 +22,7 @@ async def system() -> AsyncIterator[System]:
 
 async def all_in_sync(system):
     """Wait until each of the three brokers has all there is."""
-    async with wiring.admin_client(system.settings) as admin, asyncio.timeout(WITHIN_S):
+    async with connections.admin_client(system.settings) as admin, asyncio.timeout(WITHIN_S):
         while True:
             topics = await admin.describe_topics()
             copies = {len(one["isr"]) for topic in topics for one in topic["partitions"]}
@@ -32,7 +32,7 @@ async def all_in_sync(system):
 
 
 async def test_two_brokers_must_have_what_is_acknowledged(system):
-    async with wiring.admin_client(system.settings) as admin:
+    async with connections.admin_client(system.settings) as admin:
         names = [one for one in await admin.list_topics() if one.startswith("pop.")]
         topics = [
             ConfigResource(ConfigResourceType.TOPIC, one, {"min.insync.replicas": ""})

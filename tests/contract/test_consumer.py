@@ -7,10 +7,10 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
 from pop_stream.ports import Record
+from pop_stream.wiring import connections, upkeep
 
 HELD_MS = 5_000
 """How long the broker holds a request for records that do not come."""
@@ -21,7 +21,7 @@ SOON_S = HELD_MS / 1000 / 2
 
 @pytest_asyncio.fixture
 async def topic(settings) -> str:
-    await wiring.ensure_topics(settings)
+    await upkeep.ensure_topics(settings)
     return Topics(settings.topic_prefix).decisions
 
 
@@ -52,7 +52,7 @@ async def take(consumer: AIOKafkaConsumer) -> list[bytes | None]:
 @pytest.mark.timeout(60)
 async def test_a_reader_that_was_busy_is_not_deaf_afterwards(settings, topic, consumer):
     """While it is busy its client may ask for no other partition, and leave this one out."""
-    async with wiring.publisher(settings, client_id="writer") as publisher:
+    async with connections.publisher(settings, client_id="writer") as publisher:
         await publisher.publish([Record(topic, b"k", b"first", 0)])
         await in_hand(consumer, TopicPartition(topic, 0))
         await asyncio.sleep(BUSY_S)  # the reader works on something else

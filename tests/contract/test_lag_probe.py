@@ -8,7 +8,6 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from fakes import FixedLags
 
-from pop_stream import wiring
 from pop_stream.bus import clients, topics
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
@@ -16,6 +15,7 @@ from pop_stream.bus.topics import Topics, TopicSpec
 from pop_stream.core.ids import InsightId
 from pop_stream.ports import LagProbe, Record
 from pop_stream.settings import Settings
+from pop_stream.wiring import connections
 
 MEDIA, VIDEO, NOBODY = InsightId("media"), InsightId("video"), InsightId("nobody")
 PARTITIONS = 2
@@ -113,8 +113,8 @@ async def kafka_queues(settings: Settings) -> AsyncIterator[Queues]:
     names = Topics(settings.topic_prefix)
     offsets = clients.consumer(settings, client_id="lag", group_id=None)
     async with (
-        wiring.admin_client(settings) as admin,
-        wiring.publisher(settings, client_id="lag") as publisher,
+        connections.admin_client(settings) as admin,
+        connections.publisher(settings, client_id="lag") as publisher,
         offsets,
     ):
         specs = [topics.insight_spec(names, one, PARTITIONS) for one in (MEDIA, VIDEO)]

@@ -9,7 +9,6 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from fakes import MemoryPublisher
 
-from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.publisher import (
     PORTION_BYTES,
@@ -21,6 +20,7 @@ from pop_stream.core.errors import UnavailableError
 from pop_stream.core.partitioning import partition_of
 from pop_stream.ports import Publisher, Record
 from pop_stream.settings import Settings
+from pop_stream.wiring import connections, upkeep
 
 TOPICS = Topics("t.")
 Written = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
@@ -92,8 +92,8 @@ def memory_press() -> Press:
 
 @pytest_asyncio.fixture
 async def kafka_press(settings: Settings) -> AsyncIterator[Press]:
-    await wiring.ensure_topics(settings)
-    async with wiring.publisher(settings, client_id="press") as publisher:
+    await upkeep.ensure_topics(settings)
+    async with connections.publisher(settings, client_id="press") as publisher:
         yield KafkaPress(settings, publisher)
 
 

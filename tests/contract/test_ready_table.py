@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 from fakes import MemoryTable
 
-from pop_stream import wiring
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.ports import ReadyTable, Record
@@ -19,6 +18,7 @@ from pop_stream.scheduler.app import TABLE
 from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.settings import Settings
+from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 60
 PARTITIONS = 8
@@ -128,8 +128,8 @@ def memory_desk() -> Desk:
 
 @asynccontextmanager
 async def faust_desk_on(settings: Settings) -> AsyncIterator[FaustDesk]:
-    await wiring.ensure_topics(settings)
-    async with wiring.publisher(settings, client_id="desk") as publisher:
+    await upkeep.ensure_topics(settings)
+    async with connections.publisher(settings, client_id="desk") as publisher:
         desk = FaustDesk(settings, publisher)
         await desk.start()
         try:

@@ -14,7 +14,6 @@ from aiohttp.test_utils import TestServer
 from msgspec import Raw
 from pydantic import SecretStr
 
-from pop_stream import wiring
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.callbacks.sender import Sender
@@ -25,6 +24,7 @@ from pop_stream.store.callbacks import PostgresCallbacks
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.summaries import PostgresSummaries
+from pop_stream.wiring import connections, upkeep
 
 KEY = "an operator's key"
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -78,7 +78,7 @@ class World:
         known = {"callback_keys": (SecretStr(KEY),), "callback_networks": LOOPBACK, **changes}
         settings = self.settings.model_copy(update=known)
         async with (
-            wiring.publisher(settings, client_id="test") as publisher,
+            connections.publisher(settings, client_id="test") as publisher,
             Sender(settings, self.outbox, publisher, WallClock()) as sender,
         ):
             yield sender
@@ -145,7 +145,7 @@ async def test_what_is_not_received_is_sent_again_later_under_the_same_id(world,
 
 
 async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
-    await wiring.ensure_topics(world.settings)
+    await upkeep.ensure_topics(world.settings)
     receiver.answers = [503, 503]
     await world.tell(*ending(receiver.url))
     async with world.sender(callback_tries=2) as sender:
@@ -161,7 +161,7 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
 
 
 async def test_gone_is_final_at_once(world, receiver):
-    await wiring.ensure_topics(world.settings)
+    await upkeep.ensure_topics(world.settings)
     receiver.answers = [410]
     await world.tell(*ending(receiver.url))
     async with world.sender() as sender:
@@ -171,7 +171,7 @@ async def test_gone_is_final_at_once(world, receiver):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
 async def test_internal_addresses_are_never_called(world, receiver, host):
-    await wiring.ensure_topics(world.settings)
+    await upkeep.ensure_topics(world.settings)
     await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
     async with world.sender(callback_networks=()) as sender:
         await sender.turn()

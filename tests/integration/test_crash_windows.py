@@ -17,7 +17,7 @@ import pytest_asyncio
 from databases import database
 from pydantic import SecretStr
 
-from pop_stream import faults, wiring
+from pop_stream import faults
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.chaos.evidence import gather
 from pop_stream.cli.chaos.handlers import STARTS, WORK
@@ -30,6 +30,7 @@ from pop_stream.ports import Record
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 150  # far above what is promised: a loaded machine, and only loss counts
 AGENDAS = 60
@@ -87,7 +88,7 @@ class World:
         topic = Topics(self.settings.topic_prefix).submissions
         async with (
             Client(self.settings.api_url, retry=SURE) as api,
-            wiring.publisher(self.settings, client_id="test") as publisher,
+            connections.publisher(self.settings, client_id="test") as publisher,
         ):
             for first in range(0, AGENDAS, 10):
                 lot = [agenda(one) for one in ids[first : first + 10]]
@@ -152,7 +153,7 @@ async def world(servers, tmp_path_factory) -> AsyncIterator[World]:
             session_timeout=timedelta(seconds=3),
             heartbeat=timedelta(seconds=1),
         )
-        await wiring.migrate(settings)
+        await upkeep.migrate(settings)
         starts = folder / "starts"
         known = {
             "kafka_bootstrap": settings.kafka_bootstrap,

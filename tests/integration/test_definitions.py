@@ -15,7 +15,6 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from lifecycle_events import accepted, succeeded
 
-from pop_stream import wiring
 from pop_stream.bus.definitions import DefinitionFollower, definition_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.deeds import Author
@@ -30,6 +29,10 @@ from pop_stream.settings import Settings
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.pool import open_pool
 from pop_stream.store.summaries import PostgresSummaries
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.rollup import run_rollup
+from pop_stream.wiring.scheduler import run_scheduler
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -58,14 +61,14 @@ class World:
             yield follower
 
     async def publish(self, *records: Any) -> None:
-        async with wiring.publisher(self.settings, client_id="test") as publisher:
+        async with connections.publisher(self.settings, client_id="test") as publisher:
             await publisher.publish(records)
 
 
 @pytest_asyncio.fixture
 async def world(settings: Settings, tmp_path) -> World:
     known = settings.model_copy(update={"scheduler_data": tmp_path / "scheduler"})
-    await wiring.migrate(known)
+    await upkeep.migrate(known)
     return World(known)
 
 
@@ -162,7 +165,7 @@ async def test_a_committed_change_survives_the_kill_of_its_api(world, tmp_path, 
 async def test_the_outbox_is_published_in_order_and_once(world):
     async with (
         open_pool(world.settings) as pool,
-        wiring.publisher(world.settings, client_id="test") as publisher,
+        connections.publisher(world.settings, client_id="test") as publisher,
         world.following() as follower,
     ):
         store, outbox = PostgresDefinitions(pool), PostgresOutbox(pool)
@@ -181,7 +184,7 @@ async def test_the_outbox_is_published_in_order_and_once(world):
 async def test_an_outdated_record_is_passed_over_and_repaired(world):
     async with (
         open_pool(world.settings) as pool,
-        wiring.publisher(world.settings, client_id="test") as publisher,
+        connections.publisher(world.settings, client_id="test") as publisher,
         world.following() as follower,
     ):
         store = PostgresDefinitions(pool)
@@ -211,28 +214,28 @@ async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp
         '[templates.t.agenda]\ncustomer_id = "acme"\n'
     )
     known = world.settings.model_copy(update={"definitions_file": file})
-    done = await wiring.migrate(known)
+    done = await upkeep.migrate(known)
     assert sorted(one.rpartition(" ")[2] for one in done) == [
         "insight/by-hand",
         "insight/media",
         "pool/gpu",
         "template/t",
     ]
-    assert await wiring.migrate(known) == []
+    assert await upkeep.migrate(known) == []
     async with world.store() as store, world.following() as follower:
         assert (await store.get("insight", "by-hand")).definition == by_hand
         assert follower.current.templates["t"].version == 1
     file.write_text("[insights.media]\npartitions = 2\n")
     with pytest.raises(ValueError, match=r"pool .*cannot change from 'gpu'"):
-        await wiring.migrate(known)
+        await upkeep.migrate(known)
 
 
 @asynccontextmanager
 async def scheduling(world: World) -> AsyncIterator[None]:
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as parts:
-        parts.create_task(wiring.run_intake(world.settings, stop))
-        parts.create_task(wiring.run_scheduler(world.settings, stop))
+        parts.create_task(run_intake(world.settings, stop))
+        parts.create_task(run_scheduler(world.settings, stop))
         try:
             yield
         finally:
@@ -245,7 +248,7 @@ async def define(session: ClientSession, path: str, content: dict[str, Any]) -> 
 
 
 async def partitions_of(world: World, topic: str) -> int:
-    async with wiring.admin_client(world.settings) as admin:
+    async with connections.admin_client(world.settings) as admin:
         [described] = await admin.describe_topics([topic])
     return len(described["partitions"])
 
@@ -331,7 +334,7 @@ async def test_what_kafka_brought_too_early_runs_once_it_is_defined(world):
     }
 
     async with api(world) as (session, _), scheduling(world), asyncio.TaskGroup() as parts:
-        parts.create_task(wiring.run_rollup(world.settings, stop))
+        parts.create_task(run_rollup(world.settings, stop))
 
         async def agenda_until(state: str) -> dict[str, Any]:
             async with asyncio.timeout(PATIENCE_S):

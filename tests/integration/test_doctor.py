@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from pop_stream import wiring
 from pop_stream.bus import topics
 from pop_stream.bus.topics import Topics, TopicSpec
 from pop_stream.store.migrate import migrate
+from pop_stream.wiring import checks, connections, upkeep
 
 BROKERS_CLOCK = {"message.timestamp.type": "LogAppendTime"}
 
@@ -20,13 +20,13 @@ def names(settings):
 
 
 async def test_topics_as_created_are_as_the_catalog_has_them(settings):
-    await wiring.ensure_topics(settings)
-    assert await wiring.topic_faults(settings) == []
+    await upkeep.ensure_topics(settings)
+    assert await upkeep.topic_faults(settings) == []
 
 
 async def test_records_kept_too_short_are_found(settings, names):
-    await wiring.ensure_topics(settings)
-    async with wiring.admin_client(settings) as admin:
+    await upkeep.ensure_topics(settings)
+    async with connections.admin_client(settings) as admin:
         answers = await admin.alter_configs(
             [
                 ConfigResource(ConfigResourceType.TOPIC, name, {**BROKERS_CLOCK, **wrong})
@@ -39,7 +39,7 @@ async def test_records_kept_too_short_are_found(settings, names):
         )
     assert not [one for answer in answers for one in answer.resources if one[0]]
     async with asyncio.timeout(15):
-        while len(found := await wiring.topic_faults(settings)) < 3:  # noqa: ASYNC110
+        while len(found := await upkeep.topic_faults(settings)) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # brokers hear of it a moment later
     for wrong in (
         f"{names.submissions} has retention.ms = 60000, the catalog says 604800000",
@@ -51,21 +51,21 @@ async def test_records_kept_too_short_are_found(settings, names):
 
 async def test_what_is_emitted_and_kept_too_short_is_found(settings, names):
     """What no puller has read would be gone."""
-    await wiring.ensure_topics(settings)
-    async with wiring.admin_client(settings) as admin:
+    await upkeep.ensure_topics(settings)
+    async with connections.admin_client(settings) as admin:
         right = topics.insight_spec(names, "media", 2)
         wrong = TopicSpec(names.insight("video"), 2, {**right.configs, "retention.ms": "60000"})
         await topics.ensure(admin, [right, wrong], replication_factor=1)
-    [found] = await wiring.topic_faults(settings)
+    [found] = await upkeep.topic_faults(settings)
     assert f"{names.insight('video')} has retention.ms = 60000" in found
 
 
 async def test_summaries_kept_shorter_than_their_events_are_found(settings):
-    await wiring.ensure_topics(settings)
+    await upkeep.ensure_topics(settings)
     await migrate(settings.postgres_dsn.get_secret_value())
     short = settings.model_copy(update={"retain_stopped": timedelta(days=3)})
-    found = [one for one in await wiring.doctor(short) if "POP_RETAIN" in one]
+    found = [one for one in await checks.doctor(short) if "POP_RETAIN" in one]
     assert len(found) == 1
     assert "3 days" in found[0]
     assert "14 days" in found[0]
-    assert not [one for one in await wiring.doctor(settings) if "POP_RETAIN" in one]
+    assert not [one for one in await checks.doctor(settings) if "POP_RETAIN" in one]

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
@@ -29,13 +28,17 @@ from pop_stream.core.events import (
 )
 from pop_stream.ports import Record
 from pop_stream.settings import Settings
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.scheduler import run_scheduler
 
 PATIENCE_S = 45
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=16)
 PART = (
-    "import asyncio, sys; from pop_stream import wiring; "
+    "import asyncio, importlib, sys; "
     "from pop_stream.settings import Settings; "
-    "asyncio.run(getattr(wiring, sys.argv[1])(Settings(), asyncio.Event()))"
+    "part = importlib.import_module('pop_stream.wiring.' + sys.argv[1].removeprefix('run_')); "
+    "asyncio.run(getattr(part, sys.argv[1])(Settings(), asyncio.Event()))"
 )
 
 
@@ -50,7 +53,7 @@ class Bench:
         self.settings = settings
         self.topics = Topics(settings.topic_prefix)
         self.seen: list[EmittedAgenda] = []
-        self.publisher = wiring.publisher(settings, client_id="bench")
+        self.publisher = connections.publisher(settings, client_id="bench")
         self._clock = WallClock()
 
     async def submit(self, customer_id: str, count: int, first: int = 0) -> list[str]:
@@ -168,7 +171,7 @@ async def bench(settings: Settings, tmp_path) -> AsyncIterator[Bench]:
     known = settings.model_copy(
         update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
     )
-    await wiring.ensure_topics(known)
+    await upkeep.ensure_topics(known)
     bench = Bench(known)
     async with bench.publisher:
         await bench.define(MEDIA)
@@ -177,8 +180,8 @@ async def bench(settings: Settings, tmp_path) -> AsyncIterator[Bench]:
 
 async def test_every_good_agenda_is_emitted_once_and_every_bad_one_is_told_why(bench):
     async with (
-        part(wiring.run_intake, bench.settings),
-        part(wiring.run_scheduler, bench.settings),
+        part(run_intake, bench.settings),
+        part(run_scheduler, bench.settings),
     ):
         wanted = {*await bench.submit("a", 200), *await bench.submit("b", 200)}
         mixed = [{"id": "in-list", **agenda("c")}, {"id": "bad", "customer_id": "c"}, 7]
@@ -194,8 +197,8 @@ async def test_every_good_agenda_is_emitted_once_and_every_bad_one_is_told_why(b
 
 async def test_without_claims_no_more_than_the_target_is_emitted(bench):
     async with (
-        part(wiring.run_intake, bench.settings),
-        part(wiring.run_scheduler, bench.settings),
+        part(run_intake, bench.settings),
+        part(run_scheduler, bench.settings),
     ):
         await bench.submit("a", 100)
         await bench.pull(lambda: len(bench.seen) >= MEDIA.target, settle=False)
@@ -208,18 +211,18 @@ async def test_without_claims_no_more_than_the_target_is_emitted(bench):
 
 
 async def test_an_orderly_restart_loses_nothing_and_repeats_nothing(bench):
-    async with part(wiring.run_intake, bench.settings):
-        async with part(wiring.run_scheduler, bench.settings):
+    async with part(run_intake, bench.settings):
+        async with part(run_scheduler, bench.settings):
             wanted = await bench.submit("a", 300)
             await bench.pull(lambda: len(bench.seen) >= 60)
-        async with part(wiring.run_scheduler, bench.settings):
+        async with part(run_scheduler, bench.settings):
             await bench.pull(lambda: len(bench.seen) >= 300)
     assert Counter(one.agenda_id for one in bench.seen) == Counter(wanted)
 
 
 @pytest.mark.timeout(180)
 async def test_a_killed_scheduler_loses_nothing_and_repeats_only_whole_attempts(bench):
-    async with part(wiring.run_intake, bench.settings):
+    async with part(run_intake, bench.settings):
         async with process("run_scheduler", bench.settings):
             wanted = await bench.submit("a", 300)
             await bench.pull(lambda: len(bench.seen) >= 60)
@@ -234,7 +237,7 @@ async def test_a_killed_scheduler_loses_nothing_and_repeats_only_whole_attempts(
 @pytest.mark.timeout(180)
 async def test_a_scheduler_that_was_frozen_past_its_session_goes_on(bench):
     async with (
-        part(wiring.run_intake, bench.settings),
+        part(run_intake, bench.settings),
         process("run_scheduler", bench.settings) as frozen,
     ):
         wanted = await bench.submit("a", 20)
@@ -250,7 +253,7 @@ async def test_a_scheduler_that_was_frozen_past_its_session_goes_on(bench):
 
 @pytest.mark.timeout(180)
 async def test_a_killed_intake_places_nothing_twice(bench):
-    async with part(wiring.run_scheduler, bench.settings):
+    async with part(run_scheduler, bench.settings):
         async with process("run_intake", bench.settings):
             wanted = await bench.submit("a", 400)
             await bench.pull(lambda: len(bench.seen) >= 20)
@@ -262,8 +265,8 @@ async def test_a_killed_intake_places_nothing_twice(bench):
 
 async def test_a_new_weight_acts_on_the_standing_backlog(bench):
     async with (
-        part(wiring.run_intake, bench.settings),
-        part(wiring.run_scheduler, bench.settings),
+        part(run_intake, bench.settings),
+        part(run_scheduler, bench.settings),
     ):
         await bench.submit("a", 400)
         await bench.submit("b", 400)
@@ -278,8 +281,8 @@ async def test_a_new_weight_acts_on_the_standing_backlog(bench):
 async def test_a_paused_customer_keeps_its_backlog_until_it_goes_on(bench):
     await bench.define(Customer(id="a", paused=True))
     async with (
-        part(wiring.run_intake, bench.settings),
-        part(wiring.run_scheduler, bench.settings),
+        part(run_intake, bench.settings),
+        part(run_scheduler, bench.settings),
     ):
         await bench.submit("a", 20)
         await bench.submit("b", 40)

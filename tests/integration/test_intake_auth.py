@@ -13,11 +13,14 @@ import pytest
 from aiokafka import TopicPartition
 from pydantic import SecretStr
 
-from pop_stream import wiring
 from pop_stream.bus import clients, topics
+from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.core.events import RecordRefused, decode_lifecycle
 from pop_stream.ports import Record
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.api import run_api
+from pop_stream.wiring.intake import run_intake
 
 WITHIN_S = 30
 ACTS_WITHIN_S = 3.0
@@ -123,7 +126,7 @@ async def running(part, *arguments):
 @asynccontextmanager
 async def serving(settings):
     url = asyncio.get_running_loop().create_future()
-    async with running(wiring.run_api, settings, url.set_result):
+    async with running(run_api, settings, url.set_result):
         yield await url
 
 
@@ -139,7 +142,7 @@ async def prepared(settings, tmp_path):
             "intake_secret": SecretStr("s" * 32),
         }
     )
-    await wiring.migrate(settings)
+    await upkeep.migrate(settings)
     return settings
 
 
@@ -149,7 +152,7 @@ async def world(prepared):
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         session = await enter(aiohttp.ClientSession())
-        publisher = await enter(wiring.publisher(prepared, client_id="producer"))
+        publisher = await enter(connections.publisher(prepared, client_id="producer"))
         urls = [await enter(serving(prepared)) for _ in range(2)]
         yield World(prepared, session, urls, publisher, {})
 
@@ -168,7 +171,7 @@ async def test_records_are_taken_by_who_sent_them_and_the_rest_is_told_why(world
         "another's": (acme["token"], "beta", "forbidden"),
         "no role": (reader["token"], "acme", "forbidden"),
     }
-    async with running(wiring.run_intake, world.settings):
+    async with running(run_intake, world.settings):
         for token, customer, _ in cases.values():
             agenda = {"id": "k1", "customer_id": customer, "operations": WORK}
             await world.produce(agenda, token, traceparent=TRACE)
@@ -231,13 +234,13 @@ async def test_who_starts_while_postgres_is_away_takes_submissions_all_the_same(
 
     async def are_told():
         """Whether both keys, and the end of one, are on the topic: the API took them there."""
-        async with wiring.DefinitionFollower(world.settings, client_id="look") as follower:
+        async with DefinitionFollower(world.settings, client_id="look") as follower:
             known = [follower.api_key(one["id"]) for one in (acme, ended)]
         return all(known) and known[1].revoked_at is not None
 
     await until(are_told)
     agenda = {"customer_id": "acme", "operations": WORK}
-    async with running(wiring.run_intake, away), serving(away) as url:
+    async with running(run_intake, away), serving(away) as url:
         world.urls.append(url)
         await world.produce({**agenda, "id": "k1"}, acme["token"])
         await world.produce({**agenda, "id": "k2"}, ended["token"])

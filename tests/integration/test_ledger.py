@@ -7,7 +7,6 @@ import pytest
 import pytest_asyncio
 from ledger_world import PATIENCE_S, Told, accepted, claimed, parts
 
-from pop_stream import wiring
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.ledger.audit import audit_ledger
@@ -17,6 +16,10 @@ from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle import State
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.rollup import run_rollup
+from pop_stream.wiring.scheduler import run_scheduler
 
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
 NOTHING = timedelta(0)
@@ -39,16 +42,16 @@ async def world(settings, tmp_path):
         update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
     )
     await migrate(known.postgres_dsn.get_secret_value())
-    await wiring.ensure_topics(known)
+    await upkeep.ensure_topics(known)
     async with (
-        wiring.publisher(known, client_id="test") as publisher,
+        connections.publisher(known, client_id="test") as publisher,
         open_pool(known) as pool,
     ):
         await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())
         yield World(known, publisher, pool)
 
 
-ALL = (wiring.run_intake, wiring.run_scheduler, wiring.run_rollup)
+ALL = (run_intake, run_scheduler, run_rollup)
 
 
 async def test_what_waits_and_runs_as_it_should_is_no_fault(world):
@@ -108,7 +111,7 @@ async def test_what_changed_lately_is_passed_over(world):
 
 
 async def test_without_a_scheduler_nothing_is_called_missing(world):
-    async with parts(world.settings, wiring.run_rollup):
+    async with parts(world.settings, run_rollup):
         await world.tell(accepted("waits"))
         await world.until_known("waits")
         audit = await world.audit(repair=True)

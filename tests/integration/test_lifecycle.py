@@ -17,7 +17,6 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from processes import process
 
-from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
@@ -51,6 +50,7 @@ from pop_stream.core.retry import Backoff
 from pop_stream.core.summary import Summary
 from pop_stream.ports import Record
 from pop_stream.settings import Settings
+from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 90
 LEASE_S = 4.0
@@ -64,12 +64,12 @@ MEDIA = Insight(
 )
 HANGING = (
     "import asyncio\n"
-    "from pop_stream import wiring\n"
+    "from pop_stream.wiring.scheduler import run_scheduler\n"
     "from pop_stream.scheduler.rounds import Rounds\n"
     "from pop_stream.settings import Settings\n"
     "async def handle(*_, **__): await asyncio.Event().wait()\n"
     "Rounds.handle = handle\n"
-    "asyncio.run(wiring.run_scheduler(Settings(), asyncio.Event()))\n"
+    "asyncio.run(run_scheduler(Settings(), asyncio.Event()))\n"
 )
 
 
@@ -87,7 +87,7 @@ class Story:
         self.settings = settings
         self.topics = Topics(settings.topic_prefix)
         self.clock = WallClock()
-        self.publisher = wiring.publisher(settings, client_id="story")
+        self.publisher = connections.publisher(settings, client_id="story")
         self.summaries: dict[str, Summary] = {}
         self.emitted: list[EmittedAgenda] = []
         self.stops: list[AttemptStop] = []
@@ -277,7 +277,7 @@ async def story(settings: Settings, tmp_path: Any) -> AsyncIterator[Story]:
     known = settings.model_copy(
         update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
     )
-    await wiring.ensure_topics(known)
+    await upkeep.ensure_topics(known)
     story = Story(known)
     async with story.publisher, asyncio.TaskGroup() as tasks:
         await publish_definitions(story.publisher, story.topics, [MEDIA], Definitions())

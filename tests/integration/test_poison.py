@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import pytest_asyncio
 
-from pop_stream import wiring
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics, catalog
 from pop_stream.bus.whole import read_whole
@@ -22,6 +21,10 @@ from pop_stream.pullers import Handlers, Puller
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.rollup import run_rollup
+from pop_stream.wiring.scheduler import run_scheduler
 
 PATIENCE_S = 100
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitions=2)
@@ -49,7 +52,7 @@ class World:
         stop = asyncio.Event()
         puller = Puller("media", handlers=handlers, settings=self.settings)
         async with asyncio.TaskGroup() as tasks:
-            for run in (wiring.run_intake, wiring.run_scheduler, wiring.run_rollup):
+            for run in (run_intake, run_scheduler, run_rollup):
                 tasks.create_task(run(self.settings, stop))
             tasks.create_task(puller.serve(stop))
             try:
@@ -108,9 +111,9 @@ async def world(settings, tmp_path):
         update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
     )
     await migrate(known.postgres_dsn.get_secret_value())
-    await wiring.ensure_topics(known)
+    await upkeep.ensure_topics(known)
     async with (
-        wiring.publisher(known, client_id="test") as publisher,
+        connections.publisher(known, client_id="test") as publisher,
         open_pool(known) as pool,
     ):
         await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())

@@ -9,7 +9,6 @@ import pytest
 from http_worker import Worker
 from puller_world import WITHIN_S, agenda, open_world, serving, work
 
-from pop_stream import wiring
 from pop_stream.bus.topics import Topics
 from pop_stream.core.events import (
     AgendaClaimed,
@@ -19,6 +18,8 @@ from pop_stream.core.events import (
     AgendaSucceeded,
 )
 from pop_stream.pullers import Puller, builtin
+from pop_stream.wiring import upkeep
+from pop_stream.wiring.api import run_api
 
 DEFINITIONS = """
 [customers.acme]
@@ -34,7 +35,7 @@ async def served(settings):
     """One process's worth of the API, in this process."""
     stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
-        group.create_task(wiring.run_api(settings, stop, url.set_result))
+        group.create_task(run_api(settings, stop, url.set_result))
         try:
             yield await url
         finally:
@@ -46,7 +47,7 @@ async def world(settings, tmp_path):
     file = tmp_path / "definitions.toml"
     file.write_text(DEFINITIONS)
     settings = settings.model_copy(update={"definitions_file": file})
-    await wiring.migrate(settings)
+    await upkeep.migrate(settings)
     names = Topics(settings.topic_prefix)
     async with open_world(settings, names.controls) as opened:
         await opened.create(partitions=4)

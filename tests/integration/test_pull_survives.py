@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from http_worker import Worker
 
-from pop_stream import wiring
+from pop_stream.wiring import upkeep
 
 WITHIN_S = 60
 
@@ -70,7 +70,7 @@ async def settings_with_parts(settings, tmp_path):
     settings = settings.model_copy(
         update={"definitions_file": file, "scheduler_data": tmp_path / "scheduler"}
     )
-    await wiring.migrate(settings)
+    await upkeep.migrate(settings)
     async with (
         part(settings, "intake"),
         part(settings, "schedule"),

@@ -12,7 +12,6 @@ from databases import database
 from processes import process
 from pydantic import SecretStr
 
-from pop_stream import wiring
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
@@ -26,6 +25,9 @@ from pop_stream.core.events import (
 from pop_stream.ports import Record
 from pop_stream.settings import Settings
 from pop_stream.store.migrate import migrate
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.api import run_api
+from pop_stream.wiring.scheduler import run_scheduler
 
 PATIENCE_S = 60
 HEARD_S = 1.0  # two tells and two looks, on a loaded machine
@@ -96,7 +98,7 @@ async def doors(settings, count):
     urls = [loop.create_future() for _ in range(count)]
     async with asyncio.TaskGroup() as tasks:
         for url in urls:
-            tasks.create_task(wiring.run_api(settings, stop, on_url=url.set_result))
+            tasks.create_task(run_api(settings, stop, on_url=url.set_result))
         try:
             yield [await url for url in urls]
         finally:
@@ -117,8 +119,8 @@ async def world(servers, tmp_path_factory):
             scheduler_agendas=300,
         )
         await migrate(settings.postgres_dsn.get_secret_value())
-        await wiring.ensure_topics(settings)
-        publisher = await enter(wiring.publisher(settings, client_id="test"))
+        await upkeep.ensure_topics(settings)
+        publisher = await enter(connections.publisher(settings, client_id="test"))
         few = [Customer(id=f"few-{n}", max_ready=20, paused=True) for n in range(3)]
         slow = Customer(id="slow", max_submit_per_s=0.001, submit_burst=10)
         defined = [MEDIA, LARGE, *few, slow]
@@ -126,7 +128,7 @@ async def world(servers, tmp_path_factory):
         await publish_definitions(publisher, names, defined, Definitions())
         stop = asyncio.Event()
         tasks = await enter(asyncio.TaskGroup())
-        tasks.create_task(wiring.run_scheduler(settings, stop))
+        tasks.create_task(run_scheduler(settings, stop))
         stack.callback(stop.set)
         urls = await enter(doors(settings, 2))
         yield World(settings, urls, publisher, await enter(aiohttp.ClientSession()))

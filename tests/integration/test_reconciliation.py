@@ -8,7 +8,6 @@ import pytest_asyncio
 from agenda_rows import DAY, keep
 from ledger_world import PATIENCE_S, Told, accepted, claimed, parts
 
-from pop_stream import wiring
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Definitions, Insight, Mappers
@@ -18,6 +17,10 @@ from pop_stream.store import reconciliation as module
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reconciliation import PostgresOpenAgendas
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.rollup import run_rollup
+from pop_stream.wiring.scheduler import run_scheduler
 
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=16)
 NOTHING = timedelta(0)
@@ -112,9 +115,9 @@ async def world(settings, tmp_path):
         }
     )
     await migrate(known.postgres_dsn.get_secret_value())
-    await wiring.ensure_topics(known)
+    await upkeep.ensure_topics(known)
     async with (
-        wiring.publisher(known, client_id="test") as publisher,
+        connections.publisher(known, client_id="test") as publisher,
         open_pool(known) as pool,
     ):
         await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())
@@ -140,7 +143,7 @@ async def looked(settings, times):
 
 
 async def test_what_nobody_has_is_placed_again_once_without_a_hand(world):
-    runs = (wiring.run_intake, wiring.run_scheduler, wiring.run_rollup)
+    runs = (run_intake, run_scheduler, run_rollup)
     async with parts(world.settings, *runs):
         await world.submit("fine")
         await world.until_known("fine", states={State.EMITTED})

@@ -13,13 +13,17 @@ from aiohttp import ClientSession
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from jsonschema import Draft202012Validator
 
-from pop_stream import wiring
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers, ResourcePool
 from pop_stream.pullers import FinalError, Handlers, OperationCall, Puller
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
+from pop_stream.wiring import connections, upkeep
+from pop_stream.wiring.api import run_api
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.rollup import run_rollup
+from pop_stream.wiring.scheduler import run_scheduler
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -167,10 +171,10 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     stop = asyncio.Event()
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as parts:
-        parts.create_task(wiring.run_intake(settings, stop))
-        parts.create_task(wiring.run_scheduler(settings, stop))
-        parts.create_task(wiring.run_rollup(settings, stop))
-        parts.create_task(wiring.run_api(settings, stop, url.set_result))
+        parts.create_task(run_intake(settings, stop))
+        parts.create_task(run_scheduler(settings, stop))
+        parts.create_task(run_rollup(settings, stop))
+        parts.create_task(run_api(settings, stop, url.set_result))
         try:
             async with asyncio.timeout(PATIENCE_S):
                 yield await url
@@ -193,8 +197,8 @@ EVERY_DAY = (
 @pytest_asyncio.fixture
 async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
     known = settings.model_copy(update={"scheduler_data": tmp_path / "scheduler"})
-    await wiring.migrate(known)
-    async with wiring.publisher(known, client_id="test") as publisher:
+    await upkeep.migrate(known)
+    async with connections.publisher(known, client_id="test") as publisher:
         topics = Topics(known.topic_prefix)
         await publish_definitions(publisher, topics, DEFINITIONS, Definitions())
     producer = AIOKafkaProducer(bootstrap_servers=known.kafka_bootstrap)

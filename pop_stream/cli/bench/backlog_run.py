@@ -9,7 +9,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics, ensure, insight_spec
@@ -19,6 +18,7 @@ from pop_stream.cli.bench.session import definitions_toml
 from pop_stream.cli.bench.standing import SCHEDULER, Standing, Wires, insight_topics
 from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
 from pop_stream.core.definitions import AlgorithmName
+from pop_stream.wiring import connections
 
 _MOST_TARGET: Final = 200
 _LEAST_ROUND_AGENDAS: Final = 10_000
@@ -116,8 +116,8 @@ async def _wired(stack: Stack, insights: list[str]) -> AsyncIterator[Wires]:
     settings = stack.settings
     topics = Topics(settings.topic_prefix)
     async with (
-        wiring.admin_client(settings, client_id="bench-backlog") as admin,
-        wiring.publisher(settings, client_id="bench-backlog") as publisher,
+        connections.admin_client(settings, client_id="bench-backlog") as admin,
+        connections.publisher(settings, client_id="bench-backlog") as publisher,
         DefinitionFollower(settings, client_id="bench-backlog") as follower,
     ):
         specs = [insight_spec(topics, one, 1) for one in insights]

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Final
 
-from pop_stream import wiring
 from pop_stream.bus.topics import TopicSpec, ensure
 from pop_stream.cli.bench.floor_hop import Hop
 from pop_stream.cli.bench.store import BenchStore
 from pop_stream.cli.errors import CommandError
 from pop_stream.settings import Settings
+from pop_stream.wiring import connections
 
 HOPS: Final = 4
 """Topics that an agenda passes: submissions, ready, its insight's, agenda-events."""
@@ -68,7 +68,7 @@ async def open_floor(
     """
     run = f"floor-{secrets.token_hex(3)}"
     topics = [f"{settings.topic_prefix}{run}-{number}" for number in range(HOPS)]
-    async with wiring.admin_client(settings, client_id="bench-floor") as admin:
+    async with connections.admin_client(settings, client_id="bench-floor") as admin:
         specs = [TopicSpec(name, _PARTITIONS) for name in topics]
         await ensure(admin, specs, replication_factor=settings.replication_factor)
     await store.make_floor()

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 import aiohttp
 
-from pop_stream import wiring
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.bench.figures import percentiles_ms
 from pop_stream.cli.bench.handlers import NOTED, read_starts
@@ -25,6 +24,7 @@ from pop_stream.cli.bench.tail import Places, ends, read_events
 from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.clock import WallClock
 from pop_stream.ports import Record
+from pop_stream.wiring import connections
 
 Via = Literal["kafka", "http"]
 
@@ -128,7 +128,7 @@ async def _submitter(
         return post
     topic = Topics(settings.topic_prefix).submissions
     publisher = await entering.enter_async_context(
-        wiring.publisher(settings, client_id="bench")
+        connections.publisher(settings, client_id="bench")
     )
     await publisher.partitions(topic)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pop_stream import wiring
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.history import read_history
 from pop_stream.bus.topics import Topics
@@ -25,6 +24,7 @@ from pop_stream.core.definitions import AlgorithmName, Customer
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.service import ServiceLog, log_of
 from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload
+from pop_stream.wiring import connections
 
 _WARM_UP: Final = CustomerId("warm-up")
 _WARM_UP_AGENDAS: Final = 60
@@ -162,7 +162,7 @@ class Session:
         work_s = sum(one.runtime_s for one in arrivals) / self._bench.runners
         within_s = _GIVEN_UP_AFTER_S + arrivals[-1].at + 20 * work_s + len(arrivals) / 50
         async with (
-            wiring.publisher(self._settings, client_id="bench") as publisher,
+            connections.publisher(self._settings, client_id="bench") as publisher,
             Witness(self._settings) as witness,
         ):
             changing = asyncio.create_task(self._change(changes))
@@ -195,7 +195,7 @@ class Session:
     async def _redefine(self, change: Redefine) -> None:
         async with (
             DefinitionFollower(self._settings, client_id="bench") as follower,
-            wiring.publisher(self._settings, client_id="bench-definitions") as publisher,
+            connections.publisher(self._settings, client_id="bench-definitions") as publisher,
         ):
             await publish_definitions(
                 publisher, self._topics, [change.definition], follower.current

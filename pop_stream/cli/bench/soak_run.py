@@ -10,7 +10,6 @@ from typing import Final
 
 import psutil
 
-from pop_stream import wiring
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.api import open_client
 from pop_stream.cli.chaos.handlers import STARTS
@@ -19,6 +18,7 @@ from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
 from pop_stream.core.errors import UnavailableError
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections
 
 FLAT: Final = 0.10
 """What may be held more at the end than after the first third, and be called flat."""
@@ -113,7 +113,7 @@ async def run_soak(
         topic = Topics(stack.settings.topic_prefix).submissions
         async with (
             open_client(stack.settings, retry=RETRY) as api,
-            wiring.publisher(stack.settings, client_id="soak") as publisher,
+            connections.publisher(stack.settings, client_id="soak") as publisher,
         ):
             await submit(load, api, publisher, topic)
         watching.cancel()

@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from pop_stream import wiring
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.api import open_client
 from pop_stream.cli.chaos.blows import Blow, Wanted, plan_blows
@@ -24,6 +23,7 @@ from pop_stream.core.errors import UnavailableError
 from pop_stream.embedded.folder import PORTS, is_free_port
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections
 
 _DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 _HANDLERS: Final = "pop_stream.cli.chaos.handlers:handlers"
@@ -163,7 +163,7 @@ async def _submit(stack: Stack, load: Load) -> None:
     topic = Topics(stack.settings.topic_prefix).submissions
     async with (
         open_client(stack.settings, retry=RETRY) as api,
-        wiring.publisher(stack.settings, client_id="chaos") as publisher,
+        connections.publisher(stack.settings, client_id="chaos") as publisher,
     ):
         await submit(load, api, publisher, topic)
 

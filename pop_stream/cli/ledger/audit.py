@@ -8,7 +8,6 @@ from typing import Final
 
 from aiokafka import TopicPartition
 
-from pop_stream import wiring
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.questions import KafkaQuestions
@@ -20,6 +19,7 @@ from pop_stream.rollup.reconciliation import by_insight, holds_of, placements
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections
 
 _PAGE: Final = 5_000
 _ENDED_LOOKED_AT: Final = 5_000
@@ -71,7 +71,7 @@ async def audit_ledger(settings: Settings, *, quiet: timedelta, repair: bool) ->
     """
     async with (
         open_pool(settings) as pool,
-        wiring.publisher(settings, client_id="ledger") as publisher,
+        connections.publisher(settings, client_id="ledger") as publisher,
         DefinitionFollower(settings, client_id="ledger") as definitions,
         KafkaQuestions(settings, publisher, definitions) as questions,
     ):

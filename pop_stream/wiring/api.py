@@ -1,0 +1,88 @@
+"""What the HTTP API is made of."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from pop_stream.api.access import Authenticator, Everyone
+from pop_stream.api.app import ApiPorts, create_app
+from pop_stream.api.server import serve
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.handouts import KafkaHandouts
+from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.topics import Topics
+from pop_stream.clock import WallClock
+from pop_stream.identity.credentials import Credentials
+from pop_stream.identity.key_book import KeyBook
+from pop_stream.outbox.publication import Publication
+from pop_stream.pullers.dispatch import Dispatcher
+from pop_stream.settings import Settings
+from pop_stream.store.agendas import PostgresAgendas
+from pop_stream.store.audit import PostgresAuditLog
+from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
+from pop_stream.store.keys import PostgresKeys
+from pop_stream.store.pool import open_pool
+from pop_stream.store.reader import PostgresSummaryReader
+from pop_stream.wiring import connections
+from pop_stream.wiring.doors import doors
+from pop_stream.wiring.identity import token_verifier
+
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Pool
+
+
+async def run_api(
+    settings: Settings,
+    stop: asyncio.Event,
+    on_url: Callable[[str], None] = lambda _: None,
+) -> None:
+    """The HTTP API until `stop`.
+
+    Args:
+        settings: Where to listen, and where all else is.
+        stop: Set by whoever ends the process.
+        on_url: Told the address once it accepts connections.
+    """
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        publish = await enter(connections.publisher(settings, client_id="api"))
+        definitions = await enter(DefinitionFollower(settings, client_id="api"))
+        pool = await enter(open_pool(settings))
+        publication = Publication(PostgresOutbox(pool), publish, Topics(settings.topic_prefix))
+        ports = ApiPorts(
+            publisher=publish,
+            summaries=PostgresSummaryReader(pool),
+            agendas=PostgresAgendas(pool),
+            definitions=definitions,
+            definition_store=PostgresDefinitions(pool),
+            on_defined=publication.wake,
+            questions=await enter(KafkaQuestions(settings, publish, definitions)),
+            keys=PostgresKeys(pool),
+            audit=PostgresAuditLog(pool),
+            desk=await enter(KafkaHandouts(settings, publish)),
+            clock=WallClock(),
+            door=(await enter(doors(settings, publish, definitions, "api"))).door,
+            authenticator=authenticator(settings, pool, definitions),
+        )
+        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
+        stack.push_async_callback(_ended, publishing)
+        dispatching = asyncio.create_task(Dispatcher(settings, publish, WallClock()).run())
+        stack.push_async_callback(_ended, dispatching)
+        await serve(create_app(ports, settings), settings, stop, on_url=on_url)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and let it go."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def authenticator(
+    settings: Settings, pool: "Pool", definitions: DefinitionFollower
+) -> Authenticator:
+    """Who tells callers apart, as the settings ask."""
+    if not settings.asks_who_calls:
+        return Everyone()
+    keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
+    return Credentials(keys, token_verifier(settings))

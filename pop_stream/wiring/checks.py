@@ -1,0 +1,87 @@
+"""What is wrong with an installation, in words."""
+
+from aiokafka.errors import KafkaError
+
+from pop_stream.bus import topics
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import MigrationError, UnavailableError
+from pop_stream.rollup.retention import retention_of
+from pop_stream.settings import Settings
+from pop_stream.store.migrate import pending_migrations
+from pop_stream.wiring import upkeep
+from pop_stream.wiring.upkeep import definitions_in_file
+
+
+async def doctor(settings: Settings) -> list[str]:
+    """Everything that is wrong with brokers, topics, schema or definitions, in words.
+
+    One fault does not hide the next; each line says what to do about it.
+    """
+    checks = (
+        _broker_findings,
+        _schema_findings,
+        _definition_findings,
+        _security_findings,
+        _retention_findings,
+    )
+    return [finding for check in checks for finding in await check(settings)]
+
+
+async def _security_findings(settings: Settings) -> list[str]:
+    if settings.auth == "off" and not settings.listens_on_loopback:
+        return [
+            f"the API listens on {settings.http_host} and asks nobody who calls: set "
+            "POP_AUTH=required, or POP_HTTP_HOST=127.0.0.1"
+        ]
+    return []
+
+
+async def _broker_findings(settings: Settings) -> list[str]:
+    try:
+        faults = await upkeep.topic_faults(settings)
+    except (KafkaError, OSError) as error:
+        return [
+            f"Kafka at {settings.kafka_bootstrap} does not answer ({error}): start it, or "
+            "set POP_KAFKA_BOOTSTRAP"
+        ]
+    return [f"topic {fault}: run `pop-stream migrate`" for fault in faults]
+
+
+async def _schema_findings(settings: Settings) -> list[str]:
+    try:
+        pending = await pending_migrations(settings.postgres_dsn.get_secret_value())
+    except UnavailableError as error:
+        return [f"Postgres does not answer ({error}): start it, or set POP_POSTGRES_DSN"]
+    except MigrationError as error:
+        return [str(error)]
+    return [f"migration {name} is missing: run `pop-stream migrate`" for name in pending]
+
+
+async def _definition_findings(settings: Settings) -> list[str]:
+    try:
+        definitions_in_file(settings)
+        async with DefinitionFollower(settings, client_id="doctor") as follower:
+            known = follower.current.insights
+    except (ValueError, TypeError, OSError) as error:
+        return [f"POP_DEFINITIONS_FILE is of no use: {error}"]
+    except (KafkaError, UnavailableError) as error:
+        return [f"definitions cannot be read: {error}"]
+    if not known:
+        return ["no insight is defined, so every agenda is refused: set POP_DEFINITIONS_FILE"]
+    return []
+
+
+async def _retention_findings(settings: Settings) -> list[str]:
+    """Summaries must outlive the events they came from: else removed looks like lost."""
+    names = Topics(settings.topic_prefix)
+    specs = {spec.name: spec for spec in topics.catalog(names)}
+    events_kept = specs[names.agenda_events].retention
+    kept = retention_of(settings).shortest
+    if events_kept is None or kept >= events_kept:
+        return []
+    return [
+        f"ended agendas are kept for {kept}, their events for {events_kept}: raise "
+        "POP_RETAIN_SUCCEEDED, POP_RETAIN_FAILED and POP_RETAIN_STOPPED to at least that, or "
+        "`pop-stream doctor --ledger` takes removed agendas for lost ones"
+    ]

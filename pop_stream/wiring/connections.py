@@ -1,0 +1,34 @@
+"""Clients of Kafka that a part has for itself."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from pop_stream.bus import clients
+from pop_stream.bus.publisher import KafkaPublisher
+from pop_stream.bus.steady_publisher import SteadyPublisher
+from pop_stream.settings import Settings
+
+
+@asynccontextmanager
+async def admin_client(
+    settings: Settings, *, client_id: str = "admin"
+) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A started admin client, closed at the end."""
+    admin = clients.admin(settings, client_id=client_id)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+def publisher(settings: Settings, *, client_id: str) -> SteadyPublisher:
+    """A publisher of its own for a part; leave it to stop it."""
+
+    def make() -> KafkaPublisher:
+        producer = clients.producer(settings, client_id=client_id)
+        return KafkaPublisher(producer, give_up_after=settings.publish_timeout)
+
+    return SteadyPublisher(make)

@@ -1,0 +1,38 @@
+"""Who tells callers and senders apart, as the settings ask."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pop_stream.clock import WallClock
+from pop_stream.identity.key_sets import KeySet, source
+from pop_stream.identity.tokens import TokenRules, TokenVerifier
+from pop_stream.settings import Settings
+from pop_stream.store.keys import PostgresKeys
+from pop_stream.store.pool import open_pool
+
+if TYPE_CHECKING:
+    pass
+
+
+@asynccontextmanager
+async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
+    """The API keys in Postgres, for a command that works without the API."""
+    async with open_pool(settings) as pool:
+        yield PostgresKeys(pool)
+
+
+def token_verifier(settings: Settings) -> TokenVerifier | None:
+    """Who judges tokens of the issuer that the settings name; None if they name none."""
+    if settings.jwt_issuer is None or settings.jwt_jwks is None:
+        return None
+
+    rules = TokenRules(
+        issuer=settings.jwt_issuer,
+        audience=settings.jwt_audience,
+        algorithms=settings.jwt_algorithms,
+        leeway=settings.jwt_leeway,
+        customer_claim=settings.jwt_customer_claim,
+        roles_claim=settings.jwt_roles_claim,
+    )
+    return TokenVerifier(rules, KeySet(source(settings.jwt_jwks), WallClock()))

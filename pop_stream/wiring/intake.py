@@ -1,0 +1,54 @@
+"""What intake and relay are made of."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.clock import WallClock
+from pop_stream.identity.credentials import Credentials
+from pop_stream.identity.key_book import KeyBook
+from pop_stream.intake.gate import Gate
+from pop_stream.intake.intake import Intake
+from pop_stream.intake.relay import Relay
+from pop_stream.settings import Settings
+from pop_stream.store.keys import PostgresKeys
+from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections
+from pop_stream.wiring.doors import doors
+from pop_stream.wiring.identity import token_verifier
+
+
+@asynccontextmanager
+async def intake_gate(
+    settings: Settings, definitions: DefinitionFollower
+) -> AsyncIterator[Gate | None]:
+    """Who tells senders of records apart, as the settings ask."""
+    if settings.intake_auth == "off":
+        yield None
+        return
+
+    async with open_pool(settings) as pool:
+        keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
+        secret = settings.intake_secret
+        yield Gate(
+            Credentials(keys, token_verifier(settings)),
+            secret=secret.get_secret_value().encode() if secret else None,
+            is_strict=settings.intake_auth == "required",
+        )
+
+
+async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
+    """Intake and relay until `stop`; ends at once when either fails."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        definitions = await enter(DefinitionFollower(settings, client_id="intake"))
+        publish = await enter(connections.publisher(settings, client_id="intake"))
+        relay_publish = await enter(connections.publisher(settings, client_id="relay"))
+        gate = await enter(intake_gate(settings, definitions))
+        keeper = await enter(doors(settings, publish, definitions, "intake"))
+        intake = Intake(settings, publish, definitions, WallClock(), gate, keeper)
+        relay = Relay(settings, relay_publish, definitions)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(intake.run(stop))
+            tasks.create_task(relay.run(stop))

@@ -1,0 +1,108 @@
+"""What the rollup is made of, with all that goes on beside it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from aiokafka.errors import KafkaError
+from prometheus_client import CollectorRegistry
+
+from pop_stream.bus import clients
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.lag import KafkaLagProbe
+from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.topics import Topics
+from pop_stream.callbacks.sender import Sender
+from pop_stream.clock import WallClock
+from pop_stream.core.errors import UnavailableError
+from pop_stream.ports import Publisher
+from pop_stream.rollup.reconciliation import Reconciler, Reconciliations, reconcile_regularly
+from pop_stream.rollup.retention import retain, retain_regularly, retention_of
+from pop_stream.rollup.rollup import roll_up
+from pop_stream.settings import Settings
+from pop_stream.store.callbacks import PostgresCallbacks
+from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.pool import open_pool
+from pop_stream.store.reconciliation import PostgresOpenAgendas
+from pop_stream.store.retention import PostgresRetention
+from pop_stream.store.summaries import PostgresSummaries
+from pop_stream.telemetry import exposed
+from pop_stream.wiring import connections
+
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Pool
+
+
+_AGAIN_AFTER_S: Final = 5.0
+"""When what could not be opened is tried once more."""
+
+
+async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
+    """Rollup, callbacks, retention and reconciliation, until `stop`; ends if one fails."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        pool = await enter(open_pool(settings, for_rollup=True))
+        publish = await enter(connections.publisher(settings, client_id="rollup"))
+        sender = Sender(settings, PostgresCallbacks(pool), publish, WallClock())
+        await enter(sender)
+        async with asyncio.TaskGroup() as tasks:
+            store = PostgresSummaries(pool)
+            tasks.create_task(
+                roll_up(settings, store=store, publisher=publish, stop=stop), name="rollup"
+            )
+            tasks.create_task(sender.run(stop), name="callbacks")
+            archive = PostgresRetention(pool)
+            retaining = retain_regularly(settings, archive, WallClock(), stop)
+            tasks.create_task(retaining, name="retention")
+            if settings.reconcile_every:
+                reconciling = _reconcile(settings, pool, publish, stop)
+                tasks.create_task(reconciling, name="reconciliation")
+
+
+async def _reconcile(
+    settings: Settings, pool: "Pool", publish: Publisher, stop: asyncio.Event
+) -> None:
+    """Place again what nobody has, until `stop`; what it needs is waited for."""
+    registry = CollectorRegistry()
+    told = Reconciliations(registry)
+    host, port = settings.metrics_host, settings.rollup_metrics_port
+    async with exposed(registry, host, port):
+        while not stop.is_set():
+            try:
+                async with _reconciler(settings, pool, publish) as reconciler:
+                    await reconcile_regularly(reconciler, told, settings.reconcile_every, stop)
+            except (UnavailableError, KafkaError, OSError) as error:
+                told.note_postponed(error)
+                await asyncio.wait([asyncio.create_task(stop.wait())], timeout=_AGAIN_AFTER_S)
+
+
+@asynccontextmanager
+async def _reconciler(
+    settings: Settings, pool: "Pool", publish: Publisher
+) -> AsyncIterator[Reconciler]:
+    names = Topics(settings.topic_prefix)
+    async with (
+        DefinitionFollower(settings, client_id="reconcile") as definitions,
+        KafkaQuestions(settings, publish, definitions) as questions,
+        connections.admin_client(settings, client_id="reconcile-admin") as admin,
+        clients.consumer(settings, client_id="reconcile-lag", group_id=None) as offsets,
+    ):
+        yield Reconciler(
+            names,
+            agendas=PostgresOpenAgendas(pool),
+            ledger=PostgresLedger(pool),
+            questions=questions,
+            publisher=publish,
+            definitions=definitions,
+            probe=KafkaLagProbe(names, admin, offsets),
+        )
+
+
+async def retain_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
+    """Remove what has ended long enough ago; how many by state, and `callbacks`."""
+    async with open_pool(settings) as pool:
+        now = WallClock().now()
+        return await retain(
+            PostgresRetention(pool), retention_of(settings), now, dry_run=dry_run
+        )

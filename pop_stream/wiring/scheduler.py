@@ -1,0 +1,64 @@
+"""What the scheduler is made of."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from pop_stream.bus import clients, topics
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.lag import KafkaLagProbe
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_span
+from pop_stream.clock import WallClock
+from pop_stream.core.definitions import Insight
+from pop_stream.core.errors import UnavailableError
+from pop_stream.scheduler.app import Scheduler
+from pop_stream.settings import Settings
+from pop_stream.telemetry import exposed
+from pop_stream.wiring import connections
+
+
+async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
+    """The scheduler until `stop`."""
+    names = Topics(settings.topic_prefix)
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        definitions = await enter(DefinitionFollower(settings, client_id="scheduler"))
+        publish = await enter(connections.publisher(settings, client_id="scheduler-emit"))
+        admin = await enter(connections.admin_client(settings, client_id="scheduler-admin"))
+        offsets = clients.consumer(settings, client_id="scheduler-lag", group_id=None)
+        await enter(offsets)
+        scheduler = Scheduler(
+            settings=settings,
+            publisher=publish,
+            definitions=definitions,
+            probe=KafkaLagProbe(names, admin, offsets),
+            clock=WallClock(),
+            create_topic=_topic_creator(settings, admin),
+            reread=lambda partition, start, end: read_span(
+                settings, TopicPartition(names.ready, partition), start, end
+            ),
+            partitions=await publish.partitions(names.ready),
+        )
+        await enter(exposed(scheduler.registry, settings.metrics_host, settings.metrics_port))
+        await scheduler.run(stop)
+
+
+def _topic_creator(
+    settings: Settings, admin: AIOKafkaAdminClient
+) -> Callable[[Insight], Awaitable[None]]:
+    names = Topics(settings.topic_prefix)
+
+    async def create(insight: Insight) -> None:
+        spec = topics.insight_spec(names, insight.id, insight.partitions)
+        try:
+            await topics.ensure(admin, [spec], replication_factor=settings.replication_factor)
+            await topics.grow(admin, spec)
+        except KafkaError as error:
+            raise UnavailableError(repr(error)) from error
+
+    return create
