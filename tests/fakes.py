@@ -11,7 +11,8 @@ from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import AttemptStop, EmittedAgenda, InsightAnswered
 from pop_stream.core.ids import InsightId
 from pop_stream.core.partitioning import partition_of
-from pop_stream.ports import Look, Progress, Record
+from pop_stream.ports.lag import Look, Progress
+from pop_stream.ports.wire import Record
 
 
 class ManualClock:

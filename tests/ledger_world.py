@@ -12,7 +12,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.core.events import AgendaAccepted, AgendaClaimed, decode_emitted
 from pop_stream.core.lifecycle import State
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.store.ledger import PostgresLedger
 
 PATIENCE_S = 45

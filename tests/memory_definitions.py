@@ -18,7 +18,7 @@ from pop_stream.core.listing import Filter, Listed, ListQuery, Sort, microsecond
 from pop_stream.core.relations import kept_by, needed_by
 from pop_stream.core.revisions import Revision, Stored
 from pop_stream.core.sharing import Shared
-from pop_stream.ports import OutboxRow
+from pop_stream.ports.definitions import OutboxRow
 
 RANKS = {type(None): 0, str: 1, int: 2, float: 2, bool: 3, list: 4, dict: 5}
 """How jsonb orders values of different types."""

@@ -8,7 +8,7 @@ import msgspec
 from pop_stream.core.deeds import Author
 from pop_stream.core.errors import NotFoundError, UnavailableError
 from pop_stream.core.keys import ApiKey
-from pop_stream.ports import AuditEntry, AuditFilter
+from pop_stream.ports.audit import AuditEntry, AuditFilter
 
 
 class MemoryKeys:

@@ -11,7 +11,8 @@ from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.fold import fold_all
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
-from pop_stream.ports import AcceptedBody, AgendaFilter, FoldedBatch, LinkPart, Place
+from pop_stream.ports.agendas import AgendaFilter, Place
+from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkPart
 
 
 class MemorySummaries:

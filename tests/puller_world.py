@@ -18,7 +18,7 @@ from pop_stream.core.events import (
     decode_lifecycle,
     encode,
 )
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 
 WITHIN_S = 30
 _MEMBERS = 5  # among the fields of a described group

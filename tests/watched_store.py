@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pop_stream.core.events import LifecycleEvent
-from pop_stream.ports import FoldedBatch, SummaryStore
+from pop_stream.ports.summaries import FoldedBatch, SummaryStore
 
 PATIENCE_S = 30
 

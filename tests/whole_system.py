@@ -32,7 +32,7 @@ from pop_stream.cli.stack import Plan, Stack
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.core.errors import UnavailableError
 from pop_stream.embedded.folder import PORTS, is_free_port
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections
 
 WITHIN_S = 100  # far above what is promised: a loaded machine

@@ -10,7 +10,7 @@ from pop_stream.api.patience import answer_in_time
 from pop_stream.api.selection import cursor_of, page_of, place_of
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
-from pop_stream.ports import AgendaStore
+from pop_stream.ports.agendas import AgendaStore
 from pop_stream.shapes.commands import AgendaList, ListedAgenda
 
 

@@ -35,18 +35,15 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import KINDS, Kind
 from pop_stream.core.door import Door
 from pop_stream.core.ids import CustomerId
-from pop_stream.ports import (
-    AgendaStore,
-    AuditLog,
-    Clock,
-    DefinitionSource,
-    DefinitionStore,
-    KeyStore,
-    Publisher,
-    Questions,
-    SummaryReader,
-    WorkDesk,
-)
+from pop_stream.ports.agendas import AgendaStore
+from pop_stream.ports.audit import AuditLog
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
+from pop_stream.ports.keys import KeyStore
+from pop_stream.ports.questions import Questions
+from pop_stream.ports.summaries import SummaryReader
+from pop_stream.ports.wire import Publisher
+from pop_stream.ports.work import WorkDesk
 from pop_stream.settings import Settings
 
 

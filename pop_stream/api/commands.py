@@ -31,14 +31,10 @@ from pop_stream.core.faults import issues_of
 from pop_stream.core.lifecycle import ENDS, TERMINAL, State
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
-from pop_stream.ports import (
-    AgendaFilter,
-    AgendaStore,
-    Clock,
-    Place,
-    Publisher,
-    SummaryReader,
-)
+from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.summaries import SummaryReader
+from pop_stream.ports.wire import Publisher
 from pop_stream.shapes.commands import (
     BulkAction,
     BulkCommand,

@@ -41,7 +41,7 @@ from pop_stream.core.revisions import (
 )
 from pop_stream.core.sharing import Shared
 from pop_stream.faults import reach
-from pop_stream.ports import DefinitionStore
+from pop_stream.ports.definitions import DefinitionStore
 
 PATHS: Final[Mapping[Kind, str]] = {
     "customer": "/v1/customers",

@@ -12,7 +12,8 @@ from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import NotReadyError
 from pop_stream.core.errors import UnavailableError
-from pop_stream.ports import Publisher, SummaryReader
+from pop_stream.ports.summaries import SummaryReader
+from pop_stream.ports.wire import Publisher
 from pop_stream.shapes.service import Health, Readiness
 
 _PATIENCE_S: Final = 2.0

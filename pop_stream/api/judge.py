@@ -11,7 +11,7 @@ from pop_stream.core.identity import ANYONE, Principal
 from pop_stream.core.own_ids import own_id, plain_id
 from pop_stream.core.placement import Placement
 from pop_stream.core.submission import TemplatesSeenBy, parse_submission
-from pop_stream.ports import DefinitionSource
+from pop_stream.ports.definitions import DefinitionSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

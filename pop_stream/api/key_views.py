@@ -6,7 +6,7 @@ import msgspec
 
 from pop_stream.core.identity import Role
 from pop_stream.core.keys import ApiKey
-from pop_stream.ports import AuditEntry
+from pop_stream.ports.audit import AuditEntry
 from pop_stream.shapes.base import NOTHING
 from pop_stream.shapes.keys import AuditEntryView, KeyView, NewKey
 

@@ -22,7 +22,9 @@ from pop_stream.core.errors import NotFoundError
 from pop_stream.core.faults import issues_of
 from pop_stream.core.keys import ApiKey, KeyId, check_grant
 from pop_stream.identity.minting import mint
-from pop_stream.ports import AuditFilter, AuditLog, Clock, KeyStore
+from pop_stream.ports.audit import AuditFilter, AuditLog
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.keys import KeyStore
 from pop_stream.shapes.keys import MOST_LISTED, AuditList, KeyList, KeyView, KeyWish, Rotation
 
 _SECRET: Final = {"Cache-Control": "no-store"}

@@ -17,7 +17,9 @@ from pop_stream.core.identity import Ownership, Principal
 from pop_stream.core.ids import InsightId
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import Summary
-from pop_stream.ports import DefinitionSource, SummaryReader, WorkDesk
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.summaries import SummaryReader
+from pop_stream.ports.work import WorkDesk
 from pop_stream.shapes.agendas import AgendaProgress
 
 ATTEMPT: Final = "attempt"

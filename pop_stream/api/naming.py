@@ -14,7 +14,7 @@ from pop_stream.core.identity import ANYONE, Ownership, Principal
 from pop_stream.core.own_ids import is_marked, meant_by, plain_id
 from pop_stream.core.revisions import Stored
 from pop_stream.core.sharing import Shared
-from pop_stream.ports import DefinitionStore
+from pop_stream.ports.definitions import DefinitionStore
 
 
 class Naming:

@@ -6,13 +6,9 @@ from pop_stream.core.definitions import Kind
 from pop_stream.core.identity import Ownership, Principal
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
 from pop_stream.core.own_ids import is_marked
-from pop_stream.ports import (
-    DefinitionSource,
-    DefinitionStore,
-    KeyStore,
-    LinkPart,
-    SummaryReader,
-)
+from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
+from pop_stream.ports.keys import KeyStore
+from pop_stream.ports.summaries import LinkPart, SummaryReader
 
 
 class Owners:

@@ -12,7 +12,7 @@ from pop_stream.api.views import agenda_view, link_view, operation_views, progre
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
-from pop_stream.ports import LinkPart, SummaryReader
+from pop_stream.ports.summaries import LinkPart, SummaryReader
 
 Kind = Literal["agenda", "link"]
 

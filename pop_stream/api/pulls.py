@@ -33,7 +33,9 @@ from pop_stream.core.events import (
 from pop_stream.core.faults import issues_of
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import appended_name
-from pop_stream.ports import Clock, Publisher, WorkDesk
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.wire import Publisher
+from pop_stream.ports.work import WorkDesk
 from pop_stream.shapes.pulls import (
     Completion,
     Heard,

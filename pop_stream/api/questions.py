@@ -15,7 +15,9 @@ from pop_stream.core.identity import Principal
 from pop_stream.core.ids import InsightId
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
-from pop_stream.ports import DefinitionSource, Questions, SummaryReader
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.questions import Questions
+from pop_stream.ports.summaries import SummaryReader
 from pop_stream.shapes.queues import CustomerStanding, QueueView, WhyView
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from pop_stream.api.judge import Submission
 from pop_stream.core.door import Door
-from pop_stream.ports import Written
+from pop_stream.ports.wire import Written
 
 
 class Quota:

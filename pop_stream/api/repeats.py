@@ -16,7 +16,7 @@ from pop_stream.api.patience import answer_in_time
 from pop_stream.api.problems import IdTakenError
 from pop_stream.core.errors import Issue, UnavailableError
 from pop_stream.core.repeats import differences
-from pop_stream.ports import AcceptedBody, SummaryReader
+from pop_stream.ports.summaries import AcceptedBody, SummaryReader
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 """Of agendas accepted of late: what is younger than Postgres is in here."""

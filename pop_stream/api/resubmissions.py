@@ -21,7 +21,7 @@ from pop_stream.core.faults import issues_of
 from pop_stream.core.lifecycle import State
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import Summary
-from pop_stream.ports import AgendaFilter, AgendaStore, Place
+from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
 from pop_stream.shapes.commands import Selection
 from pop_stream.shapes.submissions import Resubmitted, StillRefused
 

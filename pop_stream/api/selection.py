@@ -20,7 +20,7 @@ from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PAT
 from pop_stream.core.lifecycle import State
 from pop_stream.core.own_ids import meant_by
 from pop_stream.core.summary import Summary
-from pop_stream.ports import AgendaFilter, Place
+from pop_stream.ports.agendas import AgendaFilter, Place
 from pop_stream.shapes.commands import Selection
 
 MOST_LISTED: Final = 500

@@ -18,7 +18,7 @@ from pop_stream.api.progress import Kind, found
 from pop_stream.api.route import EVENT_STREAM
 from pop_stream.api.views import link_view, progress_view
 from pop_stream.api.watch import Snapshot, Watch, WatchHub
-from pop_stream.ports import LinkPart, SummaryReader
+from pop_stream.ports.summaries import LinkPart, SummaryReader
 
 _MOST_STREAMS: Final = 10_000
 _PART: Final = "/"  # in no id

@@ -35,7 +35,7 @@ from pop_stream.core.errors import (
 )
 from pop_stream.core.identity import Principal
 from pop_stream.core.seal import ADMITTED, SEAL_HEADER, seal
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResult, SubmissionResults
 

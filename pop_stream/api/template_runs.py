@@ -27,7 +27,7 @@ from pop_stream.core.faults import issues_of, without_nul
 from pop_stream.core.identity import Principal
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.template import TEMPLATE_CALL, AgendaTemplate, TemplateCall
-from pop_stream.ports import SummaryReader
+from pop_stream.ports.summaries import SummaryReader
 from pop_stream.shapes.placement import Considered, Explained, Preview
 
 _NOTHING: Final = b"{}"

@@ -11,7 +11,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import Issue, UnreadableRecordError
 from pop_stream.core.events import RecordRefused, RefusedIssue, encode
 from pop_stream.core.outbox import Failed
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 
 _KEPT_BYTES: Final = 512 * 1024
 _KEPT_KEY_BYTES: Final = 1024

@@ -21,7 +21,7 @@ from pop_stream.core.definitions import Definition, Definitions, Insight
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.ids import InsightId
 from pop_stream.core.keys import ApiKey
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
 VERSION_HEADER: Final = "version"

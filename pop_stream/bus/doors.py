@@ -14,7 +14,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.door import Door
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.events import DoorCounted, decode_count, encode
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
 EVERY_S: Final = 0.25

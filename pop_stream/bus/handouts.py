@@ -27,7 +27,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.handed import Handed
 from pop_stream.core.stops import Stops
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
 _AGAIN_S: Final = 1.0

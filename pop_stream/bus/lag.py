@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from pop_stream.bus.offset_fetch import ManyOffsetsRequest
 from pop_stream.bus.topics import Topics
 from pop_stream.core.ids import InsightId
-from pop_stream.ports import Look, Progress
+from pop_stream.ports.lag import Look, Progress
 
 ANSWER_WITHIN_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""

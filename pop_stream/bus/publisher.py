@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from pop_stream.core import events
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.partitioning import partition_of
-from pop_stream.ports import Publisher, Record, Written
+from pop_stream.ports.wire import Publisher, Record, Written
 
 FRAME_BYTES: Final = 256 * 1024
 """Largest frame of several events; a single event may be larger."""

@@ -14,7 +14,8 @@ from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.events import InsightAnswered, InsightAsked, decode_answer
-from pop_stream.ports import DefinitionSource, Publisher
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
 
 ANSWER_WITHIN: Final = timedelta(seconds=3)

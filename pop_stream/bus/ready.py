@@ -4,7 +4,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.events import ReadyEvent, encode
 from pop_stream.core.partitioning import partition_of
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 
 
 def ready_record(

@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.core.errors import UnavailableError
-from pop_stream.ports import Record, Written
+from pop_stream.ports.wire import Record, Written
 
 _START_S: Final = 15.0
 _STOP_S: Final = 5.0

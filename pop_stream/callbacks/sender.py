@@ -23,7 +23,8 @@ from pop_stream.core.callbacks import (
 )
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import encode
-from pop_stream.ports import Clock, Publisher, Record
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
 AT_ONCE: Final = 32

@@ -17,7 +17,8 @@ from pop_stream.core import keys
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.identity import Principal
 from pop_stream.core.keys import ApiKey
-from pop_stream.ports import Clock, KeyStore
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.keys import KeyStore
 
 FRESH_FOR: Final = timedelta(seconds=2)
 USABLE_FOR: Final = timedelta(minutes=15)

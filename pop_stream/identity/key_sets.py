@@ -14,7 +14,7 @@ import structlog
 from jwt import PyJWK
 
 from pop_stream.core.errors import UnauthenticatedError, UnavailableError
-from pop_stream.ports import Clock
+from pop_stream.ports.clock import Clock
 
 FRESH_FOR: Final = timedelta(minutes=10)
 """After so long the set is read again, so that a key its issuer withdrew ends here too."""

@@ -28,7 +28,9 @@ from pop_stream.core.placement import Placement
 from pop_stream.intake.entry import Entry
 from pop_stream.intake.gate import Gate, Senders, place
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
-from pop_stream.ports import Clock, DefinitionSource, Publisher
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
 
 BATCH_RECORDS: Final = 2_000

@@ -45,7 +45,8 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.ids import ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.core.page import PAGE_SLOTS
-from pop_stream.ports import DefinitionSource, Publisher
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
 
 PART: Final = "relay"

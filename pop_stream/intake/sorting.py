@@ -33,7 +33,7 @@ from pop_stream.core.submission import TemplatesSeenBy, parse_submission
 from pop_stream.core.trace import Trace
 from pop_stream.intake.entry import Entry
 from pop_stream.intake.refusals import Faults, expect_sender, key_id, made_id, refused, strings
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 
 PART: Final = "intake"
 

@@ -17,7 +17,8 @@ from pop_stream.bus.definitions import definition_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.faults import reach
-from pop_stream.ports import Outbox, OutboxRow, Publisher
+from pop_stream.ports.definitions import Outbox, OutboxRow
+from pop_stream.ports.wire import Publisher
 
 MOST_AT_ONCE: Final = 500
 

@@ -11,7 +11,8 @@ from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import AgendaClaimed, EmittedAgenda, decode_emitted
-from pop_stream.ports import Clock, Publisher, Record
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.reporter import publish_lifecycle
 from pop_stream.pullers.window import AttemptWindow
 

@@ -30,7 +30,8 @@ from pop_stream.core.events import (
     decode_pull,
     encode,
 )
-from pop_stream.ports import Clock, Publisher, Record
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.claims import Claimer
 from pop_stream.pullers.feed import InsightFeed
 from pop_stream.pullers.pipeline import Intake

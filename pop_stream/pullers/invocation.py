@@ -17,7 +17,7 @@ from pop_stream.core.agenda import Operation
 from pop_stream.core.events import Diagnostic, PriorProgress
 from pop_stream.core.references import UnresolvedReferenceError
 from pop_stream.core.trace import Trace
-from pop_stream.ports import Clock
+from pop_stream.ports.clock import Clock
 from pop_stream.pullers.errors import FinalError, RetryableError
 from pop_stream.pullers.handlers import Handler, Handlers
 from pop_stream.pullers.messages import brief, clean

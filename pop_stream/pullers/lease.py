@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final, NoReturn
 
 from pop_stream.core.events import AgendaRenewed, LifecycleEvent
-from pop_stream.ports import Clock
+from pop_stream.ports.clock import Clock
 from pop_stream.pullers.attempt_events import progress
 from pop_stream.pullers.reporter import Reporter
 from pop_stream.pullers.running import Held, RunningAgendas

@@ -17,7 +17,7 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     LifecycleEvent,
 )
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.attempt_events import bytes_of
 
 BATCH_EVENTS: Final = 2_000

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 
-from pop_stream.ports import SummaryStore
+from pop_stream.ports.summaries import SummaryStore
 from pop_stream.rollup.entry import Entry
 
 

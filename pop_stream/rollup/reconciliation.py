@@ -39,7 +39,10 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults, placed_anew
-from pop_stream.ports import DefinitionSource, LagProbe, Publisher, Questions, Record
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.lag import LagProbe
+from pop_stream.ports.questions import Questions
+from pop_stream.ports.wire import Publisher, Record
 
 BETWEEN_LOOKS_S: Final = 3.0
 """So that what an event leads to has happened as well."""

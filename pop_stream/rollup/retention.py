@@ -11,7 +11,7 @@ import structlog
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle import State
 from pop_stream.core.retention import Retention
-from pop_stream.ports import Clock
+from pop_stream.ports.clock import Clock
 from pop_stream.settings import Settings
 
 _FIRST_AFTER_S: Final = 60.0

@@ -18,7 +18,9 @@ from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.errors import OffsetsMovedError, UnavailableError, UnstorableError
 from pop_stream.core.events import encode
-from pop_stream.ports import Clock, Publisher, SummaryStore
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.summaries import SummaryStore
+from pop_stream.ports.wire import Publisher
 from pop_stream.rollup.entry import Entry, Refusal, read
 from pop_stream.rollup.positions import Positions, spans
 from pop_stream.settings import Settings

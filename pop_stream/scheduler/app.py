@@ -23,7 +23,10 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions import Insight
 from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.core.fullness import Load
-from pop_stream.ports import Clock, DefinitionSource, LagProbe, Publisher
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.lag import LagProbe
+from pop_stream.ports.wire import Publisher
 from pop_stream.scheduler.census import Census
 from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.hold import Hold

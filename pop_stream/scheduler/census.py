@@ -14,7 +14,9 @@ from pop_stream.core.door import WHOLE_EVERY_S
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import BacklogCounted, Fullness, encode
 from pop_stream.core.fullness import Load, fullness
-from pop_stream.ports import Clock, DefinitionSource, Publisher, Record
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler.desk import Desk
 from pop_stream.scheduler.rounds import Rounds
 

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from pop_stream.core import admission, forecast
 from pop_stream.core.events import CustomerShare
-from pop_stream.ports import Clock
+from pop_stream.ports.clock import Clock
 from pop_stream.scheduler.desk import Desk
 
 CUSTOMERS: Final = 20

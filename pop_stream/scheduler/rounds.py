@@ -36,7 +36,10 @@ from pop_stream.core.flow import Share
 from pop_stream.core.ids import CustomerId, InsightId
 from pop_stream.core.partitioning import partition_of
 from pop_stream.core.whereabouts import Chosen
-from pop_stream.ports import Clock, DefinitionSource, Publisher, ReadyTable, Record
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.table import ReadyTable
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler import telling
 from pop_stream.scheduler.decisions import decided
 from pop_stream.scheduler.desk import Desk

@@ -23,7 +23,7 @@ from pop_stream.core.backlog import Backlog
 from pop_stream.core.delta import Delta
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import PlacedAgenda, Struct, decode_placed
-from pop_stream.ports import ReadyTable
+from pop_stream.ports.table import ReadyTable
 
 RING: Final = 256
 """Journal rows of an insight, and so handled events between two snapshots."""

@@ -13,7 +13,7 @@ from pop_stream.core.outbox import Told
 from pop_stream.core.page import place_of
 from pop_stream.core.partitioning import partition_of
 from pop_stream.core.whereabouts import Chosen
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.scheduler.desk import Desk
 
 PART: Final = "scheduler"

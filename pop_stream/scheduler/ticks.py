@@ -14,7 +14,9 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightTick, encode
 from pop_stream.core.heard import HeardClock
-from pop_stream.ports import Clock, LagProbe, Look, Publisher, Record
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.lag import LagProbe, Look
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler.desk import Desk
 from pop_stream.scheduler.rounds import Rounds
 

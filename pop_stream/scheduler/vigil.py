@@ -13,7 +13,8 @@ import structlog
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.stall import Stall
-from pop_stream.ports import Clock, LagProbe
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.lag import LagProbe
 from pop_stream.scheduler.telling import PART
 
 _LOOKS: Final = 10

@@ -9,7 +9,7 @@ from pop_stream.core.errors import UnstorableError
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.lifecycle import TERMINAL
 from pop_stream.core.summary import Summary
-from pop_stream.ports import AgendaFilter, Place
+from pop_stream.ports.agendas import AgendaFilter, Place
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 from pop_stream.store.rows import operation_of, summary_of

@@ -18,7 +18,7 @@ from pop_stream.core.listing import Listed, ListQuery
 from pop_stream.core.relations import kept_by, needed_by
 from pop_stream.core.revisions import Revision, Stored
 from pop_stream.core.sharing import Shared
-from pop_stream.ports import OutboxRow
+from pop_stream.ports.definitions import OutboxRow
 from pop_stream.store.audit import record_deed
 from pop_stream.store.definition_lists import Statement
 from pop_stream.store.pool import borrow

@@ -17,7 +17,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.fold import fold_all
 from pop_stream.core.summary import Summary
-from pop_stream.ports import FoldedBatch
+from pop_stream.ports.summaries import FoldedBatch
 from pop_stream.store.callbacks import owe
 from pop_stream.store.offsets import advance_offsets, affected, read_offsets
 from pop_stream.store.pool import borrow

@@ -9,7 +9,8 @@ from pop_stream.bus.doors import DoorKeeper
 from pop_stream.clock import WallClock
 from pop_stream.core.door import Door
 from pop_stream.core.ids import CustomerId
-from pop_stream.ports import DefinitionSource, Publisher
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
 
 _HEARD_FROM: Final = timedelta(minutes=2)

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from memory_summaries import MemorySummaries
 
-from pop_stream.ports import FoldedBatch, SummaryReader, SummaryStore
+from pop_stream.ports.summaries import FoldedBatch, SummaryReader, SummaryStore
 from pop_stream.settings import Settings
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool

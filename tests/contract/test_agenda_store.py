@@ -6,7 +6,7 @@ from lifecycle_events import accepted, at, claimed, emitted, operation, succeede
 from memory_summaries import MemorySummaries
 
 from pop_stream.core.lifecycle import State
-from pop_stream.ports import AgendaFilter, Place
+from pop_stream.ports.agendas import AgendaFilter, Place
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections, upkeep
 
 HELD_MS = 5_000

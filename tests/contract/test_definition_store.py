@@ -20,7 +20,7 @@ from pop_stream.core.identity import ANYONE
 from pop_stream.core.listing import cursor_of, parse_list
 from pop_stream.core.revisions import Precondition, Revision, create, patch, put, remove
 from pop_stream.core.template import AgendaTemplate
-from pop_stream.ports import DefinitionStore, Outbox
+from pop_stream.ports.definitions import DefinitionStore, Outbox
 from pop_stream.settings import Settings
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.migrate import migrate

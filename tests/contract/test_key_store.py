@@ -13,7 +13,7 @@ from pop_stream.core.definition_records import decode_api_key
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
 from pop_stream.core.identity import ANYONE, Principal, Role
 from pop_stream.identity.minting import mint
-from pop_stream.ports import AuditFilter
+from pop_stream.ports.audit import AuditFilter
 from pop_stream.store.audit import PostgresAuditLog, record_deed
 from pop_stream.store.definitions import PostgresOutbox
 from pop_stream.store.keys import PostgresKeys

@@ -13,7 +13,8 @@ from fakes import MemoryTable
 
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
-from pop_stream.ports import ReadyTable, Record
+from pop_stream.ports.table import ReadyTable
+from pop_stream.ports.wire import Record
 from pop_stream.scheduler.app import TABLE
 from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.table import FaustReadyTable

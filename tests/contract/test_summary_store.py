@@ -29,7 +29,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.fold import fold_all
 from pop_stream.core.lifecycle import State
-from pop_stream.ports import FoldedBatch, LinkPart
+from pop_stream.ports.summaries import FoldedBatch, LinkPart
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader

@@ -26,7 +26,7 @@ from pop_stream.cli.environment import variables
 from pop_stream.cli.supervisor import RestartPolicy, Supervisor, own_part
 from pop_stream.client import Client, Retry
 from pop_stream.embedded.folder import PORTS, is_free_port
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool

@@ -24,7 +24,7 @@ from pop_stream.core.errors import InUseError
 from pop_stream.core.identity import ANYONE
 from pop_stream.core.revisions import put, remove
 from pop_stream.outbox.publication import Publication
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.pool import open_pool

@@ -26,7 +26,7 @@ from pop_stream.core.events import (
     EmittedAgenda,
     decode_emitted,
 )
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
 from pop_stream.wiring.intake import run_intake

@@ -17,7 +17,7 @@ from pop_stream.bus import clients, topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.core.events import RecordRefused, decode_lifecycle
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections, upkeep
 from pop_stream.wiring.api import run_api
 from pop_stream.wiring.intake import run_intake

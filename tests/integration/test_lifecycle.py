@@ -48,7 +48,7 @@ from pop_stream.core.lifecycle import State
 from pop_stream.core.partitioning import partition_of
 from pop_stream.core.retry import Backoff
 from pop_stream.core.summary import Summary
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
 

@@ -16,7 +16,7 @@ from pop_stream.bus.topics import Topics, catalog
 from pop_stream.bus.whole import read_whole
 from pop_stream.core.definitions import Definitions, Insight, Mappers
 from pop_stream.core.lifecycle import ENDS, State
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.pullers import Handlers, Puller
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.migrate import migrate

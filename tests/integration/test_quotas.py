@@ -22,7 +22,7 @@ from pop_stream.core.events import (
     RecordRefused,
     decode_lifecycle,
 )
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.store.migrate import migrate
 from pop_stream.wiring import connections, upkeep

@@ -24,7 +24,8 @@ from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import LifecycleEvent, RecordRefused, encode, frame
 from pop_stream.core.lifecycle import State
 from pop_stream.core.partitioning import partition_of
-from pop_stream.ports import Record, SummaryStore
+from pop_stream.ports.summaries import SummaryStore
+from pop_stream.ports.wire import Record
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.settings import Settings
 from pop_stream.store.migrate import migrate

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from pop_stream.core.errors import UnavailableError
 from pop_stream.embedded.folder import DataFolder
 from pop_stream.embedded.postgres import Postgres
-from pop_stream.ports import AgendaFilter
+from pop_stream.ports.agendas import AgendaFilter
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.migrate import migrate

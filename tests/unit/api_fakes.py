@@ -23,7 +23,7 @@ from pop_stream.core.events import OperationProgress
 from pop_stream.core.ids import CustomerId, InsightId
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
-from pop_stream.ports import AcceptedBody, LinkPart
+from pop_stream.ports.summaries import AcceptedBody, LinkPart
 from pop_stream.settings import Settings
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from fakes import MemoryPublisher
 
 from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.core.errors import UnavailableError
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 
 RECORD = Record("topic", b"key", b"value")
 

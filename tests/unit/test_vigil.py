@@ -9,7 +9,7 @@ from test_rounds import Stage, scheduler_on
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.stall import Stall
-from pop_stream.ports import Progress
+from pop_stream.ports.lag import Progress
 from pop_stream.scheduler.vigil import Vigil
 
 

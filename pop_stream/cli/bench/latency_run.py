@@ -23,7 +23,7 @@ from pop_stream.cli.bench.store import BenchStore, open_store
 from pop_stream.cli.bench.tail import Places, ends, read_events
 from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.clock import WallClock
-from pop_stream.ports import Record
+from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections
 
 Via = Literal["kafka", "http"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pop_stream.core.workload import Arrival
-from pop_stream.ports import Clock, Publisher, Record
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.wire import Publisher, Record
 
 PARAM: Final = "bench"
 """The agenda's param that decides its insight."""

@@ -33,7 +33,7 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.page import PAGE_SLOTS
-from pop_stream.ports import Publisher
+from pop_stream.ports.wire import Publisher
 
 SCHEDULER: Final = "scheduler"
 

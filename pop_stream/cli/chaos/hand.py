@@ -8,7 +8,7 @@ from typing import Final
 
 from pop_stream.cli.chaos.blows import Blow
 from pop_stream.cli.stack import Stack, Tell
-from pop_stream.ports import Clock
+from pop_stream.ports.clock import Clock
 
 _RUNS_AGAIN_WITHIN_S: Final = 15.0
 

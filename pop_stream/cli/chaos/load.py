@@ -13,7 +13,7 @@ from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.cli.chaos.handlers import WORK
 from pop_stream.client import ApiError, Client, Retry
 from pop_stream.core.retry import Backoff
-from pop_stream.ports import Publisher, Record
+from pop_stream.ports.wire import Publisher, Record
 from pop_stream.shapes.submissions import SubmissionResults
 
 CUSTOMERS: Final[Mapping[str, int]] = {"flood": 6, "anna": 2, "bruno": 1, "carla": 1}

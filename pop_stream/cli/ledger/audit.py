@@ -14,7 +14,9 @@ from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults
-from pop_stream.ports import DefinitionSource, Publisher, Questions
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.questions import Questions
+from pop_stream.ports.wire import Publisher
 from pop_stream.rollup.reconciliation import by_insight, holds_of, placements
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger

@@ -1,0 +1,51 @@
+"""Who changed what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change, as the audit log has it.
+
+    Attributes:
+        entry_id: Grows with time, roughly.
+        before: JSON; None if the object did not exist.
+        after: JSON; None if it was deleted.
+    """
+
+    entry_id: int
+    at: datetime
+    principal: str
+    customer_id: str | None
+    request_id: str
+    action: str
+    kind: str
+    object_id: str
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which changes are wanted; None means any."""
+
+    kind: str | None = None
+    object_id: str | None = None
+    principal: str | None = None
+
+
+class AuditLog(Protocol):
+    """Who changed what, when."""
+
+    async def entries(
+        self, wanted: AuditFilter, *, before: int | None, limit: int
+    ) -> Sequence[AuditEntry]:
+        """A page of changes, newest first, older than the entry `before` if one is given.
+
+        Raises:
+            UnavailableError: If the database is away.
+        """
+        ...

@@ -1,0 +1,90 @@
+"""The definitions in force, where they are kept, and how changes are told."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from pop_stream.core.deeds import Author
+from pop_stream.core.definitions import Definitions, Kind
+from pop_stream.core.listing import Listed, ListQuery
+from pop_stream.core.revisions import Revision, Stored
+
+
+class DefinitionSource(Protocol):
+    """The definitions in force, always the newest heard of."""
+
+    @property
+    def current(self) -> Definitions:
+        """A snapshot; ask again for a newer one."""
+        ...
+
+
+class DefinitionStore(Protocol):
+    """The truth about definitions; every method raises UnavailableError while it is away."""
+
+    async def get(self, kind: Kind, object_id: str) -> Stored | None:
+        """One definition, or None."""
+        ...
+
+    async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
+        """What it was in one version, or None if there was none or it was its deletion."""
+        ...
+
+    async def called(self, named: str) -> Sequence[str]:
+        """Ids of templates that are called so, by all or by their customers; three at most."""
+        ...
+
+    async def list(self, query: ListQuery) -> Listed:
+        """One page, and the count of all pages, as of one moment."""
+        ...
+
+    async def change(
+        self, revisions: Sequence[Revision], author: Author
+    ) -> Sequence[Stored | None]:
+        """Make changes, all or none, and put what came of them into the outbox.
+
+        Args:
+            revisions: Of different definitions.
+            author: Who makes them, for the audit log.
+
+        Returns:
+            What there is now, by revision; one that leaves all as it was makes no new version.
+
+        Raises:
+            DefinitionError: If one refers to something that is not defined.
+            InUseError: If something would be deleted that is in use.
+            PopStreamError: Whatever a revision's own decision raises.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """A version that may not have been published yet.
+
+    Attributes:
+        number: Grows in the order of commits.
+        key: `kind/id`.
+        body: JSON; None if this version is the deletion.
+    """
+
+    number: int
+    key: str
+    version: int
+    body: bytes | None
+
+
+class Outbox(Protocol):
+    """Changes that are committed and must be published."""
+
+    def turn(self, most: int) -> AbstractAsyncContextManager[Sequence[OutboxRow]]:
+        """Up to so many rows, oldest first, for whose publication nobody else has the turn.
+
+        Left without an error, the rows are published and gone; with one, they stay.
+        """
+        ...
+
+    async def newest(self) -> Sequence[OutboxRow]:
+        """The last version of everything that was ever defined."""
+        ...

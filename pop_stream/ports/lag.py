@@ -1,0 +1,48 @@
+"""How far those who read have come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pop_stream.core.ids import InsightId
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How far those who read have come.
+
+    Attributes:
+        lags: Records past the pullers' commit, by insight and partition of its topic;
+            an insight is absent when that is unknown.
+        told: By partition of the lifecycle's topic, the offset after its last record; None
+            if it was not asked for or is unknown.
+        relayed: By the same partition, the offset that the relay has committed.
+    """
+
+    lags: Mapping[InsightId, Sequence[int]] = field(default_factory=dict)
+    told: Mapping[int, int] | None = None
+    relayed: Mapping[int, int] = field(default_factory=dict)
+
+
+class Progress(NamedTuple):
+    """How far a group has come with a topic.
+
+    Attributes:
+        ends: By partition, the offset after its last record.
+        committed: By partition, the offset that the group has committed, if any.
+    """
+
+    ends: Mapping[int, int]
+    committed: Mapping[int, int]
+
+
+class LagProbe(Protocol):
+    """Reads how far pullers and the relay are behind."""
+
+    async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
+        """Ask for the lag of insights and, if `relay`, for what the relay has read."""
+        ...
+
+    async def progress(self, group: str, topic: str) -> Progress | None:
+        """How far a group has come with a topic; None if that is unknown."""
+        ...

@@ -1,0 +1,28 @@
+"""Asking the scheduler."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pop_stream.core.events import (
+    InsightAnswered,
+)
+
+
+class Questions(Protocol):
+    """Asks the scheduler about what waits with it."""
+
+    async def ask(
+        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+    ) -> InsightAnswered:
+        """What the scheduler says of an insight, and of an agenda if one is named.
+
+        Args:
+            insight_id: Any insight.
+            agenda_id: Whose place is wanted; empty for none.
+            agenda_ids: Of which it is wanted whether the scheduler holds them; at most
+                `MOST_ASKED`.
+
+        Raises:
+            UnavailableError: If no scheduler answers in time.
+        """
+        ...

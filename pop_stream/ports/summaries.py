@@ -1,0 +1,107 @@
+"""Summaries: what the rollup writes and the API reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from pop_stream.core.events import (
+    LifecycleEvent,
+)
+from pop_stream.core.summary import LinkSummary, Summary
+
+
+class LinkPart(NamedTuple):
+    """The agendas of a link that one caller sees.
+
+    Attributes:
+        customer_id: Whose agendas; None means everyone's.
+    """
+
+    link_id: str
+    customer_id: str | None = None
+
+
+class AcceptedBody(NamedTuple):
+    """An agenda as it was accepted, as JSON, and whose it is."""
+
+    customer_id: str
+    body: bytes
+
+
+class SummaryReader(Protocol):
+    """Reads summaries; every method raises UnavailableError while the database is away."""
+
+    async def agenda(self, agenda_id: str) -> Summary | None:
+        """One agenda's summary with its operations, or None if it was never heard of."""
+        ...
+
+    async def link(self, link: LinkPart) -> LinkSummary | None:
+        """The roll-up of the link's agendas, or None if there are none."""
+        ...
+
+    async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
+        """Each agenda's customer, empty if none is known; unknown agendas are absent."""
+        ...
+
+    async def agendas_called(self, named: str) -> Sequence[str]:
+        """Ids of agendas that have this id, or whose customers call them so; three at most."""
+        ...
+
+    async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
+        """What was accepted under these ids; absent where nothing was."""
+        ...
+
+    async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
+        """A number per agenda that grows with every change; unknown agendas are absent."""
+        ...
+
+    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
+        """A number per link that changes whenever one of its agendas does; absent if none."""
+        ...
+
+    async def ping(self) -> None:
+        """Answer, or raise UnavailableError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedBatch:
+    """What one batch of lifecycle events came to.
+
+    Attributes:
+        applied: Events that changed a summary or repeated what was known.
+        skipped: Events that did not follow from the state, or of an outdated attempt.
+    """
+
+    applied: int
+    skipped: int
+
+
+class SummaryStore(Protocol):
+    """Folds lifecycle events into summaries, each partition's events exactly once."""
+
+    async def next_offsets(self, topic: str) -> Mapping[int, int]:
+        """The offset to read next, by partition; absent for one never read."""
+        ...
+
+    async def fold(
+        self,
+        topic: str,
+        spans: Mapping[int, tuple[int, int]],
+        lifecycle: Sequence[LifecycleEvent],
+    ) -> FoldedBatch:
+        """Fold a batch and advance the offsets, both in one transaction.
+
+        Args:
+            topic: Where the batch was read.
+            spans: By partition, the offset that `next_offsets` must still give, 0 for one
+                never read, and the one it gives after.
+            lifecycle: The batch's events, in order within a partition.
+
+        Raises:
+            UnavailableError: If the database is away; nothing was written.
+            OffsetsMovedError: If another process has advanced a partition of the batch.
+            UnstorableError: If an event of the batch can never be stored; nothing was
+                written. Folding is idempotent, so parts of the batch may be tried alone.
+        """
+        ...

@@ -1,0 +1,42 @@
+"""Work for pullers that speak HTTP."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Literal, Protocol
+
+from pop_stream.core.events import (
+    EmittedAgenda,
+    StopReason,
+)
+
+
+class WorkDesk(Protocol):
+    """Hands agendas to workers that pull over HTTP, whichever process they ask."""
+
+    async def take(
+        self, insight_id: str, count: int, wait: timedelta, *, is_there: Callable[[], bool]
+    ) -> Sequence[EmittedAgenda]:
+        """Claimed agendas of an insight, at least one unless the wait ends before.
+
+        Args:
+            insight_id: Of which insight.
+            count: At most so many.
+            wait: How long to wait for the first.
+            is_there: Whether the caller still waits; asked now and then.
+
+        Raises:
+            UnavailableError: If none can be handed out.
+        """
+        ...
+
+    def give_back(self, emitted: EmittedAgenda) -> None:
+        """Let another caller have an agenda whose taker has gone."""
+        ...
+
+    def lease(self, agenda_id: str) -> EmittedAgenda | None:
+        """The newest attempt of an agenda that was handed out, if it is remembered."""
+        ...
+
+    def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
+        """Why the attempt is to stop, if it is."""
+        ...
