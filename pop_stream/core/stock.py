@@ -228,10 +228,15 @@ class Stock:
     def reorder(self, insight: Insight) -> None:
         """Another algorithm, or another aging, for all that is ready."""
         self.insight = insight
-        # What one order gave is no debt in another: all start at the present.
-        present = max([self.queue.virtual_time, *(f.tag for f in self.queue.flows())])
+        # What one order gave is no debt in another: all customers start at the present. A
+        # customer's keys keep their turns, as they would if it were all read back.
+        flows = [*self.queue.flows()]
+        present = max([self.queue.virtual_time, *(flow.tag for flow in flows)])
+        tags = {
+            flow.customer_id: replace(flow.tags(flow.line.tags), tag=present) for flow in flows
+        }
         self.queue = self._new_queue()
-        self.fill_queue((present,), {}, before=self.slots.next_number)
+        self.fill_queue((present,), tags, before=self.slots.next_number)
 
     def fill_queue(
         self, clock: Sequence[float], tags: Mapping[CustomerId, Tags], *, before: int
