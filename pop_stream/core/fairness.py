@@ -33,7 +33,7 @@ g is between v and the start tag of that agenda. With strict priorities so from 
 after its arrival on, for priority p.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ulp
 
 from pop_stream.core.algorithms import Algorithm
@@ -238,6 +238,10 @@ class FairQueue:
         self._period = BusyPeriod(
             self._flows, largest_move=max([0.0, *ahead]), most_in_flight=self._in_flight
         )
+
+    def note_moved(self, customers: Iterable[CustomerId]) -> None:
+        """Let `take_moved` tell where these are, wherever they were."""
+        self._moved.update(customers)
 
     def take_moved(self) -> dict[str, Tags]:
         """Where customers and keys are that moved since the last call."""

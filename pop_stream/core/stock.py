@@ -237,6 +237,7 @@ class Stock:
         }
         self.queue = self._new_queue()
         self.fill_queue((present,), tags, before=self.slots.next_number)
+        self.queue.note_moved(tags)
 
     def fill_queue(
         self, clock: Sequence[float], tags: Mapping[CustomerId, Tags], *, before: int
