@@ -23,9 +23,11 @@ class Attempt:
     """One agenda's way.
 
     Attributes:
+        agenda_id: Whose attempt; one that a crash made the scheduler repeat has two.
         accepted_at: When intake had it, in seconds since the epoch.
     """
 
+    agenda_id: str
     served: Served
     accepted_at: float
 
@@ -113,4 +115,4 @@ def _emitted(
             spent=bounded(course.spent_s),
             weight=weights.get(agenda.customer_id, 1.0),
         )
-        yield Attempt(one, agenda.accepted_at.timestamp())
+        yield Attempt(agenda_id, one, agenda.accepted_at.timestamp())

@@ -64,6 +64,8 @@ class Phase:
         lost: Agendas that never ended.
         failed: Agendas that ended, but not well.
         duplicates: Successes beyond an agenda's first.
+        unrecorded: Agendas that ended, but that no round was recorded to have chosen: its
+            scheduler was cut off between the emissions and the record.
     """
 
     attempts: Sequence[Attempt]
@@ -71,6 +73,7 @@ class Phase:
     lost: int = 0
     failed: int = 0
     duplicates: int = 0
+    unrecorded: int = 0
 
     @property
     def log(self) -> ServiceLog:
@@ -147,10 +150,13 @@ class Session:
         load, witness = await self._run(insight_id, arrivals, changes)
         history = await read_history(self._settings, insight_id)
         courses = [witness.courses[one] for one in load.submitted_at if one in witness.courses]
+        known = [*attempts(history, witness.courses, load.submitted_at)]
+        ended = sum(one.ended_at > 0 for one in courses)
         return Phase(
-            attempts=[*attempts(history, witness.courses, load.submitted_at)],
+            attempts=known,
             depth=depth_of(history),
-            lost=len(arrivals) - sum(one.ended_at > 0 for one in courses),
+            lost=len(arrivals) - ended,
+            unrecorded=ended - len({one.agenda_id for one in known}),
             failed=sum(one.has_failed for one in courses),
             duplicates=sum(max(0, one.successes - 1) for one in courses),
         )

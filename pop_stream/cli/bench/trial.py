@@ -110,6 +110,7 @@ def _facts(
             for name, phase in zip(("fair", "fifo", "alone"), phases, strict=True)
         },
         "lost": sum(one.lost for one in phases),
+        "unrecorded": phases[0].unrecorded,
         "failed": sum(one.failed for one in phases),
         "duplicates": sum(one.duplicates for one in phases),
         "conditions": {
