@@ -1,5 +1,7 @@
-"""The only reader of the wall clock."""
+"""The only reader of the wall clock, and a wait that ends sooner."""
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 
@@ -9,3 +11,11 @@ class WallClock:
     def now(self) -> datetime:
         """The present instant."""
         return datetime.now(UTC)  # noqa: TID251  # this is the one place that may
+
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event, but no longer; whether it is set then."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

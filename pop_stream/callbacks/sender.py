@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
 from types import TracebackType
@@ -13,6 +12,7 @@ import structlog
 
 from pop_stream.bus.topics import Topics
 from pop_stream.callbacks.guard import ForbiddenAddressError, Guard, GuardedResolver
+from pop_stream.clock import is_set_within
 from pop_stream.core.callbacks import (
     BACKOFF,
     ID_HEADER,
@@ -168,10 +168,10 @@ class Sender:
                 sent = await self.turn()
             except UnavailableError as error:
                 _log.info("callbacks.waiting", reason=str(error))
-                await _pause(stop, _AWAY_PAUSE_S)
+                await is_set_within(stop, _AWAY_PAUSE_S)
             else:
                 if not sent:
-                    await _pause(stop, LOOK_EVERY.total_seconds())
+                    await is_set_within(stop, LOOK_EVERY.total_seconds())
 
     async def turn(self) -> int:
         """Try what is due now, once each; how many that were.
@@ -259,9 +259,3 @@ def _forbidden(error: BaseException) -> ForbiddenAddressError | None:
             return cause
         cause = cause.__cause__ or cause.__context__
     return None
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()

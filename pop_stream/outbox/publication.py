@@ -7,7 +7,6 @@ same order; followers tell the repeats by their versions.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -15,6 +14,7 @@ import structlog
 
 from pop_stream.bus.definitions import definition_record
 from pop_stream.bus.topics import Topics
+from pop_stream.clock import is_set_within
 from pop_stream.core.errors import UnavailableError
 from pop_stream.faults import reach
 from pop_stream.ports.definitions import Outbox, OutboxRow
@@ -68,9 +68,7 @@ class Publication:
                 if not is_away:
                     _log.warning("outbox.waits", reason=str(error))
                 is_away = True
-            with suppress(TimeoutError):
-                async with asyncio.timeout(look_every.total_seconds()):
-                    await self._woken.wait()
+            await is_set_within(self._woken, look_every.total_seconds())
 
     async def drain(self) -> list[str]:
         """Publish what is in the outbox; returns the keys, in order.

@@ -17,6 +17,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
+from pop_stream.clock import is_set_within
 from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
 from pop_stream.settings import Settings
 
@@ -56,7 +57,7 @@ class InsightFeed:
                 await self._consume(stop)
             except (KafkaError, OSError) as error:
                 _log.warning("feed.interrupted", insight_id=self._insight_id, error=repr(error))
-                await _pause(stop, _RETRY_S)
+                await is_set_within(stop, _RETRY_S)
 
     async def _consume(self, stop: asyncio.Event) -> None:
         consumer = clients.consumer(
@@ -75,7 +76,7 @@ class InsightFeed:
             await consumer.start()
             # Only a topic that exists is subscribed to: asking for another may create it.
             while not stop.is_set() and self._topic not in await consumer.topics():
-                await _pause(stop, _TOPIC_EVERY_S)
+                await is_set_within(stop, _TOPIC_EVERY_S)
             if stop.is_set():
                 return
             async with ClaimPipeline(self._intake, commit, end_within_s=_ANSWER_S) as pipeline:
@@ -152,9 +153,3 @@ async def _leave(consumer: AIOKafkaConsumer) -> None:
             await consumer.stop()
     except (KafkaError, TimeoutError, OSError) as error:
         _log.warning("group.not_left", error=repr(error))
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()

@@ -1,13 +1,14 @@
 """Tries an operation as often as it allows, at the point of failure, within one attempt."""
 
 import asyncio
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import structlog
 
+from pop_stream.clock import is_set_within
 from pop_stream.core.agenda import Operation
 from pop_stream.core.events import Diagnostic
 from pop_stream.core.retry import Backoff
@@ -99,10 +100,7 @@ class Trier:
             return False
         backoff = operation.backoff or _DEFAULT
         pause_s = backoff.pause_s(one.tries, seed=f"{self.facts.agenda_id}/{operation.name}")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self.is_over.wait()
-        return not self.is_over.is_set()
+        return not await is_set_within(self.is_over, pause_s)
 
 
 def _failed_try(one: OperationRun, error: BaseException, *, at: datetime) -> Diagnostic:

@@ -17,7 +17,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby, islice
@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
+from pop_stream.clock import is_set_within
 from pop_stream.core.errors import SubmissionError, UnavailableError
 from pop_stream.core.events import (
     MOST_ASKED,
@@ -350,18 +351,11 @@ async def reconcile_regularly(
     reconciler: Reconciler, told: Reconciliations, every: timedelta, stop: asyncio.Event
 ) -> None:
     """Look every so often until `stop`, the first time after that long."""
-    while not await _is_set_within(stop, every.total_seconds()):
+    while not await is_set_within(stop, every.total_seconds()):
         try:
             told.note(await reconciler.reconcile(every))
         except UnavailableError as error:
             told.note_postponed(error)
-
-
-async def _is_set_within(stop: asyncio.Event, seconds: float) -> bool:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    return stop.is_set()
 
 
 def _reaches(known: Mapping[int, int], ends: Mapping[int, int]) -> bool:

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Final, Protocol
 
 import structlog
 
+from pop_stream.clock import is_set_within
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle import State
 from pop_stream.core.retention import Retention
@@ -58,7 +58,7 @@ async def retain_regularly(
 ) -> None:
     """Remove what is old enough every `retain_every`, until `stop`."""
     pause_s = _FIRST_AFTER_S
-    while not await _is_set_within(stop, pause_s):
+    while not await is_set_within(stop, pause_s):
         pause_s = settings.retain_every.total_seconds()
         try:
             removed = await retain(archive, retention_of(settings), clock.now())
@@ -66,10 +66,3 @@ async def retain_regularly(
             _log.info("retention.postponed", reason=str(error))
         else:
             _log.info("agendas.removed", **removed)
-
-
-async def _is_set_within(stop: asyncio.Event, seconds: float) -> bool:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    return stop.is_set()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -15,7 +14,7 @@ from pop_stream.bus import clients
 from pop_stream.bus.batches import Beat, Commits, bytes_of
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
-from pop_stream.clock import WallClock
+from pop_stream.clock import WallClock, is_set_within
 from pop_stream.core.errors import OffsetsMovedError, UnavailableError, UnstorableError
 from pop_stream.core.events import encode
 from pop_stream.ports.clock import Clock
@@ -189,9 +188,7 @@ class Rollup:
         # The group expels a member that never asks for records, so ask for those of none.
         self._consumer.pause(*self._consumer.assignment())
         await self._consumer.getmany(timeout_ms=0)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._pause.total_seconds()):
-                await stop.wait()
+        await is_set_within(stop, self._pause.total_seconds())
         self._consumer.resume(*self._consumer.assignment())
 
     def _note_answer(self) -> None:

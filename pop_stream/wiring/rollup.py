@@ -14,7 +14,7 @@ from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
 from pop_stream.callbacks.sender import Sender
-from pop_stream.clock import WallClock
+from pop_stream.clock import WallClock, is_set_within
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Publisher
 from pop_stream.rollup.reconciliation import Reconciler, Reconciliations, reconcile_regularly
@@ -74,7 +74,7 @@ async def _reconcile(
                     await reconcile_regularly(reconciler, told, settings.reconcile_every, stop)
             except (UnavailableError, KafkaError, OSError) as error:
                 told.note_postponed(error)
-                await asyncio.wait([asyncio.create_task(stop.wait())], timeout=_AGAIN_AFTER_S)
+                await is_set_within(stop, _AGAIN_AFTER_S)
 
 
 @asynccontextmanager
