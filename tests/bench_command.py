@@ -1,4 +1,4 @@
-"""`pop-stream bench` as a process of its own."""
+"""`pop-stream` commands that report, each as a process of its own."""
 
 import asyncio
 import json
@@ -20,12 +20,14 @@ def servers_of(settings: Settings) -> Mapping[str, str]:
     }
 
 
-async def bench(*arguments: str, servers: Mapping[str, str]) -> Mapping[str, Any]:
-    """Run a benchmark to its end; returns its report."""
+async def reported(
+    *arguments: str, servers: Mapping[str, str]
+) -> tuple[int, Mapping[str, Any], str]:
+    """Run a command to its end: its exit code, its report, and what it said besides."""
     own = {"POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"}
     inherited = {name: value for name, value in os.environ.items() if name not in own}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pop_stream", "bench", *arguments, "--json",
+        sys.executable, "-m", "pop_stream", *arguments, "--json",
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**inherited, **servers},
@@ -37,5 +39,14 @@ async def bench(*arguments: str, servers: Mapping[str, str]) -> Mapping[str, Any
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert process.returncode == 0, err.decode()
-    return json.loads(out.decode().splitlines()[-1])
+    assert process.returncode is not None
+    lines = out.decode().splitlines()
+    assert lines, err.decode()
+    return process.returncode, json.loads(lines[-1]), err.decode()
+
+
+async def bench(*arguments: str, servers: Mapping[str, str]) -> Mapping[str, Any]:
+    """Run a benchmark to its end; returns its report."""
+    code, report, said = await reported("bench", *arguments, servers=servers)
+    assert code == 0, said
+    return report

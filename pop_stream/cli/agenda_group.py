@@ -1,13 +1,13 @@
 """`pop-stream agenda …`: list agendas, and say what is to become of them."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import msgspec
 import typer
 
+from pop_stream.cli.calling import with_api
 from pop_stream.cli.errors import UsageError
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
@@ -52,7 +52,7 @@ def list_agendas(
 ) -> None:
     """Show agendas that fit, newest first."""
     selection = _selection(_chosen(ids, where))
-    total, found = _with_api(lambda client: _list(client, selection, limit))
+    total, found = with_api(lambda client: _list(client, selection, limit))
     if as_json:
         emit({"total": total, "agendas": json.loads(msgspec.json.encode(found))})
     else:
@@ -64,7 +64,7 @@ def show(
     agenda_id: Annotated[str, typer.Argument(metavar="ID", help="The agenda's id.")],
 ) -> None:
     """Print all that is known of an agenda, as JSON."""
-    emit(_with_api(lambda client: client.agenda(agenda_id)))
+    emit(with_api(lambda client: client.agenda(agenda_id)))
 
 
 @app.command()
@@ -73,7 +73,7 @@ def why(
     as_json: JsonFlag = False,
 ) -> None:
     """Say why an agenda is where it is, and about how long it will wait."""
-    told = _with_api(lambda client: client.why(agenda_id))
+    told = with_api(lambda client: client.why(agenda_id))
     if as_json:
         emit(told)
     else:
@@ -165,7 +165,7 @@ def resubmit(
 ) -> None:
     """Submit refused agendas again, those that pass by the definitions in force now."""
     chosen = _chosen(ids, where)
-    told = _with_api(lambda client: client.resubmit(_selection(chosen), dry_run=dry_run))
+    told = with_api(lambda client: client.resubmit(_selection(chosen), dry_run=dry_run))
     if as_json:
         emit(told)
         return
@@ -212,7 +212,7 @@ def _command(wish: Mapping[str, object], chosen: _Chosen, *, as_json: bool) -> N
         msg = f"name the agendas to {wish['action']} by id, or choose them with --where"
         raise UsageError(msg)
     command = _valid(BulkCommand, {**wish, "filter": chosen})
-    result = _with_api(lambda client: client.command(command))
+    result = with_api(lambda client: client.command(command))
     if as_json:
         emit(result)
     else:
@@ -251,13 +251,3 @@ def _table(found: "Sequence[ListedAgenda]", total: int) -> None:
 
 def _text(value: object) -> str:
     return "" if value is None else str(getattr(value, "value", value))
-
-
-def _with_api(work: Callable[["Client"], Awaitable[T]]) -> T:
-    from pop_stream.cli.api import open_client
-
-    async def run() -> T:
-        async with open_client() as client:
-            return await work(client)
-
-    return asyncio.run(run())

@@ -1,17 +1,17 @@
 """`pop-stream customer|pool|insight|template …`: what is defined, through the HTTP API."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from pop_stream.cli.calling import with_api
 from pop_stream.cli.files import nested, pairs, read_content, value
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
-    from pop_stream.client import Client, Defined
+    from pop_stream.client import Defined
     from pop_stream.client.definitions import Definitions
 
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -128,13 +128,13 @@ def _runs(app: typer.Typer) -> typer.Typer:
     ) -> None:
         """Submit the agenda that a template makes of a payload and parameters."""
         call = _call(payload, param, field)
-        emit(_with_api(lambda client: client.templates.run(template_id, call)))
+        emit(with_api(lambda client: client.templates.run(template_id, call)))
 
     @app.command()
     def preview(template_id: Id, payload: Payload = None, param: Params = None) -> None:
         """Print that agenda and where it would go; nothing is submitted."""
         call = _call(payload, param, None)
-        emit(_with_api(lambda client: client.templates.preview(template_id, call)))
+        emit(with_api(lambda client: client.templates.preview(template_id, call)))
 
     return app
 
@@ -152,17 +152,7 @@ def _call(
 
 def _with_all(plural: str, work: Callable[["Definitions[Any]"], Awaitable[T]]) -> T:
     """What some work with the definitions of one kind comes to."""
-    return _with_api(lambda client: work(getattr(client, plural)))
-
-
-def _with_api(work: Callable[["Client"], Awaitable[T]]) -> T:
-    from pop_stream.cli.api import open_client
-
-    async def run() -> T:
-        async with open_client() as client:
-            return await work(client)
-
-    return asyncio.run(run())
+    return with_api(lambda client: work(getattr(client, plural)))
 
 
 def _filters(where: Sequence[str]) -> Mapping[str, Sequence[str]]:

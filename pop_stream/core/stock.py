@@ -152,16 +152,15 @@ class Stock:
         self.unclaimed.remove(note.ref)
         self.leases.end(note.ref)
         page, slot = self.slots.at(note.ref)
-        correction = 0.0
+        correction, spent = 0.0, bounded(sum(spent_s.values()))
         if spent_s:
             correction = self.queue.algorithm.correction(
-                spent=bounded(sum(spent_s.values())), cost=note.cost, charge=note.charge
+                spent=spent, cost=note.cost, charge=note.charge
             )
         if spent_s and learn:
             self.costs.learn(page.types[slot], spent_s)
             declared = page.declared_cost(slot)
             if declared is not None:
-                spent = sum(spent_s.values())
                 self.costs.compare(page.customers[slot], declared=declared, spent=spent)
         self.queue.settle(page.customers[slot], correction=correction)
 

@@ -13,8 +13,6 @@ from pop_stream.bus.handouts import KafkaHandouts
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import KeyBook
 from pop_stream.outbox.publication import Publication
 from pop_stream.pullers.dispatch import Dispatcher
 from pop_stream.settings import Settings
@@ -26,7 +24,7 @@ from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
 from pop_stream.wiring import connections
 from pop_stream.wiring.doors import doors
-from pop_stream.wiring.identity import token_verifier
+from pop_stream.wiring.identity import credentials
 
 if TYPE_CHECKING:
     from pop_stream.store.pool import Pool
@@ -84,5 +82,4 @@ def authenticator(
     """Who tells callers apart, as the settings ask."""
     if not settings.asks_who_calls:
         return Everyone()
-    keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
-    return Credentials(keys, token_verifier(settings))
+    return credentials(settings, pool, definitions)

@@ -4,7 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.clock import WallClock
+from pop_stream.identity.credentials import Credentials
+from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.key_sets import KeySet, source
 from pop_stream.identity.tokens import TokenRules, TokenVerifier
 from pop_stream.settings import Settings
@@ -14,6 +17,9 @@ from pop_stream.store.pool import open_pool
 if TYPE_CHECKING:
     pass
 
+if TYPE_CHECKING:
+    from pop_stream.store.pool import Pool
+
 
 @asynccontextmanager
 async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
@@ -22,11 +28,18 @@ async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
         yield PostgresKeys(pool)
 
 
+def credentials(
+    settings: Settings, pool: "Pool", definitions: DefinitionFollower
+) -> Credentials:
+    """Who judges keys and tokens, with or without Postgres."""
+    keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
+    return Credentials(keys, token_verifier(settings))
+
+
 def token_verifier(settings: Settings) -> TokenVerifier | None:
     """Who judges tokens of the issuer that the settings name; None if they name none."""
     if settings.jwt_issuer is None or settings.jwt_jwks is None:
         return None
-
     rules = TokenRules(
         issuer=settings.jwt_issuer,
         audience=settings.jwt_audience,

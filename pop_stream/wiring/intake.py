@@ -6,17 +6,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.clock import WallClock
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import KeyBook
 from pop_stream.intake.gate import Gate
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
 from pop_stream.settings import Settings
-from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.pool import open_pool
 from pop_stream.wiring import connections
 from pop_stream.wiring.doors import doors
-from pop_stream.wiring.identity import token_verifier
+from pop_stream.wiring.identity import credentials
 
 
 @asynccontextmanager
@@ -27,12 +24,10 @@ async def intake_gate(
     if settings.intake_auth == "off":
         yield None
         return
-
     async with open_pool(settings) as pool:
-        keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
         secret = settings.intake_secret
         yield Gate(
-            Credentials(keys, token_verifier(settings)),
+            credentials(settings, pool, definitions),
             secret=secret.get_secret_value().encode() if secret else None,
             is_strict=settings.intake_auth == "required",
         )

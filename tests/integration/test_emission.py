@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from processes import process
 
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
@@ -34,12 +33,6 @@ from pop_stream.wiring.scheduler import run_scheduler
 
 PATIENCE_S = 45
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=16)
-PART = (
-    "import asyncio, importlib, sys; "
-    "from pop_stream.settings import Settings; "
-    "part = importlib.import_module('pop_stream.wiring.' + sys.argv[1].removeprefix('run_')); "
-    "asyncio.run(getattr(part, sys.argv[1])(Settings(), asyncio.Event()))"
-)
 
 
 class Bench:
@@ -145,25 +138,6 @@ async def part(run: Callable[..., Any], settings: Settings) -> AsyncIterator[Non
             yield
         finally:
             stop.set()
-
-
-@asynccontextmanager
-async def process(name: str, settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A part in a process of its own, killed at the end."""
-    known = {
-        "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
-        "POP_TOPIC_PREFIX": settings.topic_prefix,
-        "POP_SCHEDULER_DATA": str(settings.scheduler_data),
-    }
-    started = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PART, name, env=os.environ | known
-    )
-    try:
-        yield started
-    finally:
-        if started.returncode is None:
-            started.send_signal(signal.SIGKILL)
-        await started.wait()
 
 
 @pytest_asyncio.fixture

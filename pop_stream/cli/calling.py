@@ -1,0 +1,21 @@
+"""How commands call the API; imports nothing of it before it is called."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pop_stream.client import Client
+
+T = TypeVar("T")
+
+
+def with_api(work: Callable[["Client"], Awaitable[T]]) -> T:
+    """What some work with the API that the settings name comes to."""
+    from pop_stream.cli.api import open_client
+
+    async def run() -> T:
+        async with open_client() as client:
+            return await work(client)
+
+    return asyncio.run(run())
