@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from pop_stream.client.content import decoded, to_json
-from pop_stream.client.transport import Calls
+from pop_stream.client.transport import Calls, pairs
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.template import TemplateRun
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
@@ -142,7 +142,7 @@ class AgendaCalls(Calls):
             ApiError: If there is no answer.
         """
         order = "newest" if newest_first else "oldest"
-        query = [*_pairs(where or Selection()), ("order", order), ("limit", str(limit))]
+        query = [*pairs(_told(where or Selection())), ("order", order), ("limit", str(limit))]
         query += [("cursor", cursor)] if cursor else []
         return await self._transport.read(AgendaList, "agendas", query=query)
 
@@ -226,9 +226,5 @@ def _is_named(submission: Submission) -> bool:
         return False  # no agenda; the API says it better
 
 
-def _pairs(where: Selection) -> list[tuple[str, str]]:
-    return [
-        (name, value)
-        for name, told in where.model_dump(mode="json", exclude_defaults=True).items()
-        for value in ([told] if isinstance(told, str) else told)
-    ]
+def _told(where: Selection) -> Mapping[str, Sequence[str] | str]:
+    return where.model_dump(mode="json", exclude_defaults=True)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from pop_stream.client.content import decoded, to_json
 from pop_stream.client.errors import FaultError
-from pop_stream.client.transport import Answer, Call, Query, Transport, path
+from pop_stream.client.transport import Answer, Call, Query, Transport, pairs, path
 
 D = TypeVar("D", bound=BaseModel)
 
@@ -194,7 +194,7 @@ class Definitions(Generic[D]):
             RefusedError: If a parameter cannot be used; `issues` say why.
             ApiError: If there is no answer.
         """
-        query = [*_pairs(where or {}), ("sort", sort), ("limit", str(limit))]
+        query = [*pairs(where or {}), ("sort", sort), ("limit", str(limit))]
         query += [("fields", ",".join(fields))] if fields else []
         query += [("cursor", cursor)] if cursor else []
         return decoded((await self._send("GET", query=query)).body, Page)
@@ -262,11 +262,3 @@ class Definitions(Generic[D]):
 def _conditions(if_match: int | None, *, if_absent: bool = False) -> dict[str, str]:
     headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
     return {**headers, "If-None-Match": "*"} if if_absent else headers
-
-
-def _pairs(where: Filters) -> list[tuple[str, str]]:
-    return [
-        (name, value)
-        for name, told in where.items()
-        for value in ([told] if isinstance(told, str) else told)
-    ]

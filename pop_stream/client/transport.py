@@ -267,6 +267,15 @@ class _Patience:
         return True
 
 
+def pairs(told: Mapping[str, Sequence[str] | str]) -> list[tuple[str, str]]:
+    """Parameters of a query, one for each value of a name."""
+    return [
+        (name, value)
+        for name, some in told.items()
+        for value in ([some] if isinstance(some, str) else some)
+    ]
+
+
 def path(*parts: str) -> str:
     """The path `/v1/…` of some parts, each of which may hold any character."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)

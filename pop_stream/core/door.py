@@ -171,14 +171,12 @@ class Door:
         if not (is_whole or named or admitted or self._is_news):
             return []
         self._is_news = False
-        parts = [*portions(named)]
-        return [
-            self._statement(part, admitted if last else {}, is_first and is_whole, last=last)
-            for part, is_first, last in (
-                (part, number == 0, number == len(parts) - 1)
-                for number, part in enumerate(parts)
-            )
+        *first, last = portions(named)
+        told = [
+            self._statement(part, {}, is_whole and number == 0, last=False)
+            for number, part in enumerate(first)
         ]
+        return [*told, self._statement(last, admitted, is_whole and not told, last=True)]
 
     # ---- inside ----
 

@@ -74,6 +74,7 @@ class Intake:
         self._definitions = definitions
         self._clock = clock
         self._seen: Definitions | None = None
+        self._has_quotas = False
         self._sorter = self._new_sorter(Definitions())
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -101,6 +102,7 @@ class Intake:
         current = self._definitions.current
         if current is not self._seen:
             self._seen, self._sorter = current, self._new_sorter(current)
+            self._has_quotas = current.has_quotas
         ends = {one.partition: one.offset + 1 for one in records}
         batch = await self._sorted(records)
         if self._doors is not None and self._entry is not None and self._entry.take_decided():
@@ -119,7 +121,7 @@ class Intake:
             faults.reach("intake.accepted")
         await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
         faults.reach("intake.placed")
-        if self._doors is not None and current.has_quotas:
+        if self._doors is not None and self._has_quotas:
             self._doors.door.handled(ends)
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))

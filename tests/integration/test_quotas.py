@@ -203,7 +203,7 @@ async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(w
         await world.until_ready("few-2", 30)
         await world.send("few-2", 2)
         found = await world.letters("few-2", 2)
-    refused = {one.offset for one in found if one.code == "quota"}
+    refused = {(one.partition, one.offset) for one in found if one.code == "quota"}
     assert len(refused) >= 2
     late = [
         event.agenda_id
