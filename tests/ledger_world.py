@@ -3,17 +3,22 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
+from pop_stream.core.definitions import Definitions
 from pop_stream.core.events import AgendaAccepted, AgendaClaimed, decode_emitted
 from pop_stream.core.lifecycle import State
 from pop_stream.ports.wire import Record
 from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.migrate import migrate
+from pop_stream.store.pool import open_pool
+from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 45
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -79,3 +84,20 @@ async def parts(settings, *runs):
             yield
         finally:
             stop.set()
+
+
+@asynccontextmanager
+async def told_world(settings, folder, insight, kind=Told):
+    """Topics, a schema and one insight in force; no part runs yet."""
+    known = settings.model_copy(
+        update={"scheduler_data": folder / "table", "session_timeout": timedelta(seconds=6)}
+    )
+    await migrate(known.postgres_dsn.get_secret_value())
+    await upkeep.ensure_topics(known)
+    async with (
+        connections.publisher(known, client_id="test") as publisher,
+        open_pool(known) as pool,
+    ):
+        names = Topics(known.topic_prefix)
+        await publish_definitions(publisher, names, [insight], Definitions())
+        yield kind(known, publisher, pool)

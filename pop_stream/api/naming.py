@@ -11,7 +11,7 @@ from pop_stream.api.patience import answer_in_time
 from pop_stream.core.definitions import Customer, Kind
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.identity import ANYONE, Ownership, Principal
-from pop_stream.core.own_ids import is_marked, meant_by, plain_id
+from pop_stream.core.own_ids import is_marked, meant_by, only_one, plain_id
 from pop_stream.core.revisions import Stored
 from pop_stream.core.sharing import Shared
 from pop_stream.ports.definitions import DefinitionStore
@@ -34,7 +34,7 @@ class Naming:
         if not principal.is_operator or principal is ANYONE or self._kind != "template":
             return self.meant(named, principal)
         found = () if is_marked(named) else await answer_in_time(self._store.called(named))
-        return (named,) if named in found or len(found) != 1 else found
+        return (only_one(named, found),)
 
     async def seen(self, request: web.Request) -> Stored | None:
         """What the path means, as far as the caller may see it."""

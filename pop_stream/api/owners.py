@@ -5,7 +5,7 @@ from pop_stream.api.naming import ownership
 from pop_stream.core.definitions import Kind
 from pop_stream.core.identity import Ownership, Principal
 from pop_stream.core.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
-from pop_stream.core.own_ids import is_marked
+from pop_stream.core.own_ids import is_marked, only_one
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.summaries import LinkPart, SummaryReader
@@ -71,8 +71,7 @@ class Owners:
         """An operator may leave the customer out of an id where only one has chosen it."""
         if is_marked(named):
             return named
-        found = await self._summaries.agendas_called(named)
-        return named if named in found or len(found) != 1 else found[0]
+        return only_one(named, await self._summaries.agendas_called(named))
 
     async def _link(self, link_id: str, principal: Principal) -> Ownership | None:
         found = await self._summaries.link_versions([LinkPart(link_id, principal.customer_id)])

@@ -12,7 +12,7 @@ from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.core.door import Door
-from pop_stream.core.errors import UnavailableError, UnreadableRecordError
+from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import DoorCounted, decode_count, encode
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
@@ -87,18 +87,9 @@ class DoorKeeper:
             await asyncio.sleep(EVERY_S)
             records = [self._record(one) for one in self.door.statements(self._now_s())]
             if records:
-                await self._publish(records)
-
-    async def _publish(self, records: list[Record]) -> None:
-        """Until it is done: counts of what was let in are told once only."""
-        while True:
-            try:
-                await self._publisher.publish(records)
-            except UnavailableError as error:
-                _log.info("counts.postponed", error=str(error))
-                await asyncio.sleep(1.0)
-            else:
-                return
+                await publish_until_acknowledged(
+                    self._publisher, records
+                )  # counts are told once
 
     def _record(self, statement: DoorCounted) -> Record:
         return Record(self._topic, statement.door_id.encode(), encode(statement))

@@ -175,9 +175,13 @@ class Backlog:
         """A chosen agenda goes to this partition of the insight's topic."""
         self._stock.unclaimed.send(ref, partition, now)
 
-    def claim(self, agenda_id: str, attempt: int, now: float = 0.0) -> bool:
+    def claim(
+        self, agenda_id: str, attempt: int, now: float = 0.0, *, awaited: bool = False
+    ) -> bool:
         """A puller holds the attempt; False if it is not one that is out unclaimed."""
-        return self.attempts.claim(agenda_id, attempt, now)
+        is_taken = self.attempts.claim(agenda_id, attempt, now)
+        self.awaited += is_taken and awaited
+        return is_taken
 
     def settle(self, settlement: Settlement, now: float = 0.0) -> bool:
         """An attempt ended; False if it is not out: told before, or outdated."""

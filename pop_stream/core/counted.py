@@ -55,21 +55,23 @@ class Sums:
             self.forget(teller)
         known = self._by_teller.setdefault(teller, {})
         for one, count in counts.items():
-            self._add(one, count - known.pop(one, 0))
+            add(self._sums, one, count - known.pop(one, 0))
             if count:
                 known[one] = count
 
     def forget(self, teller: str) -> None:
         """Nothing that it told counts any more."""
         for one, count in self._by_teller.pop(teller, {}).items():
-            self._add(one, -count)
+            add(self._sums, one, -count)
 
-    def _add(self, customer_id: str, count: int) -> None:
-        left = self._sums.get(customer_id, 0) + count
-        if left:
-            self._sums[customer_id] = left
-        else:
-            self._sums.pop(customer_id, None)
+
+def add(counts: dict[str, int], customer_id: str, by: int) -> None:
+    """Change one of some counts, of which none is 0."""
+    left = counts.get(customer_id, 0) + by
+    if left:
+        counts[customer_id] = left
+    else:
+        counts.pop(customer_id, None)
 
 
 def portions(counts: Mapping[str, int]) -> Iterator[dict[str, int]]:

@@ -15,8 +15,7 @@ def hear(backlog: Backlog, noted: InsightNoted, now: float) -> None:
         now: The present instant, in seconds since the epoch.
     """
     for claim in noted.claims:
-        if backlog.claim(claim.agenda_id, claim.attempt, now):
-            backlog.awaited += claim.awaited
+        backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
     for renewal in noted.renewals:
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
     for settlement in noted.settlements:

@@ -40,6 +40,16 @@ def is_marked(object_id: str) -> bool:
     return _MARK in object_id
 
 
+def only_one(named: str, called: Sequence[str]) -> str:
+    """What an operator means by a name without a mark: the only object that is called so.
+
+    Args:
+        named: What the operator says.
+        called: The ids of all objects that someone calls so.
+    """
+    return named if named in called or len(called) != 1 else called[0]
+
+
 def foreign_issue(object_id: str | None, owner: str | None) -> Issue | None:
     """What is wrong with an object whose id says that another customer chose it, if it does."""
     named, mark, customer_id = (object_id or "").partition(_MARK)

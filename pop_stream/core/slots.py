@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
+from pop_stream.core.counted import add
 from pop_stream.core.delta import Mark, SlotNote
 from pop_stream.core.events import PlacedAgenda
 from pop_stream.core.page import (
@@ -227,11 +228,7 @@ class Slots:
 
     def _move(self, customer_id: str, by: int) -> None:
         self._moved.add(customer_id)
-        left = self._staying[customer_id] + by
-        if left:
-            self._staying[customer_id] = left
-        else:
-            del self._staying[customer_id]
+        add(self._staying, customer_id, by)
 
     def _drop_if_empty(self, page: Page) -> None:
         if not page.left:

@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Final
 
+from pop_stream.core.counted import add
+
 Position = tuple[int, int]
 """Where an agenda was written: offset, and index within the record."""
 
@@ -82,8 +84,4 @@ class UnderWay:
 
     def _add(self, customer_id: str, count: int) -> None:
         self._touched.add(customer_id)
-        left = self._counts.get(customer_id, 0) + count
-        if left:
-            self._counts[customer_id] = left
-        else:
-            self._counts.pop(customer_id, None)
+        add(self._counts, customer_id, count)

@@ -65,8 +65,7 @@ class VirtualDesk:
 
     def claim(self, claim: Claim) -> None:
         """A runner has one."""
-        self.backlog.claim(claim.agenda_id, claim.attempt)
-        self.backlog.awaited += claim.awaited
+        self.backlog.claim(claim.agenda_id, claim.attempt, awaited=claim.awaited)
 
     def settle(self, settlement: Settlement) -> None:
         """It has ended."""

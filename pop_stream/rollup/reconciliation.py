@@ -8,42 +8,21 @@ While a part that must arrive does not, or a scheduler does not answer, nothing 
 """
 
 import asyncio
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from itertools import groupby, islice
+from datetime import timedelta
+from itertools import islice
 from typing import Final, Protocol
 
-import structlog
-from msgspec import Raw
-from prometheus_client import CollectorRegistry, Counter
-
-from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
-from pop_stream.clock import is_set_within
-from pop_stream.core.errors import SubmissionError, UnavailableError
-from pop_stream.core.events import (
-    MOST_ASKED,
-    NOWHERE,
-    HeldAgenda,
-    InsightPlaced,
-    Origin,
-    encode,
-)
-from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults, placed_anew
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.questions import Questions
-from pop_stream.ports.wire import Publisher, Record
+from pop_stream.ports.wire import Publisher
+from pop_stream.rollup.missing import Bodies, Placements, by_insight, holds_of, placements
 
 BETWEEN_LOOKS_S: Final = 3.0
 """So that what an event leads to has happened as well."""
@@ -51,9 +30,6 @@ BETWEEN_LOOKS_S: Final = 3.0
 _ARRIVED_WITHIN_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.25
 _AT_ONCE: Final = 500
-_SHOWN: Final = 20
-
-_log = structlog.get_logger()
 
 
 class OpenAgendas(Protocol):
@@ -72,28 +48,16 @@ class OpenAgendas(Protocol):
         ...
 
 
-class Ledger(Protocol):
+class Ledger(Bodies, Protocol):
     """What summaries say of agendas, and how far they are folded."""
 
     async def rows_of(self, agenda_ids: Sequence[str]) -> list[LedgerRow]:
         """The rows of these agendas, as they are now."""
         ...
 
-    async def bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, tuple[bytes, datetime]]:
-        """What was submitted, and when it was accepted."""
-        ...
-
     async def folded(self, topic: str) -> Mapping[int, int]:
         """How far each partition of a topic has been folded."""
         ...
-
-
-@dataclass(slots=True)
-class Placements:
-    """What is to be placed again, and what cannot be, with why."""
-
-    records: dict[str, Record] = field(default_factory=dict)
-    beyond: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,112 +214,6 @@ class Reconciler:
         records = iter(found.records.values())
         while some := list(islice(records, _AT_ONCE)):
             await self._publisher.publish(some)
-
-
-async def holds_of(
-    questions: Questions, insight_id: str, agenda_ids: Iterable[str]
-) -> Mapping[str, HeldAgenda]:
-    """Which of these agendas the scheduler of an insight holds.
-
-    Its answer comes after everything that was on its way to it when it was asked.
-
-    Raises:
-        UnavailableError: If no scheduler answers in time.
-    """
-    holds: dict[str, HeldAgenda] = {}
-    waiting = iter(agenda_ids)
-    while some := list(islice(waiting, MOST_ASKED)):
-        answer = await questions.ask(insight_id, agenda_ids=some)
-        holds |= {one.agenda_id: one for one in answer.holds}
-    return holds
-
-
-async def placements(
-    topics: Topics,
-    ledger: Ledger,
-    publisher: Publisher,
-    definitions: DefinitionSource,
-    missing: Sequence[LedgerRow],
-) -> Placements:
-    """The records that place missing agendas again."""
-    found = Placements()
-    bodies = await ledger.bodies([row.agenda_id for row in missing])
-    partitions = await publisher.partitions(topics.ready)
-    for row in missing:
-        if row.agenda_id not in bodies:
-            found.beyond[row.agenda_id] = "its body is not known: submit it again"
-            continue
-        try:
-            placed = placed_anew(row, *bodies[row.agenda_id])
-        except SubmissionError as error:
-            found.beyond[row.agenda_id] = str(error)
-            continue
-        event = InsightPlaced(
-            insight_id=row.insight_id,
-            agendas=(Raw(encode(placed)),),
-            origins=(Origin(partition=NOWHERE, offset=0),),
-        )
-        found.records[row.agenda_id] = ready_record(
-            topics, definitions.current, event, partitions=partitions
-        )
-    return found
-
-
-def by_insight(rows: Iterable[LedgerRow]) -> Iterator[tuple[str, list[LedgerRow]]]:
-    """The rows of each insight."""
-    ordered = sorted(rows, key=lambda row: row.insight_id)
-    for insight_id, some in groupby(ordered, key=lambda row: row.insight_id):
-        yield insight_id, list(some)
-
-
-class Reconciliations:
-    """What became of all looks, for Prometheus.
-
-    Args:
-        registry: Where the counters are shown.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._looks = Counter(
-            "pop_reconciliations", "Looks for what nobody has.", ["result"], registry=registry
-        )
-        self._placed = Counter(
-            "pop_agendas_placed_again", "Agendas that nobody had.", registry=registry
-        )
-
-    def note(self, reconciled: Reconciled | None) -> None:
-        """Count and log what a look led to."""
-        if reconciled is None:
-            self._looks.labels("others_turn").inc()
-            return
-        self._placed.inc(len(reconciled.placed))
-        left = reconciled.beyond or reconciled.unanswered
-        self._looks.labels("incomplete" if left else "complete").inc()
-        if reconciled.placed or reconciled.beyond:
-            _log.warning(
-                "agendas.placed_again",
-                count=len(reconciled.placed),
-                agenda_ids=reconciled.placed[:_SHOWN],
-                beyond_repair=dict(islice(reconciled.beyond.items(), _SHOWN)),
-            )
-        if reconciled.unanswered:
-            _log.info("reconciliation.incomplete", unanswered=reconciled.unanswered)
-
-    def note_postponed(self, error: Exception) -> None:
-        """Count and log a look that could not be."""
-        self._looks.labels("postponed").inc()
-        _log.info("reconciliation.postponed", reason=str(error))
-
-
-async def reconcile_regularly(
-    reconciler: Reconciler, told: Reconciliations, every: timedelta, stop: asyncio.Event
-) -> None:
-    """Look every so often until `stop`, the first time after that long."""
-    while not await is_set_within(stop, every.total_seconds()):
-        try:
-            told.note(await reconciler.reconcile(every))
-        except UnavailableError as error:
-            told.note_postponed(error)
 
 
 def _reaches(known: Mapping[int, int], ends: Mapping[int, int]) -> bool:

@@ -17,7 +17,8 @@ from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock, is_set_within
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Publisher
-from pop_stream.rollup.reconciliation import Reconciler, Reconciliations, reconcile_regularly
+from pop_stream.rollup.reconciliation import Reconciler
+from pop_stream.rollup.regularly import Reconciliations, reconcile_regularly
 from pop_stream.rollup.retention import retain, retain_regularly, retention_of
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.settings import Settings

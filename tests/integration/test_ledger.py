@@ -5,18 +5,13 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
-from ledger_world import PATIENCE_S, Told, accepted, claimed, parts
+from ledger_world import PATIENCE_S, Told, accepted, claimed, parts, told_world
 
-from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.topics import Topics
 from pop_stream.cli.ledger.audit import audit_ledger
 from pop_stream.cli.ledger.report import lines, report
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions import Insight, Mappers
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle import State
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.wiring import connections, upkeep
 from pop_stream.wiring.intake import run_intake
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
@@ -38,17 +33,8 @@ def missing(audit):
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    known = settings.model_copy(
-        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
-    )
-    await migrate(known.postgres_dsn.get_secret_value())
-    await upkeep.ensure_topics(known)
-    async with (
-        connections.publisher(known, client_id="test") as publisher,
-        open_pool(known) as pool,
-    ):
-        await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())
-        yield World(known, publisher, pool)
+    async with told_world(settings, tmp_path, MEDIA, World) as world:
+        yield world
 
 
 ALL = (run_intake, run_scheduler, run_rollup)

@@ -7,21 +7,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 import pytest_asyncio
+from ledger_world import told_world
 
-from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics, catalog
 from pop_stream.bus.whole import read_whole
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions import Insight, Mappers
 from pop_stream.core.lifecycle import ENDS, State
 from pop_stream.ports.wire import Record
 from pop_stream.pullers import Handlers, Puller
 from pop_stream.store.ledger import PostgresLedger
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.wiring import connections, upkeep
 from pop_stream.wiring.intake import run_intake
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
@@ -107,17 +103,8 @@ def agenda(agenda_id, **changes):
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    known = settings.model_copy(
-        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
-    )
-    await migrate(known.postgres_dsn.get_secret_value())
-    await upkeep.ensure_topics(known)
-    async with (
-        connections.publisher(known, client_id="test") as publisher,
-        open_pool(known) as pool,
-    ):
-        await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())
-        yield World(known, publisher, pool)
+    async with told_world(settings, tmp_path, MEDIA, World) as world:
+        yield world
 
 
 async def test_poison_in_every_topic_is_told_of_and_stops_nothing(world):

@@ -6,18 +6,15 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest_asyncio
 from agenda_rows import DAY, keep
-from ledger_world import PATIENCE_S, Told, accepted, claimed, parts
+from ledger_world import PATIENCE_S, accepted, claimed, parts, told_world
 
-from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions import Insight, Mappers
 from pop_stream.core.lifecycle import State
 from pop_stream.embedded.folder import PORTS, is_free_port
 from pop_stream.store import reconciliation as module
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reconciliation import PostgresOpenAgendas
-from pop_stream.wiring import connections, upkeep
 from pop_stream.wiring.intake import run_intake
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
@@ -106,22 +103,9 @@ async def test_one_process_at_a_time_has_the_turn(pool, settings):
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
     port = next(one for one in PORTS if is_free_port(one))
-    known = settings.model_copy(
-        update={
-            "scheduler_data": tmp_path / "table",
-            "session_timeout": timedelta(seconds=6),
-            "reconcile_every": timedelta(seconds=2),
-            "rollup_metrics_port": port,
-        }
-    )
-    await migrate(known.postgres_dsn.get_secret_value())
-    await upkeep.ensure_topics(known)
-    async with (
-        connections.publisher(known, client_id="test") as publisher,
-        open_pool(known) as pool,
-    ):
-        await publish_definitions(publisher, Topics(known.topic_prefix), [MEDIA], Definitions())
-        yield Told(known, publisher, pool)
+    changes = {"reconcile_every": timedelta(seconds=2), "rollup_metrics_port": port}
+    async with told_world(settings.model_copy(update=changes), tmp_path, MEDIA) as world:
+        yield world
 
 
 async def counted(settings):

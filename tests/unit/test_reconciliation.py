@@ -16,7 +16,8 @@ from pop_stream.core.lifecycle import State
 from pop_stream.core.reconcile import LedgerRow
 from pop_stream.ports.lag import Progress
 from pop_stream.rollup import reconciliation as module
-from pop_stream.rollup.reconciliation import Reconciled, Reconciler, Reconciliations
+from pop_stream.rollup.reconciliation import Reconciled, Reconciler
+from pop_stream.rollup.regularly import Reconciliations
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOPICS = Topics("t.")

@@ -17,7 +17,7 @@ from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.questions import Questions
 from pop_stream.ports.wire import Publisher
-from pop_stream.rollup.reconciliation import by_insight, holds_of, placements
+from pop_stream.rollup.missing import by_insight, holds_of, placements
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool

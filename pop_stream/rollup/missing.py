@@ -1,0 +1,97 @@
+"""What a scheduler holds of agendas, and the records that place again what nobody has."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby, islice
+from typing import Protocol
+
+from msgspec import Raw
+
+from pop_stream.bus.ready import ready_record
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import SubmissionError
+from pop_stream.core.events import (
+    MOST_ASKED,
+    NOWHERE,
+    HeldAgenda,
+    InsightPlaced,
+    Origin,
+    encode,
+)
+from pop_stream.core.reconcile import LedgerRow, placed_anew
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.questions import Questions
+from pop_stream.ports.wire import Publisher, Record
+
+
+class Bodies(Protocol):
+    """What was submitted."""
+
+    async def bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, tuple[bytes, datetime]]:
+        """What was submitted, and when it was accepted."""
+        ...
+
+
+@dataclass(slots=True)
+class Placements:
+    """What is to be placed again, and what cannot be, with why."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+    beyond: dict[str, str] = field(default_factory=dict)
+
+
+async def holds_of(
+    questions: Questions, insight_id: str, agenda_ids: Iterable[str]
+) -> Mapping[str, HeldAgenda]:
+    """Which of these agendas the scheduler of an insight holds.
+
+    Its answer comes after everything that was on its way to it when it was asked.
+
+    Raises:
+        UnavailableError: If no scheduler answers in time.
+    """
+    holds: dict[str, HeldAgenda] = {}
+    waiting = iter(agenda_ids)
+    while some := list(islice(waiting, MOST_ASKED)):
+        answer = await questions.ask(insight_id, agenda_ids=some)
+        holds |= {one.agenda_id: one for one in answer.holds}
+    return holds
+
+
+async def placements(
+    topics: Topics,
+    ledger: Bodies,
+    publisher: Publisher,
+    definitions: DefinitionSource,
+    missing: Sequence[LedgerRow],
+) -> Placements:
+    """The records that place missing agendas again."""
+    found = Placements()
+    bodies = await ledger.bodies([row.agenda_id for row in missing])
+    partitions = await publisher.partitions(topics.ready)
+    for row in missing:
+        if row.agenda_id not in bodies:
+            found.beyond[row.agenda_id] = "its body is not known: submit it again"
+            continue
+        try:
+            placed = placed_anew(row, *bodies[row.agenda_id])
+        except SubmissionError as error:
+            found.beyond[row.agenda_id] = str(error)
+            continue
+        event = InsightPlaced(
+            insight_id=row.insight_id,
+            agendas=(Raw(encode(placed)),),
+            origins=(Origin(partition=NOWHERE, offset=0),),
+        )
+        found.records[row.agenda_id] = ready_record(
+            topics, definitions.current, event, partitions=partitions
+        )
+    return found
+
+
+def by_insight(rows: Iterable[LedgerRow]) -> Iterator[tuple[str, list[LedgerRow]]]:
+    """The rows of each insight."""
+    ordered = sorted(rows, key=lambda row: row.insight_id)
+    for insight_id, some in groupby(ordered, key=lambda row: row.insight_id):
+        yield insight_id, list(some)
