@@ -1,5 +1,6 @@
 """Both ports of the summaries in memory; the contract suite holds it to them."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -8,10 +9,11 @@ from msgspec.structs import replace
 
 from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
+from pop_stream.core.external_id import external_id
 from pop_stream.core.fold import fold_all
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import LinkSummary, Summary
-from pop_stream.ports.agendas import AgendaFilter, Place
+from pop_stream.ports.agendas import AgendaFilter, Listed, Place
 from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkPart
 
 
@@ -109,6 +111,22 @@ class MemorySummaries:
                 one for one in fit if (_place(one) < at if newest_first else _place(one) > at)
             ]
         return [replace(one, body=b"", operations={}) for one in fit[:limit]]
+
+    async def page(
+        self,
+        wanted: AgendaFilter,
+        *,
+        limit: int,
+        after: Place | None = None,
+        newest_first: bool = True,
+    ) -> Sequence[Listed]:
+        found = await self.find(wanted, limit=limit, after=after, newest_first=newest_first)
+        return [self._listed(one) for one in found]
+
+    def _listed(self, one: Summary) -> Listed:
+        now = self.agendas[one.agenda_id]
+        params = json.loads(now.body or b"{}").get("params", {})
+        return Listed(one, now.percent, external_id(json.dumps(params)))
 
     async def count(self, wanted: AgendaFilter) -> int:
         self._fail()

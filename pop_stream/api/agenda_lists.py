@@ -8,9 +8,9 @@ from pop_stream.api.access import principal_of
 from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.selection import cursor_of, page_of, place_of
+from pop_stream.api.views import rounded
 from pop_stream.core.own_ids import plain_id
-from pop_stream.core.summary import Summary
-from pop_stream.ports.agendas import AgendaStore
+from pop_stream.ports.agendas import AgendaStore, Listed
 from pop_stream.shapes.commands import AgendaList, ListedAgenda
 
 
@@ -26,7 +26,7 @@ class AgendaLists:
         page = page_of(request, principal)
         total = await answer_in_time(self._agendas.count(page.wanted))
         agendas = await answer_in_time(
-            self._agendas.find(
+            self._agendas.page(
                 page.wanted,
                 limit=page.limit + 1,
                 after=page.after,
@@ -38,12 +38,13 @@ class AgendaLists:
         listed = AgendaList(
             total=total,
             agendas=[_listed(one, principal.customer_id) for one in shown],
-            next=cursor_of(place_of(shown[-1])) if goes_on else None,
+            next=cursor_of(place_of(shown[-1].summary)) if goes_on else None,
         )
         return answer(listed, status=HTTPStatus.OK)
 
 
-def _listed(summary: Summary, seen_by: str | None) -> ListedAgenda:
+def _listed(one: Listed, seen_by: str | None) -> ListedAgenda:
+    summary = one.summary
     return ListedAgenda(
         id=plain_id(summary.agenda_id, seen_by),
         state=summary.state,
@@ -52,9 +53,12 @@ def _listed(summary: Summary, seen_by: str | None) -> ListedAgenda:
         customer_id=summary.customer_id or None,
         title=summary.title,
         link_id=summary.link_id,
+        external_id=one.external_id,
         priority=summary.priority,
+        percent=rounded(one.percent),
         message=summary.message,
         accepted_at=summary.accepted_at,
+        emitted_at=summary.emitted_at,
         started_at=summary.started_at,
         ended_at=summary.ended_at,
         waiting_until=summary.waiting_until,

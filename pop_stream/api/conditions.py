@@ -11,10 +11,12 @@ from pop_stream.api.route import Query
 from pop_stream.core.errors import Issue
 from pop_stream.core.revisions import Precondition, Stored
 
+_ETAG: Final = r'(W/)?("[0-9]{1,18}"|[0-9]{1,18})'
+
 IF_MATCH: Final = Query(
     "If-Match",
     "ETags, one of which must be the present one, or * for whatever exists.",
-    {"type": "string", "pattern": r'^(\*|"[0-9]{1,18}"(, ?"[0-9]{1,18}")*)$'},
+    {"type": "string", "pattern": rf"^(\*|{_ETAG}(, ?{_ETAG})*)$"},
 )
 IF_NONE_MATCH: Final = Query(
     "If-None-Match", "* lets the request only create.", {"type": "string", "enum": ["*"]}

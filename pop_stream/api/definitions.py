@@ -1,6 +1,7 @@
 """Customers, pools, insights and templates: read, written and listed, one resource each."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -254,14 +255,25 @@ class Resource:
         if self.kind != "pool" or (fields is not None and "insight_ids" not in fields):
             seen_by = principal_of(request).customer_id
             return {**shown(stored), "id": plain_id(stored.definition.id, seen_by)}
+        seen_by = principal_of(request).customer_id
+        insight_ids = await self._insight_ids(stored.definition.id, seen_by)
+        return shown(stored, insight_ids=insight_ids)
+
+    async def _insight_ids(self, pool_id: str, seen_by: str | None) -> list[str]:
+        """All insights of a pool, however many."""
         query = ListQuery(
             kind="insight",
-            filters=(Filter(("pool",), (stored.definition.id,)),),
+            filters=(Filter(("pool",), (pool_id,)),),
             limit=MOST_LISTED,
-            seen_by=principal_of(request).customer_id,
+            seen_by=seen_by,
         )
-        listed = await answer_in_time(self._store.list(query))
-        return shown(stored, insight_ids=[one.definition.id for one in listed.found])
+        found: list[str] = []
+        while True:
+            listed = await answer_in_time(self._store.list(query))
+            found += [one.definition.id for one in listed.found]
+            if listed.last is None:
+                return found
+            query = replace(query, after=listed.last)
 
 
 def _selected(content: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:

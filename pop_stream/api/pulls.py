@@ -220,7 +220,7 @@ class Pulls:
             lease_ms=emitted.lease_ms,
             accepted_at=emitted.accepted_at,
             emitted_at=emitted.emitted_at,
-            agenda=submitted(bytes(emitted.agenda), emitted.agenda_id, seen_by),
+            agenda=submitted(bytes(emitted.agenda), seen_by),
             resumes=emitted.resumes,
             progress=await self.leases.prior(emitted, seen_by) if emitted.resumes else None,
         )

@@ -3,7 +3,6 @@
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 from aiohttp import web
 from pydantic import ValidationError
 
@@ -15,6 +14,7 @@ from pop_stream.api.judge import Judge
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.progress import found
 from pop_stream.api.submissions import Submissions
+from pop_stream.api.views import submitted
 from pop_stream.core.agenda import Agenda, encode_agenda, parse_agenda
 from pop_stream.core.errors import (
     ForbiddenError,
@@ -68,9 +68,8 @@ class TemplateRuns:
         """Show that agenda, and where it would go, and submit nothing."""
         agenda = await self._expanded(request)
         insight_id, issues = self._placed(agenda)
-        shown = Preview(
-            agenda=msgspec.Raw(encode_agenda(agenda)), insight_id=insight_id, issues=issues
-        )
+        made = submitted(encode_agenda(agenda), principal_of(request).customer_id)
+        shown = Preview(agenda=made, insight_id=insight_id, issues=issues)
         return answer(shown, status=HTTPStatus.OK)
 
     async def explain_agenda(self, request: web.Request) -> web.Response:

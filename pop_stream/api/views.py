@@ -1,13 +1,14 @@
 """Summaries as clients see them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
 
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, OperationProgress
+from pop_stream.core.external_id import external_id
 from pop_stream.core.own_ids import plain_id
 from pop_stream.core.summary import LinkSummary, Summary, appended_name
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
@@ -21,10 +22,12 @@ class _Operation(msgspec.Struct):
 
 
 class _Params(msgspec.Struct):
-    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    params: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
 
 _PARAMS: Final = msgspec.json.Decoder(_Params)
+_PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ID: Final = msgspec.json.Decoder(str)
 _OPERATION: Final = msgspec.json.Decoder(_Operation)
 
 
@@ -57,7 +60,7 @@ def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
         title=summary.title,
         link_id=summary.link_id,
         priority=summary.priority,
-        percent=_rounded(summary.percent),
+        percent=rounded(summary.percent),
         message=summary.message,
         puller_id=summary.puller_id or None,
         accepted_at=summary.accepted_at,
@@ -71,17 +74,31 @@ def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
         history=summary.history,
         issues=tuple(Issue(one.field, one.value, one.message) for one in summary.issues),
         diagnostics=summary.diagnostics,
-        agenda=submitted(summary.body, summary.agenda_id, seen_by) if summary.body else NOTHING,
+        agenda=submitted(summary.body, seen_by) if summary.body else NOTHING,
     )
 
 
-def submitted(body: bytes, agenda_id: str, seen_by: str | None) -> msgspec.Raw:
-    """An agenda as it was accepted, with the id that whoever it is shown to knows."""
-    inside, shown = (
-        b'{"id":' + msgspec.json.encode(one)
-        for one in (agenda_id, plain_id(agenda_id, seen_by))
-    )
-    return msgspec.Raw(shown + body[len(inside) :] if body.startswith(inside) else body)
+def submitted(body: bytes, seen_by: str | None) -> msgspec.Raw:
+    """An agenda as it was accepted, its own and its template's id as its reader calls them.
+
+    Args:
+        body: The agenda, JSON.
+        seen_by: The customer it is shown to; None is an operator.
+    """
+    if seen_by is None or f'@{seen_by}"'.encode() not in body:
+        return msgspec.Raw(body)
+    parts = _PARTS.decode(body)
+    if "template" in parts:
+        parts["template"] = _renamed(_PARTS.decode(parts["template"]), seen_by)
+    return _renamed(parts, seen_by)
+
+
+def _renamed(parts: Mapping[str, msgspec.Raw], seen_by: str) -> msgspec.Raw:
+    """The object with its id as the customer calls it."""
+    if "id" not in parts:
+        return msgspec.Raw(msgspec.json.encode(parts))
+    shown = plain_id(_ID.decode(parts["id"]), seen_by)
+    return msgspec.Raw(msgspec.json.encode({**parts, "id": shown}))
 
 
 def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:
@@ -95,10 +112,10 @@ def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:
         id=plain_id(summary.agenda_id, seen_by),
         state=summary.state,
         attempt=summary.attempt,
-        percent=_rounded(summary.percent),
+        percent=rounded(summary.percent),
         message=summary.message,
         link_id=summary.link_id,
-        external_id=_external_id(summary.body),
+        external_id=external_id(_PARAMS.decode(summary.body).params) if summary.body else None,
         started_at=summary.started_at,
         ended_at=summary.ended_at,
         operations=operation_views(summary),
@@ -127,7 +144,7 @@ def link_view(link: LinkSummary) -> LinkView:
     return LinkView(
         link_id=link.link_id,
         state=link.state,
-        percent=_rounded(link.percent),
+        percent=rounded(link.percent),
         total=link.total,
         counts=link.counts,
     )
@@ -141,7 +158,7 @@ def _operation(
         name=one.name,
         type=kind,
         state=one.state,
-        percent=_rounded(min(100.0, max(0.0, one.percent))),
+        percent=rounded(min(100.0, max(0.0, one.percent))),
         message=one.message,
         started_at=one.started_at,
         ended_at=one.ended_at,
@@ -159,12 +176,6 @@ def _types(body: bytes) -> Mapping[str, str]:
     return {one.name: one.type for one in _OPERATIONS.decode(body).operations}
 
 
-def _external_id(body: bytes) -> str | None:
-    params = _PARAMS.decode(body).params if body else {}
-    named = params.get("external_id", params.get("externalId"))
-    return named if isinstance(named, str) else None
-
-
 def _types_of_appended(appended: Sequence[AppendedOperation]) -> Mapping[str, str]:
     try:
         known = [_OPERATION.decode(one.operation) for one in appended]
@@ -173,5 +184,6 @@ def _types_of_appended(appended: Sequence[AppendedOperation]) -> Mapping[str, st
     return {one.name: one.type for one in known}
 
 
-def _rounded(percent: float) -> float:
+def rounded(percent: float) -> float:
+    """A percent as it is shown."""
     return round(percent, 2)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pop_stream.client.content import decoded, to_json
+from pop_stream.client.content import decoded, is_named, to_json
 from pop_stream.client.transport import Calls, pairs
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.template import TemplateRun
@@ -41,7 +41,7 @@ class AgendaCalls(Calls):
             AcceptedAgenda,
             "agendas",
             body=to_json(submission),
-            is_repeatable=_is_named(submission),
+            is_repeatable=is_named(submission),
         )
 
     async def submit_many(self, submissions: Sequence[Submission]) -> SubmissionResults:
@@ -61,7 +61,7 @@ class AgendaCalls(Calls):
             SubmissionResults,
             "agendas",
             body=_list(submissions),
-            is_repeatable=all(map(_is_named, submissions)),
+            is_repeatable=all(map(is_named, submissions)),
         )
 
     async def agenda(self, agenda_id: str) -> AgendaSummary:
@@ -203,27 +203,8 @@ class AgendaCalls(Calls):
                 yield decoded(event.data, LinkView)
 
 
-class _Named(msgspec.Struct):
-    id: Any = None
-
-
-_NAMED: Final = msgspec.json.Decoder(_Named)
-
-
 def _list(submissions: Sequence[Submission]) -> bytes:
     return b"[" + b",".join(map(to_json, submissions)) + b"]"
-
-
-def _is_named(submission: Submission) -> bool:
-    """Whether it has an id, so that the API knows it when it comes again."""
-    if isinstance(submission, Mapping):
-        return bool(submission.get("id"))
-    if not isinstance(submission, msgspec.Raw):
-        return bool(getattr(submission, "id", None))
-    try:
-        return bool(_NAMED.decode(submission).id)
-    except msgspec.MsgspecError:
-        return False  # no agenda; the API says it better
 
 
 def _told(where: Selection) -> Mapping[str, Sequence[str] | str]:

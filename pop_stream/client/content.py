@@ -1,8 +1,9 @@
 """Bodies: what is sent as JSON, and what JSON is taken as."""
 
 import json
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from pydantic import BaseModel
@@ -35,6 +36,25 @@ def to_json(content: object) -> bytes:
     if isinstance(content, msgspec.Raw):
         return bytes(content)
     return json.dumps(content, default=_plain, allow_nan=False).encode()
+
+
+class _Named(msgspec.Struct):
+    id: Any = None
+
+
+_NAMED: Final = msgspec.json.Decoder(_Named)
+
+
+def is_named(content: object) -> bool:
+    """Whether what is sent has an id, by which the API knows it when it comes again."""
+    if isinstance(content, Mapping):
+        return bool(content.get("id"))
+    if not isinstance(content, msgspec.Raw):
+        return bool(getattr(content, "id", None))
+    try:
+        return bool(_NAMED.decode(content).id)
+    except msgspec.MsgspecError:
+        return False  # no agenda; the API says it better
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401  # any JSON

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pop_stream.client.content import to_json
+from pop_stream.client.content import is_named, to_json
 from pop_stream.client.definitions import Definitions
 from pop_stream.client.transport import Transport
 from pop_stream.core.template import AgendaTemplate, TemplateCall
@@ -42,7 +42,7 @@ class Templates(Definitions[AgendaTemplate]):
             template_id,
             "run",
             body=to_json(content),
-            is_repeatable=isinstance(content, Mapping) and bool(content.get("id")),
+            is_repeatable=is_named(content),
         )
 
     async def preview(

@@ -55,7 +55,7 @@ class Customer(BaseModel):
     submit_burst: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
         default=100, description="With max_submit_per_s: most at once after a rest."
     )
-    max_ready: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = Field(
+    max_ready: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE] | None = Field(
         default=None, description="Most ready agendas, of all insights together."
     )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")

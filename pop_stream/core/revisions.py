@@ -145,9 +145,9 @@ def patch(
     """
 
     def decide(stored: Stored | None) -> Definition:
-        condition.expect(stored)
         if stored is None:
             raise NotFoundError(kind, object_id)
+        condition.expect(stored)
         before = stored.definition.model_dump(mode="json", exclude_defaults=True)
         wanted = parse_definition(kind, object_id, merged(before, content))
         _expect_possible(stored.definition, wanted)
@@ -160,9 +160,9 @@ def remove(kind: Kind, object_id: str, condition: Precondition = ALWAYS) -> Revi
     """Delete what must exist."""
 
     def decide(stored: Stored | None) -> None:
-        condition.expect(stored)
         if stored is None:
             raise NotFoundError(kind, object_id)
+        condition.expect(stored)
 
     return Revision(kind, object_id, decide)
 

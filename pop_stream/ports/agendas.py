@@ -40,6 +40,21 @@ class Place:
     agenda_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An agenda of a list.
+
+    Attributes:
+        summary: Without its operations and body.
+        percent: As `Summary.percent`, which takes the operations to tell.
+        external_id: What its submitter calls it; None if it does not say.
+    """
+
+    summary: Summary
+    percent: float
+    external_id: str | None = None
+
+
 class AgendaStore(Protocol):
     """Finds and removes agendas; every method raises UnavailableError as `SummaryReader`."""
 
@@ -52,6 +67,17 @@ class AgendaStore(Protocol):
         newest_first: bool = True,
     ) -> Sequence[Summary]:
         """At most `limit` agendas, by acceptance, without their operations and bodies."""
+        ...
+
+    async def page(
+        self,
+        wanted: AgendaFilter,
+        *,
+        limit: int,
+        after: Place | None = None,
+        newest_first: bool = True,
+    ) -> Sequence[Listed]:
+        """The same, each with how far it is."""
         ...
 
     async def count(self, wanted: AgendaFilter) -> int:

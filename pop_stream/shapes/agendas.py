@@ -17,7 +17,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.lifecycle import State
 from pop_stream.core.summary import PastAttempt
-from pop_stream.shapes.base import Instant, Model, Percent, PerhapsAgenda
+from pop_stream.shapes.base import ExternalId, Instant, Model, Percent, PerhapsAgenda
 
 
 class AgendaSummary(Model, frozen=True):
@@ -78,9 +78,7 @@ class AgendaProgress(Model, frozen=True):
     percent: Percent
     message: str
     link_id: str | None
-    external_id: Annotated[
-        str | None, Meta(description="The agenda's param `external_id`, or `externalId`.")
-    ]
+    external_id: ExternalId
     started_at: Instant | None
     ended_at: Instant | None
     operations: tuple[OperationView, ...]

@@ -25,6 +25,10 @@ NOTHING: Final = msgspec.Raw(b"null")
 
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
+ExternalId = Annotated[
+    str | None, Meta(description="The agenda's param `external_id`, or `externalId`.")
+]
+
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all answers: every field is present, null where nothing is known."""

@@ -11,7 +11,7 @@ from pop_stream.core.events import StopReason, WaitReason
 from pop_stream.core.instants import INSTANT
 from pop_stream.core.lifecycle import State
 from pop_stream.core.numbers import WHOLE
-from pop_stream.shapes.base import Instant, Model
+from pop_stream.shapes.base import ExternalId, Instant, Model, Percent
 from pop_stream.shapes.submissions import Links
 
 BulkAction = Literal["cancel", "hold", "release", "reprioritise", "rerun", "delete"]
@@ -123,9 +123,12 @@ class ListedAgenda(Model, frozen=True):
     customer_id: str | None
     title: str
     link_id: str | None
+    external_id: ExternalId
     priority: int
+    percent: Percent
     message: str
     accepted_at: Instant | None
+    emitted_at: Instant | None
     started_at: Instant | None
     ended_at: Instant | None
     waiting_until: Instant | None

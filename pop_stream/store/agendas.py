@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from pop_stream.core.errors import UnstorableError
 from pop_stream.core.events import OperationProgress
+from pop_stream.core.external_id import external_id
 from pop_stream.core.lifecycle import TERMINAL
 from pop_stream.core.summary import Summary
-from pop_stream.ports.agendas import AgendaFilter, Place
+from pop_stream.ports.agendas import AgendaFilter, Listed, Place
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 from pop_stream.store.rows import operation_of, summary_of
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 _SQL: Final = load_queries("agendas")
 
 _ACCEPTED: Final = "coalesce(accepted_at, '-infinity')"
+
+# What was refused may hold texts that no JSON function of the database takes.
+_PROGRESS: Final = (
+    ", percent, case when pg_input_is_valid(body::text, 'jsonb') "
+    "then body -> 'params' end as params"
+)
 
 _CONDITIONS: Final[Mapping[str, str]] = {
     "ids": "agenda_id = any({}::text[])",
@@ -47,22 +54,23 @@ class PostgresAgendas:
         newest_first: bool = True,
     ) -> Sequence[Summary]:
         """At most `limit` agendas, by acceptance; see the port."""
-        values: list[object] = []
-        conditions = _conditions(wanted, values)
-        if after is not None:
-            values += [after.accepted_at, after.agenda_id]
-            sign, at = "<" if newest_first else ">", len(values) - 1
-            conditions.append(
-                f"({_ACCEPTED}, agenda_id) {sign} "
-                f"(coalesce(${at}::timestamptz, '-infinity'), ${at + 1}::text)"
-            )
-        values.append(limit)
-        query = _SQL["find"].format(
-            filter=" and ".join(conditions) or "true",
-            direction="desc" if newest_first else "asc",
-            limit=f"${len(values)}",
-        )
-        return [summary_of(row, {}) for row in await self._fetch(query, values)]
+        rows = await self._select("", wanted, limit, after, newest_first=newest_first)
+        return [summary_of(row, {}) for row in rows]
+
+    async def page(
+        self,
+        wanted: AgendaFilter,
+        *,
+        limit: int,
+        after: Place | None = None,
+        newest_first: bool = True,
+    ) -> Sequence[Listed]:
+        """The same, each with how far it is; see the port."""
+        rows = await self._select(_PROGRESS, wanted, limit, after, newest_first=newest_first)
+        return [
+            Listed(summary_of(row, {}), row["percent"], external_id(row["params"] or b""))
+            for row in rows
+        ]
 
     async def count(self, wanted: AgendaFilter) -> int:
         """How many agendas fit; see the port."""
@@ -99,6 +107,33 @@ class PostgresAgendas:
         return [
             row["agenda_id"] for row in await self._fetch(_SQL["delete"], [agenda_ids, ended])
         ]
+
+    async def _select(
+        self,
+        more: str,
+        wanted: AgendaFilter,
+        limit: int,
+        after: Place | None,
+        *,
+        newest_first: bool,
+    ) -> Sequence[Any]:
+        values: list[object] = []
+        conditions = _conditions(wanted, values)
+        if after is not None:
+            values += [after.accepted_at, after.agenda_id]
+            sign, at = "<" if newest_first else ">", len(values) - 1
+            conditions.append(
+                f"({_ACCEPTED}, agenda_id) {sign} "
+                f"(coalesce(${at}::timestamptz, '-infinity'), ${at + 1}::text)"
+            )
+        values.append(limit)
+        query = _SQL["find"].format(
+            filter=" and ".join(conditions) or "true",
+            direction="desc" if newest_first else "asc",
+            more=more,
+            limit=f"${len(values)}",
+        )
+        return await self._fetch(query, values)
 
     async def _fetch(self, query: str, values: Sequence[object]) -> Sequence[Any]:
         try:

@@ -1,11 +1,11 @@
 -- name: find
 -- Agendas that fit, without their operations and bodies, in order of acceptance. The places
--- of the filter and of the direction are filled in by the store.
+-- of the filter, of the direction and of more columns are filled in by the store.
 select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, stopping, history,
-    callback_url, appended
+    callback_url, appended{more}
 from agendas
 where {filter}
 order by coalesce(accepted_at, '-infinity') {direction}, agenda_id {direction}

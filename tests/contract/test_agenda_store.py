@@ -1,8 +1,17 @@
 """What the port of lists of agendas promises, on the fake and on Postgres."""
 
+import msgspec
 import pytest
 import pytest_asyncio
-from lifecycle_events import accepted, at, claimed, emitted, operation, succeeded
+from lifecycle_events import (
+    accepted,
+    at,
+    claimed,
+    emitted,
+    operation,
+    progressed,
+    succeeded,
+)
 from memory_summaries import MemorySummaries
 
 from pop_stream.core.lifecycle import State
@@ -14,12 +23,29 @@ from pop_stream.store.summaries import PostgresSummaries
 
 TOPIC = "pop.agenda-events"
 
+
+def params(text):
+    return msgspec.Raw(b'{"id": "a", "params": %b}' % text.encode())
+
+
 STORY = [
-    accepted(1, agenda_id="a1", customer_id="acme", link_id="night"),
-    accepted(2, agenda_id="a2", customer_id="bolt", link_id=None),
-    accepted(2, agenda_id="a3", customer_id="acme", insight_id="video"),
+    accepted(
+        1,
+        agenda_id="a1",
+        link_id="night",
+        agenda=params('{"externalId": "caf\u00e9 @ \\"9\\""}'),
+    ),
+    progressed(3, operation("fetch", "running", percent=25), agenda_id="a1"),
+    accepted(  # as only a foreign program writes it
+        2,
+        agenda_id="a2",
+        customer_id="bolt",
+        link_id=None,
+        agenda=params('{"external_id": "\\ud800", "x": "\\u0000"}'),
+    ),
+    accepted(2, agenda_id="a3", insight_id="video", agenda=params('{"external_id": 9}')),
     claimed(3, agenda_id="a3"),
-    accepted(4, agenda_id="a4", customer_id="acme"),
+    accepted(4, agenda_id="a4", agenda=params('{"external_id": "ticket-9"}')),
     emitted(5, agenda_id="a4"),
     succeeded(9, operation("fetch", "succeeded"), agenda_id="a4"),
     emitted(9, agenda_id="a5"),
@@ -98,6 +124,23 @@ async def test_lists_leave_bodies_and_operations_out_until_they_are_asked_for(ag
     (whole,) = await agendas.whole([listed])
     assert whole.body
     assert set(whole.operations) == {"fetch"}
+
+
+async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agendas):
+    page = await agendas.page(AgendaFilter(), limit=10, newest_first=False)
+    assert [(one.summary.agenda_id, one.percent, one.external_id) for one in page] == [
+        ("a5", 0, None),
+        ("a1", 12.5, 'caf\u00e9 @ "9"'),
+        ("a2", 0, None),
+        ("a3", 0, None),
+        ("a4", 100, "ticket-9"),
+    ]
+    found = await agendas.find(AgendaFilter(), limit=10, newest_first=False)
+    assert [one.summary for one in page] == list(found)
+    [second] = await agendas.page(
+        AgendaFilter(), limit=1, after=Place(None, "a5"), newest_first=False
+    )
+    assert second == page[1]
 
 
 async def test_only_what_has_ended_is_removed(agendas):

@@ -89,7 +89,10 @@ async def test_conditions_on_what_is_not_there(api):
     assert (await api.call("PUT", "/v1/customers/new", {}, If_Match="*"))[0] == 412
     assert (await api.call("PUT", "/v1/customers/new", {}, If_Match='"1"'))[0] == 412
     assert (await api.call("PUT", "/v1/customers/new", {}, If_None_Match="*"))[0] == 201
-    assert (await api.call("DELETE", "/v1/customers/none", If_Match='"1"'))[0] == 412
+    for condition in ("*", '"1"'):
+        for method, body in (("PATCH", {}), ("DELETE", None)):
+            told = await api.call(method, "/v1/customers/none", body, If_Match=condition)
+            assert (told[0], told[1]["code"]) == (404, "not_found")
 
 
 async def test_a_known_version_is_not_sent_again(api):

@@ -134,7 +134,7 @@ def test_a_list_is_read_page_by_page(server):
 def _listed(agenda_id):
     known = dict.fromkeys(ListedAgenda.__struct_fields__)
     known |= {"id": agenda_id, "state": State.READY, "attempt": 1, "customer_id": "acme"}
-    known |= {"title": "", "priority": 5, "message": ""}
+    known |= {"title": "", "priority": 5, "percent": 0.0, "message": ""}
     return ListedAgenda(**known)
 
 

@@ -34,6 +34,7 @@ from pop_stream.client import (
 from pop_stream.core.agenda import Agenda
 from pop_stream.core.lifecycle import State
 from pop_stream.core.retry import Backoff
+from pop_stream.core.template import TEMPLATE_CALL
 from pop_stream.shapes.pulls import Heard
 
 ISSUES = [
@@ -206,6 +207,20 @@ async def test_what_could_run_twice_is_sent_once(script, submission, failure):
     assert len(script.asked) == 1
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("shape", [dict, TEMPLATE_CALL.model_validate])
+async def test_a_run_is_sent_again_only_if_it_names_its_agenda(script, shape, named):
+    call = shape({"payload": 7, **({"id": "a1"} if named else {})})
+    script.answers = [problem(503, code="unavailable"), ok(ACCEPTED, 202)]
+    async with script.client() as client:
+        if named:
+            await client.templates.run("nightly", call)
+        else:
+            with pytest.raises(UnavailableError):
+                await client.templates.run("nightly", call)
+    assert len(script.asked) == 1 + named
+
+
 @pytest.mark.parametrize(("status", "code"), [(429, "quota"), (503, "busy")])
 async def test_what_was_not_looked_at_is_sent_again_whatever_it_is(script, status, code):
     script.answers = [problem(status, code=code), ok(ACCEPTED, 202)]
@@ -298,9 +313,9 @@ async def test_data_of_an_event_may_take_several_lines(script):
 async def test_lists_are_read_page_after_page(script):
     one = {
         "id": "a1", "state": "ready", "attempt": 1, "insight_id": None, "customer_id": "acme",
-        "title": "", "link_id": None, "priority": 5, "percent": 0.0, "message": "",
-        "accepted_at": None, "started_at": None, "ended_at": None, "waiting_until": None,
-        "waiting_for": None, "stopping": None,
+        "title": "", "link_id": None, "external_id": "x-1", "priority": 5, "percent": 0.0,
+        "message": "", "accepted_at": None, "emitted_at": None, "started_at": None,
+        "ended_at": None, "waiting_until": None, "waiting_for": None, "stopping": None,
     }  # fmt: skip
     script.answers = [
         ok({"total": 2, "agendas": [one], "next": "x y"}),

@@ -232,9 +232,27 @@ async def test_a_customer_runs_its_own_template_by_what_it_calls_it(opened):
     published = json.loads(opened.publisher.records[-1].value)
     assert published["id"] == "n-1@acme"
     assert published["template"] == {"id": "nightly@acme", "version": 1}
+    await _expect_template_shown_plainly(opened, opened.publisher.records[-1].value)
     other = Caller(opened, "beta", Role.SUBMIT)
     assert (await other.call("POST", "/v1/agenda-templates/nightly/run", {}))[0] == 404
     assert (await other.call("POST", "/v1/agenda-templates/nightly@acme/run", {}))[0] == 404
+
+
+async def _expect_template_shown_plainly(opened, body):
+    """To its customer; to an operator as it is called inside."""
+    opened.summaries.put(summary("n-1@acme", insight_id="i-own", body=body))
+    work = emitted("n-1@acme", 1, insight_id="i-own", agenda=msgspec.Raw(body))
+    opened.desk.by_insight["i-own"] = [work]
+    reader, worker = Caller(opened, "acme", Role.READ), Caller(opened, "acme", Role.PULL)
+    _, whole = await reader.call("GET", "/v1/agendas/n-1")
+    _, preview = await reader.call("POST", "/v1/agenda-templates/nightly/preview", {"id": "p"})
+    _, pulled = await worker.call("POST", "/v1/insights/i-own/pull", {"puller_id": "w1"})
+    for shown in (whole, preview, *pulled["agendas"]):
+        assert shown["agenda"]["template"] == {"id": "nightly", "version": 1}
+        assert "@acme" not in json.dumps(shown)
+    assert [one["agenda"]["id"] for one in pulled["agendas"]] == ["n-1"]
+    _, seen_by_operator = await Caller(opened, None, Role.READ).call("GET", "/v1/agendas/n-1")
+    assert seen_by_operator["agenda"]["template"]["id"] == "nightly@acme"
 
 
 async def test_an_operator_defines_under_the_very_id_and_finds_the_only_owner(opened):
