@@ -48,3 +48,21 @@ class Stall:
             for partition, (_, since) in sorted(self._since.items())
             if now - since >= self._patience_s
         ]
+
+
+def unmoved(
+    ends: Mapping[int, int], before: Mapping[int, int], after: Mapping[int, int]
+) -> Mapping[int, int]:
+    """How many records wait in each partition of which nothing was committed in between.
+
+    Args:
+        ends: By partition, the offset after its last record at the first look.
+        before: By partition, what was committed at the first look; none counts as 0.
+        after: The same at the second look.
+    """
+    return {
+        partition: end - before.get(partition, 0)
+        for partition, end in ends.items()
+        if before.get(partition, 0) < end
+        and before.get(partition, 0) == after.get(partition, 0)
+    }

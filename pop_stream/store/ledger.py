@@ -73,6 +73,12 @@ class PostgresLedger:
             rows = await connection.fetch(_SQL["ended_lately"], _ENDED, quiet, most)
         return [_row(row) for row in rows]
 
+    async def count_fresh(self, quiet: timedelta) -> int:
+        """How many agendas changed within this time, so that no look was taken at them."""
+        async with borrow(self._pool) as connection:
+            count: int = await connection.fetchval(_SQL["fresh"], [*_OPEN, *_ENDED], quiet)
+        return count
+
     async def rows_of(self, agenda_ids: Sequence[str]) -> list[LedgerRow]:
         """The rows of these agendas, as they are now."""
         async with borrow(self._pool) as connection:

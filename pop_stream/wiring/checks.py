@@ -10,11 +10,12 @@ from pop_stream.rollup.retention import retention_of
 from pop_stream.settings import Settings
 from pop_stream.store.migrate import pending_migrations
 from pop_stream.wiring import upkeep
+from pop_stream.wiring.attendance import absences
 from pop_stream.wiring.upkeep import definitions_in_file
 
 
 async def doctor(settings: Settings) -> list[str]:
-    """Everything that is wrong with brokers, topics, schema or definitions, in words.
+    """Everything that is wrong with brokers, topics, schema, definitions or parts, in words.
 
     One fault does not hide the next; each line says what to do about it.
     """
@@ -22,6 +23,7 @@ async def doctor(settings: Settings) -> list[str]:
         _broker_findings,
         _schema_findings,
         _definition_findings,
+        _part_findings,
         _security_findings,
         _retention_findings,
     )
@@ -70,6 +72,14 @@ async def _definition_findings(settings: Settings) -> list[str]:
     if not known:
         return ["no insight is defined, so every agenda is refused: set POP_DEFINITIONS_FILE"]
     return []
+
+
+async def _part_findings(settings: Settings) -> list[str]:
+    """Brokers or definitions that are away are told of by the other checks."""
+    try:
+        return await absences(settings)
+    except (KafkaError, UnavailableError, OSError):
+        return []
 
 
 async def _retention_findings(settings: Settings) -> list[str]:

@@ -29,6 +29,12 @@ where
 order by coalesce(accepted_at, '-infinity') desc
 limit $3;
 
+-- name: fresh
+-- How many agendas have changed so lately that they are not looked at yet.
+select count(*)
+from agendas
+where state = any($1::text[]) and updated_at >= now() - $2::interval;
+
 -- name: rows_of
 -- The same agendas once more.
 select

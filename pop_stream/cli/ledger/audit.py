@@ -35,6 +35,7 @@ class Audit:
 
     Attributes:
         looked_at: Agendas.
+        passed_over: Agendas that changed too lately to be looked at.
         offsets: What is wrong between `pop.agenda-events` and how far it was folded.
         behind: Events that were not folded when the first look began.
         unanswered: Insights whose scheduler does not answer, with why.
@@ -43,6 +44,7 @@ class Audit:
     """
 
     looked_at: int = 0
+    passed_over: int = 0
     behind: int = 0
     offsets: list[str] = field(default_factory=list)
     faults: list[LedgerFault] = field(default_factory=list)
@@ -100,6 +102,7 @@ class _Auditor:
         first |= await self._look(
             await self.ledger.ended_rows(quiet, most=_ENDED_LOOKED_AT), audit
         )
+        audit.passed_over = await self.ledger.count_fresh(quiet)
         audit.behind = await self._until_folded(audit)
         if first:
             # Agendas on their way between two parts arrive.

@@ -37,6 +37,7 @@ def report(audit: Audit) -> Mapping[str, Any]:
     """The audit as JSON; at most a thousand faults are listed, all are counted."""
     return {
         "looked_at": audit.looked_at,
+        "passed_over": audit.passed_over,
         "events_behind": audit.behind,
         "faults": dict(Counter(one.kind for one in audit.faults)),
         "agendas": [
@@ -58,7 +59,10 @@ def report(audit: Audit) -> Mapping[str, Any]:
 
 def lines(audit: Audit, *, repair: bool) -> Iterator[str]:
     """The audit for a person."""
-    yield f"looked at {audit.looked_at:,} agendas, twice at what seemed wrong"
+    yield (
+        f"looked at {audit.looked_at:,} agendas, twice at what seemed wrong; passed over "
+        f"{audit.passed_over:,} that had just changed"
+    )
     yield from (f"[red]✗[/] {fault}" for fault in audit.offsets)
     yield from (
         f"[red]✗[/] {insight_id}: {why}" for insight_id, why in audit.unanswered.items()
@@ -76,5 +80,7 @@ def lines(audit: Audit, *, repair: bool) -> Iterator[str]:
         yield f"[green]✓[/] placed {len(audit.repaired):,} again"
     elif any(one.is_repairable for one in audit.faults) and not repair:
         yield "place what is missing again with: pop-stream doctor --ledger --repair"
-    if audit.is_clean and not audit.faults:
+    if not audit.looked_at and audit.passed_over:
+        yield "nothing was looked at yet: look again in a minute, or with a shorter --quiet"
+    elif audit.is_clean and not audit.faults:
         yield "[green]✓[/] Postgres, Kafka and the scheduler agree"

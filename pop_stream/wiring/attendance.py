@@ -1,0 +1,117 @@
+"""Whether every part that is needed is there, and gets on with what waits for it."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from pop_stream.bus import clients
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.groups import count_members
+from pop_stream.bus.lag import KafkaLagProbe
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Definitions
+from pop_stream.core.events import InsightTick, encode
+from pop_stream.core.stall import unmoved
+from pop_stream.ports.wire import Record
+from pop_stream.settings import Settings
+from pop_stream.wiring import connections
+
+PATIENCE_S: Final = 10.0
+"""How long what waits may stay where it is: parts commit every second, but join in a few."""
+
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Whoever reads a topic as a group.
+
+    Attributes:
+        name: Of the part, for a person.
+        command: That starts it.
+        may_wait: It leaves what it has no room for where it is, so only its absence is a fault.
+    """
+
+    name: str
+    command: str
+    group: str
+    topic: str
+    may_wait: bool = False
+
+
+async def absences(settings: Settings) -> list[str]:
+    """Parts that are down, frozen or stuck, in words; a system never started has none.
+
+    Takes `PATIENCE_S` if something waits that nobody deals with, else a second or two.
+
+    Raises:
+        KafkaError: If the brokers are away.
+        UnavailableError: If definitions cannot be read, or nothing can be written.
+    """
+    names = Topics(settings.topic_prefix)
+    async with (
+        DefinitionFollower(settings, client_id="doctor") as follower,
+        connections.admin_client(settings, client_id="doctor") as admin,
+        clients.consumer(settings, client_id="doctor", group_id=None) as consumer,
+    ):
+        probe = KafkaLagProbe(names, admin, consumer)
+        await _wake(settings, names, admin)
+        looks = (_look(one, admin, probe) for one in readers(names, follower.current))
+        found = await asyncio.gather(*looks)
+        return [one for some in found for one in some]
+
+
+def readers(names: Topics, definitions: Definitions) -> Iterator[Reader]:
+    """Every group that must deal with what it is sent."""
+    events, intake = names.agenda_events, "pop-stream intake"
+    yield Reader("intake", intake, names.group("intake"), names.submissions)
+    yield Reader("the relay", intake, names.group("relay"), events)
+    yield Reader("the scheduler", "pop-stream schedule", names.group("scheduler"), names.ready)
+    yield Reader("the rollup", "pop-stream rollup", names.group("rollup"), events)
+    for one in definitions.insights:
+        command = f"pop-stream pull --insight {one}"
+        group, topic = names.puller_group(one), names.insight(one)
+        yield Reader(f"every puller of {one}", command, group, topic, may_wait=True)
+
+
+async def _look(reader: Reader, admin: AIOKafkaAdminClient, probe: KafkaLagProbe) -> list[str]:
+    members = await count_members(admin, reader.group)
+    waiting = {} if reader.may_wait and members else await _waiting(reader, probe)
+    many = f"{sum(waiting.values()):,} records of {reader.topic}"
+    if not members and (waiting or (members is not None and not reader.may_wait)):
+        what = f" and {many} wait" if waiting else ""
+        return [f"{reader.name} is down{what}: start `{reader.command}`"]
+    if waiting:
+        return [
+            f"{reader.name} stands still: {many} wait, none was dealt with for "
+            f"{PATIENCE_S:g} s; if its process is up, end it with kill -9 and start it again"
+        ]
+    return []
+
+
+async def _waiting(reader: Reader, probe: KafkaLagProbe) -> Mapping[int, int]:
+    """What waits by partition, and has not moved while we looked."""
+    first = await probe.progress(reader.group, reader.topic)
+    if first is None:
+        return {}
+    until = asyncio.get_running_loop().time() + PATIENCE_S
+    left = unmoved(first.ends, first.committed, first.committed)
+    while left and asyncio.get_running_loop().time() < until:
+        await asyncio.sleep(_LOOK_S)
+        now = await probe.progress(reader.group, reader.topic)
+        if now is not None:
+            left = unmoved(first.ends, first.committed, now.committed)
+    return left
+
+
+async def _wake(settings: Settings, names: Topics, admin: AIOKafkaAdminClient) -> None:
+    """Send what schedulers' own ticker sends: one that is frozen would look idle else."""
+    if not await count_members(admin, names.group("scheduler")):
+        return
+    tick = encode(InsightTick(insight_id=""))
+    async with connections.publisher(settings, client_id="doctor") as publisher:
+        numbers = range(await publisher.partitions(names.ready))
+        await publisher.publish([Record(names.ready, None, tick, number) for number in numbers])

@@ -1,0 +1,62 @@
+"""What `pop-stream doctor` says of parts that are down, frozen or well."""
+
+import asyncio
+import json
+import signal
+from datetime import timedelta
+
+from ledger_world import agenda, parts
+from processes import process
+
+from pop_stream.bus.definitions import publish_definitions
+from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.ports.wire import Record
+from pop_stream.store.migrate import migrate
+from pop_stream.wiring import attendance, connections, upkeep
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.rollup import run_rollup
+
+MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)))
+WITHIN_S = 45
+
+
+async def until_said(settings, *wanted):
+    """Until the doctor finds exactly these parts absent, each told of by such words."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            said = sorted(await attendance.absences(settings))
+            if len(said) == len(wanted) and all(map(str.startswith, said, sorted(wanted))):
+                return said
+
+
+async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
+    settings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(attendance, "PATIENCE_S", 3.0)
+    monkeypatch.setenv("POP_SESSION_TIMEOUT", "PT4S")
+    known = settings.model_copy(
+        update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=4)}
+    )
+    names = Topics(known.topic_prefix)
+    await migrate(known.postgres_dsn.get_secret_value())
+    await upkeep.ensure_topics(known)
+    async with connections.publisher(known, client_id="test") as publisher:
+        await publish_definitions(publisher, names, [MEDIA], Definitions())
+        assert await attendance.absences(known) == []  # nothing was started, nothing waits
+        value = json.dumps(agenda("one")).encode()
+        await publisher.publish([Record(names.submissions, None, value, 0)])
+    [said] = await until_said(known, "intake is down and 1 records of ")
+    assert "start `pop-stream intake`" in said
+    nobody_pulls = f"every puller of media is down and 1 records of {names.insight('media')}"
+    async with process("run_scheduler", known) as scheduler:
+        async with parts(known, run_intake, run_rollup):
+            await until_said(known, nobody_pulls)
+            scheduler.send_signal(signal.SIGSTOP)
+            frozen = await attendance.absences(known)
+            assert any(one.startswith("the scheduler stands still: ") for one in frozen)
+            await until_said(known, nobody_pulls, "the scheduler is down")  # expelled
+            scheduler.send_signal(signal.SIGCONT)
+            await until_said(known, nobody_pulls)
+        down = ("intake is down", "the relay is down", "the rollup is down")
+        await until_said(known, nobody_pulls, *down)
