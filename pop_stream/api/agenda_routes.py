@@ -3,13 +3,8 @@
 from http import HTTPStatus
 
 from pop_stream.api.access import Access, reading
+from pop_stream.api.errors import BODY_ERRORS, BusyError, IdTakenError, NoneAcceptedError
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import (
-    BODY_ERRORS,
-    BusyError,
-    IdTakenError,
-    NoneAcceptedError,
-)
 from pop_stream.api.progress import Progress
 from pop_stream.api.questions import Explanations
 from pop_stream.api.route import EVENT_STREAM, READ_ERRORS, Answer, Route

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from pop_stream.api.answers import JSON
-from pop_stream.api.problems import (
+from pop_stream.api.errors import (
     BusyError,
     MediaTypeError,
     NotJsonError,

@@ -6,8 +6,8 @@ from typing import Final
 from pop_stream.api.access import Access, Handler, reading
 from pop_stream.api.agenda_lists import AgendaLists
 from pop_stream.api.commands import Commands
+from pop_stream.api.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.selection import QUERY
 from pop_stream.core.errors import StateError, UnavailableError

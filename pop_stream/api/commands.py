@@ -17,8 +17,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pop_stream.api import body
 from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.answers import answer
+from pop_stream.api.errors import InvalidError
 from pop_stream.api.patience import answer_in_time
-from pop_stream.api.problems import InvalidError
 from pop_stream.api.progress import found
 from pop_stream.api.selection import filter_of, is_set, place_of
 from pop_stream.api.views import links_of

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from pop_stream.api.problems import InvalidError
+from pop_stream.api.errors import InvalidError
 from pop_stream.api.route import Query
 from pop_stream.core.errors import Issue
 from pop_stream.core.revisions import Precondition, Stored

@@ -12,8 +12,8 @@ from pop_stream.api.body import MERGE_PATCH
 from pop_stream.api.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
 from pop_stream.api.definition_models import DEFINED, NAMES, PAGES, PATCHES
 from pop_stream.api.definitions import Resource
+from pop_stream.api.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.questions import Explanations
 from pop_stream.api.route import READ_ERRORS, Answer, Query, Route
 from pop_stream.core.definitions import KINDS, Kind

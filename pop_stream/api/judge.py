@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pop_stream.api.problems import TooLargeError
+from pop_stream.api.errors import TooLargeError
 from pop_stream.core.agenda import Agenda, encode_agenda
 from pop_stream.core.definitions import Definitions
 from pop_stream.core.errors import ForbiddenError

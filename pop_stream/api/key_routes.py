@@ -4,9 +4,9 @@ from http import HTTPStatus
 from typing import Final
 
 from pop_stream.api.access import Access
+from pop_stream.api.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.keys import AuditReader, Keys
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.route import READ_ERRORS, Answer, Query, Route
 from pop_stream.core.errors import SubmissionError, UnavailableError
 from pop_stream.core.identity import Role

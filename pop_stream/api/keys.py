@@ -13,9 +13,9 @@ from pop_stream.api import body
 from pop_stream.api.access import principal_of
 from pop_stream.api.answers import answer
 from pop_stream.api.correlation import correlation_id
+from pop_stream.api.errors import InvalidError
 from pop_stream.api.key_views import entry_view, shown, shown_once
 from pop_stream.api.patience import answer_in_time
-from pop_stream.api.problems import InvalidError
 from pop_stream.core.agenda import Id
 from pop_stream.core.deeds import Author
 from pop_stream.core.errors import NotFoundError

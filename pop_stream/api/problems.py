@@ -1,33 +1,33 @@
-"""Errors as RFC 9457 problems: the one place that turns an error into an HTTP code.
+"""Errors as RFC 9457 problems: the one place that turns an error into an HTTP code."""
 
-RequestError                the request itself, whatever agenda it carries
-├─ NotJsonError             -> 400
-├─ SlowBodyError            -> 408
-├─ TooLargeError            -> 413
-├─ MediaTypeError           -> 415
-├─ InvalidError             -> 422
-└─ NoneAcceptedError        -> 422
-UnauthenticatedError        -> 401, and WWW-Authenticate
-BusyError, NotReadyError    -> 503, and Retry-After
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from math import ceil
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import structlog
 from aiohttp import web
 
 from pop_stream.api.correlation import HEADER, correlation_id
+from pop_stream.api.errors import (
+    BusyError,
+    IdTakenError,
+    InvalidError,
+    MediaTypeError,
+    NoneAcceptedError,
+    NotReadyError,
+    RequestError,
+    SlowBodyError,
+    TooLargeError,
+)
 from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
     ForbiddenError,
     FullError,
     InUseError,
-    Issue,
+    IssuesError,
     LeaseLostError,
     NotFoundError,
     PopStreamError,
@@ -40,7 +40,6 @@ from pop_stream.core.errors import (
     UnavailableError,
 )
 from pop_stream.shapes.problems import Problem
-from pop_stream.shapes.submissions import SubmissionResults
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 2
@@ -50,118 +49,6 @@ _LONG: Final = 2_000
 
 _log = structlog.get_logger()
 
-
-class RequestError(PopStreamError):
-    """The HTTP request cannot be served as it is."""
-
-    code: ClassVar[str] = "bad_request"
-
-
-class NotJsonError(RequestError):
-    """The body is not JSON."""
-
-    code: ClassVar[str] = "not_json"
-
-
-class SlowBodyError(RequestError):
-    """The body did not arrive in time."""
-
-    code: ClassVar[str] = "slow_body"
-
-
-class MediaTypeError(RequestError):
-    """The body is said to be something other than JSON."""
-
-    code: ClassVar[str] = "unsupported_media_type"
-
-
-class TooLargeError(RequestError):
-    """More bytes, or more agendas, than are taken at once.
-
-    Attributes:
-        limit: The most that is taken.
-    """
-
-    code: ClassVar[str] = "too_large"
-
-    def __init__(self, message: str, *, limit: int) -> None:
-        super().__init__(message)
-        self.limit = limit
-
-
-class InvalidError(RequestError):
-    """A parameter, or a part of the body, is not what it must be.
-
-    Attributes:
-        issues: At least one.
-    """
-
-    code: ClassVar[str] = "invalid"
-
-    def __init__(self, issues: Sequence[Issue]) -> None:
-        super().__init__("; ".join(map(str, issues)))
-        self.issues = tuple(issues)
-
-
-class IdTakenError(RequestError):
-    """Something else was accepted under the submission's id.
-
-    Attributes:
-        issues: In what it differs.
-    """
-
-    code: ClassVar[str] = "id_taken"
-
-    def __init__(self, issues: Sequence[Issue]) -> None:
-        super().__init__("; ".join(map(str, issues)))
-        self.issues = tuple(issues)
-
-
-class NoneAcceptedError(RequestError):
-    """Every agenda of a list was refused; each has its reasons in `results`."""
-
-    code: ClassVar[str] = "none_accepted"
-
-    def __init__(self, results: SubmissionResults) -> None:
-        refused = results.refused
-        super().__init__(
-            f"none of {refused} agendas was accepted; see results"
-            if refused
-            else "the list holds no agenda"
-        )
-        self.results = results
-
-
-class BusyError(UnavailableError):
-    """This process holds as much for its clients as it may."""
-
-    code: ClassVar[str] = "busy"
-
-
-class NotReadyError(UnavailableError):
-    """Parts that the API depends on are away.
-
-    Attributes:
-        parts: All of them, by name.
-    """
-
-    code: ClassVar[str] = "not_ready"
-
-    def __init__(self, parts: Mapping[str, Literal["ok", "away"]]) -> None:
-        away = sorted(name for name, state in parts.items() if state == "away")
-        super().__init__(f"away: {', '.join(away)}")
-        self.parts = parts
-
-
-BODY_ERRORS: Final[tuple[type[PopStreamError], ...]] = (
-    NotJsonError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-    MediaTypeError,
-    BusyError,
-)
-"""What reading a JSON body may be refused with, whatever it says."""
 
 _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     RequestError: HTTPStatus.BAD_REQUEST,
@@ -317,13 +204,7 @@ def _detail(error: PopStreamError) -> str:
 
 def _extensions(error: PopStreamError) -> Mapping[str, Any]:
     match error:
-        case (
-            SubmissionError()
-            | InvalidError()
-            | IdTakenError()
-            | DefinitionError()
-            | QueryError()
-        ):
+        case IssuesError():
             return {"issues": error.issues, **_excess(error)}
         case InUseError():
             return {"used_by": error.used_by}

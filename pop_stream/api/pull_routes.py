@@ -3,8 +3,8 @@
 from typing import Final
 
 from pop_stream.api.access import Access, Subject
+from pop_stream.api.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import BODY_ERRORS, InvalidError
 from pop_stream.api.pulls import Pulls
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.core.errors import LeaseLostError, SubmissionError

@@ -14,8 +14,8 @@ from pop_stream import faults
 from pop_stream.api import body
 from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.answers import answer
+from pop_stream.api.errors import InvalidError
 from pop_stream.api.leases import ATTEMPT, Lease, LeaseBook
-from pop_stream.api.problems import InvalidError
 from pop_stream.api.reports import appended_of, check, diagnostics_of, progress_of
 from pop_stream.api.views import submitted
 from pop_stream.bus.publisher import lifecycle_records

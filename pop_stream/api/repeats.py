@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 
+from pop_stream.api.errors import IdTakenError
 from pop_stream.api.judge import Submission
 from pop_stream.api.patience import answer_in_time
-from pop_stream.api.problems import IdTakenError
 from pop_stream.core.errors import Issue, UnavailableError
 from pop_stream.core.repeats import differences
 from pop_stream.ports.summaries import AcceptedBody, SummaryReader

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
+from pop_stream.api.errors import InvalidError
 from pop_stream.api.leases import Lease
-from pop_stream.api.problems import InvalidError
 from pop_stream.core.appended import appended, encode_operation
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, Diagnostic, OperationProgress

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pop_stream.api.access import principal_of
 from pop_stream.api.answers import answer
 from pop_stream.api.body import Bodies
+from pop_stream.api.errors import InvalidError, TooLargeError
 from pop_stream.api.judge import Judge, Submission
-from pop_stream.api.problems import InvalidError, TooLargeError
 from pop_stream.api.selection import filter_of, place_of
 from pop_stream.api.submissions import Submissions
 from pop_stream.core.errors import SubmissionError

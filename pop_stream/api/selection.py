@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from pydantic import Field, ValidationError
 
-from pop_stream.api.problems import InvalidError
+from pop_stream.api.errors import InvalidError
 from pop_stream.api.route import Query
 from pop_stream.core.errors import Issue
 from pop_stream.core.faults import issues_of

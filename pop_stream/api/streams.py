@@ -12,8 +12,8 @@ from aiohttp import web
 
 from pop_stream.api.access import object_of, principal_of
 from pop_stream.api.answers import encode
+from pop_stream.api.errors import BusyError
 from pop_stream.api.metrics import Metrics
-from pop_stream.api.problems import BusyError
 from pop_stream.api.progress import Kind, found
 from pop_stream.api.route import EVENT_STREAM
 from pop_stream.api.views import link_view, progress_view

@@ -13,14 +13,10 @@ from pop_stream.api import body
 from pop_stream.api.access import principal_of
 from pop_stream.api.answers import answer
 from pop_stream.api.correlation import trace_headers
+from pop_stream.api.errors import IdTakenError, NoneAcceptedError, TooLargeError
 from pop_stream.api.judge import Judge, Submission
 from pop_stream.api.metrics import Metrics
-from pop_stream.api.problems import (
-    IdTakenError,
-    NoneAcceptedError,
-    TooLargeError,
-    status_of,
-)
+from pop_stream.api.problems import status_of
 from pop_stream.api.quota import Quota
 from pop_stream.api.repeats import Known, Repeats
 from pop_stream.api.views import links_of

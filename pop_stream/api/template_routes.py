@@ -4,8 +4,8 @@ from http import HTTPStatus
 from typing import Final
 
 from pop_stream.api.access import Access, reading
+from pop_stream.api.errors import BODY_ERRORS, IdTakenError, InvalidError
 from pop_stream.api.owners import Owners
-from pop_stream.api.problems import BODY_ERRORS, IdTakenError, InvalidError
 from pop_stream.api.resubmissions import Resubmission, Resubmissions
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.template_runs import TemplateRuns

@@ -1,14 +1,15 @@
 """Every error of ours, as one tree.
 
 PopStreamError              code: stable name for clients, logs and metrics
-├─ SubmissionError          refused; resending cannot help
-│  ├─ MissingDefinitionError …but it may once an insight or a template is defined
-│  ├─ QuotaError            …but it may later: the customer has, or sends, as much as it may
-│  └─ FullError             …but it may later: the insight's scheduler has as much as it may
-├─ DefinitionError          a definition was refused; resending cannot help
+├─ IssuesError              refused, for reasons that are told one by one
+│  ├─ SubmissionError       resending cannot help
+│  │  ├─ MissingDefinitionError  …but it may once an insight or a template is defined
+│  │  ├─ QuotaError         …but it may later: the customer has, or sends, as much as it may
+│  │  └─ FullError          …but it may later: the insight's scheduler has as much as it may
+│  ├─ DefinitionError       resending cannot help
+│  └─ QueryError            parameters of a list that cannot be used
 ├─ ExistsError              an id is taken
 ├─ InUseError               it cannot be deleted while others need it
-├─ QueryError               parameters of a list that cannot be used
 ├─ PreconditionError        it is no longer, or not yet, what the caller believes
 ├─ NotFoundError            unknown agenda, insight, customer or link
 ├─ UnauthenticatedError     nobody knows who asks
@@ -53,19 +54,24 @@ class PopStreamError(Exception):
     code: ClassVar[str] = "internal"
 
 
-class SubmissionError(PopStreamError):
-    """A submission was refused; resending it unchanged cannot help.
+class IssuesError(PopStreamError):
+    """Something was refused, for reasons that are told one by one.
 
     Attributes:
         issues: At least one, at most `MAX_ISSUES`, in the order of the document.
     """
 
-    code: ClassVar[str] = "submission_refused"
     MAX_ISSUES: ClassVar[int] = 10
 
-    def __init__(self, issues: Sequence[Issue]) -> None:
-        super().__init__("; ".join(str(issue) for issue in issues))
+    def __init__(self, issues: Sequence[Issue], *, about: str = "") -> None:
+        super().__init__("; ".join(f"{about}{issue}" for issue in issues))
         self.issues = tuple(issues[: self.MAX_ISSUES])
+
+
+class SubmissionError(IssuesError):
+    """A submission was refused; resending it unchanged cannot help."""
+
+    code: ClassVar[str] = "submission_refused"
 
 
 class MissingDefinitionError(SubmissionError):
@@ -131,20 +137,18 @@ class FullError(SubmissionError):
         self.present = present
 
 
-class DefinitionError(PopStreamError):
+class DefinitionError(IssuesError):
     """A definition was refused; resending it unchanged cannot help.
 
     Attributes:
         kind: What was to be defined.
-        issues: At least one, at most `SubmissionError.MAX_ISSUES`.
     """
 
     code: ClassVar[str] = "definition_refused"
 
     def __init__(self, kind: str, issues: Sequence[Issue]) -> None:
-        super().__init__("; ".join(f"{kind}: {issue}" for issue in issues))
+        super().__init__(issues, about=f"{kind}: ")
         self.kind = kind
-        self.issues = tuple(issues[: SubmissionError.MAX_ISSUES])
 
 
 class ExistsError(PopStreamError):
@@ -173,18 +177,10 @@ class InUseError(PopStreamError):
         self.used_by = tuple(used_by)
 
 
-class QueryError(PopStreamError):
-    """Parameters of a list cannot be used.
-
-    Attributes:
-        issues: At least one, by parameter.
-    """
+class QueryError(IssuesError):
+    """Parameters of a list cannot be used."""
 
     code: ClassVar[str] = "bad_query"
-
-    def __init__(self, issues: Sequence[Issue]) -> None:
-        super().__init__("; ".join(str(issue) for issue in issues))
-        self.issues = tuple(issues[: SubmissionError.MAX_ISSUES])
 
 
 class PreconditionError(PopStreamError):

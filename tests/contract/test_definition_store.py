@@ -17,7 +17,8 @@ from pop_stream.core.errors import (
     PreconditionError,
 )
 from pop_stream.core.identity import ANYONE
-from pop_stream.core.listing import cursor_of, parse_list
+from pop_stream.core.list_parameters import parse_list
+from pop_stream.core.listing import cursor_of
 from pop_stream.core.revisions import Precondition, Revision, create, patch, put, remove
 from pop_stream.core.template import AgendaTemplate
 from pop_stream.ports.definitions import DefinitionStore, Outbox

@@ -8,7 +8,8 @@ from api_fakes import ports
 
 from pop_stream.api import problems
 from pop_stream.api.app import create_app
-from pop_stream.core.errors import PopStreamError
+from pop_stream.api.errors import RequestError
+from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.settings import Settings
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/http-api.md").read_text()
@@ -29,8 +30,8 @@ def test_the_page_and_the_router_name_the_same_paths():
 
 def test_the_page_names_every_code_with_its_status():
     named = dict(re.findall(r"^\| `([a-z_]+)` \| (\d{3}) ", PAGE, re.MULTILINE))
-    for kind in [*_kinds(problems.RequestError), *_kinds(problems.UnavailableError)]:
-        if kind is not problems.RequestError:
+    for kind in [*_kinds(RequestError), *_kinds(UnavailableError)]:
+        if kind is not RequestError:
             assert named[kind.code] == str(problems.status_of(kind).value)
     assert named["submission_refused"] == "422"
     assert named["not_found"] == "404"

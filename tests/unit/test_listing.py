@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pop_stream.core.errors import QueryError
+from pop_stream.core.list_parameters import parse_list
 from pop_stream.core.listing import (
     DEFAULT_LIMIT,
     Filter,
@@ -13,7 +14,6 @@ from pop_stream.core.listing import (
     defaults_of,
     fields_of,
     microseconds,
-    parse_list,
 )
 
 BY_ID = (Sort(("id",)),)

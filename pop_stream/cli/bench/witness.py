@@ -1,23 +1,18 @@
 """Follows `pop.agenda-events` and notes when each agenda was claimed and when it ended."""
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
-from pop_stream.bus import clients
-from pop_stream.bus.topics import Topics
+from pop_stream.cli.following import Following
 from pop_stream.core.events import (
     AgendaClaimed,
     AgendaFailed,
     AgendaRefused,
     AgendaSucceeded,
     LifecycleEvent,
-    decode_lifecycle,
 )
 from pop_stream.settings import Settings
-
-_MOST_RECORDS: Final = 2_000
 
 
 @dataclass(slots=True)
@@ -40,62 +35,40 @@ class Course:
 
 
 class Witness:
-    """Hears every lifecycle event from the moment it is entered on."""
+    """Hears every lifecycle event from the moment it is entered on.
+
+    Attributes:
+        courses: Of every agenda heard of, by id.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        topic = Topics(settings.topic_prefix).agenda_events
         self.courses: dict[str, Course] = {}
-        self._consumer = clients.consumer(settings, topic, client_id="bench", group_id=None)
-        self._task: asyncio.Task[None] | None = None
-        self._more = asyncio.Condition()
+        self._following = Following(settings, client_id="bench", hear=self._hear)
 
     async def __aenter__(self) -> Self:
-        await self._consumer.start()
-        try:
-            await self._consumer.seek_to_end()
-            for partition in self._consumer.assignment():
-                # Seeking is lazy: asking settles where it begins.
-                await self._consumer.position(partition)
-        except BaseException:
-            await self._consumer.stop()
-            raise
-        self._task = asyncio.create_task(self._follow())
+        await self._following.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        await self._consumer.stop()
+        await self._following.__aexit__()
 
     async def until_ended(self, agenda_ids: Iterable[str]) -> None:
         """Wait until all these have ended, or raise what stopped the reading."""
         waiting = set(agenda_ids)
-        while waiting := {one for one in waiting if not self._has_ended(one)}:
-            async with self._more:
-                await self._more.wait()
-            if self._task is not None and self._task.done():
-                self._task.result()
+
+        def have_ended() -> bool:
+            waiting.difference_update([one for one in waiting if self._has_ended(one)])
+            return not waiting
+
+        await self._following.until(have_ended)
 
     def _has_ended(self, agenda_id: str) -> bool:
         course = self.courses.get(agenda_id)
         return course is not None and course.ended_at > 0
 
-    async def _follow(self) -> None:
-        try:
-            while True:
-                fetched = await self._consumer.getmany(
-                    timeout_ms=250, max_records=_MOST_RECORDS
-                )
-                for records in fetched.values():
-                    for record in records:
-                        for event in decode_lifecycle(record.value):
-                            self._note(event)
-                async with self._more:
-                    self._more.notify_all()
-        finally:
-            async with self._more:
-                self._more.notify_all()
+    def _hear(self, lifecycle: Iterable[LifecycleEvent]) -> None:
+        for event in lifecycle:
+            self._note(event)
 
     def _note(self, event: LifecycleEvent) -> None:
         match event:

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from pop_stream.cli.api import open_client
 from pop_stream.cli.demo.folder import DemoFolder
-from pop_stream.cli.demo.follower import Follower
 from pop_stream.cli.demo.measures import pace
 from pop_stream.cli.demo.report import Ledger, Report, make_report
 from pop_stream.cli.demo.screen import Screen
@@ -26,6 +25,7 @@ from pop_stream.cli.demo.workload import (
     workload,
 )
 from pop_stream.cli.errors import CommandError
+from pop_stream.cli.following import Following
 from pop_stream.cli.stack import Plan, Stack, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.client import Client, NotFoundError, Retry, UnavailableError
@@ -108,9 +108,9 @@ class Stage:
 async def _warm_up(stack: Stack, client: Client, work: Workload) -> float:
     """Agendas per second, once the pullers have joined."""
     tally = Tally(work.owners)
-    async with Follower(stack.settings, tally) as follower:
+    async with Following(stack.settings, client_id="demo", hear=tally.note) as following:
         await _submit(client, work.agendas[WARM_UP])
-        await _until_done(follower, tally, within_s=_WARM_WITHIN_S)
+        await _until_done(following, tally, within_s=_WARM_WITHIN_S)
     return pace(tally)
 
 
@@ -118,7 +118,7 @@ async def _show(stack: Stack, client: Client, stage: Stage) -> Report:
     work = stage.work
     tally = Tally(work.owners)
     clock = asyncio.get_running_loop().time
-    async with Follower(stack.settings, tally) as follower:
+    async with Following(stack.settings, client_id="demo", hear=tally.note) as following:
         began = clock()
         screen = asyncio.create_task(
             Screen(stage.console, tally, lambda: clock() - began).run()
@@ -126,7 +126,7 @@ async def _show(stack: Stack, client: Client, stage: Stage) -> Report:
         try:
             await _submit(client, work.agendas[FLOOD])
             await asyncio.gather(*(_submit(client, work.agendas[one]) for one in QUIET))
-            await _until_done(follower, tally, within_s=stage.within_s)
+            await _until_done(following, tally, within_s=stage.within_s)
         finally:
             screen.cancel()
             await asyncio.wait([screen])
@@ -143,11 +143,11 @@ async def _submit(client: Client, agendas: Sequence[Mapping[str, Any]]) -> None:
             raise CommandError(msg)
 
 
-async def _until_done(follower: Follower, tally: Tally, *, within_s: float) -> None:
+async def _until_done(following: Following, tally: Tally, *, within_s: float) -> None:
     total = len(tally.courses)
     try:
         async with asyncio.timeout(within_s):
-            await follower.until_done(total)
+            await following.until(lambda: tally.done >= total)
     except TimeoutError:
         msg = f"only {tally.done} of {total} agendas had ended after {within_s:g} s"
         raise CommandError(msg) from None

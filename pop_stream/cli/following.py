@@ -1,29 +1,36 @@
-"""Reads the lifecycle from Kafka as it happens, and keeps the tally."""
+"""Follows `pop.agenda-events` from now on, for reports on what happens."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import Final, Self
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.demo.tally import Tally
-from pop_stream.core.events import decode_lifecycle
+from pop_stream.core.events import LifecycleEvent, decode_lifecycle
 from pop_stream.settings import Settings
 
 _MOST_RECORDS: Final = 2_000
 
 
-class Follower:
+class Following:
     """Hears every lifecycle event from the moment it is entered on.
 
     Args:
         settings: Where the cluster is.
-        tally: Takes the events in.
+        client_id: Tells it apart in the broker's logs.
+        hear: Takes in the events of one record.
     """
 
-    def __init__(self, settings: Settings, tally: Tally) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        client_id: str,
+        hear: Callable[[Iterable[LifecycleEvent]], None],
+    ) -> None:
         topic = Topics(settings.topic_prefix).agenda_events
-        self._consumer = clients.consumer(settings, topic, client_id="demo", group_id=None)
-        self._tally = tally
+        self._consumer = clients.consumer(settings, topic, client_id=client_id, group_id=None)
+        self._hear = hear
         self._task: asyncio.Task[None] | None = None
         self._more = asyncio.Condition()
 
@@ -46,9 +53,9 @@ class Follower:
             await asyncio.wait([self._task])
         await self._consumer.stop()
 
-    async def until_done(self, count: int) -> None:
-        """Wait until so many agendas have ended, or raise what stopped the reading."""
-        while self._tally.done < count:
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until what was heard makes it so, or raise what stopped the reading."""
+        while not is_so():
             async with self._more:
                 await self._more.wait()
             if self._task is not None and self._task.done():
@@ -62,7 +69,7 @@ class Follower:
                 )
                 for records in fetched.values():
                     for record in records:
-                        self._tally.note(decode_lifecycle(record.value))
+                        self._hear(decode_lifecycle(record.value))
                 await self._tell()
         finally:
             await self._tell()
