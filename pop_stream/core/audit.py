@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Final
 
-from pop_stream.core.contest import competitors, jain
+from pop_stream.core.contest import competitors, floor, jain
 from pop_stream.core.gap import Gap, Gaps
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.presence import Presence
@@ -15,6 +15,7 @@ from pop_stream.core.times import Times, times_of
 MOST_PAIRED: Final = 64
 """Customers whose gaps are compared pair by pair, if nothing else is said."""
 
+_LEAST_RIVALS: Final = 2
 _LEAST_PAIRED: Final = 8
 _COMPARISONS: Final = 20_000_000
 
@@ -24,7 +25,9 @@ class Audit:
     """What a log of service came to.
 
     Attributes:
-        jain: Index of service by weight among those that compete, as `core.contest` has it.
+        jain: Index of service by weight among those that compete, as `core.contest` has it;
+            None if no two competed for long enough.
+        jain_floor: What the index of a perfect order may come to, as agendas are whole.
         competitors: How many customers it is taken over.
         gap: The worst, by its bound; None if no two were backlogged together.
         paired: How many customers were compared for it.
@@ -33,7 +36,8 @@ class Audit:
         served: Worker-seconds by customer.
     """
 
-    jain: float
+    jain: float | None
+    jain_floor: float | None
     competitors: int
     gap: Gap | None
     paired: int
@@ -42,9 +46,9 @@ class Audit:
     served: Mapping[CustomerId, float]
 
     @property
-    def gap_over_bound(self) -> float:
-        """The worst gap by its bound; 0 if there is none."""
-        return self.gap.over_bound if self.gap else 0.0
+    def gap_over_bound(self) -> float | None:
+        """The worst gap by its bound; None if there is none."""
+        return self.gap.over_bound if self.gap else None
 
     def utilisation(self, runners: int) -> float:
         """Worker-seconds by what so many runners had to give over the whole log."""
@@ -64,11 +68,13 @@ def audit(log: ServiceLog, *, depth: int = 0, most_paired: int = MOST_PAIRED) ->
     """
     paired = _paired(log, most_paired)
     facts = _gather(log, Gaps(paired))
-    rivals = competitors(log)
+    rivals = [*competitors(log).values()]
+    is_contest = len(rivals) >= _LEAST_RIVALS
     most_out = max(depth, facts.depth)
     return Audit(
-        jain=jain([one.given / one.due for one in rivals.values()]),
-        competitors=len(rivals),
+        jain=jain([one.given / one.due for one in rivals]) if is_contest else None,
+        jain_floor=floor([one.coarseness for one in rivals]) if is_contest else None,
+        competitors=len(rivals) if is_contest else 0,
         gap=facts.gaps.worst(log.customers, most_out),
         paired=len(paired),
         depth=most_out,

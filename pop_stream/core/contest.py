@@ -5,16 +5,22 @@ without a break. It counts if what it is due in it comes to `LEAST_TURNS` of its
 agendas: in a shorter one a single agenda is too large a part to say anything. During
 stretches that count, the customers in them *compete*, and while at least two do, each
 worker-second that one of them is given is due to all of them by weight. The index is taken
-of given by due, one value a customer; 1 is perfect, 1/n when one of n has it all.
+of given by due, one value a customer; 1 is perfect, 1/n when one of n has it all. Of fewer
+than two there is none: nobody competed.
 
-Service is dated by emission, which is what the policy decides, and counts what the agenda
-truly took.
+Service is dated by emission, which is what the policy decides, and counts what the log says
+that an agenda took in the end.
+
+Agendas are whole, so even a perfect order is off by up to one of them at either end of a
+stretch. `floor` says what the index comes to if every competitor is off by its largest
+agenda in every stretch: an index above it cannot be told from 1, one below it was unfair.
 
 Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness", DEC-TR-301, 1984.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Final
 
 from pop_stream.core.presence import Presence
@@ -30,6 +36,14 @@ def jain(values: Sequence[float]) -> float:
     """The index of some shares: 1 when all are equal, also for one or none."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def floor(coarseness: Sequence[float]) -> float:
+    """The index of shares that are off by so much, in parts of what is due, on both sides.
+
+    The mean of given by due is 1, so it is 1 / (1 + variance).
+    """
+    return 1 / (1 + fsum(one * one for one in coarseness) / max(1, len(coarseness)))
 
 
 @dataclass(slots=True)
@@ -50,6 +64,11 @@ class Competitor:
     def counts(self) -> bool:
         """Whether so much was due to it that a single agenda does not matter."""
         return self.due >= LEAST_TURNS * self.largest * self.stretches > 0
+
+    @property
+    def coarseness(self) -> float:
+        """One largest agenda a stretch, as a part of what was due; only of one that counts."""
+        return self.stretches * self.largest / self.due
 
 
 def competitors(log: ServiceLog) -> Mapping[int, Competitor]:

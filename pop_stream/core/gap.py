@@ -16,6 +16,7 @@ beginning.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from pop_stream.core.ids import CustomerId
 
@@ -37,7 +38,7 @@ class Gap:
     @property
     def over_bound(self) -> float:
         """The gap by its bound; above 1 the promise was broken."""
-        return self.seconds / self.bound
+        return self.seconds / self.bound if self.seconds else 0.0
 
 
 class Gaps:
@@ -54,7 +55,7 @@ class Gaps:
         self._charges = [0.0] * count
         self._shortfalls = [0.0] * count
         self._excess = 0.0
-        self._least = [[0.0] * count for _ in range(count)]
+        self._least = [[inf] * count for _ in range(count)]
         self._worst = [[0.0] * count for _ in range(count)]
         self._backlogged: set[int] = set()
 
@@ -115,7 +116,7 @@ class Gaps:
                 )
                 for ahead, slot in self._slots.items()
                 for behind, other in self._slots.items()
-                if self._worst[slot][other] > 0
+                if slot != other and self._least[slot][other] < inf
             ),
             key=lambda gap: gap.over_bound,
             default=None,

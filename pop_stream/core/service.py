@@ -133,13 +133,28 @@ class ServiceLog:
         self._values[_SPENT].append(second)
 
 
-def log_of(attempts: Iterable[Served]) -> ServiceLog:
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """When an observer first saw that a customer had this weight."""
+
+    at: float
+    customer_id: CustomerId
+    weight: float
+
+
+def log_of(attempts: Iterable[Served], weighings: Iterable[Weighed] = ()) -> ServiceLog:
     """A log from what an observer gathered, in any order.
 
     Of events at the same instant, arrivals come first and emissions last, as in a round.
+
+    Args:
+        attempts: Each with the weight that it was emitted with.
+        weighings: Of changes that were seen before the customer's next emission.
     """
     log = ServiceLog()
-    events: list[tuple[float, int, int, Served]] = []
+    events: list[tuple[float, int, int, Served | Weighed]] = [
+        (one.at, WEIGHED, number, one) for number, one in enumerate(weighings)
+    ]
     for number, one in enumerate(attempts):
         instants = (
             (min(one.arrived_at, one.emitted_at), ARRIVED),
@@ -150,21 +165,23 @@ def log_of(attempts: Iterable[Served]) -> ServiceLog:
         events += [(at, kind, number, one) for at, kind in instants]
     events.sort(key=lambda event: event[:3])
     weights: dict[int, float] = {}
-    for at, kind, _, one in events:
-        _note(log, weights, at, kind, one)
+    for at, kind, _, event in events:
+        _note(log, weights, at, kind, event)
     return log
 
 
 def _note(
-    log: ServiceLog, weights: dict[int, float], at: float, kind: int, one: Served
+    log: ServiceLog, weights: dict[int, float], at: float, kind: int, one: Served | Weighed
 ) -> None:
     customer = log.index(one.customer_id)
+    if kind in {WEIGHED, EMITTED} and weights.get(customer, 1.0) != one.weight:
+        weights[customer] = one.weight
+        log.weighed(at, customer, one.weight)
+    if isinstance(one, Weighed):
+        return
     if kind == ARRIVED:
         log.arrived(at, customer)
     elif kind == EMITTED:
-        if weights.get(customer, 1.0) != one.weight:
-            weights[customer] = one.weight
-            log.weighed(at, customer, one.weight)
         log.emitted(at, customer, charged=one.charged, spent=one.spent)
     elif kind == STARTED:
         log.started(at, customer, waited=at - one.submitted_at)

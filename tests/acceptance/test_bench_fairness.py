@@ -7,7 +7,8 @@ import pytest
 from bench_command import PATIENCE_S, bench, servers_of
 
 KEYS = {
-    "jain", "jain_customers", "worst_gap_over_bound", "worst_gap", "quiet_p99_over_alone",
+    "jain", "jain_floor", "jain_customers", "jain_measured", "reweight_within",
+    "worst_gap_over_bound", "worst_gap", "quiet_p99_over_alone",
     "makespan_over_fifo", "throughput_over_fifo", "quiet_wait_mean_s", "stages", "waits",
     "lost", "failed", "duplicates", "conditions", "scenario",
 }  # fmt: skip
@@ -20,7 +21,7 @@ def judge(report, scenario):
     assert report["agendas"] + report["unrecorded"] == report["conditions"]["agendas"]
     assert sum(one["count"] for one in report["waits"].values()) == report["agendas"]
     assert 0 <= report["worst_gap_over_bound"] <= 1
-    assert 0 < report["jain"] <= 1
+    assert (report["jain"] is None) == (report["jain_customers"] == 0)
     for phase in ("fair", "fifo", "alone"):
         parts = report["stages"][phase].values()
         assert all(one["mean_s"] >= 0 for one in parts), json.dumps(report["stages"])
@@ -47,4 +48,16 @@ async def test_a_scheduler_that_moves_and_pullers_that_rebalance_lose_nothing(se
     judge(report, "rebalance")
     # All three are backlogged from the start, so there is something to compare.
     assert report["worst_gap_over_bound"] > 0, "nothing was compared"
+    assert report["jain_customers"] == 3
+    assert report["jain"] >= min(0.999, report["jain_floor"])
     assert set(report["waits"]) == set("abc")
+
+
+@pytest.mark.timeout(PATIENCE_S + 30)
+async def test_a_new_weight_shows_within_one_depth_of_emissions_on_the_real_stack(settings):
+    report = await bench(
+        "fairness", "--scenario", "reweight", "--scale", "0.1", "--target", "16",
+        servers=servers_of(settings),
+    )  # fmt: skip
+    judge(report, "reweight")
+    assert 0 < report["reweight_within"] <= 1

@@ -3,9 +3,17 @@
 import pytest
 
 from pop_stream.core.audit import audit
-from pop_stream.core.contest import LEAST_TURNS, jain
+from pop_stream.core.contest import LEAST_TURNS, floor, jain
 from pop_stream.core.gap import Gaps
-from pop_stream.core.service import EMITTED, SETTLED, WEIGHED, Served, ServiceLog, log_of
+from pop_stream.core.service import (
+    EMITTED,
+    SETTLED,
+    WEIGHED,
+    Served,
+    ServiceLog,
+    Weighed,
+    log_of,
+)
 from pop_stream.core.times import times_of, waits_of
 
 
@@ -86,7 +94,40 @@ def test_who_is_starved_counts_though_it_was_given_nothing():
 def test_short_encounters_say_nothing_about_fairness():
     log = told(" ".join(["a+"] * 9 + ["b+", "b!", "b.", "a!", "a."] * 4))
     judged = audit(log)
-    assert (judged.jain, judged.competitors) == (1.0, 0)
+    assert (judged.jain, judged.jain_floor, judged.competitors) == (None, None, 0)
+
+
+def test_one_who_competes_with_those_that_do_not_count_is_no_index_either():
+    """Nine agendas are too few for b, whose agendas are large, but enough for a."""
+    log = ServiceLog()
+    a, b = log.index("a"), log.index("b")
+    for customer, count in ((a, 900), (b, 10)):
+        for _ in range(count):
+            log.arrived(0.0, customer)
+    for number in range(900):
+        if number % 100 == 99:
+            log.emitted(0.0, b, charged=100.0, spent=100.0)
+        log.emitted(0.0, a, charged=1.0, spent=1.0)
+    assert (audit(log).jain, audit(log).competitors) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("coarseness", "expected"),
+    [([], 1.0), ([0.0, 0.0], 1.0), ([0.05, 0.05], 1 / 1.0025), ([0.1, 0.0], 1 / 1.005)],
+)
+def test_the_floor_is_the_index_of_shares_that_are_off_by_as_much(coarseness, expected):
+    assert floor(coarseness) == pytest.approx(expected)
+
+
+def test_shares_that_are_off_by_one_agenda_each_come_to_the_floor():
+    judged = audit(taking_turns("a" + "ab" * 24 + "a", each=26))
+    assert judged.jain == pytest.approx(judged.jain_floor, abs=2e-4)
+    assert judged.jain_floor == pytest.approx(floor([1 / 25, 1 / 25]), abs=1e-4)
+
+
+def test_longer_competition_has_a_higher_floor():
+    floors = [audit(taking_turns("ab", each=each)).jain_floor for each in (30, 300)]
+    assert floors[0] < 0.9995 < floors[1] < 1
 
 
 def test_weights_decide_what_is_due():
@@ -161,7 +202,17 @@ def test_a_gap_is_the_growth_of_a_difference_while_both_wait():
 
 
 def test_what_ends_while_one_does_not_wait_makes_no_gap():
-    assert audit(told("a+ a+ a+ a! a. a! a. b+")).gap is None
+    assert audit(told("a+ a+ a+ a! a. a! a. b+")).gap.seconds == 0.0
+
+
+def test_where_no_two_ever_waited_together_there_is_no_gap():
+    judged = audit(told("a+ a+ a! a. a! a. b+ b! b."))
+    assert (judged.gap, judged.gap_over_bound) == (None, None)
+
+
+def test_two_who_were_never_charged_anything_are_not_apart():
+    judged = audit(told("a+ b+"))
+    assert (judged.gap.seconds, judged.gap_over_bound) == (0.0, 0.0)
 
 
 def test_an_interval_begins_anew_when_one_comes_back():
@@ -257,7 +308,7 @@ def test_utilisation_is_work_over_what_runners_had_to_give():
 
 def test_an_empty_log_is_judged_too():
     judged = audit(ServiceLog())
-    assert (judged.jain, judged.gap_over_bound, judged.utilisation(8)) == (1.0, 0.0, 0.0)
+    assert (judged.jain, judged.gap_over_bound, judged.utilisation(8)) == (None, None, 0.0)
     assert (judged.times.started, judged.times.per_second) == (0, 0.0)
 
 
@@ -292,6 +343,12 @@ def test_a_log_can_be_made_of_what_an_observer_gathered():
     ends = [(customer, *values) for kind, _, customer, *values in log if kind == SETTLED]
     assert ends == [(0, 3.0, 3.0), (1, 1.5, 3.0)]
     assert [values[0] for kind, _, _, *values in log if kind == WEIGHED] == [2.0]
+
+
+def test_a_weight_that_was_seen_before_an_emission_counts_from_there():
+    weighings = [Weighed(15.0, "b", 2.0)]
+    log = log_of([served("b", emitted_at=20.0, weight=2.0)], weighings)
+    assert [(at, values[0]) for kind, at, _, *values in log if kind == WEIGHED] == [(15.0, 2.0)]
 
 
 def test_nobody_is_emitted_before_it_arrives():

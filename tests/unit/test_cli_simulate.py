@@ -11,7 +11,8 @@ from pop_stream.cli.simulate.scenarios import SCENARIOS, scenario
 
 HEADER = "submit_s,customer,insight,runtime_s,cost\n"
 KEYS = {
-    "name", "algorithm", "runners", "seed", "jain", "jain_customers", "worst_gap_over_bound",
+    "name", "algorithm", "runners", "seed", "jain", "jain_floor", "jain_customers",
+    "worst_gap_over_bound", "reweight_within",
     "quiet_p99_over_alone", "makespan_over_fifo", "throughput_over_fifo", "agendas",
     "unfinished", "makespan_s", "agendas_per_s", "quiet", "worst_gap", "waits", "insights",
 }  # fmt: skip
@@ -169,7 +170,7 @@ def test_an_odd_trace_is_run_as_it_says(trace, text):
     code, report, said = trace(text)
     assert code == 0, said
     assert (report["agendas"], report["unfinished"]) == (3, 0)
-    assert report["worst_gap_over_bound"] <= 1
+    assert report["worst_gap_over_bound"] is None or report["worst_gap_over_bound"] <= 1
     assert all(one["mean_s"] >= 0 for one in report["waits"].values())
 
 
@@ -180,8 +181,28 @@ def test_columns_that_mean_nothing_are_named(trace):
 
 def test_too_little_competition_is_no_index(trace):
     _, report, said = trace(rows("0,a,x,1,", "0,b,x,1,"))
-    assert report["jain_customers"] == 0
+    assert (report["jain"], report["jain_floor"], report["jain_customers"]) == (None, None, 0)
+    assert report["worst_gap_over_bound"] == 0.0, "they met once"
     assert "No Jain index" in said
+
+
+def test_where_nobody_met_another_nothing_is_called_even(trace):
+    _, report, said = trace(rows("0,a,x,1,", "90,b,x,1,", "0,a,y,1,"))
+    assert (report["jain"], report["worst_gap"], report["worst_gap_over_bound"]) == (None,) * 3
+    assert "No Jain index" in said
+    assert "Worst gap" not in said
+
+
+def test_a_new_weight_shows_within_one_depth_of_emissions(simulate):
+    _, report, said = simulate("--scenario", "reweight")
+    assert 0 < report["reweight_within"] < 1
+    assert "A new weight showed after" in said
+
+
+@pytest.mark.parametrize("algorithm", ["round_robin", "fifo"])
+def test_a_new_weight_that_is_ignored_is_told_to_be(simulate, algorithm):
+    _, report, _ = simulate("--scenario", "reweight", "--algorithm", algorithm)
+    assert report["reweight_within"] is None or report["reweight_within"] >= 1
 
 
 def test_insights_run_side_by_side(trace):

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pop_stream.bus.history import History
+from pop_stream.cli.bench.load import Load
 from pop_stream.cli.bench.witness import Course
 from pop_stream.core.costs import CostBook, bounded
 from pop_stream.core.events import (
@@ -15,7 +16,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.replay import Input
-from pop_stream.core.service import Served
+from pop_stream.core.service import Served, Weighed
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,14 @@ class Attempt:
     Attributes:
         agenda_id: Whose attempt; one that a crash made the scheduler repeat has two.
         accepted_at: When intake had it, in seconds since the epoch.
+        asked_s: How long it was told to run. What it took beyond that, the machine cost it:
+            with sleeps of milliseconds that is noise no scheduler could foresee.
     """
 
     agenda_id: str
     served: Served
     accepted_at: float
+    asked_s: float
 
 
 @dataclass(slots=True)
@@ -69,9 +73,7 @@ def depth_of(history: History) -> int:
     return max((one.in_flight + len(one.chosen) for one in history.decisions), default=0)
 
 
-def attempts(
-    history: History, courses: Mapping[str, Course], submitted_at: Mapping[str, float]
-) -> Iterator[Attempt]:
+def attempts(history: History, courses: Mapping[str, Course], load: Load) -> Iterator[Attempt]:
     """Every agenda that was submitted and ended, with what the scheduler took it to cost.
 
     Whoever was placed before a round, by the order of `pop.ready`, waits from that round on:
@@ -85,14 +87,25 @@ def attempts(
         while ahead is not None and ahead.offset <= decision.offset:
             desk.feed(ahead, at)
             ahead = next(inputs, None)
-        yield from _emitted(desk, decision, courses, submitted_at)
+        yield from _emitted(desk, decision, courses, load)
+
+
+def weighings(history: History) -> Iterator[Weighed]:
+    """Weights that rounds knew, whenever they had become others."""
+    known: dict[str, float] = {}
+    for decision in history.decisions:
+        for one in decision.customers:
+            if known.get(one.customer_id, 1.0) != one.weight:
+                known[one.customer_id] = one.weight
+                at = decision.at.timestamp()
+                yield Weighed(at, CustomerId(one.customer_id), one.weight)
 
 
 def _emitted(
     desk: _Desk,
     decision: RoundDecided,
     courses: Mapping[str, Course],
-    submitted_at: Mapping[str, float],
+    load: Load,
 ) -> Iterator[Attempt]:
     weights = {one.customer_id: one.weight for one in decision.customers}
     at = decision.at.timestamp()
@@ -100,11 +113,11 @@ def _emitted(
         agenda, arrived_at = desk.placed[agenda_id]
         desk.out[agenda_id] = agenda
         course = courses.get(agenda_id)
-        if agenda_id not in submitted_at or course is None or not course.ended_at:
+        if agenda_id not in load.submitted_at or course is None or not course.ended_at:
             continue
         one = Served(
             customer_id=CustomerId(agenda.customer_id),
-            submitted_at=submitted_at[agenda_id],
+            submitted_at=load.submitted_at[agenda_id],
             arrived_at=arrived_at,
             emitted_at=at,
             started_at=max(course.started_at or course.claimed_at, at),
@@ -115,4 +128,5 @@ def _emitted(
             spent=bounded(course.spent_s),
             weight=weights.get(agenda.customer_id, 1.0),
         )
-        yield Attempt(agenda_id, one, agenda.accepted_at.timestamp())
+        asked_s = load.arrival(agenda_id).runtime_s
+        yield Attempt(agenda_id, one, agenda.accepted_at.timestamp(), asked_s)

@@ -34,6 +34,10 @@ class Load:
         """The id of the agenda with this number."""
         return f"{self.prefix}-{number}"
 
+    def arrival(self, agenda_id: str) -> Arrival:
+        """What was submitted under an id of this load."""
+        return self.arrivals[int(agenda_id.removeprefix(f"{self.prefix}-"))]
+
     def body(self, number: int) -> Mapping[str, Any]:
         """The agenda with this number, as it is submitted: one `sleep` as long as it runs."""
         arrival = self.arrivals[number]

@@ -6,14 +6,14 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.history import read_history
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.bench.ledger import Attempt, attempts, depth_of
+from pop_stream.cli.bench.ledger import Attempt, attempts, depth_of, weighings
 from pop_stream.cli.bench.load import PARAM, Load, submit
 from pop_stream.cli.bench.witness import Witness
 from pop_stream.cli.errors import CommandError
@@ -22,7 +22,7 @@ from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions import AlgorithmName, Customer
 from pop_stream.core.ids import CustomerId
-from pop_stream.core.service import ServiceLog, log_of
+from pop_stream.core.service import ServiceLog, Weighed, log_of
 from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload
 from pop_stream.wiring import connections
 
@@ -64,6 +64,8 @@ class Phase:
         lost: Agendas that never ended.
         failed: Agendas that ended, but not well.
         duplicates: Successes beyond an agenda's first.
+        weighings: Weights of customers, whenever a round first knew another one.
+        changed_at: When definitions were acknowledged anew, in seconds since the epoch.
         unrecorded: Agendas that ended, but that no round was recorded to have chosen: its
             scheduler was cut off between the emissions and the record.
     """
@@ -73,12 +75,20 @@ class Phase:
     lost: int = 0
     failed: int = 0
     duplicates: int = 0
+    weighings: Sequence[Weighed] = ()
+    changed_at: Sequence[float] = ()
     unrecorded: int = 0
 
     @property
     def log(self) -> ServiceLog:
-        """What an audit reads."""
-        return log_of(one.served for one in self.attempts)
+        """What an audit reads; service is what agendas took."""
+        return log_of((one.served for one in self.attempts), self.weighings)
+
+    @property
+    def asked(self) -> ServiceLog:
+        """The same; service is what agendas were told to take."""
+        served = (replace(one.served, spent=one.asked_s) for one in self.attempts)
+        return log_of(served, self.weighings)
 
 
 @asynccontextmanager
@@ -119,6 +129,7 @@ class Session:
         self._bench = bench
         self._settings = stack.settings
         self._topics = Topics(stack.settings.topic_prefix)
+        self._changed_at: list[float] = []
 
     async def warm_up(self, insight_id: str) -> None:
         """Have the insight's topic made, its pullers join, and costs learned."""
@@ -147,14 +158,17 @@ class Session:
         self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Change] = ()
     ) -> Phase:
         """Run a workload and wait until all of it has ended."""
+        self._changed_at = []
         load, witness = await self._run(insight_id, arrivals, changes)
         history = await read_history(self._settings, insight_id)
         courses = [witness.courses[one] for one in load.submitted_at if one in witness.courses]
-        known = [*attempts(history, witness.courses, load.submitted_at)]
+        known = [*attempts(history, witness.courses, load)]
         ended = sum(one.ended_at > 0 for one in courses)
         return Phase(
             attempts=known,
             depth=depth_of(history),
+            weighings=[*weighings(history)],
+            changed_at=self._changed_at,
             lost=len(arrivals) - ended,
             unrecorded=ended - len({one.agenda_id for one in known}),
             failed=sum(one.has_failed for one in courses),
@@ -206,6 +220,7 @@ class Session:
             await publish_definitions(
                 publisher, self._topics, [change.definition], follower.current
             )
+        self._changed_at.append(WallClock().now().timestamp())
 
 
 def _agenda(customer_id: CustomerId) -> Arrival:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +10,11 @@ from pop_stream.cli.bench.conditions import commit
 from pop_stream.cli.bench.folder import data_folder
 from pop_stream.cli.bench.session import Bench, Phase, Session, open_session
 from pop_stream.cli.simulate.scenarios import RUNTIME_S, Scenario, scenario
-from pop_stream.cli.simulate.trial import Trial
+from pop_stream.cli.simulate.trial import Trial, shown_within
 from pop_stream.cli.stack import Tell
-from pop_stream.core.audit import audit
+from pop_stream.core.audit import Audit, audit
 from pop_stream.core.ids import CustomerId
+from pop_stream.core.reweight import reweights, since_told
 from pop_stream.core.times import times_of, waits_of
 from pop_stream.core.workload import Arrival
 
@@ -81,17 +82,33 @@ async def _measure(session: Session, made: Scenario, wanted: Wanted, rate: float
     fifo = await session.phase(_FIFO, made.arrivals, made.changes)
     quiet = made.quiet[0]
     alone = await session.phase(_ALONE, _only(made.arrivals, quiet))
-    log = fair.log
+    log, asked = fair.log, fair.asked
     alone_waits = times_of(alone.log).waits.get(quiet, ())
+    measured = audit(log, depth=fair.depth)
+    told = audit(asked, depth=fair.depth)
+    changes = since_told([*reweights(asked)], asked, fair.changed_at)
     trial = Trial(
-        audit=audit(log, depth=fair.depth),
+        # Even by what was asked for; apart by what it took, as charges are put right by that.
+        audit=replace(
+            measured, jain=told.jain, jain_floor=told.jain_floor, competitors=told.competitors
+        ),
         fifo=times_of(fifo.log),
         alone={quiet: alone_waits},
         runners=wanted.runners,
         left=fair.lost,
         log=log,
+        reweight_within=shown_within(changes, measured.depth),
     )
-    return Result(trial, _facts(made, wanted, trial, (fair, fifo, alone), rate))
+    facts = _facts(made, wanted, trial, (fair, fifo, alone), rate)
+    return Result(trial, {**facts, **_measured(measured)})
+
+
+def _measured(judged: Audit) -> Mapping[str, Any]:
+    """The index by what agendas took, all noise of the machine included."""
+    return {
+        "jain_measured": None if judged.jain is None else round(judged.jain, 6),
+        "jain_measured_customers": judged.competitors,
+    }
 
 
 def _facts(

@@ -1,6 +1,6 @@
 """What trials came to: tables for a person, one JSON object for a program."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Final
@@ -12,6 +12,7 @@ from rich.text import Text
 from pop_stream.cli.demo.report import duration
 from pop_stream.cli.output import table
 from pop_stream.cli.simulate.trial import Trial
+from pop_stream.core.audit import Audit
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.times import Waits, waits_of
 
@@ -64,10 +65,10 @@ def view(trials: Mapping[str, Trial]) -> RenderableType:
 def as_json(trials: Mapping[str, Trial]) -> Mapping[str, Any]:
     """The figures; of several insights the worst, each by itself under `insights`."""
     found = [*trials.values()]
-    worst = max(found, key=lambda one: one.audit.gap_over_bound)
+    worst = _worst(found)
     return {
         **_headline(found),
-        "worst_gap": asdict(worst.audit.gap) if worst.audit.gap else None,
+        "worst_gap": asdict(worst.gap) if worst and worst.gap else None,
         "waits": {one.name: _waits_json(one) for one in rows(found, LISTED)},
         "insights": {
             insight: {
@@ -84,12 +85,16 @@ def as_json(trials: Mapping[str, Trial]) -> Mapping[str, Any]:
 def _headline(trials: Sequence[Trial]) -> dict[str, Any]:
     seconds, fifo_seconds = _span(trials), _span(trials, fifo=True)
     ended = sum(one.audit.times.started for one in trials)
-    quiet = [one.quiet_p99_over_alone for one in trials]
+    judged = [one.audit for one in trials if one.audit.jain is not None]
+    least = min(judged, key=lambda one: one.jain or 0.0, default=None)
+    worst = _worst(trials)
     return {
-        "jain": round(min(one.audit.jain for one in trials), 6),
-        "jain_customers": sum(one.audit.competitors for one in trials),
-        "worst_gap_over_bound": round(max(one.audit.gap_over_bound for one in trials), 6),
-        "quiet_p99_over_alone": _rounded(max((one for one in quiet if one), default=None)),
+        "jain": _rounded(least.jain if least else None, 6),
+        "jain_floor": _rounded(least.jain_floor if least else None, 6),
+        "jain_customers": sum(one.competitors for one in judged),
+        "worst_gap_over_bound": _rounded(worst.gap_over_bound if worst else None, 6),
+        "reweight_within": _rounded(_most(one.reweight_within for one in trials)),
+        "quiet_p99_over_alone": _rounded(_most(one.quiet_p99_over_alone for one in trials)),
         "makespan_over_fifo": _rounded(seconds / fifo_seconds if fifo_seconds > 0 else None),
         "throughput_over_fifo": _rounded(fifo_seconds / seconds if seconds > 0 else None),
         "agendas": ended,
@@ -98,6 +103,16 @@ def _headline(trials: Sequence[Trial]) -> dict[str, Any]:
         "agendas_per_s": round(ended / seconds, 3) if seconds > 0 else None,
         "quiet": sorted({customer for one in trials for customer in one.alone}),
     }
+
+
+def _worst(trials: Sequence[Trial]) -> Audit | None:
+    """The audit with the worst gap by its bound; None if nobody ever met another."""
+    judged = [one.audit for one in trials if one.audit.gap is not None]
+    return max(judged, key=lambda one: one.gap_over_bound or 0.0, default=None)
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((one for one in values if one is not None), default=None)
 
 
 def _span(trials: Sequence[Trial], *, fifo: bool = False) -> float:
@@ -143,8 +158,8 @@ def _insights(trials: Mapping[str, Trial]) -> RenderableType:
             f"{one.audit.times.started:,}",
             f"{one.audit.utilisation(one.runners):.0%}",
             f"{one.audit.depth}",
-            f"{one.audit.jain:.4f}",
-            f"{one.audit.gap_over_bound:.2f}",
+            _shown(one.audit.jain, 4),
+            _shown(one.audit.gap_over_bound, 2),
         ]
         for insight, one in trials.items()
     ]
@@ -157,21 +172,27 @@ def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
     if figures["jain_customers"]:
         yield (
             f"[bold]Jain index {figures['jain']:.4f}[/] of worker-seconds by weight, over "
-            f"{figures['jain_customers']} customers while they competed; 1 is equal"
+            f"{figures['jain_customers']} customers while they competed; 1 is equal, and from "
+            f"{figures['jain_floor']:.4f} on whole agendas alone may make the difference"
         )
     else:
         yield (
             "[bold]No Jain index[/]: no two customers competed for so long that their largest "
             "agendas do not matter"
         )
-    worst = max(found, key=lambda one: one.audit.gap_over_bound)
-    if worst.audit.gap:
-        gap = worst.audit.gap
+    worst = _worst(found)
+    if worst and worst.gap:
+        gap = worst.gap
         yield (
             f"[bold]Worst gap {gap.seconds:.3g} s[/], {gap.over_bound:.2f} of its bound "
-            f"{gap.bound:.3g} s with {worst.audit.depth} out at once: {escape(gap.ahead)} "
-            f"ahead of {escape(gap.behind)}; the {worst.audit.paired} largest customers "
+            f"{gap.bound:.3g} s with {worst.depth} out at once: {escape(gap.ahead)} "
+            f"ahead of {escape(gap.behind)}; the {worst.paired} largest customers "
             "compared in pairs"
+        )
+    if figures["reweight_within"] is not None:
+        yield (
+            f"[bold]A new weight showed after {figures['reweight_within']:.2f} depths[/] of "
+            "emissions at the latest"
         )
     if figures["quiet_p99_over_alone"]:
         yield (
@@ -203,5 +224,9 @@ def _waits_json(row: Row) -> Mapping[str, Any]:
     }
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

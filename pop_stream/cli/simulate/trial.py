@@ -6,6 +6,7 @@ from typing import Final
 
 from pop_stream.core.audit import Audit, audit
 from pop_stream.core.ids import CustomerId
+from pop_stream.core.reweight import Reweight, reweights
 from pop_stream.core.service import ServiceLog
 from pop_stream.core.simulation import simulate
 from pop_stream.core.times import Times, times_of, waits_of
@@ -41,6 +42,8 @@ class Trial:
         runners: Agendas at a time.
         left: Agendas that never ended.
         log: Of the run, for a picture.
+        reweight_within: Emissions until a new weight was visible in the shares, as
+            `core.reweight` has it, by the depth; the worst change, None if none can be judged.
     """
 
     audit: Audit
@@ -49,6 +52,7 @@ class Trial:
     runners: int = 1
     left: int = 0
     log: ServiceLog = field(default_factory=ServiceLog)
+    reweight_within: float | None = None
 
     @property
     def makespan_over_fifo(self) -> float | None:
@@ -87,7 +91,14 @@ def run_trial(case: Case) -> Trial:
         runners=setting.plant.runners,
         left=run.left,
         log=run.log,
+        reweight_within=shown_within(reweights(run.log), judged.depth),
     )
+
+
+def shown_within(changes: Iterable[Reweight], depth: int) -> float | None:
+    """By the depth, the emissions after which the slowest change was visible."""
+    found = (one.within(depth) for one in changes)
+    return max((one for one in found if one is not None), default=None)
 
 
 def quietest(arrivals: Iterable[Arrival]) -> Sequence[CustomerId]:
