@@ -56,6 +56,9 @@ class State(Enum):
     EXPIRED = "expired"
     REFUSED = "refused"
 
+    # Enum's own is written in Python, and every event asks for it.
+    __hash__ = object.__hash__
+
     @property
     def is_terminal(self) -> bool:
         """Whether it is an end: left only by running the agenda, or the refused id, again."""

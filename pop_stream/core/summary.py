@@ -39,7 +39,7 @@ class PastAttempt(Struct, frozen=True):
     message: str = ""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One agenda's roll-up. A struct, for the fold replaces it with every event.
 
     Attributes:

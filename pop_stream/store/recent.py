@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -18,8 +18,7 @@ _MOST_BYTES: Final = 4_096
 """Of results; what is larger is read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True, gc=False):
     """A summary as the database has it.
 
     Attributes:
@@ -63,8 +62,10 @@ class RecentSummaries:
             known.pop(agenda_id, None)  # to its end: what was written last is dropped last
             if _goes_on(one.summary) and _is_small(one.summary):
                 # No event changes the body, and a write without one leaves it.
-                known[agenda_id] = Known(
-                    replace(one.summary, body=b""), one.version, one.percent, one.is_whole
+                known[agenda_id] = (
+                    replace(one, summary=replace(one.summary, body=b""))
+                    if one.summary.body
+                    else one
                 )
         while len(known) > self._size:
             known.popitem(last=False)

@@ -27,6 +27,8 @@ _HISTORY: Final = msgspec.json.Decoder(tuple[PastAttempt, ...])
 _APPENDED: Final = msgspec.json.Decoder(tuple[AppendedOperation, ...])
 _PRIOR: Final = msgspec.json.Decoder(PriorProgress)
 _STATES: Final[Mapping[str, State]] = {state.value: state for state in State}
+_TOLD: Final[Mapping[State, str]] = {state: state.value for state in State}
+"""An enumeration's `value` is looked up in Python, several times for each agenda."""
 
 
 def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
@@ -34,7 +36,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
     return (
         summary.agenda_id,
         version,
-        summary.state.value,
+        _TOLD[summary.state],
         summary.attempt,
         _text(summary.insight_id),
         _text(summary.customer_id),
@@ -65,20 +67,16 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
 
 def is_described_anew(before: Summary, after: Summary) -> bool:
     """Whether anything changed but how far the agenda is, which is all that most events do."""
-    return _description(before) != _description(after)
-
-
-def _description(summary: Summary) -> Row:
     return (
-        summary.accepted_at,
-        summary.insight_id,
-        summary.customer_id,
-        summary.title,
-        summary.link_id,
-        summary.operation_names,
-        summary.issues,
-        summary.callback_url,
-        summary.body,
+        before.accepted_at != after.accepted_at
+        or before.insight_id != after.insight_id
+        or before.customer_id != after.customer_id
+        or before.title != after.title
+        or before.link_id != after.link_id
+        or before.operation_names != after.operation_names
+        or before.issues != after.issues
+        or before.callback_url != after.callback_url
+        or before.body != after.body
     )
 
 
@@ -87,7 +85,7 @@ def moved_row(summary: Summary, *, version: int, percent: float) -> Row:
     return (
         summary.agenda_id,
         version,
-        summary.state.value,
+        _TOLD[summary.state],
         summary.attempt,
         summary.priority,
         percent,

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pop_stream import faults
 from pop_stream.core.callbacks import owed
@@ -49,7 +49,13 @@ class _OvertakenError(Exception):
 
 _NEW: Final = Known()
 
-_Change = tuple[Known, Summary]
+
+class _Change(NamedTuple):
+    """What was known of an agenda, its summary now, and what is known once that is written."""
+
+    before: Known
+    after: Summary
+    written: Known
 
 
 class PostgresSummaries:
@@ -85,7 +91,7 @@ class PostgresSummaries:
         except BaseException:
             self._recent.forget()
             raise
-        self._recent.keep(_after(*change) for change in changes)
+        self._recent.keep(change.written for change in changes)
         return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
 
     async def _fold(
@@ -153,7 +159,7 @@ def _changes(known: Mapping[str, Known], told: _Told) -> tuple[Sequence[_Change]
             raise UnstorableError(repr(error)) from error
         skipped += refused
         if after is not None and after != before.summary:
-            changes.append((before, after))
+            changes.append(_Change(before, after, _after(before, after)))
     return changes, skipped
 
 
@@ -192,8 +198,7 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     moved: list[Row] = []
     kept: list[Row] = []
     forgotten: list[Row] = []
-    for before, after in changes:
-        written = _after(before, after)
+    for before, after, written in changes:
         if before.summary is None or is_described_anew(before.summary, after):
             whole.append(agenda_row(after, version=written.version, percent=written.percent))
         else:
@@ -210,16 +215,17 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
         connection,
         [
             (ended, after.callback_url)
-            for before, after in changes
+            for before, after, _ in changes
             if after.callback_url and (ended := owed(before.summary, after))
         ],
     )
     await _execute(connection, "keep_operations", kept)
-    await _execute(connection, "forget_operations", forgotten)
+    if forgotten:
+        await connection.execute(_SQL["forget_operations"], *zip(*forgotten, strict=True))
 
 
 async def _execute(connection: "Connection", name: str, rows: Sequence[Row]) -> int:
-    """Run a query that takes one array per column; the number of rows it affected."""
+    """Run a query that takes an array of rows; the number of rows it affected."""
     if not rows:
         return 0
-    return affected(await connection.execute(_SQL[name], *zip(*rows, strict=True)))
+    return affected(await connection.execute(_SQL[name], rows))

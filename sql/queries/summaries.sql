@@ -32,14 +32,7 @@ insert into agendas as known (
     emitted_at, started_at, ended_at, issues, diagnostics,
     waiting_until, waiting_for, stopping, history, callback_url, appended
 )
-select *
-from unnest(
-    $1::text[], $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[],
-    $8::text[], $9::integer[], $10::json[], $11::json[], $12::real[], $13::text[], $14::text[],
-    $15::timestamptz[], $16::integer[], $17::timestamptz[], $18::timestamptz[],
-    $19::timestamptz[], $20::timestamptz[], $21::json[], $22::json[],
-    $23::timestamptz[], $24::text[], $25::text[], $26::json[], $27::text[], $28::json[]
-)
+select given.* from unnest($1::agenda_given[]) as given
 on conflict (agenda_id) do update set
     version = excluded.version,
     state = excluded.state,
@@ -95,16 +88,7 @@ set
     history = moved.history,
     appended = moved.appended,
     updated_at = now()
-from unnest(
-    $1::text[], $2::bigint[], $3::text[], $4::integer[], $5::integer[], $6::real[],
-    $7::text[], $8::text[], $9::timestamptz[], $10::integer[], $11::timestamptz[],
-    $12::timestamptz[], $13::timestamptz[], $14::json[], $15::timestamptz[], $16::text[],
-    $17::text[], $18::json[], $19::json[]
-) as moved (
-    agenda_id, version, state, attempt, priority, percent, message, puller_id, heard_at,
-    lease_ms, emitted_at, started_at, ended_at, diagnostics, waiting_until, waiting_for,
-    stopping, history, appended
-)
+from unnest($1::agenda_moved[]) as moved
 where known.agenda_id = moved.agenda_id and known.version = moved.version - 1;
 
 -- name: keep_operations
@@ -113,11 +97,7 @@ insert into operations (
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
     reported_at, tries, prior
 )
-select *
-from unnest(
-    $1::text[], $2::text[], $3::text[], $4::double precision[], $5::text[], $6::timestamptz[],
-    $7::timestamptz[], $8::json[], $9::json[], $10::timestamptz[], $11::integer[], $12::json[]
-)
+select given.* from unnest($1::operation_given[]) as given
 on conflict (agenda_id, name) do update set
     state = excluded.state,
     percent = excluded.percent,

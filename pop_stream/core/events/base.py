@@ -17,8 +17,11 @@ def _tag(class_name: str) -> str:
     return words.removeprefix(".")
 
 
-class Struct(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Base of all wire shapes: immutable, absent fields take their defaults."""
+class Struct(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """Base of all wire shapes: immutable, absent fields take their defaults.
+
+    The collector passes them over: what is made whole and never changes is in no cycle.
+    """
 
 
 class Event(Struct, frozen=True, tag_field="type", tag=_tag):
