@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.helpers import create_ssl_context
 
+from pop_stream.bus import compression
 from pop_stream.settings import Settings
 
 _CONSUMED_WITHIN_S: Final = 10.0
@@ -69,12 +70,13 @@ def connection(settings: Settings) -> dict[str, Any]:
 
 def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKafkaProducer:
     """An idempotent producer with acks=all; start and stop it yourself."""
+    compression.compress_fast()
     return AIOKafkaProducer(
         **connection(settings),
         client_id=f"{settings.topic_prefix}{client_id}",
         acks="all",
         enable_idempotence=True,
-        compression_type="lz4",
+        compression_type=compression.FORMAT,
         linger_ms=linger_ms,
         max_batch_size=256 * 1024,
         max_request_size=1_000_000,

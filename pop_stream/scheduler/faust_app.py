@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import faust
 
+from pop_stream.bus import compression
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.settings import Settings
@@ -29,6 +30,7 @@ def faust_app(
         on_heartbeat: See `PatientTransport`.
         on_forgotten: See there too.
     """
+    compression.compress_fast()
     session_s = settings.session_timeout.total_seconds()
     brokers = settings.kafka_bootstrap.split(",")
     app = faust.App(
@@ -48,7 +50,7 @@ def faust_app(
         broker_commit_interval=1.0,
         producer_request_timeout=30.0,
         producer_linger=_CHANGELOG_LINGER_S,
-        producer_compression_type="lz4",
+        producer_compression_type=compression.FORMAT,
         producer_max_request_size=1_000_000,
         stream_buffer_maxsize=_BUFFERED_RECORDS,
         table_standby_replicas=0,
