@@ -138,11 +138,10 @@ class Door:
 
     def hear(self, event: CountEvent, *, now_s: float) -> None:
         """Take note of what a scheduler or another door tells."""
-        match event:
-            case BacklogCounted():
-                self._hear_backlog(event)
-            case DoorCounted():
-                self._hear_door(event, now_s)
+        if isinstance(event, BacklogCounted):
+            self._hear_backlog(event)
+        else:
+            self._hear_door(event, now_s)
 
     def begin(self, ends: Mapping[int, int]) -> DoorCounted:
         """Submissions up to these offsets are begun; to be told before any is accepted."""

@@ -156,10 +156,8 @@ def expect_access(
         NotFoundError: If it does not exist, or not for this caller.
         ForbiddenError: If it is the caller's own, but the role is missing.
     """
-    match decide(principal, role, what, changes=changes):
-        case Verdict.HIDDEN:
-            raise NotFoundError(*named)
-        case Verdict.FORBIDDEN:
-            expect_role(principal, role)
-        case Verdict.GRANTED:
-            pass
+    verdict = decide(principal, role, what, changes=changes)
+    if verdict is Verdict.HIDDEN:
+        raise NotFoundError(*named)
+    if verdict is not Verdict.GRANTED:
+        expect_role(principal, role)

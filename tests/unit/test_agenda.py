@@ -249,3 +249,17 @@ def test_instants_are_rfc_3339(text):
 @pytest.mark.parametrize("text", ["2026-01-31T12:00:00", "2026-02-30T12:00:00Z", "soon"])
 def test_what_is_no_instant_is_refused(text):
     assert [*faults(document(not_before=text))] == ["not_before"]
+
+
+@pytest.mark.parametrize("expires_at", ["2026-01-01T00:00:00Z", "2025-12-31T23:59:59Z"])
+def test_one_that_would_expire_before_it_may_start_is_refused(expires_at):
+    told = faults(document(not_before="2026-01-01T01:00:00+01:00", expires_at=expires_at))
+    assert [*told] == ["expires_at"]
+    assert "must be later than not_before, 2026-01-01T01:00:00+01:00" in told["expires_at"]
+
+
+def test_one_may_expire_right_after_it_may_start():
+    agenda = parse_agenda(
+        document(not_before="2026-01-01T00:00:00Z", expires_at="2026-01-01T00:00:00.001Z")
+    )
+    assert agenda.expires_at > agenda.not_before

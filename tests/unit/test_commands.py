@@ -125,3 +125,18 @@ def test_it_can_be_reset_without_running():
 def test_only_what_has_ended_runs_again(state):
     with pytest.raises(StateError, match="rerun needs"):
         again(ended(state))
+
+
+def test_what_depends_on_two_that_are_run_anew_is_run_anew_once():
+    names = {"left": ["root"], "right": ["root"], "end": ["left", "right"], "other": []}
+    operations = parse_agenda({
+        "customer_id": "acme",
+        "operations": [
+            {"name": "root", "type": "t"},
+            *({"name": one, "type": "t", "depends_on": on} for one, on in names.items()),
+        ],
+    }).operations  # fmt: skip
+    done = {one: operation(one, "succeeded") for one in ("root", *names)}
+    summary = Summary(agenda_id="a1", state=State.FAILED, operations=done)
+    assert kept(summary, operations, ["root"]) == ("other",)
+    assert kept(summary, operations, ["right"]) == ("root", "left", "other")

@@ -125,3 +125,9 @@ def test_low_water_may_be_left_to_the_target():
     assert Insight(id="a", target=10).low_water is None
     assert Insight(id="a", target=10, low_water=10).low_water == 10
     assert Insight(id="a", target="auto", low_water=99).low_water == 99
+
+
+@pytest.mark.parametrize(("quota", "matters"), [(None, False), (1, True), (5, True)])
+def test_what_is_ready_matters_once_one_customer_has_a_quota(quota, matters):
+    customers = {"acme": Customer(id="acme"), "big": Customer(id="big", max_ready=quota)}
+    assert Definitions(customers=customers).has_quotas is matters

@@ -167,6 +167,29 @@ def test_what_is_told_again_counts_once():
     assert admitted(one, "rate") == 3
 
 
+def test_a_rate_that_is_no_more_is_not_counted_any_longer():
+    """The other door has not heard of it yet, and tells what it let in."""
+    one = door(customers={"rate": Customer(id="rate")})
+    other = door("other")
+    assert admitted(other, "rate") == 4
+    tell(other, one)
+    assert admitted(one, "rate", most=50) == 50
+
+
+def test_several_that_are_begun_together_end_one_by_one():
+    under_way = UnderWay()
+    for _ in range(3):
+        under_way.begin("acme")
+    under_way.place("acme", "lane", (7, 0))
+    under_way.abandon("acme")
+    assert under_way.counts == {"acme": 2}
+    under_way.pass_by("lane", (7, 0))
+    under_way.abandon("acme")
+    assert under_way.counts == {}
+    under_way.abandon("acme")
+    assert under_way.counts == {}, "no more end than began"
+
+
 def test_many_customers_are_told_in_several_records(monkeypatch):
     customers = {f"c{n}": Customer(id=f"c{n}", max_ready=1) for n in range(MOST_NAMED + 1)}
     one, other = door(customers=customers), door("other", customers)

@@ -20,10 +20,14 @@ from pop_stream.core.events import (
     RoundDecided,
     Settlement,
     decode_answer,
+    decode_count,
     decode_emitted,
+    decode_handed,
     decode_lifecycle,
     decode_placed,
+    decode_pull,
     decode_ready,
+    decode_stop,
     encode,
     frame,
 )
@@ -97,7 +101,18 @@ def test_other_offsets_are_the_same_instant():
     assert [*decode_lifecycle(value)] == [CLAIMED]
 
 
-@pytest.mark.parametrize("decode", [decode_lifecycle, decode_ready, decode_emitted])
+@pytest.mark.parametrize(
+    "decode",
+    [
+        decode_lifecycle,
+        decode_ready,
+        decode_emitted,
+        decode_stop,
+        decode_pull,
+        decode_handed,
+        decode_count,
+    ],
+)
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda one: str(one)[:12])
 def test_what_is_no_event_is_told(decode, value):
     with pytest.raises(UnreadableRecordError):

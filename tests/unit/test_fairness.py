@@ -829,3 +829,12 @@ def test_after_a_year_of_a_thousand_workers_shares_are_still_by_weight():
     fill(queue, "a", range(4_000))
     fill(queue, "b", range(10_000, 14_000))
     assert picked(queue, 4_000, cost=0.005).count("a") == pytest.approx(3_000, abs=6)
+
+
+def test_a_key_that_is_emptied_and_filled_again_before_its_turn_has_one_turn():
+    queue = queue_of()
+    fill(queue, "a", [1, 2], key="left")
+    fill(queue, "a", [11], key="right")
+    queue.withdraw("a", entry(11), "right")
+    fill(queue, "a", [12, 13], key="right")
+    assert refs(queue, 4) == [1, 12, 2, 13]

@@ -480,6 +480,20 @@ def test_what_was_removed_while_someone_ran_it_again_is_known_again():
     assert again.operation_names == ("fetch",)
     assert again.accepted_at == at(90)
     assert again.title == "Nightly"
+    # One that tells nothing readable is known by its id alone.
+    for nothing in (
+        b"{}",
+        b'{"agenda_id": 1}',
+        encode(replace(placed, agenda=msgspec.Raw(b"[]"))),
+    ):
+        bare = told(replace(event, placed=msgspec.Raw(nothing)))
+        assert (bare.state, bare.attempt, bare.customer_id) == (State.READY, 3, "")
     # One that is known stays what it was.
     known = told(event, before=told(accepted(), succeeded(9)))
     assert (known.priority, known.accepted_at) == (3, START)
+
+
+@pytest.mark.parametrize("told_of", [b"7", b"{", b'{"name": 7}', b"{}"])
+def test_an_appended_operation_may_have_no_name_that_can_be_read(told_of):
+    one = AppendedOperation(by="fetch", at=at(3), operation=msgspec.Raw(told_of))
+    assert appended_name(one) == ""

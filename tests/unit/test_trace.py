@@ -71,6 +71,13 @@ def test_what_is_malformed_counts_as_absent():
     assert Trace.of(told) == Trace(traceparent=PARENT)
 
 
+@pytest.mark.parametrize("text", ["a", "a=1,a=2", "A=1", "a=1 , b=2", ""])
+def test_a_tracestate_that_is_not_as_the_standard_has_it_is_refused(text):
+    with pytest.raises(ValueError, match="must be a W3C tracestate"):
+        Trace(traceparent=PARENT, tracestate=text)
+    assert Trace(traceparent=PARENT, tracestate="a=1,b=2").tracestate == "a=1,b=2"
+
+
 def test_an_agenda_brings_a_sound_trace_or_is_refused():
     with pytest.raises(SubmissionError, match="traceparent"):
         parse_agenda(agenda(trace={"traceparent": "00-1-2-3"}))

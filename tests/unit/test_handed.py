@@ -1,0 +1,48 @@
+"""What is remembered of agendas that workers hold over HTTP."""
+
+import msgspec
+from backlogs import START
+
+from pop_stream.core import handed as handed_module
+from pop_stream.core.events import EmittedAgenda
+from pop_stream.core.handed import Handed
+
+
+def emitted(agenda_id, attempt=1, body=b"{}"):
+    return EmittedAgenda(
+        agenda_id=agenda_id,
+        insight_id="media",
+        customer_id="acme",
+        attempt=attempt,
+        accepted_at=START,
+        emitted_at=START,
+        lease_ms=1_000,
+        agenda=msgspec.Raw(body),
+    )
+
+
+def test_the_newest_attempt_counts_in_whatever_order_they_are_told():
+    handed = Handed()
+    for attempt in (2, 1, 3, 2):
+        handed.remember(emitted("a", attempt))
+    assert handed.of("a").attempt == 3
+    assert handed.of("b") is None
+
+
+def test_the_oldest_are_forgotten_and_what_is_told_again_is_new(monkeypatch):
+    monkeypatch.setattr(handed_module, "REMEMBERED", 2)
+    handed = Handed()
+    for one in ("a", "b", "a", "c"):
+        handed.remember(emitted(one))
+    assert [one for one in "abc" if handed.of(one)] == ["a", "c"]
+
+
+def test_so_many_bytes_are_remembered_and_no_more(monkeypatch):
+    monkeypatch.setattr(handed_module, "REMEMBERED_BYTES", 10)
+    handed = Handed()
+    handed.remember(emitted("a", body=b"[0,1,2]"))
+    handed.remember(emitted("a", 2, body=b"[0]"))
+    handed.remember(emitted("b", body=b"[0,1,2]"))
+    assert (handed.of("a").attempt, bool(handed.of("b"))) == (2, True), "exactly ten"
+    handed.remember(emitted("c", body=b"0"))
+    assert [one for one in "abc" if handed.of(one)] == ["b", "c"]
