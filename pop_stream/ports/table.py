@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class ReadyTable(Protocol):
-    """The rows of the ReadyAgenda table, durable before their source event is committed."""
+    """The rows of the ReadyAgenda table, to be read at once, and durable once `kept`."""
 
     def get(self, key: str) -> bytes | None:
         """The row's value, or None."""
@@ -23,6 +23,15 @@ class ReadyTable(Protocol):
         """All rows of one partition of `pop.ready` that this process owns."""
         ...
 
-    async def kept(self) -> None:
-        """Wait until all that was written so far outlives this process."""
+    @property
+    def written(self) -> int:
+        """How many rows were written or deleted so far."""
+        ...
+
+    def send(self) -> None:
+        """Have what was written so far sent now; else it may wait a little for more."""
+        ...
+
+    async def kept(self, written: int | None = None) -> None:
+        """Wait until the first so many rows written outlive this process; all if not given."""
         ...

@@ -85,7 +85,8 @@ class Scheduler:
         self._reread = reread
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
-            self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes)
+            self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes),
+            self._hold.is_sure_of,
         )
         self._rounds = Rounds(
             table=self._table,

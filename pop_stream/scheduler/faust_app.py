@@ -13,9 +13,6 @@ from pop_stream.settings import Settings
 _BUFFERED_RECORDS: Final = 4_096
 _LEAST_REBALANCE_S: Final = 10.0
 
-_CHANGELOG_LINGER_S: Final = 0.002
-"""A round waits for the rows of the one before it alone, so those of events share a request."""
-
 
 def faust_app(
     settings: Settings,
@@ -49,7 +46,8 @@ def faust_app(
         broker_rebalance_timeout=max(2 * session_s, _LEAST_REBALANCE_S),
         broker_commit_interval=1.0,
         producer_request_timeout=30.0,
-        producer_linger=_CHANGELOG_LINGER_S,
+        # Rows gather in the table itself, until they are wanted.
+        producer_linger=0.0,
         producer_compression_type=compression.FORMAT,
         producer_max_request_size=1_000_000,
         stream_buffer_maxsize=_BUFFERED_RECORDS,

@@ -4,6 +4,7 @@ Emit, then write the table: a crash between the two repeats a round, and the att
 lets pullers and the rollup drop the repeats. The other order could lose one.
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -51,6 +52,10 @@ MOST_CHOSEN: Final = 2_000
 MOST_PUT_OFF: Final = 128
 """Records in a row that may leave the choice to the next: some ten milliseconds' work. So a
 round of five to fifty, which waits for acknowledgements, never lets them pile up."""
+
+UNKEPT: Final = 2
+"""Records whose rounds a crash may repeat: the present one, and the one before, whose rows are
+under way meanwhile. If those were waited for too, a round would take twice as long."""
 
 _log = structlog.get_logger()
 
@@ -116,6 +121,7 @@ class Rounds:
         self._put_off: dict[int, _PutOff] = {}
         self._letters: dict[int, list[Record]] = {}
         self._in_force: Definitions | None = None
+        self._rows_of_rounds = deque([0] * UNKEPT, maxlen=UNKEPT)
 
     def desks(self) -> list[Desk]:
         """All insights this worker decides for."""
@@ -193,10 +199,18 @@ class Rounds:
                 desk.shelf.save(desk.backlog, source.offset)
             return
         touched = {**self._put_off.pop(source.partition).desks, **touched}
-        for desk in self._with_pools(source.partition, touched):
-            await self._refill(desk, source)
+        await self._decide(self._with_pools(source.partition, touched), source)
+
+    async def _decide(self, desks: Sequence[Desk], source: Source) -> None:
+        """A round of each desk; the rows are sent at once, for later rounds wait for them."""
+        is_told = False
+        for desk in desks:
+            is_told |= await self._refill(desk, source)
             desk.shelf.save(desk.backlog, source.offset)
             faults.reach("scheduler.kept")
+        if is_told:
+            self._table.send()
+            self._rows_of_rounds.append(self._table.written)
 
     def _be_sure_of(self, partition: int) -> None:
         """Rows and rounds of one who has lost the partition would mix with its owner's."""
@@ -342,8 +356,8 @@ class Rounds:
             number = desk.backlog.place([agendas[index] for index in fresh], now)
             desk.shelf.put_page(number, [bytes(event.agendas[index]) for index in fresh])
 
-    async def _refill(self, desk: Desk, source: Source) -> None:
-        """Let happen what is due, choose, and publish all that there is to tell."""
+    async def _refill(self, desk: Desk, source: Source) -> bool:
+        """Let happen what is due, choose, publish all there is to tell; whether there was."""
         now = self._clock.now()
         desk.backlog.wake(now.timestamp())
         desk.observe(now)
@@ -352,7 +366,7 @@ class Rounds:
         if chosen or desk.topic_partitions:
             await self._fit_topic(desk)
         if not chosen and desk.backlog.outbox.is_empty:
-            return
+            return False
         told = desk.backlog.take_told()
         records = [
             *telling.stops(self._topics, told),
@@ -371,8 +385,9 @@ class Rounds:
             lifecycle += telling.emissions(desk, chosen, now)
         topic = self._topics.agenda_events
         records += await lifecycle_records(self._publisher, topic, lifecycle)
-        # Of rounds without a row a crash would repeat every one, so there is at most one.
-        await self._table.kept()
+        # Of rounds without a row a crash would repeat every one, so there are few; and what
+        # this record has led to need not be kept, for it is read again.
+        await self._table.kept(self._rows_of_rounds[0])
         self._be_sure_of(source.partition)
         if faults.is_set("scheduler.emitting"):  # else all are sent side by side
             half = records[: len(chosen) // 2 + 1]
@@ -381,6 +396,7 @@ class Rounds:
         await publish_until_acknowledged(self._publisher, records)
         faults.reach("scheduler.emitted")
         self._be_sure_of(source.partition)
+        return True
 
     async def _emit(
         self, desk: Desk, chosen: Sequence[Chosen], now: datetime

@@ -1,11 +1,15 @@
 """The port `ReadyTable` on a Faust table of raw bytes."""
 
 import asyncio
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from faust.types import TP
+
+_GATHER_S: Final = 0.02
+"""So long rows wait for others, but those of rounds, for which the next round waits: a request
+costs much the same whatever it carries. A crash repeats the records that led to them."""
 
 
 class FaustReadyTable:
@@ -13,12 +17,22 @@ class FaustReadyTable:
 
     Args:
         table: A Faust table with raw keys and values, kept in memory.
+        is_sure_of: Whether a partition is surely this worker's at the moment: one that was
+            frozen may write nothing of what it had gathered.
     """
 
-    def __init__(self, table: Any) -> None:  # noqa: ANN401  # Faust is untyped
+    def __init__(
+        self,
+        table: Any,  # noqa: ANN401  # Faust is untyped
+        is_sure_of: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self._table = table
+        self._is_sure_of = is_sure_of
         self._held: Set[int] = frozenset()
-        self._sent: set[asyncio.Future[Any]] = set()
+        self._written = 0
+        self._unsent: list[tuple[int, bytes, bytes | None]] = []
+        self._sending: asyncio.TimerHandle | None = None
+        self._under_way: dict[int, asyncio.Future[Any]] = {}
 
     def get(self, key: str) -> bytes | None:
         """See the port."""
@@ -29,13 +43,13 @@ class FaustReadyTable:
         """See the port."""
         row = key.encode()
         self._table.data[row] = value
-        self._send(row, value)
+        self._write(row, value)
 
     def delete(self, key: str) -> None:
         """See the port."""
         row = key.encode()
         if self._table.data.data.pop(row, None) is not None:
-            self._send(row, None)
+            self._write(row, None)
 
     def rows(self, partition: int) -> Iterator[tuple[str, bytes]]:
         """See the port."""
@@ -43,10 +57,37 @@ class FaustReadyTable:
             if _owner(key) == partition:
                 yield key.decode(errors="replace"), value
 
-    async def kept(self) -> None:
+    @property
+    def written(self) -> int:
         """See the port."""
-        while self._sent:
-            await asyncio.wait(tuple(self._sent))
+        return self._written
+
+    def send(self) -> None:
+        """See the port."""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        unsent, self._unsent = self._unsent, []
+        for number, row, value in unsent:
+            owner = _owner(row)
+            if owner is None or self._is_sure_of(owner):
+                self._hand_over(number, row, value)
+            else:
+                self._gather(number, row, value)
+
+    async def kept(self, written: int | None = None) -> None:
+        """See the port."""
+        last = self._written if written is None else written
+        while True:
+            if self._unsent and self._unsent[0][0] <= last:
+                self.send()
+            sent = [one for number, one in self._under_way.items() if number <= last]
+            if sent:
+                await asyncio.wait(sent)
+            elif self._unsent and self._unsent[0][0] <= last:
+                await asyncio.sleep(_GATHER_S)
+            else:
+                return
 
     def settle(self, partitions: Set[int]) -> None:
         """The group has settled, and these are this worker's; to be called each time.
@@ -67,22 +108,33 @@ class FaustReadyTable:
         local = self._table.data.data
         for key in [key for key in local if _owner(key) == partition]:
             del local[key]
+        self._unsent = [one for one in self._unsent if _owner(one[1]) != partition]
         read_until = self._table.app.tables.recovery.active_offsets
         changelog = TP(self._table.changelog_topic.get_topic_name(), partition)
         if changelog in read_until:
             read_until[changelog] = None
 
-    def _send(self, row: bytes, value: bytes | None) -> None:
+    def _write(self, row: bytes, value: bytes | None) -> None:
+        self._written += 1
+        self._gather(self._written, row, value)
+
+    def _gather(self, number: int, row: bytes, value: bytes | None) -> None:
+        self._unsent.append((number, row, value))
+        if self._sending is None:
+            loop = asyncio.get_running_loop()
+            self._sending = loop.call_later(_GATHER_S, self.send)
+
+    def _hand_over(self, number: int, row: bytes, value: bytes | None) -> None:
         """Faust writes in the background, and of what fails it only logs that it did."""
         sent = self._table.send_changelog(_owner(row), row, value, value_serializer="raw")
-        self._sent.add(sent)
-        sent.add_done_callback(partial(self._note_sent, row))
+        self._under_way[number] = sent
+        sent.add_done_callback(partial(self._note_sent, number, row))
 
-    def _note_sent(self, row: bytes, sent: "asyncio.Future[Any]") -> None:
-        self._sent.discard(sent)
+    def _note_sent(self, number: int, row: bytes, sent: "asyncio.Future[Any]") -> None:
+        del self._under_way[number]
         failed = not sent.cancelled() and sent.exception() is not None
         if failed and _owner(row) in self._held:
-            self._send(row, self._table.data.data.get(row))  # as it is by now
+            self._hand_over(number, row, self._table.data.data.get(row))  # as it is by now
 
 
 def _owner(key: bytes) -> int | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
+import uvloop
 from faust.transport.drivers import aiokafka as driver
 
 from pop_stream.bus.clients import wait_for_consumption
@@ -50,7 +51,10 @@ def _tell_of_membership(coordinator: Any, transport: "PatientTransport") -> None
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
     def _new_consumer_thread(self) -> _Thread:
-        return _Thread(self, loop=self.loop, beacon=self.beacon)
+        loop = uvloop.new_event_loop()
+        thread = _Thread(self, loop=self.loop, thread_loop=loop, beacon=self.beacon)
+        thread._close_thread_loop_on_stop = True  # noqa: SLF001  # as of a loop of its own
+        return thread
 
 
 class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is untyped here

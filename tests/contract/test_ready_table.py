@@ -81,6 +81,7 @@ class FaustDesk:
         ready = app.topic(self._topic, key_type=bytes, value_type=bytes)
         app.agent(ready, name="work", concurrency=1)(work)
         app.on_partitions_assigned.connect(self._on_assigned)
+        app.on_partitions_revoked.connect(self._on_revoked)
         app.finalize()
         await app.start()
 
@@ -94,7 +95,11 @@ class FaustDesk:
         async with self._settled:
             self._settled.notify_all()
 
+    async def _on_revoked(self, *_: object, **__: object) -> None:
+        await self.table.kept()
+
     async def stop(self) -> None:
+        await self.table.kept()
         await self._app.stop()
 
     async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
