@@ -97,6 +97,7 @@ class Scheduler:
             create_topic=create_topic,
             partitions=partitions,
             is_sure_of=self._hold.is_sure_of,
+            term=lambda: self._term,
         )
         self._ticker = Ticker(
             self._rounds, probe, publisher, self._topics, settings.lag_interval, clock
@@ -115,6 +116,7 @@ class Scheduler:
         self._postponed: set[int] = set()
         self._next: dict[int, int] = {}
         self._unread: int | None = None
+        self._term = 0
         self._vigil = Vigil(
             probe,
             self._topics,
@@ -286,6 +288,7 @@ class Scheduler:
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(assigned)
+        self._term = self._app.transport.generation()
         self._table.settle(partitions)
         for partition in partitions:
             self._next.pop(partition, None)

@@ -95,6 +95,7 @@ class Rounds:
         create_topic: Makes sure an insight's topic exists, with its partitions.
         partitions: Of `pop.ready`.
         is_sure_of: Whether a partition is surely this worker's at the moment.
+        term: Greater with each owner of a partition; asked when it is loaded.
     """
 
     def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
@@ -108,7 +109,9 @@ class Rounds:
         create_topic: Callable[[Insight], Awaitable[None]],
         partitions: int,
         is_sure_of: Callable[[int], bool],
+        term: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._term = term
         self._is_sure_of = is_sure_of
         self._table = table
         self._publisher = publisher
@@ -271,7 +274,7 @@ class Rounds:
     def _new_desk(self, partition: int, insight_id: str) -> Desk:
         insight = self._definitions.current.insights.get(InsightId(insight_id))
         backlog = Backlog(insight or Insight(id=insight_id), self._share)
-        shelf = Shelf(self._table, partition, insight_id)
+        shelf = Shelf(self._table, partition, insight_id, self._term())
         desk = Desk(InsightId(insight_id), partition, backlog, shelf)
         desk.is_defined = insight is not None
         return desk

@@ -5,7 +5,13 @@
     mark/<side>/<n>   a snapshot that replaces the deltas before it, on two sides
     head              which side is whole, and the sequence it stands for
 
-each after `<partition>/<insight>/`.
+each after `<partition>/<insight>/term/<term>/`, or, as earlier versions wrote them and as term
+0, after `<partition>/<insight>/` alone.
+
+A term is the time for which one owner has the partition; later ones are greater. What a frozen
+owner had on its way may arrive when another has long taken over, so no two terms write the same
+row. Each begins with a snapshot and a head that names the pages it found; whatever else is of
+an earlier term counts for nothing from then on, and is deleted with the next snapshots.
 
 A handled event costs one journal row whatever it touched, so a round is written whole or not
 at all. The ring is reused, never deleted from: when it is full a snapshot is written to the
@@ -13,7 +19,7 @@ side that is not in force, and then the head, in one write, puts it in force.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, TypeVar
 
@@ -24,6 +30,7 @@ from pop_stream.core.delta import Delta
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import PlacedAgenda, Struct, decode_placed
 from pop_stream.ports.table import ReadyTable
+from pop_stream.scheduler.terms import Spans, base, guessed, place, term_of, used
 
 RING: Final = 256
 """Journal rows of an insight, and so handled events between two snapshots."""
@@ -46,6 +53,7 @@ class _Head(Struct, frozen=True):
     side: int
     parts: int
     offset: int = -1
+    spans: tuple[tuple[int, int], ...] = ((0, 0),)
 
 
 _JOURNAL_ROW: Final = msgspec.json.Decoder(_JournalRow)
@@ -58,14 +66,27 @@ _encode: Final = msgspec.json.encode
 class Shelf:
     """The rows of one insight. Write only while an event of its partition is handled.
 
+    Args:
+        table: Of rows.
+        partition: Whose rows they are.
+        insight_id: Whose backlog.
+        term: Of the writer. If rows of a later one are found, it is the one after that.
+
     Attributes:
         size: Bytes of all pages.
         offset: Of the last record of `pop.ready` that led to a row; -1 if none is known.
         unreadable: Rows that could not be read, with why.
     """
 
-    def __init__(self, table: ReadyTable, partition: int, insight_id: str) -> None:
+    def __init__(
+        self, table: ReadyTable, partition: int, insight_id: str, term: int = 0
+    ) -> None:
         self._table = table
+        self._term = term
+        self._begins = term > 0
+        self._spans: Spans = ((0, term),)
+        self._outdated: list[str] = []
+        self._former: list[str] = []
         self._prefix = f"{partition}/{insight_id}"
         self._offsets: dict[int, array[int]] = {}
         self._sequence = 0
@@ -112,6 +133,12 @@ class Shelf:
             return
         self._sequence += 1
         self.offset = max(self.offset, offset)
+        if self._begins:
+            self._begins = False
+            self._spans = used(self._spans, self._offsets)
+            self._snapshot(backlog)
+            self.drop_pages(backlog.take_emptied())
+            return
         row = _JournalRow(sequence=self._sequence, delta=delta, offset=self.offset)
         self._table.put(self._journal_key(self._sequence), _encode(row))
         self.drop_pages(backlog.take_emptied())
@@ -129,45 +156,84 @@ class Shelf:
             backlog: As made, never used.
             now: The present instant, in seconds since the epoch; leases begin anew at it.
         """
-        raw_head = rows.get(f"{self._prefix}/head")
-        head = self._read(f"{self._prefix}/head", raw_head, _HEAD) if raw_head else None
-        head = head or _Head(sequence=0, side=0, parts=0)
-        self._marked, self._side = head.sequence, head.side
-        keys = [self._mark_key(head.side, part) for part in range(head.parts)]
+        term, head = self._in_force(rows)
+        self._marked, self._side, self._spans = head.sequence, head.side, head.spans
+        keys = _mark_keys(base(self._prefix, term), head)
         marks = [self._read(key, rows.get(key), _MARK) for key in keys]
         deltas = [mark for mark in marks if mark is not None]
-        journal = sorted(self._journal(rows), key=lambda row: row.sequence)
+        journal = sorted(self._journal(rows, term), key=lambda row: row.sequence)
         newer = [row for row in journal if row.sequence > head.sequence]
         deltas.extend(row.delta for row in newer)
         self._sequence = newer[-1].sequence if newer else head.sequence
         self.offset = max([head.offset, *(row.offset for row in newer)])
-        backlog.restore(self._pages(rows), deltas, now)
+        backlog.restore(self._pages(rows, term), deltas, now)
+        self._succeed(term, backlog.next_page)
         self.drop_pages(backlog.take_emptied())
+
+    def _in_force(self, rows: Mapping[str, bytes]) -> tuple[int, _Head]:
+        """The latest term that has begun, and its head; best guesses if that cannot be read."""
+        heads = {place(self._prefix, key).term: key for key in rows if key.endswith("/head")}
+        for term, key in sorted(heads.items(), reverse=True):
+            head = self._read(key, rows[key], _HEAD)
+            if head is None:
+                spans = guessed(place(self._prefix, key) for key in rows)
+                return term, _Head(sequence=0, side=0, parts=0, spans=tuple(spans))
+            is_whole = all(mark in rows for mark in _mark_keys(base(self._prefix, term), head))
+            if is_whole or term == 0:
+                return term, head
+        return 0, _Head(sequence=0, side=0, parts=0)
+
+    def _succeed(self, term: int, next_page: int) -> None:
+        """Begin a term of our own after the one that was read, with the next row."""
+        self._term = self._term if self._term >= term else term + 1
+        self._begins = self._term > term
+        if self._begins:
+            self._spans = (*self._spans, (next_page, self._term))
+        else:
+            self._outdated, self._former = [], []
 
     def _snapshot(self, backlog: Backlog) -> None:
         side = 1 - self._side
         parts = backlog.snapshot().parts(_PART)
         for number, part in enumerate(parts):
             self._table.put(self._mark_key(side, number), _encode(part))
-        head = _Head(sequence=self._sequence, side=side, parts=len(parts), offset=self.offset)
-        self._table.put(f"{self._prefix}/head", _encode(head))
+        head = _Head(
+            sequence=self._sequence,
+            side=side,
+            parts=len(parts),
+            offset=self.offset,
+            spans=tuple(self._spans),
+        )
+        self._table.put(f"{base(self._prefix, self._term)}/head", _encode(head))
         self._marked, self._side = self._sequence, side
+        for key in self._outdated:
+            self._table.delete(key)
+        # Deleted once the head that stands for them has surely been kept.
+        self._outdated, self._former = self._former, []
 
-    def _journal(self, rows: dict[str, bytes]) -> Iterator[_JournalRow]:
+    def _journal(self, rows: Mapping[str, bytes], term: int) -> Iterator[_JournalRow]:
         for slot in range(RING):
-            row = rows.get(self._journal_key(slot))
+            key = f"{base(self._prefix, term)}/journal/{slot}"
+            row = rows.get(key)
             if row is not None:
-                read = self._read(self._journal_key(slot), row, _JOURNAL_ROW)
+                read = self._read(key, row, _JOURNAL_ROW)
                 if read is not None:
                     yield read
 
-    def _pages(self, rows: dict[str, bytes]) -> Iterator[tuple[int, Sequence[PlacedAgenda]]]:
-        start = f"{self._prefix}/page/"
+    def _pages(
+        self, rows: Mapping[str, bytes], term: int
+    ) -> Iterator[tuple[int, Sequence[PlacedAgenda]]]:
+        """The pages in force; takes note of all rows that a later term has no use for."""
         for key, row in rows.items():
-            if not key.startswith(start):
+            one = place(self._prefix, key)
+            if one.kind != "page":
+                (self._former if one.term == term else self._outdated).append(key)
+                continue
+            if one.page is not None and key != self._page_key(one.page):
+                self._outdated.append(key)
                 continue
             try:
-                number = int(key.removeprefix(start))
+                number = int(key.rpartition("/")[2])
                 bodies = [bytes(body) for body in _PAGE.decode(row)]
                 agendas = [decode_placed(body) for body in bodies]
             except (ValueError, UnreadableRecordError) as error:  # msgspec's are ValueErrors
@@ -188,13 +254,14 @@ class Shelf:
             return None
 
     def _page_key(self, number: int) -> str:
-        return f"{self._prefix}/page/{number}"
+        """In whose term a page was written follows from its number, which never comes twice."""
+        return f"{base(self._prefix, term_of(self._spans, number))}/page/{number}"
 
     def _journal_key(self, sequence: int) -> str:
-        return f"{self._prefix}/journal/{sequence % RING}"
+        return f"{base(self._prefix, self._term)}/journal/{sequence % RING}"
 
     def _mark_key(self, side: int, part: int) -> str:
-        return f"{self._prefix}/mark/{side}/{part}"
+        return f"{base(self._prefix, self._term)}/mark/{side}/{part}"
 
 
 def insights_in(table: ReadyTable, partition: int) -> dict[str, dict[str, bytes]]:
@@ -203,6 +270,10 @@ def insights_in(table: ReadyTable, partition: int) -> dict[str, dict[str, bytes]
     for key, value in table.rows(partition):
         found.setdefault(key.split("/")[1], {})[key] = value
     return found
+
+
+def _mark_keys(start: str, head: _Head) -> list[str]:
+    return [f"{start}/mark/{head.side}/{part}" for part in range(head.parts)]
 
 
 _GAP: Final = len(b",\n")

@@ -27,7 +27,9 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         await super().on_start()
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         self._consumer._fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
-        _tell_of_membership(self._consumer._coordinator, self.transport)  # noqa: SLF001
+        coordinator = self._consumer._coordinator  # noqa: SLF001
+        self.transport.follow(coordinator)
+        _tell_of_membership(coordinator, self.transport)
 
 
 def _tell_of_membership(coordinator: Any, transport: "PatientTransport") -> None:  # noqa: ANN401
@@ -70,3 +72,14 @@ class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is unty
     Consumer: Any = _Consumer
     on_heartbeat: Callable[[float], None]
     on_forgotten: Callable[[], None]
+    _coordinator: Any = None
+
+    def follow(self, coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
+        """The client's part that keeps membership; called in the consumer's thread."""
+        self._coordinator = coordinator
+
+    def generation(self) -> int:
+        """By which every settling of the group is greater than the one before; 0 before any."""
+        if self._coordinator is None:
+            return 0
+        return max(0, int(self._coordinator.generation))

@@ -1,7 +1,8 @@
 """A backlog through arbitrary events and crashes, against a model that is a dict.
 
 An event changes the backlog, chooses a round, and is saved: what the scheduler does. A crash
-keeps a prefix of the event's writes, as the changelog would, and the event comes again.
+keeps a prefix of the event's writes, as the changelog would, and the event comes again. The
+rest of the writes may still come, at any later time: the owner was not dead, but frozen.
 """
 
 from contextlib import suppress
@@ -111,17 +112,24 @@ class BacklogMachine(RuleBasedStateMachine):
         self.shares = {}
         self.table = LoggedTable()
         self.now = BEGAN
+        self.term = 0
+        self.late = []
+        self.came_late = set()
         self.model = {}
         self.ended = {}
         self.summaries = {}
         self.sent = [[], []]
         self.last_page = 0
         self.made = 0
-        self.backlog, self.shelf = self.loaded(self.table)
+        self.take_over()
 
-    def loaded(self, table):
+    def take_over(self):
+        self.term += 1
+        self.backlog, self.shelf = self.loaded(self.table, self.term)
+
+    def loaded(self, table, term):
         backlog = Backlog(self.insight, lambda one: self.shares.get(one, Share()))
-        shelf = Shelf(table, 0, "media")
+        shelf = Shelf(table, 0, "media", term)
         shelf.load(insights_in(table, 0).get("media", {}), backlog, self.now)
         return backlog, shelf
 
@@ -142,13 +150,19 @@ class BacklogMachine(RuleBasedStateMachine):
     def outcome(self, change, slots, crash, rows):
         result = self.apply(change, slots)
         journaled = next(
-            (n for n, (key, _) in enumerate(self.table.log) if "/journal/" in key), None
+            (
+                n
+                for n, (key, _) in enumerate(self.table.log)
+                if "/journal/" in key or key.endswith("/head")
+            ),
+            None,
         )
         if crash is None or crash >= len(self.table.log) or journaled is None:
             return result
         lost = crash <= journaled
+        self.late += self.table.log[crash:]
         self.table.rewind(rows, crash)
-        self.backlog, self.shelf = self.loaded(self.table)
+        self.take_over()
         if lost:
             # At most a page's row was kept: the repeat must do the very same.
             again, chosen = self.apply(change, slots)
@@ -317,6 +331,22 @@ class BacklogMachine(RuleBasedStateMachine):
         ready = sum(known.state == "ready" for known in self.model.values())
         assert len(chosen) <= min(slots, ready)
         self.take_round(chosen, slots)
+
+    @rule(count=st.integers(1, 4))
+    def hear_of_an_owner_before(self, count):
+        """What it had on its way arrives, in its order, whoever has taken over since."""
+        arriving, self.late = self.late[:count], self.late[count:]
+        for key, value in arriving:
+            if value is None:
+                self.table.data.pop(key, None)
+            else:
+                self.table.data[key] = value
+                self.came_late.add(key)
+
+    @rule()
+    def move(self):
+        """The partition goes to another owner, and nothing is on its way."""
+        self.take_over()
 
     def some(self, data, *states):
         """An agenda in one of the states; None if there is none."""
@@ -550,7 +580,7 @@ class BacklogMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost_and_nothing_is_left_behind(self):
         assert {*self.backlog.slots.refs()} == {*self.model}
-        rows = [key for key in self.table.data if "/page/" in key]
+        rows = [key for key in self.table.data.keys() - self.came_late if "/page/" in key]
         numbers = sorted(int(key.rsplit("/", 1)[1]) for key in rows)
         assert numbers == sorted(page.number for page in self.backlog.slots.pages())
         assert all(page.left > 0 for page in self.backlog.slots.pages())
@@ -564,7 +594,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def a_reload_goes_on_as_if_nothing_had_happened(self):
         copy = LoggedTable()
         copy.data = dict(self.table.data)
-        reloaded, _ = self.loaded(copy)
+        reloaded, _ = self.loaded(copy, self.term + 1)
         live = deepcopy(self.backlog)
         for _ in range(3):
             for one in (live, reloaded):
@@ -580,8 +610,8 @@ class BacklogMachine(RuleBasedStateMachine):
 
 def page_of(key):
     """From 1, so that none is false; None for another kind of row."""
-    kind, _, number = key.removeprefix("0/media/").partition("/")
-    return int(number) + 1 if kind == "page" else None
+    rest, _, number = key.rpartition("/")
+    return int(number) + 1 if rest.endswith("/page") else None
 
 
 def replace_insight(insight, algorithm, aging_s):

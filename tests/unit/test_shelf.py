@@ -275,3 +275,103 @@ def test_a_row_that_cannot_be_read_is_told_and_stops_nothing(name, value):
         assert again.ready == 2  # what the page held is missed, and found by the audit
     else:
         assert again.ready == 4
+
+
+class Sent:
+    """What an owner writes, as it leaves its process."""
+
+    def __init__(self, table):
+        self.rows = []
+        self._table = table
+
+    def put(self, key, value):
+        self._table.put(key, value)
+        self.rows.append((key, value))
+
+    def delete(self, key):
+        self._table.delete(key)
+        self.rows.append((key, None))
+
+    def get(self, key):
+        return self._table.get(key)
+
+
+def taken_over(table, sent, term):
+    one = backlog()
+    shelf = Shelf(sent, 0, "media", term)
+    shelf.load(insights_in(table, 0).get("media", {}), one)
+    return one, shelf
+
+
+def work(one, shelf, name):
+    """Enough for pages, rows, an emptied page and, where the ring is short, a snapshot."""
+    for number in range(6):
+        keep(shelf, one, several(f"{name}{number}", 2))
+        for chosen in one.choose(1):
+            one.settle(settled(chosen.agenda_id, noop=0.5))
+        shelf.save(one)
+
+
+@pytest.mark.usefixtures("short_ring")
+@pytest.mark.parametrize("arrived", range(0, 40, 3))
+@pytest.mark.parametrize("at", [0, 1, 5, 12, 99])
+def test_what_an_owner_before_had_on_its_way_changes_nothing_when_it_arrives(arrived, at):
+    table = MemoryTable()
+    first = Sent(MemoryTable())
+    work(*taken_over(MemoryTable(), first, 3), "frozen")
+    for key, value in first.rows[:arrived]:
+        table.put(key, value) if value is not None else table.delete(key)
+    beside, second = MemoryTable(), Sent(MemoryTable())
+    beside.data, second._table.data = dict(table.data), dict(table.data)
+    one, shelf = taken_over(table, second, 4)
+    work(one, shelf, "next")
+    # Not deletions: whoever reads the same events again empties the same pages.
+    late = [row for row in first.rows[arrived:] if row[1] is not None]
+    for key, value in [*second.rows[:at], *late, *second.rows[at:]]:
+        table.put(key, value) if value is not None else table.delete(key)
+    third = taken_over(table, Sent(table), 5)
+    assert third[0].snapshot() == taken_over(second._table, second, 5)[0].snapshot()
+    work(*third, "last")
+    fourth, _ = taken_over(table, Sent(table), 6)
+    assert fourth.snapshot() == third[0].snapshot()
+
+
+@pytest.mark.usefixtures("short_ring")
+def test_what_earlier_terms_have_left_is_deleted():
+    table = MemoryTable()
+    for term in range(1, 9):
+        one, shelf = taken_over(table, Sent(table), term)
+        work(one, shelf, f"t{term}-")
+        for chosen in one.choose(100):
+            one.settle(settled(chosen.agenda_id, noop=0.1))
+        shelf.save(one)
+    terms = {key.split("/")[3] for key in table.data}
+    assert terms <= {"7", "8"}
+
+
+def test_rows_without_a_term_are_read_and_followed():
+    table = MemoryTable()
+    keep(Shelf(table, 0, "media"), backlog(), several("old", 2))
+    one, shelf = taken_over(table, Sent(table), 7)
+    keep(shelf, one, several("new", 1))
+    again, shelf = taken_over(table, Sent(table), 8)
+    assert again.ready == 3
+    assert [shelf.agenda(0, 1).agenda_id, shelf.agenda(1, 0).agenda_id] == ["old-1", "new-0"]
+
+
+def test_a_term_that_is_not_later_than_what_is_found_is_made_so():
+    table = MemoryTable()
+    keep(Shelf(table, 0, "media", 9), backlog(), several("a", 1))
+    one, shelf = taken_over(table, Sent(table), 2)  # the group was made anew
+    keep(shelf, one, several("b", 1))
+    assert "0/media/term/10/head" in table.data
+    assert taken_over(table, Sent(table), 3)[0].ready == 2
+
+
+def test_where_the_head_of_a_term_cannot_be_read_its_pages_are_found():
+    table = MemoryTable()
+    keep(Shelf(table, 0, "media", 9), backlog(), several("a", 2))
+    table.data["0/media/term/9/head"] = b"{"
+    one, shelf = taken_over(table, Sent(table), 10)
+    assert [*shelf.unreadable] == ["0/media/term/9/head"]
+    assert one.ready == 2

@@ -8,7 +8,7 @@ from fakes import FixedLags, ManualClock
 from test_rounds import Stage, scheduler_on
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.stall import Stall
+from pop_stream.core.stall import Stall, unmoved
 from pop_stream.ports.lag import Progress
 from pop_stream.scheduler.vigil import Vigil
 
@@ -122,3 +122,9 @@ async def test_a_table_that_is_being_read_excuses_for_as_long_as_it_gets_on():
     assert not scheduler._is_excused()
     scheduler._postponed.add(3)
     assert scheduler._is_excused()
+
+
+def test_unmoved_is_what_waits_and_was_not_committed_further():
+    ends = {0: 5, 1: 5, 2: 5, 3: 0, 4: 7}
+    before, after = {0: 5, 1: 3, 2: 3}, {0: 5, 1: 4, 2: 3}
+    assert unmoved(ends, before, after) == {2: 2, 4: 7}
