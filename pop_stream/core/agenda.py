@@ -25,6 +25,7 @@ from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PAT
 from pop_stream.core.instants import INSTANT
 from pop_stream.core.numbers import WHOLE
 from pop_stream.core.own_ids import foreign_issue
+from pop_stream.core.pop_names import param_issues
 from pop_stream.core.retry import Backoff
 from pop_stream.core.trace import Trace
 
@@ -184,6 +185,9 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
     fault = foreign_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
     if fault:
         raise SubmissionError([fault])
+    of_operations = (one.params for one in agenda.operations)
+    if not is_accepted and (moved := [*param_issues(agenda.params, of_operations)]):
+        raise SubmissionError(moved)
     # Cut short while found: thousands of faults in one agenda must not hold up a reader.
     if faults := [*islice(_graph_issues(agenda.operations), SubmissionError.MAX_ISSUES)]:
         raise SubmissionError(faults)

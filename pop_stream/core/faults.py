@@ -5,10 +5,14 @@ import re
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pop_stream.core.errors import Issue, SubmissionError
+from pop_stream.core.pop_names import name_here
 
 Text = TypeVar("Text", bound=bytes | bytearray | str)
+
+_NO_FIELD: Final = "is no field here; leave it out, or correct its name"
 
 _NUL_TEXT: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _NUL_BYTES: Final = re.compile(_NUL_TEXT.pattern.encode())
@@ -21,14 +25,28 @@ def issues_of(error: ValidationError, *, document: str) -> list[Issue]:
         error: What validation raised.
         document: What the whole is called, for a fault of no field in particular.
     """
-    return [
-        Issue(
-            field=path_of(fault["loc"], document=document),
-            value=shorten(fault["input"]),
-            message=fault["msg"].removeprefix("Value error, "),
-        )
-        for fault in error.errors(include_url=False)[: SubmissionError.MAX_ISSUES]
-    ]
+    faults = error.errors(include_url=False, include_context=True)
+    told = [_issue(fault, document) for fault in faults if not _only_follows(fault)]
+    return told[: SubmissionError.MAX_ISSUES]
+
+
+def _only_follows(fault: ErrorDetails) -> bool:
+    """A list whose items were all refused is not told to be too short as well."""
+    return fault["type"] == "too_short" and len(fault["input"]) > fault["ctx"]["actual_length"]
+
+
+def _issue(fault: ErrorDetails, document: str) -> Issue:
+    field = path_of(fault["loc"], document=document)
+    match fault["type"]:
+        case "missing":
+            return Issue(field, "nothing", "is required; give it")
+        case "extra_forbidden":
+            ours = name_here(str(fault["loc"][-1]))
+            message = f"is no field here; use {ours}" if ours else _NO_FIELD
+            return Issue(field, shorten(fault["input"]), message)
+        case _:
+            message = fault["msg"].removeprefix("Value error, ")
+            return Issue(field, shorten(fault["input"]), message)
 
 
 def path_of(location: tuple[int | str, ...], *, document: str) -> str:

@@ -1,4 +1,4 @@
-"""Handlers that come with the library: `noop`, `sleep`, `http` and `command`."""
+"""Handlers that come with the library: `noop`, `sleep`, `append`, `http` and `command`."""
 
 import asyncio
 from time import monotonic
@@ -6,7 +6,9 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from pop_stream.core.errors import SubmissionError
 from pop_stream.pullers.command import CommandHandler
+from pop_stream.pullers.errors import FinalError
 from pop_stream.pullers.handlers import Handlers
 from pop_stream.pullers.http_request import HttpHandler
 from pop_stream.pullers.operation_call import OperationCall
@@ -24,6 +26,14 @@ class Sleep(BaseModel):
     seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
+class Append(BaseModel):
+    """Payload of an `append` operation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    operations: tuple[dict[str, JsonValue], ...]
+
+
 def builtin(settings: Settings) -> Handlers:
     """A registry with the built-in handlers.
 
@@ -35,6 +45,7 @@ def builtin(settings: Settings) -> Handlers:
     handlers.on_stop(http.close)
     handlers.handler("noop")(noop)
     handlers.handler("sleep")(sleep)
+    handlers.handler("append")(append)
     handlers.handler("http")(http)
     handlers.handler("command")(CommandHandler(settings.allowed_commands))
     return handlers
@@ -52,3 +63,12 @@ async def sleep(operation: OperationCall) -> None:
     while (left := seconds - (monotonic() - begun)) > 0:
         await asyncio.sleep(min(left, _REPORT_EVERY_S))
         await operation.report(100 * min(1.0, (monotonic() - begun) / seconds))
+
+
+async def append(operation: OperationCall) -> JsonValue:
+    """Add the operations of the payload, or those an earlier result tells, to the agenda."""
+    operations = read_payload(Append, operation.payload).operations
+    try:
+        return {"appended": [*await operation.append(operations)]}
+    except SubmissionError as error:
+        raise FinalError(str(error)) from None

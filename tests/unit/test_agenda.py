@@ -74,8 +74,8 @@ def test_encoding_leaves_out_defaults_and_comes_back_the_same():
         ({"customer_id": "acme"}, "operations", "required"),
         (document(operations=[]), "operations", "at least 1"),
         (document(operations="x"), "operations", "array"),
-        (document(operation("a", typo=1)), "operations[0].typo", "not permitted"),
-        (document(typo=1), "typo", "not permitted"),
+        (document(operation("a", typo=1)), "operations[0].typo", "no field here"),
+        (document(typo=1), "typo", "no field here"),
         (document(operation("")), "operations[0].name", "at least 1"),
         (document(operation("<a>")), "operations[0].name", "pattern"),
         (document({"name": "a"}), "operations[0].type", "required"),
@@ -127,6 +127,40 @@ def test_every_fault_is_told_at_once():
         "operations[0].depends_on[1]",
         "operations[1].name",
     }
+
+
+def test_what_pop_called_otherwise_is_told_by_its_name_here():
+    as_in_pop = {
+        "customerId": "acme",
+        "linkId": "l1",
+        "params": {"externalId": "x"},
+        "operations": [{"name": "a", "type": "noop", "id": "1"}],
+    }
+    assert faults(as_in_pop) == {
+        "customer_id": "is required; give it",
+        "operations[0].id": "is no field here; leave it out, or correct its name",
+        "customerId": "is no field here; use customer_id of an agenda, owner of a definition",
+        "linkId": "is no field here; use link_id",
+    }
+
+
+def test_params_that_steered_an_agenda_in_pop_are_not_ignored_in_silence():
+    steering = document(
+        operation("a"),
+        operation("b", params={"dependsOn": "a", "codec": "h264"}),
+        operation("c", params={"agenda.operation.generator": {"operationsJsonPointer": "/x"}}),
+        params={"doNotRun": True, "maximumAttempts": 2, "externalId": "x", "dependsOn": "a"},
+    )
+    told = faults(steering)
+    assert {field: one.split("use ")[1] for field, one in told.items()} == {
+        "params.doNotRun": "the agenda's field hold",
+        "params.maximumAttempts": "the agenda's field max_attempts",
+        "operations[1].params.dependsOn": "the operation's field depends_on, a list",
+        "operations[2].params.agenda.operation.generator": (
+            "an operation of type append with this one's result"
+        ),
+    }
+    assert parse_agenda(json.dumps(steering), is_accepted=True).params["doNotRun"]
 
 
 def test_at_most_ten_faults_are_told():

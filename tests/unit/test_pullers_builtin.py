@@ -53,6 +53,34 @@ async def test_noop_returns_its_payload(handlers):
     assert await result_of(handlers, "noop", {"x": [1]}) == {"x": [1]}
 
 
+async def test_append_adds_what_an_earlier_result_tells(handlers):
+    @handlers.handler("planner")
+    async def plan(_):
+        return [node("x", kind="noop", payload=1), node("y", kind="noop", payload="@<x.out>")]
+
+    run = run_of(
+        handlers,
+        node("plan", kind="planner"),
+        node("grow", kind="append", payload={"operations": "@<plan.out>"}),
+    )
+    assert await run.run() is None
+    changes = run.take_changes()
+    results = {one.name: msgspec.json.decode(one.result) for one in changes.operations}
+    assert results["grow"] == {"appended": ["x", "y"]}
+    assert {one.by for one in changes.appended} == {"grow"}
+    assert (results["x"], results["y"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("operations", "told"),
+    [("x", "payload.operations"), ([{"name": "x"}], "type"), ([node("a")], "taken")],
+)
+async def test_what_cannot_be_appended_fails_for_good(handlers, operations, told):
+    failure = await failure_of(handlers, "append", {"operations": operations})
+    assert told in failure.message
+    assert not failure.retryable
+
+
 async def test_sleep_reports_how_far_it_is():
     reports = []
     call = OperationCall(
