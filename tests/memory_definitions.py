@@ -53,6 +53,7 @@ class MemoryDefinitions:
         kept = [one for one in self.rows.values() if one.kind == query.kind]
         if query.seen_by is not None:
             kept = [one for one in kept if ownership(one).is_seen_by(query.seen_by)]
+        kept = [one.as_seen_by(query.seen_by) for one in kept]
         kept = [one for one in kept if all(fits(one, f) for f in query.filters)]
         kept.sort(
             key=cmp_to_key(lambda a, b: compare(keys(a, query), keys(b, query), query.sorts))
@@ -63,7 +64,8 @@ class MemoryDefinitions:
             kept = [one for one in kept if compare(keys(one, query), after, query.sorts) > 0]
         page = kept[: query.limit]
         more = len(kept) > query.limit
-        return Listed(tuple(page), total, tuple(keys(page[-1], query)) if more else None)
+        whole = tuple(self.rows[one.kind, one.definition.id] for one in page)
+        return Listed(whole, total, tuple(keys(page[-1], query)) if more else None)
 
     async def change(
         self, revisions: Sequence[Revision], author: Author

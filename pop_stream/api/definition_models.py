@@ -1,12 +1,14 @@
 """Definitions as clients read and change them, for answers and for the document."""
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, create_model
 
-from pop_stream.core.definitions import KINDS, Kind
+from pop_stream.core.definitions import KINDS, Kind, Mappers
+from pop_stream.core.retry import Backoff
 from pop_stream.core.revisions import Stored
+from pop_stream.core.template import ParamName, TemplateParam
 
 Name = Literal["Customer", "Pool", "Insight", "Template"]
 
@@ -24,7 +26,7 @@ _KEPT: Final[dict[str, Any]] = {
 }
 _INSIGHT_IDS: Final[Any] = (
     list[str],
-    Field(description="Of the insights that share it; derived, at most 1,000."),
+    Field(description="Of the insights that share it; derived."),
 )
 
 
@@ -85,8 +87,9 @@ def _page(kind: Kind) -> type[BaseModel]:
 
 
 def _patch(kind: Kind) -> type[BaseModel]:
-    return type(
-        f"{NAMES[kind]}Patch",
+    name = f"{NAMES[kind]}Patch"
+    base: type[BaseModel] = type(
+        name,
         (KINDS[kind],),
         {
             "__doc__": "Fields to change; null takes one back to its default (RFC 7396).",
@@ -94,7 +97,31 @@ def _patch(kind: Kind) -> type[BaseModel]:
             "model_config": ConfigDict(json_schema_extra=_as_patch),
         },
     )
+    known = KINDS[kind].model_fields
+    inner: dict[str, Any] = {
+        one: (shape, known[one]) for one, shape in _INNER_PATCHES.items() if one in known
+    }
+    if kind == "template":
+        param = _patch_of(TemplateParam)
+        inner["params"] = (dict[ParamName, param | None], known["params"])  # type: ignore[valid-type]  # made here
+    made: type[BaseModel] = create_model(name, __base__=base, __doc__=base.__doc__, **inner)
+    return made
 
+
+def _patch_of(part: type) -> Any:  # noqa: ANN401  # a type made here
+    """A patch reaches into objects too."""
+    schema = TypeAdapter(part).json_schema()
+    if schema.pop("$defs", None):  # JsonValue, which is any JSON
+        for one in schema["properties"].values():
+            one.pop("$ref", None)
+    _as_patch(schema)
+    return Annotated[Any, WithJsonSchema(schema)]
+
+
+_INNER_PATCHES: Final[dict[str, Any]] = {
+    "mappers": _patch_of(Mappers),
+    "backoff": _patch_of(Backoff),
+}
 
 DEFINED: Final = {kind: _kept(kind) for kind in KINDS}
 """A definition as it is read."""

@@ -246,6 +246,7 @@ class Resource:
         self, stored: Stored, request: web.Request, fields: Sequence[str] | None
     ) -> dict[str, Any]:
         """With a pool, the insights that share it, unless nobody asks for them."""
+        stored = stored.as_seen_by(principal_of(request).customer_id)
         if self.kind != "pool" or (fields is not None and "insight_ids" not in fields):
             seen_by = principal_of(request).customer_id
             return {**shown(stored), "id": plain_id(stored.definition.id, seen_by)}

@@ -1,7 +1,7 @@
 """Revisions of one definition: what it becomes, decided from what it is and nothing else."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -18,6 +18,7 @@ from pop_stream.core.errors import (
     PreconditionError,
 )
 from pop_stream.core.faults import issues_of, shorten
+from pop_stream.core.sharing import Shared
 
 READ_ONLY: Final = frozenset({"version", "created_at", "updated_at", "insight_ids"})
 """What is shown with a definition and ignored when it is sent back."""
@@ -40,6 +41,12 @@ class Stored:
     def kind(self) -> Kind:
         """Of the definition."""
         return kind_of(self.definition)
+
+    def as_seen_by(self, customer_id: str | None) -> "Stored":
+        """What a customer, or an operator (None), is shown of it."""
+        if not isinstance(self.definition, Shared):
+            return self
+        return replace(self, definition=self.definition.as_seen_by(customer_id))
 
 
 Decide: TypeAlias = Callable[[Stored | None], Definition | None]
@@ -148,6 +155,9 @@ def patch(
         if stored is None:
             raise NotFoundError(kind, object_id)
         condition.expect(stored)
+        if "id" in content and content["id"] is None:
+            message = "it cannot be taken away; leave it out"
+            raise DefinitionError(kind, [Issue("id", "null", message)])
         before = stored.definition.model_dump(mode="json", exclude_defaults=True)
         wanted = parse_definition(kind, object_id, merged(before, content))
         _expect_possible(stored.definition, wanted)

@@ -1,5 +1,7 @@
 """Whose a definition is, and which customers it serves."""
 
+from typing import Self
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from pop_stream.core.agenda import Id
@@ -35,6 +37,13 @@ class Shared(BaseModel):
         """Whose it is, and who sees it."""
         allowed = frozenset(one.casefold() for one in self.allowed)
         return Ownership(self.owner, self.effective_visibility, allowed)
+
+    def as_seen_by(self, customer_id: str | None) -> Self:
+        """What a customer, or an operator (None), is shown: who else may, the owner knows."""
+        if customer_id in {None, self.owner}:
+            return self
+        own = tuple(one for one in self.allowed if one.casefold() == customer_id.casefold())
+        return self.model_copy(update={"allowed": own})
 
     def serves(self, customer_id: str) -> bool:
         """Whether the customer's work may use it."""

@@ -16,7 +16,14 @@ with shown as (
             'version', version,
             'created_at', (extract(epoch from created_at) * 1000000)::bigint,
             'updated_at', (extract(epoch from updated_at) * 1000000)::bigint
-        ) as doc
+        ) || case when $3::text is null or owner_id = $3 or cardinality(allowed) = 0
+            then '{}'::jsonb
+            else jsonb_build_object('allowed', (
+                select coalesce(jsonb_agg(one), '[]')
+                from jsonb_array_elements_text(body::jsonb -> 'allowed') as one
+                where lower(one) = $4
+            ))
+        end as doc
     from definitions
     where kind = $1 and (
         $3::text is null or visibility = 'global' or owner_id = $3

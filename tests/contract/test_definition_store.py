@@ -230,6 +230,32 @@ async def test_lists_are_filtered_and_sorted(both, parameters, ids):
 
 
 @pytest.mark.parametrize(
+    ("parameters", "seen_by", "ids"),
+    [
+        ([("allowed", "Gamma")], "acme", "d"),
+        ([("allowed", "Gamma")], "beta", ""),
+        ([("allowed", "Beta")], "beta", "d"),
+        ([("allowed", "Gamma")], "gamma", "d"),
+        ([("allowed", "Beta")], "gamma", ""),
+        ([("allowed", "Delta")], "beta", "f"),
+        ([("sort", "allowed,id"), ("allowed", "Beta")], "beta", "d"),
+    ],
+)
+async def test_who_else_is_allowed_is_found_by_the_owner_alone(both, parameters, seen_by, ids):
+    shared = {"visibility": "allowed", "allowed": ("Beta", "Gamma")}
+    await both.define(Insight(id="d", owner="acme", **shared))
+    await both.define(
+        Insight(id="e", owner="acme", visibility="global", allowed=("Gamma",)),
+        Insight(id="f", owner="beta", allowed=("Delta",)),
+    )
+    found = await both.store.list(parse_list("insight", parameters, seen_by=seen_by).query)
+    assert [one.definition.id for one in found.found if one.definition.id != "e"] == list(ids)
+    assert found.total == len(found.found)
+    is_told = "e" in [one.definition.id for one in found.found]
+    assert is_told is (("allowed", "Gamma") in parameters and seen_by in {"acme", "gamma"})
+
+
+@pytest.mark.parametrize(
     "sort", ["id", "-id", "precedence", "-precedence,-id", "-aging_s,title"]
 )
 async def test_pages_hold_everything_once_and_count_exactly(both, sort):

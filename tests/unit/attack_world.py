@@ -121,7 +121,7 @@ async def open_world(*, customers=("acme",)):
     insights = [
         Insight(id="i-own", owner="acme", mappers=Mappers(operation_types=("own",))),
         Insight(
-            id="i-allowed", owner="beta", visibility="allowed", allowed=("acme",),
+            id="i-allowed", owner="beta", visibility="allowed", allowed=("acme", "gamma"),
             mappers=Mappers(operation_types=("allowed",)),
         ),
         Insight(id="i-global", mappers=Mappers(operation_types=("http",))),
@@ -131,7 +131,11 @@ async def open_world(*, customers=("acme",)):
     templates = [
         AgendaTemplate(id="t-own", owner="acme", agenda=work),
         AgendaTemplate(
-            id="t-allowed", owner="beta", visibility="allowed", allowed=("acme",), agenda=work
+            id="t-allowed",
+            owner="beta",
+            visibility="allowed",
+            allowed=("acme", "gamma"),
+            agenda=work,
         ),
         AgendaTemplate(id="t-global", agenda=work),
         AgendaTemplate(id="t-foreign", owner="beta", agenda=work),

@@ -4,6 +4,7 @@ The routes come from the application's own table, so one that is added is attack
 what is expected comes from the table in docs/reference/security.md, told here once more.
 """
 
+import base64
 import json
 import re
 from dataclasses import replace
@@ -273,6 +274,26 @@ async def test_lists_hold_what_the_caller_sees_and_nothing_else(world):
     assert "i-allowed" in seen["GET /v1/insights"]
     assert "i-global" in seen["GET /v1/insights"]
     assert "i-own" in seen["GET /v1/insights"]
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"), [("/v1/insights", "i-allowed"), ("/v1/agenda-templates", "t-allowed")]
+)
+async def test_nobody_learns_with_whom_else_something_is_shared(world, path, shared):
+    """Gamma is allowed too, which is for the owner and for operators to know."""
+    queries = ("", "?fields=id,allowed", "?sort=allowed&limit=1", "?allowed=gamma")
+    asked = [f"{path}{one}" for one in (*queries, f"/{shared}", f"/{shared}/versions/1")]
+    for one, (customer, is_told) in product(asked, (("acme", False), (None, True))):
+        headers = {"Authorization": f"Bearer {world.token(customer, READ)}"}
+        async with world.client.get(one, headers=headers) as response:
+            assert response.status == 200, one
+            told = await response.text()
+            page = json.loads(told)
+            if page.get("next"):
+                told += base64.urlsafe_b64decode(page["next"] + "===").decode()
+        if one.endswith("allowed=gamma"):
+            assert page["total"] == is_told
+        assert ("gamma" in told) is (is_told and "sort" not in one), one
 
 
 @pytest.mark.parametrize("customer", ["beta", "nobody-at-all"])
