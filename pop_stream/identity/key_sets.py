@@ -47,6 +47,7 @@ class KeySet:
         self._keys: dict[str | None, PyJWK] = {}
         self._read_at: datetime | None = None
         self._tried_at: datetime | None = None
+        self._is_failing = False
         self._reading = asyncio.Lock()
 
     async def key(self, key_id: str | None) -> PyJWK:
@@ -56,7 +57,7 @@ class KeySet:
             UnauthenticatedError: If the set has no such key.
             UnavailableError: If the set cannot be read, and was not lately.
         """
-        if self._age() > FRESH_FOR or key_id not in self._keys:
+        if self._is_needed(key_id) and not self._can_do_without(key_id):
             await self._refresh(key_id)
         if self._age() > USABLE_FOR:
             msg = "the keys that sign tokens cannot be read"
@@ -76,15 +77,25 @@ class KeySet:
     async def _refresh(self, key_id: str | None) -> None:
         async with self._reading:
             now = self._clock.now()
-            is_needed = self._age() > FRESH_FOR or key_id not in self._keys
-            if not is_needed or (self._tried_at and now - self._tried_at < RETRY_AFTER):
+            if not self._is_needed(key_id) or (
+                self._tried_at and now - self._tried_at < RETRY_AFTER
+            ):
                 return
             self._tried_at = now
             try:
                 self._keys = _usable(await self._read())
                 self._read_at = now
+                self._is_failing = False
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+                self._is_failing = True
                 _log.warning("jwks.unreadable", reason=str(error) or type(error).__name__)
+
+    def _is_needed(self, key_id: str | None) -> bool:
+        return self._age() > FRESH_FOR or key_id not in self._keys
+
+    def _can_do_without(self, key_id: str | None) -> bool:
+        """A source that did not answer last time holds up one caller, not all of them."""
+        return self._is_failing and self._reading.locked() and key_id in self._keys
 
 
 def source(where: str) -> Read:

@@ -15,9 +15,6 @@ from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.pool import open_pool
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from pop_stream.store.pool import Pool
 
 

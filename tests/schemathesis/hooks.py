@@ -29,7 +29,8 @@ RULES = re.compile(
     r"|set priority, rank, or both"
     r"|names no agendas"
     r"|must be a W3C tracestate"  # the document cannot say that no key comes twice
-    r"|holds a NUL character|holds a character that no text can"  # it may stand in any text, however deep
+    r"|holds a NUL character"  # it may stand in any text, however deep
+    r"|holds a character that no text can"
 )
 """Rules between fields, or between objects."""
 
