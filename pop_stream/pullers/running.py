@@ -237,12 +237,11 @@ class RunningAgendas:
 
 
 def _log_end(held: Held, end: Ending) -> None:
+    facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}
     if end.failure is None and not end.is_stopped:
         # Its event and its summary say so already; thousands a second would say it again.
-        _log.debug("agenda.succeeded", agenda_id=held.emitted.agenda_id)
-        return
-    facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}
-    if held.stop is not None and end.is_stopped:
+        _log.debug("agenda.succeeded", **facts)
+    elif held.stop is not None and end.is_stopped:
         _log.info("agenda.stopped", **facts, reason=held.stop.reason)
     elif (failure := end.failure) is not None:
         _log.info("agenda.failed", **facts, reason=failure.message, retryable=failure.retryable)
@@ -257,5 +256,6 @@ def _facts(emitted: EmittedAgenda) -> dict[str, object]:
     return {
         "agenda_id": emitted.agenda_id,
         "insight_id": emitted.insight_id,
+        "customer_id": emitted.customer_id,
         "attempt": emitted.attempt,
     }

@@ -60,6 +60,14 @@ class Trier:
             one.fail("stopped before it ended", clock.now())
             raise
         one.succeed(outcome, clock.now())
+        _log.debug(
+            "operation.succeeded",
+            operation=one.operation.name,
+            operation_type=one.operation.type,
+            agenda_id=self.facts.agenda_id,
+            tries=one.tries,
+            took_s=one.worked_s,
+        )
         return outcome
 
     async def _try(self, one: OperationRun) -> bytes | BaseException:
@@ -89,6 +97,7 @@ class Trier:
             "operation.failed",
             operation=operation.name,
             operation_type=operation.type,
+            agenda_id=self.facts.agenda_id,
             tries=one.tries,
             reason=reason_of(error),
             exc_info=None if isinstance(error, OperationError) else error,

@@ -70,6 +70,14 @@ async def test_a_method_that_is_not_served_is_told_which_are(api):
         assert set(response.headers["Allow"].split(",")) == {"GET", "HEAD", "DELETE"}
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+async def test_no_page_of_another_site_is_let_in(api, method):
+    headers = {"Origin": "https://evil.test", "Access-Control-Request-Method": "POST"}
+    async with api.client.request(method, "/v1/agendas", headers=headers) as response:
+        assert not [name for name in response.headers if name.startswith("Access-Control")]
+        assert response.ok is (method == "GET")
+
+
 async def test_head_is_get_without_a_body(api):
     async with api.client.head("/healthz") as response:
         assert (response.status, await response.read()) == (200, b"")

@@ -59,6 +59,7 @@ async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api
     assert (first["agenda_id"], second["agenda_id"]) == ("a1", "a2")
     assert [one["name"] for one in first["agenda"]["operations"]] == ["fetch", "store"]
     assert (first["lease_ms"], first["resumes"], first["progress"]) == (60_000, False, None)
+    assert first["accepted_at"] == first["emitted_at"] == "2026-01-01T12:00:00Z"
     assert [(one["type"], one["puller_id"]) for one in events(api)] == [
         ("agenda.renewed", "w1"),
         ("agenda.renewed", "w1"),
@@ -153,6 +154,11 @@ async def test_what_the_agenda_has_already_is_not_appended_again(held):
             {"operations": [{"name": "fetch", "state": "succeeded", "result": "x" * 262_144}]},
             "operations[0].result",
         ),
+        (
+            {"operations": [{"name": "fetch", "state": "running", "type": "x"}]},
+            "operations[0].type",
+        ),
+        ({"customer_id": "beta"}, "customer_id"),
         ({"append": {"by": "gone", "operations": [{}]}}, "append.by"),
         ({"append": {"by": "fetch", "operations": []}}, "append.operations"),
         ({"append": {"by": "fetch", "operations": [{"name": "x"}]}}, "operations[0].type"),

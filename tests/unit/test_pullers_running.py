@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from fakes import ManualClock
 from pullers_fakes import AT, emitted, equipment, node, pool
+from structlog.testing import capture_logs
 
 from pop_stream.core.events import (
     AgendaFailed,
@@ -19,10 +20,10 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     AttemptStop,
 )
-from pop_stream.pullers import Handlers
+from pop_stream.pullers import FinalError, Handlers
 from pop_stream.pullers import running as module
 from pop_stream.pullers.capacity import Capacity
-from pop_stream.pullers.lease import PROGRESS_EVERY_S, LeaseKeeper
+from pop_stream.pullers.lease import LeaseKeeper
 from pop_stream.pullers.running import RunningAgendas
 
 
@@ -72,6 +73,37 @@ async def test_ended_attempt_is_told_and_frees_its_slot(handlers):
     (end,) = one.told
     assert isinstance(end, AgendaSucceeded)
     assert [op.name for op in end.operations] == ["a"]
+
+
+async def test_every_end_of_an_agenda_and_of_an_operation_is_a_line_of_the_log(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        if operation.agenda_id == "bad":
+            message = "no disk"
+            raise FinalError(message)
+
+    with capture_logs() as logs:
+        async with puller(handlers) as one:
+            start(one, *(emitted(node("a"), agenda_id=name) for name in ("good", "bad")))
+            await one.running.ended()
+    told = {line["event"]: line for line in logs}
+    for thing, name in (("agenda", "good"), ("operation", "good")):
+        assert told[f"{thing}.succeeded"]["log_level"] == "debug"
+        assert told[f"{thing}.succeeded"]["agenda_id"] == name
+    for thing in ("agenda", "operation"):
+        line = told[f"{thing}.failed"]
+        assert (line["log_level"], line["agenda_id"]) == ("info", "bad")
+        assert "no disk" in line["reason"]
+    assert (
+        told["agenda.succeeded"].items()
+        >= {
+            "customer_id": "acme",
+            "insight_id": "media",
+            "attempt": 1,
+        }.items()
+    )
+    assert told["operation.succeeded"]["operation_type"] == "work"
+    assert all(line["took_s"] >= 0 for name, line in told.items() if "agenda." in name)
 
 
 async def test_agenda_that_is_not_sound_fails_finally(handlers):
@@ -278,11 +310,11 @@ async def test_lease_is_renewed_at_the_heartbeat_or_a_third_of_the_lease(
 async def test_progress_is_told_once_and_not_before_the_agenda_ran_a_while(handlers):
     async with long_agenda(handlers) as (one, claimed_s):
         keep = keeper(one)
-        assert keep.due(claimed_s + PROGRESS_EVERY_S - 0.01) == []
-        (told,) = keep.due(claimed_s + PROGRESS_EVERY_S)
+        assert keep.due(claimed_s + 0.49) == []
+        (told,) = keep.due(claimed_s + 0.5)
         assert isinstance(told, AgendaProgressed)
         assert [(op.percent, op.message) for op in told.operations] == [(40, "half way")]
-        assert keep.due(claimed_s + 2 * PROGRESS_EVERY_S) == []
+        assert keep.due(claimed_s + 1.0) == []
 
 
 async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_more(handlers):
