@@ -38,8 +38,12 @@ class MemoryDefinitions:
         for one in definitions:
             self._keep(kind_of(one), one.id, one)
 
-    async def get(self, kind: Kind, object_id: str) -> Stored | None:
-        return self.rows.get((kind, object_id))
+    async def get(
+        self, kind: Kind, object_id: str, *, seen_by: str | None = None
+    ) -> Stored | None:
+        stored = self.rows.get((kind, object_id))
+        is_seen = stored and (seen_by is None or ownership(stored).is_seen_by(seen_by))
+        return stored if is_seen else None
 
     async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
         known = self.versions.get((kind, object_id), [])

@@ -34,7 +34,6 @@ from pop_stream.core.revisions import (
     put,
     remove,
 )
-from pop_stream.core.sharing import Shared
 from pop_stream.faults import reach
 from pop_stream.ports.definitions import DefinitionStore
 
@@ -151,6 +150,7 @@ class Resource:
         content = await self._content(request, MERGE_PATCH)
         object_id = await self._naming.target(request)
         content = self._naming.identified(request, content, object_id)
+        _expect_kept(principal_of(request), content)
         stored = await self._make(
             request, patch(self.kind, object_id, content, condition_of(request))
         )
@@ -185,11 +185,7 @@ class Resource:
 
         def decide(before: Stored | None) -> Any:  # noqa: ANN401  # the revision's own outcome
             self._expect_own(principal, before, revision.object_id)
-            after = revision.decide(before)
-            if isinstance(after, Shared) and not principal.speaks_for(after.owner):
-                message = "a definition cannot be given away; leave it out, or name yourself"
-                raise InvalidError([Issue("owner", str(after.owner), message)])
-            return after
+            return revision.decide(before)
 
         guarded = Revision(revision.kind, revision.object_id, decide)
         author = Author(principal=principal, request_id=correlation_id(request))
@@ -209,6 +205,7 @@ class Resource:
         """What a customer defines is its own unless it says otherwise."""
         content = self._naming.identified(request, content, object_id)
         principal = principal_of(request)
+        _expect_kept(principal, content)
         if principal.customer_id is None or "owner" in content or self.kind != "template":
             return content
         return {**content, "owner": principal.customer_id}
@@ -269,6 +266,16 @@ class Resource:
             if listed.last is None:
                 return found
             query = replace(query, after=listed.last)
+
+
+def _expect_kept(principal: Principal, content: Mapping[str, Any]) -> None:
+    """What a customer defines stays its own."""
+    owner = content.get("owner", principal.customer_id)
+    if owner is not None and not isinstance(owner, str):
+        return  # which is told as what it is
+    if not principal.speaks_for(owner):
+        message = "a definition cannot be given away; leave it out, or name yourself"
+        raise InvalidError([Issue("owner", str(owner)[:200], message)])
 
 
 def _selected(content: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:

@@ -41,7 +41,10 @@ class Naming:
         if not id_shape(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
             return None
         for object_id in await self.named(request):
-            stored = await answer_in_time(self._store.get(self._kind, object_id))
+            seen_by = principal_of(request).customer_id
+            stored = await answer_in_time(
+                self._store.get(self._kind, object_id, seen_by=seen_by)
+            )
             if stored is not None and principal_of(request).sees(ownership(stored)):
                 return stored
         return None
@@ -68,7 +71,9 @@ class Naming:
         """The id of what a caller defines as new, or of its own that is called so already."""
         meant = self.meant(named, principal)
         for object_id in meant[1:]:
-            stored = await answer_in_time(self._store.get(self._kind, object_id))
+            stored = await answer_in_time(
+                self._store.get(self._kind, object_id, seen_by=principal.customer_id)
+            )
             if stored is not None and principal.speaks_for(ownership(stored).owner):
                 return object_id
         return meant[0]

@@ -50,8 +50,8 @@ class Owners:
     def defined(self, kind: Kind) -> Subject:
         """A definition as the store has it now, however lately it was written."""
 
-        async def owner(object_id: str, _: Principal) -> Ownership | None:
-            stored = await self._store.get(kind, object_id)
+        async def owner(object_id: str, principal: Principal) -> Ownership | None:
+            stored = await self._store.get(kind, object_id, seen_by=principal.customer_id)
             return ownership(stored) if stored else None
 
         return Subject(

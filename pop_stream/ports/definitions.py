@@ -23,8 +23,17 @@ class DefinitionSource(Protocol):
 class DefinitionStore(Protocol):
     """The truth about definitions; every method raises UnavailableError while it is away."""
 
-    async def get(self, kind: Kind, object_id: str) -> Stored | None:
-        """One definition, or None."""
+    async def get(
+        self, kind: Kind, object_id: str, *, seen_by: str | None = None
+    ) -> Stored | None:
+        """One definition, or None.
+
+        Args:
+            kind: Of the definition.
+            object_id: Its id inside.
+            seen_by: None also for what this customer does not see; its content is not read
+                then, so that it takes no longer than what is not there.
+        """
         ...
 
     async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:

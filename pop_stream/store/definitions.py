@@ -42,10 +42,14 @@ class PostgresDefinitions:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
 
-    async def get(self, kind: Kind, object_id: str) -> Stored | None:
+    async def get(
+        self, kind: Kind, object_id: str, *, seen_by: str | None = None
+    ) -> Stored | None:
         """One definition; see the port."""
+        folded = None if seen_by is None else seen_by.casefold()
         async with borrow(self._pool) as connection:
-            return _stored(await connection.fetchrow(_SQL["get"], kind, object_id))
+            row = await connection.fetchrow(_SQL["get"], kind, object_id, seen_by, folded)
+            return _stored(row)
 
     async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
         """What it was in one version; see the port."""
@@ -122,7 +126,7 @@ class PostgresOutbox:
 async def _make(connection: "Connection", revision: Revision, author: Author) -> Stored | None:
     """Make one change, its version in the outbox included."""
     identity = (revision.kind, revision.object_id)
-    before = _stored(await connection.fetchrow(_SQL["get"], *identity))
+    before = _stored(await connection.fetchrow(_SQL["get"], *identity, None, None))
     wanted = revision.decide(before)
     if before and wanted == before.definition:
         return before

@@ -8,10 +8,15 @@ select pg_advisory_xact_lock(8101817809671382643);
 select pg_advisory_xact_lock(8101817809671382640);
 
 -- name: get
--- One definition.
+-- One definition, if the customer sees it; without a customer, all are seen.
 select kind, id, version, body, created_at, updated_at
 from definitions
-where kind = $1 and id = $2;
+where
+    kind = $1 and id = $2
+    and (
+        $3::text is null or visibility = 'global' or owner_id = $3
+        or (visibility = 'allowed' and $4::text = any(allowed))
+    );
 
 -- name: get_version
 -- What it was in one version; its body is null if that was its deletion.

@@ -1,7 +1,9 @@
 """What a user of POP had, on a running system: each test is a line of `coming-from-pop.md`."""
 
 import asyncio
+import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -425,6 +427,62 @@ async def test_a_worker_pulls_reports_and_completes_over_http(pop):
     status, _ = await pop.call("POST", "/v1/agendas/hand-1/attempts/2/complete", done)
     assert status == 200
     await pop.ended("hand-1", attempt=2)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-pop.md"
+
+
+async def test_this_page_is_done_as_printed(pop):
+    printed = re.findall(r"^```http\n(\w+) (\S+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    assert len(printed) == 11
+    told = {}
+    for number, (method, path, text) in enumerate(printed):
+        body = json.loads(text) if text else None
+
+        async def done(method=method, path=path, body=body):
+            status, told = await pop.call(method, path, body)
+            is_empty = path.endswith("/pull") and not told.get("agendas")
+            return told if status in {200, 201, 202} and not is_empty else None
+
+        told[number] = await until(done)
+        if number == 6:
+            await until(lambda: half_way(pop))
+    assert told[4]["insight_id"] == "execute"
+    [pulled] = told[5]["agendas"]
+    assert [one["name"] for one in pulled["agenda"]["operations"]] == ["Inspect", "Transcode"]
+    assert pulled["agenda"]["operations"][1]["payload"]["to"] == "s3://out/reel-7.mp4"
+    assert told[7]["appended"] == ["Thumbnails"]
+    progress = await pop.ended("prepare-1")
+    assert [one["appended_by"] for one in progress["operations"]] == [None, None, "Inspect"]
+    [listed] = (await pop.get("/v1/agendas?link_id=reel-7"))["agendas"]
+    assert (listed["state"], listed["percent"], listed["external_id"]) == (
+        "succeeded",
+        100,
+        "T-9",
+    )
+    summed = await pop.get("/v1/links/reel-7/summary")
+    assert (summed["state"], summed["percent"], summed["total"]) == ("succeeded", 100, 1)
+
+
+async def half_way(pop):
+    """The link and its agenda agree: one of two operations, and 40 % of the other."""
+    summed = await pop.get("/v1/links/reel-7/summary")
+    [listed] = (await pop.get("/v1/agendas?link_id=reel-7"))["agendas"]
+    return summed["percent"] == listed["percent"] == 70
+
+
+async def test_what_pop_wrote_is_told_what_to_write_here(pop):
+    [as_in_pop] = re.findall(r"^```json\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    template = json.loads(as_in_pop)
+    status, told = await pop.call("POST", "/v1/agenda-templates", template)
+    assert (status, [one["field"] for one in told["issues"]]) == (
+        422,
+        ["customerId", "staticParameters"],
+    )
+    agenda = {"customer_id": "studio", "operations": template["agenda"]["operations"][:1],
+              "params": template["agenda"]["params"]}  # fmt: skip
+    status, told = await pop.call("POST", "/v1/agendas", agenda)
+    assert (status, told["issues"][0]["field"]) == (422, "params.maximumAttempts")
 
 
 # ---- who, what, where from ----

@@ -281,6 +281,20 @@ async def test_pages_are_stable_while_others_insert(both):
 @pytest.mark.parametrize(
     ("seen_by", "ids"), [("acme", "abcde"), ("beta", "abde"), ("gamma", "abe"), (None, "abcde")]
 )
+async def test_a_customer_is_given_only_what_it_sees(both, seen_by, ids):
+    await define_many(both)
+    found = [await both.store.get("insight", one, seen_by=seen_by) for one in "abcdef"]
+    assert "".join(one.definition.id for one in found if one) == ids
+    await both.define(Customer(id="acme"))
+    assert bool(await both.store.get("customer", "acme", seen_by=seen_by)) is (
+        seen_by in {"acme", None}
+    )
+    assert bool(await both.store.get("pool", "gpu", seen_by=seen_by)) is (seen_by is None)
+
+
+@pytest.mark.parametrize(
+    ("seen_by", "ids"), [("acme", "abcde"), ("beta", "abde"), ("gamma", "abe"), (None, "abcde")]
+)
 async def test_a_customer_sees_and_counts_only_what_it_may(both, seen_by, ids):
     await define_many(both)
     pages, totals = await both.pages("insight", ("limit", "2"), seen_by=seen_by)

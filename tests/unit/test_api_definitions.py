@@ -159,6 +159,17 @@ async def test_what_is_in_use_stays_and_its_users_are_named(api):
     assert (status, problem["used_by"]) == (409, ["1 agendas that have not ended, such as a1"])
 
 
+async def test_a_pool_shows_all_its_insights_however_many(api, monkeypatch):
+    monkeypatch.setattr("pop_stream.api.definitions.MOST_LISTED", 3)
+    await api.call("POST", "/v1/pools", {"id": "gpu", "max_in_flight": 1})
+    names = [f"i{number}" for number in range(8)]
+    for name in names:
+        await api.call("POST", "/v1/insights", {"id": name, "pool": "gpu"})
+    for path in ("/v1/pools/gpu", "/v1/pools?id=gpu"):
+        _, told, _ = await api.call("GET", path)
+        assert told.get("items", [told])[0]["insight_ids"] == names
+
+
 async def test_a_list_leads_through_all_its_pages(api):
     for number in range(7):
         await api.call("POST", "/v1/customers", {"id": f"c{number}", "weight": number % 3 + 1})

@@ -291,9 +291,28 @@ async def test_nobody_learns_with_whom_else_something_is_shared(world, path, sha
             page = json.loads(told)
             if page.get("next"):
                 told += base64.urlsafe_b64decode(page["next"] + "===").decode()
+        if "fields=" in one:
+            assert shared in told
         if one.endswith("allowed=gamma"):
             assert page["total"] == is_told
         assert ("gamma" in told) is (is_told and "sort" not in one), one
+
+
+@pytest.mark.parametrize("owner", [None, "beta", "nobody-at-all"])
+async def test_nobody_gives_a_template_away(world, owner):
+    headers = {"Authorization": f"Bearer {world.token('acme', OPERATE)}"}
+    before, whole = others(world), {"owner": owner, "agenda": {}}
+    told = []
+    for method, path, body in (
+        ("POST", "", {**whole, "id": "new"}),
+        ("PUT", "/new", whole),
+        *(("PATCH", f"/{name}", {"owner": owner}) for name in ("t-own", "t-foreign", "t-none")),
+    ):
+        url = f"/v1/agenda-templates{path}"
+        async with world.client.request(method, url, json=body, headers=headers) as response:
+            told.append((response.status, (await response.json())["issues"][0]["field"]))
+    assert told == [(422, "owner")] * 5
+    assert others(world) == before
 
 
 @pytest.mark.parametrize("customer", ["beta", "nobody-at-all"])

@@ -273,6 +273,17 @@ def test_a_change_of_shares_acts_on_the_standing_backlog():
     assert ids(one.choose(3)) == ["bob-0", "bob-1", "bob-2"]
 
 
+@pytest.mark.parametrize("algorithm", ["round_robin", "weighted_fair"])
+def test_each_of_hundreds_of_customers_has_its_turn(algorithm):
+    one = backlog(algorithm=algorithm)
+    names = [f"c{number}" for number in range(350)]
+    for name in names:
+        one.place(several(name, 2))
+    for _ in range(2):  # in refills that stop in the middle of a lap
+        chosen = [*ids(one.choose(130)), *ids(one.choose(220))]
+        assert sorted(name.partition("-")[0] for name in chosen) == sorted(names)
+
+
 def test_another_algorithm_takes_the_backlog_over():
     one = backlog(algorithm="fifo")
     one.place(several("bob", 3))
