@@ -80,14 +80,15 @@ def readers(names: Topics, definitions: Definitions) -> Iterator[Reader]:
 async def _look(reader: Reader, admin: AIOKafkaAdminClient, probe: KafkaLagProbe) -> list[str]:
     members = await count_members(admin, reader.group)
     waiting = {} if reader.may_wait and members else await _waiting(reader, probe)
-    many = f"{sum(waiting.values()):,} records of {reader.topic}"
+    many = f"{sum(waiting.values()):,}"
     if not members and (waiting or (members is not None and not reader.may_wait)):
-        what = f" and {many} wait" if waiting else ""
-        return [f"{reader.name} is down{what}: start `{reader.command}`"]
+        what = f"; records waiting in {reader.topic}: {many}" if waiting else ""
+        return [f"{reader.name} is down{what}; start `{reader.command}`"]
     if waiting:
         return [
-            f"{reader.name} stands still: {many} wait, none was dealt with for "
-            f"{PATIENCE_S:g} s; if its process is up, end it with kill -9 and start it again"
+            f"{reader.name} stands still; records waiting in {reader.topic} for "
+            f"{PATIENCE_S:g} s or more: {many}; if its process is up, end it with kill -9 "
+            "and start it again"
         ]
     return []
 

@@ -17,17 +17,21 @@ from pop_stream.wiring.upkeep import definitions_in_file
 async def doctor(settings: Settings) -> list[str]:
     """Everything that is wrong with brokers, topics, schema, definitions or parts, in words.
 
-    One fault does not hide the next; each line says what to do about it.
+    One fault does not hide the next, but that what can only be asked of Kafka is not asked
+    while it is away; each line says what to do about it.
     """
-    checks = (
-        _broker_findings,
-        _schema_findings,
-        _definition_findings,
-        _part_findings,
-        _security_findings,
-        _retention_findings,
-    )
-    return [finding for check in checks for finding in await check(settings)]
+    checks = [_schema_findings, _file_findings, _security_findings, _retention_findings]
+    try:
+        faults = await upkeep.topic_faults(settings)
+    except (KafkaError, OSError) as error:
+        found = [
+            f"Kafka at {settings.kafka_bootstrap} does not answer ({error}): start it, or "
+            "set POP_KAFKA_BOOTSTRAP"
+        ]
+    else:
+        found = [f"topic {fault}: run `pop-stream migrate`" for fault in faults]
+        checks += [_definition_findings, _part_findings]
+    return [*found, *[finding for check in checks for finding in await check(settings)]]
 
 
 async def _security_findings(settings: Settings) -> list[str]:
@@ -37,17 +41,6 @@ async def _security_findings(settings: Settings) -> list[str]:
             "POP_AUTH=required, or POP_HTTP_HOST=127.0.0.1"
         ]
     return []
-
-
-async def _broker_findings(settings: Settings) -> list[str]:
-    try:
-        faults = await upkeep.topic_faults(settings)
-    except (KafkaError, OSError) as error:
-        return [
-            f"Kafka at {settings.kafka_bootstrap} does not answer ({error}): start it, or "
-            "set POP_KAFKA_BOOTSTRAP"
-        ]
-    return [f"topic {fault}: run `pop-stream migrate`" for fault in faults]
 
 
 async def _schema_findings(settings: Settings) -> list[str]:
@@ -60,13 +53,18 @@ async def _schema_findings(settings: Settings) -> list[str]:
     return [f"migration {name} is missing: run `pop-stream migrate`" for name in pending]
 
 
-async def _definition_findings(settings: Settings) -> list[str]:
+async def _file_findings(settings: Settings) -> list[str]:
     try:
         definitions_in_file(settings)
-        async with DefinitionFollower(settings, client_id="doctor") as follower:
-            known = follower.current.insights
     except (ValueError, TypeError, OSError) as error:
         return [f"POP_DEFINITIONS_FILE is of no use: {error}"]
+    return []
+
+
+async def _definition_findings(settings: Settings) -> list[str]:
+    try:
+        async with DefinitionFollower(settings, client_id="doctor") as follower:
+            known = follower.current.insights
     except (KafkaError, UnavailableError) as error:
         return [f"definitions cannot be read: {error}"]
     if not known:
@@ -75,7 +73,7 @@ async def _definition_findings(settings: Settings) -> list[str]:
 
 
 async def _part_findings(settings: Settings) -> list[str]:
-    """Brokers or definitions that are away are told of by the other checks."""
+    """Definitions that cannot be read, and Kafka that is just gone, are told of by others."""
     try:
         return await absences(settings)
     except (KafkaError, UnavailableError, OSError):

@@ -46,15 +46,18 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
         assert await attendance.absences(known) == []  # nothing was started, nothing waits
         value = json.dumps(agenda("one")).encode()
         await publisher.publish([Record(names.submissions, None, value, 0)])
-    [said] = await until_said(known, "intake is down and 1 records of ")
+    [said] = await until_said(
+        known, f"intake is down; records waiting in {names.submissions}: 1;"
+    )
     assert "start `pop-stream intake`" in said
-    nobody_pulls = f"every puller of media is down and 1 records of {names.insight('media')}"
+    topic = names.insight("media")
+    nobody_pulls = f"every puller of media is down; records waiting in {topic}: 1;"
     async with process("run_scheduler", known) as scheduler:
         async with parts(known, run_intake, run_rollup):
             await until_said(known, nobody_pulls)
             scheduler.send_signal(signal.SIGSTOP)
             frozen = await attendance.absences(known)
-            assert any(one.startswith("the scheduler stands still: ") for one in frozen)
+            assert any(one.startswith("the scheduler stands still; ") for one in frozen)
             await until_said(known, nobody_pulls, "the scheduler is down")  # expelled
             scheduler.send_signal(signal.SIGCONT)
             await until_said(known, nobody_pulls)

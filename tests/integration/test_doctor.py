@@ -69,3 +69,11 @@ async def test_summaries_kept_shorter_than_their_events_are_found(settings):
     assert "3 days" in found[0]
     assert "14 days" in found[0]
     assert not [one for one in await checks.doctor(settings) if "POP_RETAIN" in one]
+
+
+async def test_what_only_kafka_could_tell_is_not_asked_while_it_is_away(settings):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:9"})
+    async with asyncio.timeout(10):
+        [found] = await checks.doctor(away)
+    assert found.startswith("Kafka at 127.0.0.1:9 does not answer")
