@@ -186,6 +186,7 @@ def _fits(one: Summary, wanted: AgendaFilter) -> bool:
         and (not wanted.customer_ids or one.customer_id in wanted.customer_ids)
         and (not wanted.insight_ids or one.insight_id in wanted.insight_ids)
         and (not wanted.link_ids or one.link_id in wanted.link_ids)
+        and (not wanted.titles or one.title in wanted.titles)
         and (not wanted.states or one.state in wanted.states)
         and (wanted.accepted_from is None or at >= wanted.accepted_from)
         and (wanted.accepted_before is None or at < wanted.accepted_before)

@@ -34,8 +34,9 @@ _OWN_IDS: Final = {
     "type": "array",
     "items": {"type": "string", "pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH},
 }
+_TITLES: Final = {"type": "array", "items": {"type": "string", "maxLength": 500}}
 _INSTANT: Final = {"type": "string", "format": "date-time"}
-_MANY: Final = frozenset({"ids", "customer_id", "insight_id", "link_id", "state"})
+_MANY: Final = frozenset({"ids", "customer_id", "insight_id", "link_id", "title", "state"})
 
 
 class Listing(Selection):
@@ -51,6 +52,7 @@ QUERY: Final = (
     Query("customer_id", "Of one of these customers.", _IDS),
     Query("insight_id", "In one of these insights.", _IDS),
     Query("link_id", "Of one of these links.", _IDS),
+    Query("title", "With one of these titles, to the letter.", _TITLES),
     Query(
         "state",
         "In one of these states.",
@@ -119,6 +121,7 @@ def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
         customer_ids=selection.customer_id,
         insight_ids=selection.insight_id,
         link_ids=selection.link_id,
+        titles=selection.title,
         states=selection.state,
         accepted_from=selection.accepted_from,
         accepted_before=selection.accepted_before,

@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-FIELDS: Final = ("customer", "insight", "link", "state")
+FIELDS: Final = ("customer", "insight", "link", "title", "state")
 """What agendas may be chosen by; each may be told several times, and any value fits."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Agendas by id.")]
@@ -40,7 +40,9 @@ M = TypeVar("M", bound="BaseModel")
 
 _MOST_OF_A_PAGE: Final = 500
 
-_COLUMNS: Final = ("id", "state", "customer_id", "insight_id", "attempt", "accepted_at")
+_COLUMNS: Final = (
+    "id", "title", "state", "percent", "customer_id", "insight_id", "attempt", "accepted_at"
+)  # fmt: skip
 
 
 @app.command("list")
@@ -182,7 +184,7 @@ def _chosen(ids: Sequence[str] | None, where: Sequence[str] | None) -> _Chosen:
         if name not in FIELDS or not is_told:
             msg = f"--where {condition}: write FIELD=VALUE, with one of {', '.join(FIELDS)}"
             raise UsageError(msg)
-        key = name if name == "state" else f"{name}_id"
+        key = name if name in {"state", "title"} else f"{name}_id"
         chosen.setdefault(key, []).append(value)
     return chosen
 

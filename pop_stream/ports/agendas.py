@@ -23,6 +23,7 @@ class AgendaFilter:
     customer_ids: tuple[str, ...] = ()
     insight_ids: tuple[str, ...] = ()
     link_ids: tuple[str, ...] = ()
+    titles: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
     accepted_from: datetime | None = None
     accepted_before: datetime | None = None

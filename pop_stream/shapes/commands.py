@@ -20,6 +20,7 @@ MOST_NAMED: Final = 10_000
 """Most values of one field of a filter."""
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
+Title = Annotated[str, StringConstraints(max_length=500)]
 Ids = Annotated[tuple[Id, ...], Field(max_length=MOST_NAMED)]
 
 
@@ -65,6 +66,7 @@ class Selection(BaseModel):
     customer_id: Ids = ()
     insight_id: Ids = ()
     link_id: Ids = ()
+    title: Annotated[tuple[Title, ...], Field(max_length=MOST_NAMED)] = ()
     state: Annotated[tuple[State, ...], Field(max_length=len(State))] = ()
     accepted_from: Annotated[AwareDatetime, INSTANT] | None = None
     accepted_before: Annotated[AwareDatetime, INSTANT] | None = None

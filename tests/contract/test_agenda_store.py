@@ -89,6 +89,8 @@ async def test_all_are_listed_newest_first_and_those_never_accepted_last(agendas
         ({"customer_ids": ("acme",)}, ["a4", "a3", "a1"]),
         ({"insight_ids": ("video",)}, ["a3"]),
         ({"link_ids": ("night",), "customer_ids": ("acme", "bolt")}, ["a4", "a3", "a1"]),
+        ({"titles": ("Nightly \u263e", "other")}, ["a4", "a3", "a2", "a1"]),
+        ({"titles": ("Nightly",)}, []),
         ({"states": (State.READY, State.RUNNING)}, ["a3", "a2", "a1"]),
         ({"accepted_from": at(2)}, ["a4", "a3", "a2"]),
         ({"accepted_before": at(2)}, ["a1", "a5"]),

@@ -169,6 +169,11 @@ async def test_a_list_is_narrowed_by_every_field(api):
     assert [one["id"] for one in page["agendas"]] == ["held", "wait"]
     _, page = await api.get("/v1/agendas?link_id=night&insight_id=files&ids=wait&ids=run")
     assert [one["id"] for one in page["agendas"]] == ["wait"]
+    api.summaries.put(summary("named", title="Cut & copy"))
+    _, page = await api.get("/v1/agendas?title=Cut%20%26%20copy&title=other")
+    assert [one["id"] for one in page["agendas"]] == ["named"]
+    _, page = await api.get("/v1/agendas?title=Cut")
+    assert page["total"] == 0
     _, page = await api.get("/v1/agendas?accepted_from=2027-01-01T00:00:00Z")
     assert (page["total"], page["agendas"], page["next"]) == (0, [], None)
 

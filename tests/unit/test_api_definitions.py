@@ -159,6 +159,15 @@ async def test_what_is_in_use_stays_and_its_users_are_named(api):
     assert (status, problem["used_by"]) == (409, ["1 agendas that have not ended, such as a1"])
 
 
+@pytest.mark.parametrize("field", ["max_ready", "max_in_flight", "burst", "submit_burst"])
+async def test_a_whole_number_is_one_however_json_writes_it_and_nothing_else_is(api, field):
+    status, told, _ = await api.call("PATCH", "/v1/customers/acme", {field: 3.0})
+    assert (status, told[field]) == (200, 3)
+    for other in (True, "3", 3.5, 0, 10**12):
+        status, told, _ = await api.call("PATCH", "/v1/customers/acme", {field: other})
+        assert (status, told["issues"][0]["field"]) == (422, field), other
+
+
 async def test_a_pool_shows_all_its_insights_however_many(api, monkeypatch):
     monkeypatch.setattr("pop_stream.api.definitions.MOST_LISTED", 3)
     await api.call("POST", "/v1/pools", {"id": "gpu", "max_in_flight": 1})
