@@ -160,7 +160,10 @@ def test_all_is_known_as_json(server):
     ("arguments", "said"),
     [
         (("cancel",), "name the agendas to cancel by id, or choose them with --where"),
-        (("cancel", "--where", "colour=red"), "with one of customer, insight, link, state"),
+        (
+            ("cancel", "--where", "colour=red"),
+            "with one of customer, insight, link, title, state",
+        ),
         (("cancel", "--where", "state"), "write FIELD=VALUE"),
     ],
 )
