@@ -17,7 +17,8 @@ when it is needed, so that weights and priorities act on all that waits; who ret
 nothing up and owes nothing but its last charge. Three things are not in the papers:
 
 - Costs are estimates. What an agenda cost more or less moves its customer's tag when it
-  settles, and v goes back with a refunded customer, or newcomers would wait for it.
+  settles. v goes back with a refunded customer, or newcomers would wait for it, and on with
+  the least tag, or they would be given what nobody owes them.
 - Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
   who may go has work waiting.
 - Strict priorities, where wanted, are levels with a v of their own: `core.virtual_clock`.
@@ -179,13 +180,15 @@ class FairQueue:
         was_eligible = flow.is_eligible
         flow.in_flight -= 1
         self._in_flight -= 1
+        level, least = flow.level, self._rota.least(flow.level) if correction > 0 else None
         if correction:
             self._move(flow, correction)
             if was_eligible:
-                # Else newcomers join where the estimate led, and wait for others to get there.
-                self._rota.clock.pull_back(flow.level, flow.tag)
+                self._rota.clock.pull_back(level, flow.tag)  # else newcomers would wait
         if correction or not was_eligible:
             self._seat(flow)
+        if least is not None:
+            self._rota.keep_up(level, least)
         self._end_busy_period()
 
     def withdraw(self, customer_id: CustomerId, entry: int, key: str = "") -> None:

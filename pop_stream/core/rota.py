@@ -53,6 +53,22 @@ class Rota:
         """About the next `most` customers, soonest first; O(most)."""
         return [self._flows[customer_id] for customer_id in self._turns.soonest(most)]
 
+    def least(self, level: int) -> float | None:
+        """The least tag of those who may go, if turns go by tag and none is more urgent."""
+        first = None if self._algorithm.by_age else self._turns.first()
+        if first is None or first[0][0] != level:
+            return None
+        return self._flows[first[1]].tag
+
+    def keep_up(self, level: int, was_least: float) -> None:
+        """Take the present of a level along with its least tag, which a correction moved on.
+
+        Else newcomers would be ahead of all by what all of them turned out to cost more.
+        """
+        least = self.least(level)
+        if least is not None:
+            self.clock.advance(level, self.clock.at(level) + max(0.0, least - was_least))
+
     def seat(self, flow: Flow, now: float) -> bool:
         """Give a customer its turn, or none if it may not go; call it after every change.
 

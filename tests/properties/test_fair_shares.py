@@ -322,6 +322,33 @@ def test_with_aging_the_wait_is_bounded_by_steps_and_then_by_fair_turns(
 
 
 @given(
+    incumbents=st.lists(st.tuples(MILD, COSTS), min_size=1, max_size=3),
+    out=st.integers(1, 30),
+    steps=st.lists(st.sampled_from((None, 0.1, 0.9, 1.0, 1.1, 5.0, 50.0)), max_size=60),
+    cost=COSTS,
+)
+def test_a_newcomer_is_not_given_what_the_others_turned_out_to_cost(
+    incumbents, out, steps, cost
+):
+    """Ends are heard in batches, and who comes with them begins where true charges led."""
+    rivals = dict(zip("abc", incumbents, strict=False))
+    world = World({one: Share(weight=weight) for one, (weight, _) in rivals.items()})
+    for one, (_, charged) in rivals.items():
+        world.push_many(one, [charged], 120)
+    for _ in range(out):
+        world.pick()
+    for factor in steps:
+        if factor is None or not world.out:
+            world.pick()
+        else:
+            world.settle(0, spent=world.out[0].cost * factor)
+    world.push_many("z", [cost], 100)
+    in_a_row = next(number for number in range(101) if world.pick().customer_id != "z")
+    largest = max(charged / weight for weight, charged in incumbents)
+    assert (in_a_row - 1) * cost <= largest * ROUNDING
+
+
+@given(
     history=st.lists(
         st.tuples(st.sampled_from(["x", "b", "z"]), COSTS), min_size=1, max_size=40
     ),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pop_stream.core import audit as audit_module
 from pop_stream.core.audit import audit
 from pop_stream.core.contest import LEAST_TURNS, floor, jain
 from pop_stream.core.gap import Gaps
@@ -291,6 +292,36 @@ def test_only_the_largest_customers_are_compared():
     log = told("a+ b+ c+ c+ a! b! c! c! a. b. c. c.")
     assert audit(log, most_paired=2).paired == 2
     assert audit(log, most_paired=0).gap is None
+
+
+def uneven(name, *, ends, behind):
+    """Moments of one that waits all the time beside `behind`, and ends so many agendas."""
+    return [f"{name}+"] * (ends + 1) + [f"{behind}+"] + [f"{name}!", f"{name}."] * ends
+
+
+def test_those_with_the_most_agendas_are_compared():
+    log = told(" ".join([*uneven("a", ends=2, behind="z"), *uneven("b", ends=7, behind="z")]))
+    [both] = [audit(log, most_paired=2).gap]
+    assert {both.ahead, both.behind} == {"a", "b"}, "z ended none"
+    assert audit(log, most_paired=3).gap.seconds == 7.0
+
+
+def test_of_a_very_long_log_fewer_are_compared_but_never_under_a_handful(monkeypatch):
+    log = told(" ".join(f"{name}+ {name}! {name}." for name in "abcdefghijkl"))
+    assert audit(log).paired == 12
+    monkeypatch.setattr(audit_module, "_COMPARISONS", 12 * 10 + 11)
+    assert audit(log).paired == 10
+    monkeypatch.setattr(audit_module, "_COMPARISONS", 12)
+    assert audit(log).paired == 8
+
+
+def test_utilisation_of_less_than_a_second():
+    log = ServiceLog()
+    a = log.index("a")
+    log.arrived(0.0, a)
+    log.emitted(0.0, a, charged=0.25, spent=0.25)
+    log.settled(0.5, a, spent=0.25, weight=1.0)
+    assert audit(log).utilisation(1) == 0.5
 
 
 def test_a_depth_told_by_the_scheduler_counts_if_it_is_larger():

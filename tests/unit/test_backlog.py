@@ -1,5 +1,6 @@
 """Pages, notes and rounds of one insight, by the table; crashes are in `properties`."""
 
+import msgspec
 import pytest
 from backlogs import START, backlog, cancel, give_back, ids, nowhere, placed, settled, several
 
@@ -635,6 +636,28 @@ def test_a_page_knows_which_slots_are_gone():
     assert [*slots_in(page.gone())] == [0, 5, 511]
     assert page.left == PAGE_SLOTS - 3
     assert page.states.count(GONE) == 3
+
+
+@pytest.mark.parametrize("cost", [1e-4, 1.0, 2.0, None])
+def test_any_cost_may_be_declared_or_none(cost):
+    assert Page(0, [placed("a", cost_s=cost)]).declared_cost(0) == cost
+
+
+def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
+    """They outlive the process that wrote them: short, as lists by position."""
+    tags = {"acme": Tags(tag=2.0, keys_at=1.0, keys={"k": 1.5})}
+    note = SlotNote(ref=ref_of(1, 2), state=CLAIMED, attempt=2, charge=0.5, cost=1.0)
+    kept = Delta(
+        virtual_time=1.0, emitted=3, claimed=2, rounds=1, next_page=2,
+        slots=(note,), gone={"1": "f"}, tags=tags,
+    )  # fmt: skip
+    told = msgspec.json.decode(msgspec.json.encode(kept))
+    assert told["slots"] == [[ref_of(1, 2), CLAIMED, 2, 0.5, 1.0, None]]
+    assert told["tags"] == {"acme": [2.0, 1.0, {"k": 1.5}]}
+    assert (told["gone"], told["next_page"]) == ({"1": "f"}, 2)
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=Delta) == kept
+    short = msgspec.convert([3, READY], SlotNote)
+    assert (short.attempt, short.charge, short.cost, short.mark) == (1, 0.0, 0.0, None)
 
 
 def test_a_page_holds_costs_as_declared():

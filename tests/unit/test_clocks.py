@@ -49,6 +49,24 @@ def test_what_ended_long_before_its_due_is_not_kept():
     assert one.take_due(1e9, 5) == [7]
 
 
+def test_dues_come_in_order_after_outdated_ones_were_let_go():
+    one = Timetable()
+    for turn in range(5):
+        due_at = {ref: float((ref * 37 + turn * 11) % 1009) for ref in range(100)}
+        for ref, at in due_at.items():
+            one.set(ref, at)
+    assert one.take_due(1e9, 1_000) == sorted(due_at, key=due_at.get)
+
+
+def test_what_came_does_not_come_again_when_outdated_ones_are_let_go():
+    one = Timetable()
+    one.set(1, 1.0)
+    assert one.take_due(1.0, 9) == [1]
+    for number in range(200):
+        one.set(2, 5.0 + number)
+    assert one.take_due(1e9, 9) == [2]
+
+
 # ---- leases ----
 
 
@@ -150,6 +168,24 @@ def test_what_was_emitted_a_moment_ago_is_left_out():
     assert passed(one, [0], before=4.0) == [10]
 
 
+def test_a_recovered_one_is_passed_over_once_all_sent_since_are_too():
+    one = Unclaimed()
+    one.recover(9)
+    one.send(1, 0, 5.0)
+    assert one.passed([2], 0, lambda _: 0, 10.0) == []
+    assert one.passed([1], 0, lambda _: 0, 10.0) == [9]
+    assert one.passed([0], 0, lambda _: 0, 5.0) == [9], "not one that was sent just then"
+    assert one.passed([0], 0, lambda _: 0, 5.1) == [9, 1]
+
+
+def test_what_is_emitted_again_is_the_youngest():
+    one = Unclaimed()
+    for ref, at in ((1, 0.0), (2, 5.0), (1, 10.0)):
+        one.send(ref, 0, at)
+    assert one.oldest == 5.0
+    assert one.passed([0], 0, lambda _: 0, 7.0) == [2]
+
+
 def test_what_is_emitted_again_lies_where_it_lies_now():
     one = Unclaimed()
     one.send(10, 0, 1.0)
@@ -183,3 +219,11 @@ def test_a_relay_that_is_away_for_ever_costs_no_memory():
     assert clock.until == 999.0
     clock.observe(3_001.0, {0: 3_000}, {0: 3_000})
     assert clock.until == 3_001.0
+
+
+def test_a_partition_of_which_nothing_was_relayed_counts_from_its_beginning():
+    one = HeardClock()
+    one.observe(5.0, {0: 1}, {})
+    assert one.until != 5.0
+    one.observe(6.0, {0: 1}, {0: 1})
+    assert one.until == 6.0

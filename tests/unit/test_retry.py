@@ -47,3 +47,10 @@ def test_the_spread_is_bounded_differs_by_agenda_and_repeats():
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(ValidationError):
         TypeAdapter(Backoff).validate_python(wrong)
+
+
+@pytest.mark.parametrize(("failures", "most_s"), [(1, 1.0), (2, 2.0), (4, 8.0), (30, 300.0)])
+def test_where_nothing_is_said_pauses_double_to_five_minutes_less_a_fifth(failures, most_s):
+    pauses = [Backoff().pause_s(failures, seed=str(number)) for number in range(500)]
+    assert max(pauses) == pytest.approx(most_s, rel=0.01)
+    assert min(pauses) == pytest.approx(0.8 * most_s, rel=0.01)
