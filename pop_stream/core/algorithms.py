@@ -14,9 +14,11 @@ class Algorithm(Protocol):
     Attributes:
         by_age: Whether agendas go by age alone, over all customers and fairness keys; else
             customers take turns by tag, and the keys of one among themselves.
+        by_weight: Whether a charge is over the weight.
     """
 
     by_age: bool
+    by_weight: bool
 
     def entry(self, *, priority: int, resumed: bool, rank: int, ref: int) -> int:
         """Where an agenda stands among its customer's own; smallest is first."""
@@ -39,6 +41,7 @@ class WeightedFair:
     """Equal worker-seconds per weight; inside a customer the order of `core.line`."""
 
     by_age = False
+    by_weight = True
 
     def entry(self, *, priority: int, resumed: bool, rank: int, ref: int) -> int:
         """Priority, then resumed agendas, then rank, then age."""
@@ -60,6 +63,8 @@ class WeightedFair:
 
 class RoundRobin(WeightedFair):
     """One agenda each in turn, whatever its cost or the customer's weight."""
+
+    by_weight = False
 
     def charge(self, *, cost: float, weight: float) -> float:
         """Always one turn."""

@@ -9,7 +9,7 @@ from pop_stream.core.contest import competitors, floor, jain
 from pop_stream.core.gap import Gap, Gaps
 from pop_stream.core.ids import CustomerId
 from pop_stream.core.presence import Presence
-from pop_stream.core.service import EMITTED, SETTLED, ServiceLog
+from pop_stream.core.service import EMITTED, SETTLED, WEIGHED, ServiceLog
 from pop_stream.core.times import Times, times_of
 
 MOST_PAIRED: Final = 64
@@ -97,6 +97,7 @@ def _gather(log: ServiceLog, gaps: Gaps) -> _Facts:
     presence = Presence(len(log.customers))
     in_flight = 0
     for kind, _, customer, first, second in log:
+        weighed = presence.weights[customer]
         change = presence.note(kind, customer, first)
         if change > 0:
             gaps.join(customer)
@@ -104,11 +105,13 @@ def _gather(log: ServiceLog, gaps: Gaps) -> _Facts:
             in_flight += 1
             facts.depth = max(facts.depth, in_flight)
             weight = presence.weights[customer]
-            gaps.charge(customer, charged=first / weight, spent=second / weight)
+            gaps.charge(customer, charged=first, spent=second, weight=weight)
         elif kind == SETTLED:
             in_flight -= 1
             gaps.serve(customer, first)
             facts.served[customer] += second
+        elif kind == WEIGHED and first != weighed:
+            gaps.reweigh(customer, first)
         if change < 0:
             gaps.leave(customer)
     return facts

@@ -14,19 +14,20 @@ Here only the head of a customer's line has a tag, and that tag is the customer'
 F(f, j - 1) while the customer waits without a break, raised to v when it comes back from
 idleness, a pause or a cap. For those who stay backlogged it is the same S, but it is made up
 when it is needed, so that weights and priorities act on all that waits; who returns has saved
-nothing up and owes nothing but its last charge. Three things are not in the papers:
+nothing up and owes nothing but its last charge. Four things are not in the papers:
 
 - Costs are estimates. What an agenda cost more or less moves its customer's tag when it
   settles. v goes back with a refunded customer, or newcomers would wait for it, and on with
   the least tag, or they would be given what nobody owes them.
+- A new weight scales how far a customer is ahead of v: that is a debt in worker-seconds.
 - Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
   who may go has work waiting.
 - Strict priorities, where wanted, are levels with a v of their own: `core.virtual_clock`.
 
-Bound. While f and g are both backlogged, what they were given over w differs over any
-interval by at most c_f / w_f + c_g / w_g by emission (SFQ, theorem 1, of requests sent one
-by one), and by at most D + 1 times that by completion (SFQ(D), theorem 1); c is the largest
-cost. With wrong estimates: `core.gap`.
+Bound. While f and g are both backlogged and weigh the same, what they were given over w
+differs over any interval by at most c_f / w_f + c_g / w_g by emission (SFQ, theorem 1, of
+requests sent one by one), and by at most D + 1 times that by completion (SFQ(D), theorem 1);
+c is the largest cost. With wrong estimates: `core.gap`.
 
 Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
 customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of
@@ -205,6 +206,9 @@ class FairQueue:
         for flow in self._flows.values():
             share = self._share_of(flow.customer_id)
             if share != flow.share:
+                present = self._rota.clock.at(flow.level or TOP)
+                if self.algorithm.by_weight and (by := flow.shift_to(share.weight, present)):
+                    self._move(flow, by)
                 flow.share = share
                 flow.is_parked = False
                 self._seat(flow)

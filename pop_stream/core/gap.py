@@ -1,17 +1,17 @@
 """How far two customers' service drifted apart, and how far it may.
 
-While two customers stay backlogged, what each was given by completed agendas, in
-worker-seconds per weight, should grow alike. The gap of an interval is the difference of
-the two growths; the worst over all intervals is the largest less the smallest value that
-their difference took, which is kept up to date with every completion.
+While two customers stay backlogged and weigh the same, what each was given by completed
+agendas, in worker-seconds per weight, should grow alike. The gap of an interval is the
+difference of the two growths; the worst over all intervals is the largest less the smallest
+value that their difference took, which is kept up to date with every completion.
 
 Bound: (D + 1) (c_f + c_g) + D (u_f + u_g + o). D is the most agendas that were out at once,
-c the largest charge of an agenda over its customer's weight, u the most by which one cost
-more than it was charged, o the most by which one of any customer cost less. With true
-charges u and o are 0, and this is the bound of SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004,
-theorem 1. Wrong charges are put right when the agenda settles, so each of the D that were
-out can be off by u at the end of an interval, or have led a newcomer astray by o at its
-beginning.
+c the largest charge of an agenda over any weight its customer had since, u the most by
+which one cost more than it was charged, o the most by which one of any customer cost less.
+With true charges u and o are 0, and this is the bound of SFQ(D): Jin, Chase and Kaur,
+SIGMETRICS 2004, theorem 1. Wrong charges are put right when the agenda settles, so each of
+the D that were out can be off by u at the end of an interval, or have led a newcomer astray
+by o at its beginning.
 """
 
 from collections.abc import Iterable
@@ -54,6 +54,7 @@ class Gaps:
         self._served = [0.0] * count
         self._charges = [0.0] * count
         self._shortfalls = [0.0] * count
+        self._largest = [(0.0, 0.0)] * count
         self._excess = 0.0
         self._least = [[inf] * count for _ in range(count)]
         self._worst = [[0.0] * count for _ in range(count)]
@@ -74,13 +75,30 @@ class Gaps:
         """The customer is not backlogged any more: its intervals end."""
         self._backlogged.discard(self._slots.get(customer, -1))
 
-    def charge(self, customer: int, *, charged: float, spent: float) -> None:
-        """An agenda was emitted; both costs are over the weight."""
-        self._excess = max(self._excess, charged - spent)
+    def charge(
+        self, customer: int, *, charged: float, spent: float, weight: float = 1.0
+    ) -> None:
+        """An agenda was emitted by this weight; both costs are in worker-seconds."""
+        short = spent - charged
+        self._excess = max(self._excess, -short / weight)
         slot = self._slots.get(customer)
         if slot is not None:
-            self._charges[slot] = max(self._charges[slot], charged)
-            self._shortfalls[slot] = max(self._shortfalls[slot], spent - charged)
+            self._charges[slot] = max(self._charges[slot], charged / weight)
+            self._shortfalls[slot] = max(self._shortfalls[slot], short / weight)
+            cost, most_short = self._largest[slot]
+            self._largest[slot] = max(cost, charged), max(most_short, short)
+
+    def reweigh(self, customer: int, weight: float) -> None:
+        """The customer weighs otherwise: other intervals begin, and what it owes is scaled."""
+        slot = self._slots.get(customer)
+        if slot is None:
+            return
+        cost, short = self._largest[slot]
+        self._charges[slot] = max(self._charges[slot], cost / weight)
+        self._shortfalls[slot] = max(self._shortfalls[slot], short / weight)
+        if slot in self._backlogged:
+            self.leave(customer)
+            self.join(customer)
 
     def serve(self, customer: int, spent: float) -> None:
         """An agenda ended, having cost so much over its weight."""

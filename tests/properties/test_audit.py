@@ -40,6 +40,8 @@ class Told:
         self.served = [0.0] * CUSTOMERS
         self.charges = [0.0] * CUSTOMERS
         self.shortfalls = [0.0] * CUSTOMERS
+        self.costs = [0.0] * CUSTOMERS
+        self.shorts = [0.0] * CUSTOMERS
         self.excess = 0.0
         self.depth = 0
         self.states = [self.state()]
@@ -70,6 +72,8 @@ class Told:
         short = (spent - charged) / weight
         self.shortfalls[customer] = max(self.shortfalls[customer], short)
         self.excess = max(self.excess, -short)
+        self.costs[customer] = max(self.costs[customer], charged)
+        self.shorts[customer] = max(self.shorts[customer], spent - charged)
         self.log.emitted(at, customer, charged=charged, spent=spent)
         return True
 
@@ -90,16 +94,23 @@ class Told:
         self.log.released(at, customer)
 
     def weigh(self, at, customer, value, _):
+        if self.weights[customer] != value:
+            most, short = self.costs[customer] / value, self.shorts[customer] / value
+            self.charges[customer] = max(self.charges[customer], most)
+            self.shortfalls[customer] = max(self.shortfalls[customer], short)
         self.weights[customer] = value
         self.log.weighed(at, customer, value)
 
     def gap(self, one, other):
-        """The widest of all intervals in which both stay backlogged, looked at one by one."""
+        """The widest of all intervals in which both stay backlogged and weigh the same."""
         # What ends with an event is served before it, in the backlog there was then.
         worst = 0.0
         for begin in range(len(self.states)):
             for end in range(begin, len(self.states)):
                 if not {one, other} <= self.states[end][0]:
+                    break
+                weighed = (self.states[at][2] for at in (begin, end))
+                if len({(weights[one], weights[other]) for weights in weighed}) > 1:
                     break
                 (_, first, _), (_, last, _) = self.states[begin], self.states[end]
                 grown = (last[one] - first[one]) - (last[other] - first[other])

@@ -125,6 +125,30 @@ def test_the_gap_stays_within_the_bound_however_long_customers_compete(rivals, r
     assert (audit(run.log, depth=run.depth).gap_over_bound or 0.0) <= 1 + HAIR
 
 
+@settings(max_examples=15)
+@given(
+    st.tuples(*[st.sampled_from((0.001, 0.1, 1.0, 10.0, 1000.0))] * 2),
+    st.integers(1, 20),
+    st.sampled_from((0.005, 0.02)),
+)
+def test_weights_that_change_all_the_time_are_shared_by_on_average(pair, every, runtime):
+    """No weight rules longer than it holds, however light one was when it was charged."""
+    work = [Arrival(0.0, one, runtime, runtime) for one in "abc" for _ in range(150)]
+    tick = 0.002
+    changes = [
+        Redefine(number * tick * every, Customer(id="a", weight=pair[number % 2]))
+        for number in range(1, 120)
+    ]
+    setting = Setting(
+        insight=Insight(id="x", target=2),
+        plant=Plant(runners=3, intake_s=0.0, emission_s=0.0, relay_s=0.0, tick_s=tick),
+        changes=changes,
+    )
+    found = audit(simulate(work, setting).log)
+    assert (found.gap_over_bound or 0.0) <= 1 + HAIR
+    assert found.jain is None or found.jain >= 0.95
+
+
 @given(
     arrivals(declared=WRONG),
     settings_of(plant=instant_plants, changes=st.lists(st.one_of(reweights, pauses, caps))),

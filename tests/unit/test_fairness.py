@@ -838,3 +838,30 @@ def test_a_key_that_is_emptied_and_filled_again_before_its_turn_has_one_turn():
     queue.withdraw("a", entry(11), "right")
     fill(queue, "a", [12, 13], key="right")
     assert refs(queue, 4) == [1, 12, 2, 13]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [(0.01, 1.0, "bababab"), (1.0, 0.01, "bbbbbbb"), (1.0, 1.0, "bababab")],
+)
+def test_a_debt_is_of_worker_seconds_whatever_they_weighed(before, after, expected):
+    """a was just given one agenda more than b."""
+    shares = {"a": Share(weight=before)}
+    queue = queue_of(shares)
+    fill(queue, "a", range(20))
+    assert picked(queue, 1) == "a"
+    fill(queue, "b", range(100, 120))
+    shares["a"] = Share(weight=after)
+    queue.reshare()
+    assert picked(queue, 7) == expected
+
+
+def test_turns_without_weights_are_not_scaled():
+    shares = {"a": Share(weight=0.01)}
+    queue = queue_of(shares, "round_robin")
+    fill(queue, "a", range(20))
+    fill(queue, "b", range(100, 120))
+    picked(queue, 1)
+    shares["a"] = Share(weight=100.0)
+    queue.reshare()
+    assert picked(queue, 4) == "baba"
