@@ -142,9 +142,16 @@ class FixedLags:
     asked: list[tuple[tuple[InsightId, ...], bool]] = field(default_factory=list)
     read: Progress | None = None
 
-    async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
-        self.asked.append((tuple(insights), relay))
-        lags = {one: self.by_insight[one] for one in insights if one in self.by_insight}
+    async def look(
+        self,
+        insights: Sequence[InsightId],
+        *,
+        shared: Sequence[InsightId] = (),
+        relay: bool = False,
+    ) -> Look:
+        asked = (*insights, *shared)
+        self.asked.append((asked, relay))
+        lags = {one: self.by_insight[one] for one in asked if one in self.by_insight}
         if not relay or self.told is None:
             return Look(lags)
         relayed = self.told if self.relayed is None else self.relayed

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from pop_stream.bus import clients, topics
+from pop_stream.bus import clients, share_groups, topics
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.core.events import (
@@ -59,17 +59,20 @@ class World:
         self._publisher = publisher
         self._consumer = consumer
 
-    async def create(self, insight="media", partitions=1):
-        spec = topics.insight_spec(self.topics, insight, partitions)
+    async def create(self, insight="media", partitions=1, group_type="consumer"):
+        if group_type == "share":
+            group = self.topics.puller_group(insight, group_type)
+            await share_groups.start_at_earliest(self.admin, group)
+        spec = topics.insight_spec(self.topics, insight, partitions, group_type)
         await topics.ensure(self.admin, [spec], replication_factor=1)
 
-    async def emit(self, *agendas, insight="media"):
-        topic = self.topics.insight(insight)
+    async def emit(self, *agendas, insight="media", group_type="consumer"):
+        topic, alone = self.topics.insight(insight, group_type), group_type == "share"
         await self._publisher.publish(
             [
-                Record(topic, None, one)
+                Record(topic, b"none", one, alone=alone)
                 if isinstance(one, bytes)
-                else Record(topic, one.agenda_id.encode(), encode(one))
+                else Record(topic, one.agenda_id.encode(), encode(one), alone=alone)
                 for one in agendas
             ]
         )

@@ -8,6 +8,7 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import Insight
 from pop_stream.core.errors import Issue, UnreadableRecordError
 from pop_stream.core.events import RecordRefused, RefusedIssue, encode
 from pop_stream.core.outbox import Failed
@@ -56,20 +57,20 @@ def dead_letter(
 
 
 def failed_agenda(
-    topics: Topics, failed: Failed, insight_id: str, *, agenda: bytes, part: str, at: datetime
+    topics: Topics, failed: Failed, insight: Insight, *, agenda: bytes, part: str, at: datetime
 ) -> Record:
     """The record for `pop.dead-letters` of an agenda that failed for good.
 
     Args:
         topics: Names of topics.
         failed: Which one, and why.
-        insight_id: Where it ran.
+        insight: Where it ran.
         agenda: Itself, JSON; what is too long for a record is cut off.
         part: Who gave it up.
         at: The present instant.
     """
     refused = RecordRefused(
-        topic=topics.insight(insight_id),
+        topic=topics.insight(insight.id, insight.group_type),
         partition=-1,
         offset=-1,
         at=at,

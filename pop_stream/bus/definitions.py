@@ -145,7 +145,8 @@ async def publish_definitions(
     """Publish those definitions that differ from what is in force; returns their keys.
 
     Raises:
-        ValueError: If an insight would change its pool: its backlog could not follow.
+        ValueError: If an insight would change its pool or its group type: its backlog, or
+            what was emitted of it, could not follow.
     """
     in_force: set[Definition] = {
         *current.customers.values(),
@@ -153,7 +154,7 @@ async def publish_definitions(
         *current.pools.values(),
     }
     for one in wanted:
-        _refuse_moved_pool(one, current)
+        _refuse_moved(one, current)
     changed = [one for one in wanted if one not in in_force]
     await publisher.publish(
         [
@@ -164,11 +165,15 @@ async def publish_definitions(
     return [definition_key(one) for one in changed]
 
 
-def _refuse_moved_pool(wanted: Definition, current: Definitions) -> None:
+def _refuse_moved(wanted: Definition, current: Definitions) -> None:
     known = current.insights.get(InsightId(wanted.id))
-    if isinstance(wanted, Insight) and known is not None and known.pool != wanted.pool:
-        msg = (
-            f"insights.{wanted.id}.pool cannot change from {known.pool!r} to {wanted.pool!r}: "
-            "define a new insight in that pool and move the mappers to it"
-        )
-        raise ValueError(msg)
+    if not isinstance(wanted, Insight) or known is None:
+        return
+    for name in ("pool", "group_type"):
+        before, after = getattr(known, name), getattr(wanted, name)
+        if before != after:
+            msg = (
+                f"insights.{wanted.id}.{name} cannot change from {before!r} to {after!r}: "
+                "define a new insight with it and move the mappers to that"
+            )
+            raise ValueError(msg)

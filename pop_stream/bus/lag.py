@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from pop_stream.bus import share_groups
 from pop_stream.bus.offset_fetch import ManyOffsetsRequest
 from pop_stream.bus.topics import Topics
 from pop_stream.core.ids import InsightId
@@ -16,6 +17,8 @@ from pop_stream.ports.lag import Look, Progress
 
 ANSWER_WITHIN_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""
+
+_BEYOND_ALL: Final = 2**62
 
 _log = structlog.get_logger()
 
@@ -40,18 +43,29 @@ class KafkaLagProbe:
         self._coordinators: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
 
-    async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
+    async def look(
+        self,
+        insights: Sequence[InsightId],
+        *,
+        shared: Sequence[InsightId] = (),
+        relay: bool = False,
+    ) -> Look:
         """See the port. An insight whose group never committed has no known lag."""
         by_group = {self._topics.puller_group(one): one for one in insights}
+        by_share_group = {self._topics.puller_group(one, "share"): one for one in shared}
         events, relay_group = self._topics.agenda_events, self._topics.group("relay")
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                names = {self._topics.insight(one) for one in insights}
+                names = {*by_group, *by_share_group}  # topics and groups are named alike
                 await self._count_partitions(names | ({events} if relay else set()))
                 found = await self._committed([*by_group, *([relay_group] if relay else [])])
+                starts = await self._starts([*by_share_group])
                 wanted = {
-                    one: self._everywhere(self._topics.insight(one), found.get(group, ()))
-                    for group, one in by_group.items()
+                    one: self._everywhere(topic, _offsets(topic, found.get(topic, ())))
+                    for topic, one in by_group.items()
+                } | {
+                    one: self._everywhere(topic, starts.get(topic, {}))
+                    for topic, one in by_share_group.items()
                 }
                 told = [TopicPartition(events, n) for n in self._numbers(events) if relay]
                 asked = [tp for offsets in wanted.values() for tp in offsets]
@@ -107,11 +121,7 @@ class KafkaLagProbe:
 
     async def _committed(self, groups: Sequence[str]) -> Mapping[str, Sequence[Any]]:
         """The topics, as the protocol has them, of every group that answered."""
-        by_coordinator: dict[int, list[str]] = {}
-        for group in groups:
-            if group not in self._coordinators:
-                self._coordinators[group] = await self._admin.find_coordinator(group)
-            by_coordinator.setdefault(self._coordinators[group], []).append(group)
+        by_coordinator = await self._by_coordinator(groups)
         responses = await asyncio.gather(
             *(
                 self._admin._send_request_to_node(node, ManyOffsetsRequest(some))  # noqa: SLF001
@@ -127,15 +137,43 @@ class KafkaLagProbe:
                     committed[group] = found
         return committed
 
+    async def _starts(
+        self, groups: Sequence[str]
+    ) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """Of every share group that answered, from where on records are not done with."""
+        starts: dict[str, Mapping[TopicPartition, int]] = {}
+        for node, some in (await self._by_coordinator(groups)).items():
+            known = await share_groups.standings(self._admin, node, some)
+            for group in some:
+                if group not in known:
+                    self._coordinators.pop(group, None)
+                    continue
+                starts[group] = {
+                    # The start alone may stay behind what was done with last.
+                    tp: one.start if one.lag else _BEYOND_ALL
+                    for tp, one in known[group].items()
+                }
+        return starts
+
+    async def _by_coordinator(self, groups: Sequence[str]) -> Mapping[int, Sequence[str]]:
+        by_coordinator: dict[int, list[str]] = {}
+        for group in groups:
+            if group not in self._coordinators:
+                self._coordinators[group] = await self._admin.find_coordinator(group)
+            by_coordinator.setdefault(self._coordinators[group], []).append(group)
+        return by_coordinator
+
     def _numbers(self, topic: str) -> range:
         return range(self._partitions.get(topic, 0))
 
-    def _everywhere(self, topic: str, found: Sequence[Any]) -> Mapping[TopicPartition, int]:
+    def _everywhere(
+        self, topic: str, offsets: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
         """Committed offsets; a partition without one counts from 0 if another has one."""
-        offsets = _offsets(topic, found)
         if not offsets:
             return {}
-        return {TopicPartition(topic, number): 0 for number in self._numbers(topic)} | offsets
+        numbers = self._numbers(topic)
+        return {TopicPartition(topic, number): 0 for number in numbers} | dict(offsets)
 
 
 def _offsets(topic: str, found: Sequence[Any]) -> dict[TopicPartition, int]:

@@ -94,13 +94,18 @@ class KafkaPublisher:
             raise UnavailableError(repr(error)) from error
 
     async def _hand_over(self, records: Sequence[Record]) -> list[_Sent]:
-        if len(records) < _MANY:
-            return [await self._send(record, n) for n, record in enumerate(records)]
+        sent = [
+            await self._send_alone(record, n)
+            for n, record in enumerate(records)
+            if record.alone
+        ]
+        others = [(n, record) for n, record in enumerate(records) if not record.alone]
+        if len(others) < _MANY:
+            return sent + [await self._send(record, n) for n, record in others]
         lanes: dict[tuple[str, int | None], list[tuple[int, Record]]] = {}
-        for number, record in enumerate(records):
+        for number, record in others:
             partition = await self._partition(record)
             lanes.setdefault((record.topic, partition), []).append((number, record))
-        sent: list[_Sent] = []
         for (topic, partition), lane in lanes.items():
             if partition is None or len(lane) < _MANY:
                 # These may still join what waits for the broker, which a batch cannot.
@@ -143,6 +148,18 @@ class KafkaPublisher:
             numbers.append(number)
         await close()
         return sent
+
+    async def _send_alone(self, record: Record, number: int) -> _Sent:
+        """Send a batch of one, which waits for the one before it to be on its way."""
+        partition = await self._partition(record)
+        if partition is None:
+            msg = f"a record for {record.topic} needs a key or a partition to go alone"
+            raise ValueError(msg)
+        batch = self._producer.create_batch()
+        _append(batch, record)
+        batch.close()
+        future = await self._producer.send_batch(batch, record.topic, partition=partition)
+        return _Sent(future, (number,))
 
     async def _send(self, record: Record, number: int) -> _Sent:
         future = await self._producer.send(
@@ -221,6 +238,7 @@ def _portions(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
             held, size = [], 0
         held.append(record)
         size += len(record.value or b"") + len(record.key or b"")
+        size += _LONE_BYTES if record.alone else 0  # each is a request: it takes as long
     if held:
         yield held
 

@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import InvalidPartitionsError, for_code
 
+from pop_stream.core.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.resources import folder
 
@@ -23,6 +24,7 @@ _OF_ALL: Final = {
     "message.timestamp.type": "LogAppendTime",
 }
 _VISIBLE_WITHIN_S: Final = 20.0
+_TOPIC_OF: Final[Mapping[GroupType, str]] = {"consumer": "insight", "share": "share"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,20 @@ class Topics:
         """Callbacks that no try could deliver."""
         return f"{self.prefix}dead-callbacks"
 
-    def insight(self, insight_id: str) -> str:
-        """The topic that an insight's pullers read."""
-        return f"{self.prefix}insight.{insight_id}"
+    def insight(self, insight_id: str, group_type: GroupType = "consumer") -> str:
+        """The topic that an insight's pullers read; another one for each type of group.
 
-    def puller_group(self, insight_id: str) -> str:
-        """The consumer group of an insight's pullers; its lag drives emission."""
-        return f"{self.prefix}insight.{insight_id}"
+        So a share group, which starts at the earliest record, is never given what a consumer
+        group has worked off: an id may be defined anew with the other type.
+        """
+        return f"{self.prefix}{_TOPIC_OF[group_type]}.{insight_id}"
+
+    def puller_group(self, insight_id: str, group_type: GroupType = "consumer") -> str:
+        """The group of an insight's pullers, named like its topic; its lag drives emission.
+
+        Kafka lets no id be that of a consumer group and a share group both.
+        """
+        return self.insight(insight_id, group_type)
 
     def group(self, part: str) -> str:
         """The consumer group of one of our own parts."""
@@ -128,12 +137,13 @@ def catalog(topics: Topics) -> Sequence[TopicSpec]:
     ]
 
 
-def insight_spec(topics: Topics, insight_id: str, partitions: int) -> TopicSpec:
+def insight_spec(
+    topics: Topics, insight_id: str, partitions: int, group_type: GroupType = "consumer"
+) -> TopicSpec:
     """The topic of one insight."""
     document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
-    return TopicSpec(
-        topics.insight(insight_id), partitions, _configs(document["insight-topics"])
-    )
+    name = topics.insight(insight_id, group_type)
+    return TopicSpec(name, partitions, _configs(document["insight-topics"]))
 
 
 async def ensure(
@@ -209,11 +219,14 @@ async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list
 
 async def insight_faults(admin: AIOKafkaAdminClient, topics: Topics) -> list[str]:
     """What is wrong with the settings of all insights' topics that there are."""
-    start = topics.insight("")
-    insights = [
-        one.removeprefix(start) for one in await admin.list_topics() if one.startswith(start)
+    names = sorted(await admin.list_topics())
+    specs = [
+        insight_spec(topics, name.removeprefix(start), 1, group_type)
+        for group_type in _TOPIC_OF
+        if (start := topics.insight("", group_type))
+        for name in names
+        if name.startswith(start)
     ]
-    specs = [insight_spec(topics, one, partitions=1) for one in sorted(insights)]
     return await _config_faults(admin, specs)
 
 

@@ -25,6 +25,9 @@ MOST_IN_FLIGHT: Final = 1_000_000_000
 
 AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
 
+GroupType = Literal["consumer", "share"]
+"""Kafka's word for how the members of a group read a topic."""
+
 InsightKey = Annotated[
     str, StringConstraints(pattern=TOPIC_SAFE_PATTERN, max_length=INSIGHT_ID_LENGTH)
 ]
@@ -114,8 +117,15 @@ class Insight(Shared):
         description="If set, priorities are strict across customers, and this long a wait "
         "is worth one priority; if not, priority orders only a customer's own agendas.",
     )
+    group_type: GroupType = Field(
+        default="consumer",
+        description="Of its pullers' group: `consumer` gives each member partitions of its "
+        "own, `share` any member any agenda, so there may be more pullers than partitions.",
+    )
     partitions: Annotated[int, Field(ge=1, le=1000), WHOLE] = Field(
-        default=4, description="Of the insight's topic; most pullers that share it."
+        default=4,
+        description="Of the insight's topic; most members of a consumer group that get work. "
+        "Must be 1 with a share group, which gives members of several some of them only.",
     )
     target: Annotated[int, Field(ge=1, le=100_000), WHOLE] | Literal["auto"] = Field(
         default="auto", description="Unclaimed agendas a refill aims at."
@@ -148,6 +158,16 @@ class Insight(Shared):
     backoff: Backoff = Field(
         default=Backoff(), description="Between attempts, unless the agenda has its own."
     )
+
+    @model_validator(mode="after")
+    def _share_group_reads_one_partition(self) -> "Insight":
+        if self.group_type == "share" and self.partitions != 1:
+            msg = (
+                f"partitions {self.partitions} with group_type share: a puller would be given "
+                "agendas of some partitions only; set partitions to 1"
+            )
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _low_water_is_below_target(self) -> "Insight":

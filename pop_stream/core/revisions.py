@@ -203,6 +203,14 @@ def _expect_possible(before: Definition, after: Definition) -> None:
             "insight in that pool and move the mappers to it"
         )
         raise DefinitionError(kind_of(after), [Issue("pool", shorten(after.pool), message)])
+    if after.group_type != before.group_type:
+        message = (
+            f"cannot change from {before.group_type!r}: what was emitted lies on the topic of "
+            "that group; define a new insight and move the mappers to it"
+        )
+        raise DefinitionError(
+            kind_of(after), [Issue("group_type", shorten(after.group_type), message)]
+        )
     if after.partitions < before.partitions:
         message = (
             f"cannot shrink from {before.partitions}: Kafka's topics only grow; keep "

@@ -231,6 +231,9 @@ def _broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         "share.coordinator.state.topic.num.partitions": "4",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
+        # A new member of a share group is given partitions with its second heartbeat.
+        "group.share.min.heartbeat.interval.ms": "1000",
+        "group.share.heartbeat.interval.ms": "1000",
         # Else an idle controller writes and syncs a record twice a second.
         "metadata.max.idle.interval.ms": "10000",
         # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.

@@ -39,8 +39,21 @@ class Progress(NamedTuple):
 class LagProbe(Protocol):
     """Reads how far pullers and the relay are behind."""
 
-    async def look(self, insights: Sequence[InsightId], *, relay: bool = False) -> Look:
-        """Ask for the lag of insights and, if `relay`, for what the relay has read."""
+    async def look(
+        self,
+        insights: Sequence[InsightId],
+        *,
+        shared: Sequence[InsightId] = (),
+        relay: bool = False,
+    ) -> Look:
+        """Ask for the lag of insights and, if `relay`, for what the relay has read.
+
+        Args:
+            insights: Those whose pullers are a consumer group.
+            shared: Those whose pullers are a share group. Of their records some that lie
+                past the first one that is not done with may be done with, and count.
+            relay: Whether to ask for `told` and `relayed`.
+        """
         ...
 
     async def progress(self, group: str, topic: str) -> Progress | None:

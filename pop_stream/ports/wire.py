@@ -11,6 +11,8 @@ class Record:
 
     Attributes:
         partition: Where it goes; None lets the key decide.
+        alone: Whether it must be a batch of its own: a share group hands out whole batches.
+            All records of a topic must agree.
     """
 
     topic: str
@@ -18,6 +20,7 @@ class Record:
     value: bytes | None
     partition: int | None = None
     headers: Sequence[tuple[str, bytes]] = field(default=())
+    alone: bool = False
 
 
 class Written(Protocol):

@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.publisher import publish_until_acknowledged
+from pop_stream.bus.share_member import MissingClientError
 from pop_stream.bus.topics import Topics
 from pop_stream.core.demand import Demand
 from pop_stream.core.errors import UnreadableRecordError
@@ -33,8 +34,8 @@ from pop_stream.core.events import (
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.claims import Claimer
-from pop_stream.pullers.feed import InsightFeed
 from pop_stream.pullers.pipeline import Intake
+from pop_stream.pullers.supply import supply
 from pop_stream.pullers.window import AttemptWindow
 from pop_stream.settings import Settings
 
@@ -180,10 +181,17 @@ class Dispatcher:
         self._counters[insight_id] = counter
         starter = _Starter(self, counter)
         intake = Intake(self._claimer, starter, _NeverFull(), counter.slots)
-        feed = InsightFeed(self._settings, insight_id, intake)
-        feeds.create_task(feed.run(counter.stop))
+        feeds.create_task(self._supply(insight_id, intake, counter.stop))
         _log.info("counter.opened", insight_id=insight_id)
         return counter
+
+    async def _supply(self, insight_id: str, intake: Intake, stop: asyncio.Event) -> None:
+        try:
+            await supply(self._settings, insight_id, intake, stop)
+        except* MissingClientError as missing:
+            # The callers of other insights are served all the same.
+            reason = str(missing.exceptions[0])
+            _log.error("counter.unserved", insight_id=insight_id, reason=reason)
 
     def _tidy(self, now_s: float) -> None:
         for insight_id, counter in [*self._counters.items()]:

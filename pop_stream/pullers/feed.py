@@ -23,7 +23,6 @@ from pop_stream.settings import Settings
 
 _POLL_S: Final = 0.25
 _ANSWER_S: Final = 5.0
-_TOPIC_EVERY_S: Final = 0.5
 _RETRY_S: Final = 1.0
 _NO_POLL_LIMIT_MS: Final = 2**31 - 1
 
@@ -51,7 +50,10 @@ class InsightFeed:
         self._intake = intake
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take agendas until `stop`, then leave the group; outlives any fault of Kafka."""
+        """Take agendas until `stop`, then leave the group; outlives any fault of Kafka.
+
+        The topic must exist: asking for another may create it.
+        """
         while not stop.is_set():
             try:
                 await self._consume(stop)
@@ -74,11 +76,6 @@ class InsightFeed:
 
         try:
             await consumer.start()
-            # Only a topic that exists is subscribed to: asking for another may create it.
-            while not stop.is_set() and self._topic not in await consumer.topics():
-                await is_set_within(stop, _TOPIC_EVERY_S)
-            if stop.is_set():
-                return
             async with ClaimPipeline(self._intake, commit, end_within_s=_ANSWER_S) as pipeline:
                 within_s = self._settings.session_timeout.total_seconds() / 2
                 consumer.subscribe([self._topic], listener=_Revocation(pipeline, within_s))

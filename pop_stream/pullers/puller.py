@@ -25,7 +25,6 @@ from pop_stream.clock import WallClock
 from pop_stream.core.ids import TOPIC_SAFE_PATTERN
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.claims import Claimer
-from pop_stream.pullers.feed import InsightFeed
 from pop_stream.pullers.handlers import Handlers
 from pop_stream.pullers.invocation import Equipment
 from pop_stream.pullers.lease import LeaseKeeper
@@ -33,6 +32,7 @@ from pop_stream.pullers.pipeline import Intake
 from pop_stream.pullers.reporter import Reporter
 from pop_stream.pullers.resume import Resumption
 from pop_stream.pullers.running import RunningAgendas
+from pop_stream.pullers.supply import supply
 from pop_stream.pullers.window import AttemptWindow
 from pop_stream.settings import Settings
 
@@ -169,7 +169,7 @@ class Puller:
     async def _pull(self, stop: asyncio.Event, intake: Intake, running: RunningAgendas) -> None:
         async with asyncio.TaskGroup() as group:
             feeds = [
-                group.create_task(InsightFeed(self._settings, insight_id, intake).run(stop))
+                group.create_task(supply(self._settings, insight_id, intake, stop))
                 for insight_id in self._insights
             ]
             await stop.wait()

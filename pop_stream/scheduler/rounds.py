@@ -404,7 +404,8 @@ class Rounds:
     async def _emit(
         self, desk: Desk, chosen: Sequence[Chosen], now: datetime
     ) -> Sequence[Record]:
-        partitions = await self._publisher.partitions(self._topics.insight(desk.insight_id))
+        topic = self._topics.insight(desk.insight_id, desk.backlog.insight.group_type)
+        partitions = await self._publisher.partitions(topic)
         return telling.emitted_records(
             self._topics, desk, chosen, partitions=partitions, now=now
         )

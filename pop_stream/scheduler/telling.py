@@ -31,14 +31,16 @@ def emitted_records(
         partitions: Of the insight's topic.
         now: The present instant.
     """
-    topic, seconds = topics.insight(desk.insight_id), now.timestamp()
+    group_type = desk.backlog.insight.group_type
+    topic, seconds = topics.insight(desk.insight_id, group_type), now.timestamp()
+    is_shared = group_type == "share"
     records: list[Record] = []
     for one in chosen:
         key = one.agenda_id.encode()
         partition = partition_of(key, partitions)
         desk.backlog.send(one.ref, partition, seconds)
         value = encode(_emitted_agenda(desk, one, now))
-        records.append(Record(topic, key, value, partition))
+        records.append(Record(topic, key, value, partition, alone=is_shared))
     return records
 
 
@@ -65,7 +67,7 @@ def letters(topics: Topics, desk: Desk, told: Told, now: datetime) -> list[Recor
         failed_agenda(
             topics,
             failed,
-            desk.insight_id,
+            desk.backlog.insight,
             agenda=bytes(desk.shelf.agenda(*place_of(failed.ref)).agenda),
             part=PART,
             at=now,

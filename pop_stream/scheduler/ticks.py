@@ -11,9 +11,11 @@ from typing import Final
 import structlog
 
 from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightTick, encode
 from pop_stream.core.heard import HeardClock
+from pop_stream.core.ids import InsightId
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.lag import LagProbe, Look
 from pop_stream.ports.wire import Publisher, Record
@@ -124,14 +126,19 @@ class Ticker:
         now = self._now()
         listen = self._is_time_to_listen(desks, now)
         asked = [
-            desk.insight_id
+            desk
             for desk in desks
             if (desk.backlog.ready and desk.depth.unclaimed)
             or (listen and desk.backlog.attempts.has_unclaimed(now))
         ]
         if not asked and not listen:
             return Look()
-        look = await self._probe.look(asked, relay=listen)
+        by_type: dict[GroupType, list[InsightId]] = {"consumer": [], "share": []}
+        for desk in asked:
+            by_type[desk.backlog.insight.group_type].append(desk.insight_id)
+        look = await self._probe.look(
+            by_type["consumer"], shared=by_type["share"], relay=listen
+        )
         if listen and look.told is not None:
             self._listen(look, now)
         return look

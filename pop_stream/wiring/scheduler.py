@@ -8,7 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from pop_stream.bus import clients, topics
+from pop_stream.bus import clients, share_groups, topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
@@ -54,8 +54,13 @@ def _topic_creator(
     names = Topics(settings.topic_prefix)
 
     async def create(insight: Insight) -> None:
-        spec = topics.insight_spec(names, insight.id, insight.partitions)
+        spec = topics.insight_spec(names, insight.id, insight.partitions, insight.group_type)
         try:
+            if insight.group_type == "share":
+                # Before the topic: who joins as soon as that is there must miss nothing.
+                await share_groups.start_at_earliest(
+                    admin, names.puller_group(insight.id, insight.group_type)
+                )
             await topics.ensure(admin, [spec], replication_factor=settings.replication_factor)
             await topics.grow(admin, spec)
         except KafkaError as error:

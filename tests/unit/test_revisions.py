@@ -136,3 +136,22 @@ def test_what_is_not_there_is_neither_patched_nor_removed():
         with pytest.raises(NotFoundError):
             revision.decide(None)
     assert remove("customer", "acme").decide(stored(Customer(id="acme"))) is None
+
+
+def test_the_group_type_of_an_insight_cannot_change():
+    before = stored(Insight(id="media", partitions=1))
+    revision = put(Insight(id="media", partitions=1, group_type="share"))
+    with pytest.raises(DefinitionError) as refused:
+        revision.decide(before)
+    [issue] = refused.value.issues
+    assert (issue.field, issue.value) == ("group_type", "share")
+    assert "define a new insight" in issue.message
+
+
+def test_an_insight_of_a_share_group_has_one_partition():
+    content = {"group_type": "share"}
+    with pytest.raises(DefinitionError) as refused:
+        parse_definition("insight", "media", content)
+    [issue] = refused.value.issues
+    assert "set partitions to 1" in issue.message
+    assert parse_definition("insight", "media", {**content, "partitions": 1}).partitions == 1

@@ -1,0 +1,110 @@
+"""Takes an insight's agendas as a member of its share group, one by one, for free runners."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+import structlog
+from aiokafka import ConsumerRecord
+
+from pop_stream import faults
+from pop_stream.bus.share_member import ShareMember
+from pop_stream.bus.topics import Topics
+from pop_stream.clock import is_set_within
+from pop_stream.core.errors import UnavailableError
+from pop_stream.pullers.pipeline import Intake
+from pop_stream.settings import Settings
+
+_POLL_S: Final = 0.5
+_SLOT_S: Final = 5.0
+_AT_HAND_S: Final = 0.02
+_RETRY_S: Final = 1.0
+
+_log = structlog.get_logger()
+
+
+class ShareFeed:
+    """The twin of `InsightFeed` for an insight whose group is a share group.
+
+    A record is taken only while a slot is free, claimed, and accepted once the claim can be
+    read; then it starts. So nobody is kept from what this puller cannot run, and a puller
+    that dies before leaves its record to another.
+
+    Args:
+        settings: Where the cluster is.
+        insight_id: Whose topic and group.
+        intake: Shared with the puller's other feeds.
+    """
+
+    def __init__(self, settings: Settings, insight_id: str, intake: Intake) -> None:
+        topics = Topics(settings.topic_prefix)
+        self._settings = settings
+        self._insight_id = insight_id
+        self._topic = topics.insight(insight_id, "share")
+        self._group = topics.puller_group(insight_id, "share")
+        self._intake = intake
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take agendas until `stop`, then leave the group; outlives any fault of Kafka.
+
+        The topic must exist.
+
+        Raises:
+            MissingClientError: If the client of share groups is not installed.
+        """
+        while not stop.is_set():
+            try:
+                member = ShareMember(self._settings, topic=self._topic, group=self._group)
+                async with member:
+                    while not stop.is_set():
+                        await self._take(member, stop)
+            except UnavailableError as error:
+                _log.warning("feed.interrupted", insight_id=self._insight_id, error=str(error))
+                await is_set_within(stop, _RETRY_S)
+
+    async def _take(self, member: ShareMember, stop: asyncio.Event) -> None:
+        """Take a record if one comes while a slot is free, and start what it holds."""
+        capacity = self._intake.capacity
+        if self._intake.reporter.is_full:
+            await is_set_within(stop, _POLL_S)
+            return
+        if not await self._has_slot(_POLL_S):
+            return
+        began_s = monotonic()
+        records = await member.poll(_POLL_S)
+        if not records:
+            return
+        awaited = capacity.idle if monotonic() - began_s > _AT_HAND_S else 0
+        # Another feed of this puller may have been quicker; the record may wait a little.
+        await self._has_slot(_SLOT_S)
+        slots = 0 if stop.is_set() else capacity.take(len(records))
+        await self._start(member, records, slots, awaited)
+
+    async def _has_slot(self, within_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._intake.capacity.some()
+                return True
+        return False
+
+    async def _start(
+        self, member: ShareMember, records: Sequence[ConsumerRecord], slots: int, awaited: int
+    ) -> None:
+        capacity, taken_s = self._intake.capacity, monotonic()
+        ours, others = records[:slots], records[slots:]
+        started = 0
+        try:
+            claimed = await self._intake.claimer.claim(ours, awaited=awaited)
+            if await member.settle(ours, released=others):
+                faults.reach("puller.committed")
+                capacity.note_claim(monotonic() - taken_s)
+                for emitted in claimed.fresh:
+                    self._intake.running.start(emitted, claimed_s=taken_s)
+                    started += 1
+            else:
+                # Whoever is given the records claims them, or the lease brings them back.
+                self._intake.claimer.give_up(claimed)
+        finally:
+            capacity.give_back(slots - started)
