@@ -10,6 +10,8 @@ _HELD = {
     "rate": "customer {customer} is at its rate limit",
 }
 
+_NO_CLAIMS = "nothing is being claimed at present: are pullers running?"
+
 _LIMITS = {
     "max_in_flight": "insight {insight} has as many in flight as it may ({in_flight})",
     "pool": "the resource pool has no room for more of insight {insight} than {in_flight}",
@@ -85,13 +87,13 @@ def _waiting(place: AgendaPlace, answer: InsightAnswered) -> str:
     if place.eta_s is not None:
         parts.append(f"about {_span(place.eta_s)} at the present rate")
     elif limit is None and not (place.customer and place.customer.held_by):
-        parts.append("nothing is being claimed at present: are pullers running?")
+        parts.append(_NO_CLAIMS)
     return "; ".join(parts)
 
 
 def _emitted(place: AgendaPlace, answer: InsightAnswered) -> str:
     text = f"next in line: one of {answer.lag:,} emitted agendas that pullers take"
-    return text if place.eta_s is None else f"{text}; about {_span(place.eta_s)}"
+    return f"{text}; {_NO_CLAIMS if place.eta_s is None else f'about {_span(place.eta_s)}'}"
 
 
 def _standing(customer: CustomerShare) -> str:

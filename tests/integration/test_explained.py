@@ -106,7 +106,10 @@ async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(syste
     assert all(one["own_ahead"] == one["position"] - 1 for one in waiting)
     assert all("are pullers running?" in one["why"] for one in waiting)
     emitted = [one["why"] for one in told if not one["position"]]
-    assert emitted == ["next in line: one of 8 emitted agendas that pullers take"] * 8
+    in_line = (
+        "next in line: one of 8 emitted agendas that pullers take; nothing is being claimed"
+    )
+    assert emitted == [f"{in_line} at present: are pullers running?"] * 8
     held = await system.get("/v1/agendas/held-0/why")
     assert "customer held is paused" in held["why"]
 

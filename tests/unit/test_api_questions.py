@@ -111,7 +111,8 @@ def ready(**changes: Any) -> AgendaPlace:
         (
             State.EMITTED,
             AgendaPlace(agenda_id="a1", state="emitted"),
-            "next in line: one of 12 emitted agendas that pullers take",
+            "next in line: one of 12 emitted agendas that pullers take; "
+            "nothing is being claimed at present: are pullers running?",
         ),
         (
             State.EMITTED,
