@@ -14,8 +14,8 @@ class Worker:
         async with self._session.post(f"{self._url}/v1/{path}", json=body) as response:
             return response.status, await response.json(content_type=None)
 
-    async def pull(self, count=1, wait_s=20):
-        status, body = await self.post("insights/media/pull", count=count, wait_s=wait_s)
+    async def pull(self, count=1, wait_s=20, insight="media"):
+        status, body = await self.post(f"insights/{insight}/pull", count=count, wait_s=wait_s)
         assert status == 200, body
         return body["agendas"]
 

@@ -27,6 +27,9 @@ DEFINITIONS = """
 partitions = 4
 [insights.media.mappers]
 operation_types = ["work"]
+[insights.shared]
+group_type = "share"
+partitions = 1
 """
 
 
@@ -112,6 +115,21 @@ async def test_no_caller_waits_while_agendas_lie_in_anyones_partitions(world, wo
     assert got == Counter(names)
     await world.until(lambda: len(world.of(AgendaSucceeded)) == len(names))
     assert sorted(world.ids(AgendaClaimed)) == sorted(names)
+
+
+async def test_agendas_of_a_share_group_are_pulled_at_any_process(world, workers):
+    await world.create("shared", group_type="share")
+    emitted = [agenda(f"a{i}", work(), insight="shared") for i in range(4)]
+    await world.emit(*emitted, insight="shared", group_type="share")
+    got = []
+    async with asyncio.timeout(WITHIN_S):
+        while len(got) < 4:
+            for worker in workers:
+                for one in await worker.pull(insight="shared", wait_s=2):
+                    got.append(one["agenda_id"])
+                    await worker.report(one, "complete", outcome="succeeded")
+    await world.until_ended(4)
+    assert sorted(got) == sorted(world.ids(AgendaSucceeded)) == ["a0", "a1", "a2", "a3"]
 
 
 async def test_lone_caller_gets_what_lies_in_all_partitions(world, workers):
