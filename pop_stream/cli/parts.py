@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 Body = Callable[["Settings", asyncio.Event], Awaitable[None]]
 
-_YOUNG_OBJECTS: Final = 10_000
-"""New objects after which the collector looks for cycles: some hundred agendas' worth."""
+_YOUNG_OBJECTS: Final = 50_000
+"""New objects after which the collector looks for cycles: about what a puller's runners hold at
+a time. What agendas leave behind has no cycles, and is freed without it."""
 
 
 def serve() -> None:

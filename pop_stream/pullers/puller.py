@@ -113,11 +113,12 @@ class Puller:
         """
         self._check()
         self._is_serving = True
-        publisher = SteadyPublisher(self._publisher)
+        # A client has one request at a time on its way to a broker: claims wait for no reports.
+        claims, reports = SteadyPublisher(self._publisher), SteadyPublisher(self._publisher)
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="operation")
         try:
             async with asyncio.TaskGroup() as agendas:
-                await self._serve(stop, publisher, threads, agendas)
+                await self._serve(stop, claims, reports, threads, agendas)
         finally:
             self._is_serving = False
             threads.shutdown(wait=False, cancel_futures=True)
@@ -127,19 +128,20 @@ class Puller:
     async def _serve(
         self,
         stop: asyncio.Event,
-        publisher: SteadyPublisher,
+        claims: SteadyPublisher,
+        reports: SteadyPublisher,
         threads: Executor,
         agendas: asyncio.TaskGroup,
     ) -> None:
         puller_id = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(3)}"
         clock = WallClock()
         capacity = Capacity(self._concurrency)
-        reporter = Reporter(publisher, self._topics.agenda_events)
+        reporter = Reporter(reports, self._topics.agenda_events)
         equipment = Equipment(self.handlers, threads, clock)
         resumption = Resumption(self._settings)
         running = RunningAgendas(agendas, equipment, reporter, capacity, resumption)
         window = AttemptWindow()
-        claimer = Claimer(publisher, self._topics, clock, puller_id=puller_id, window=window)
+        claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
         intake = Intake(claimer, running, reporter, capacity)
         heartbeat = self._settings.heartbeat
         keeper = LeaseKeeper(running, reporter, clock, puller_id=puller_id, heartbeat=heartbeat)
@@ -164,7 +166,8 @@ class Puller:
                 for helper in helpers:
                     helper.cancel()
                 await resumption.close()
-                await publisher.close()
+                for publisher in (claims, reports):
+                    await publisher.close()
 
     async def _pull(self, stop: asyncio.Event, intake: Intake, running: RunningAgendas) -> None:
         async with asyncio.TaskGroup() as group:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 import msgspec
 
@@ -26,6 +27,7 @@ from pop_stream.pullers.attempt_events import Changes
 from pop_stream.pullers.dag import Dag
 from pop_stream.pullers.failure import Failure, failure_of, reason_of
 from pop_stream.pullers.invocation import CallFacts, Equipment, unknown_type
+from pop_stream.pullers.operation_call import AppendTo
 from pop_stream.pullers.operation_run import OperationRun
 from pop_stream.pullers.tries import Trier, TriesFailedError
 
@@ -112,7 +114,8 @@ class AgendaRun:
         """
         if not self._all_known(self._operations):
             return self._failure
-        self._keep_earlier()
+        if self._earlier.succeeded:
+            self._keep_earlier()
         if len(self._operations) == 1 and self._dag.ready:
             await self._operate(self._dag.ready.popleft())
         if self._dag.ready and not self._failure:
@@ -131,7 +134,7 @@ class AgendaRun:
             trace=agenda.trace,
             expires_at=agenda.expires_at,
             names=self._names,
-            append_for=lambda name: partial(self._append, name),
+            append_for=partial(_appender, ref(self)),
             prior=self._earlier.unfinished,
         )
 
@@ -199,10 +202,10 @@ class AgendaRun:
         self._failure = self._failure.joined(failure) if self._failure else failure
         self._over.set()
 
-    def _append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    def append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Add operations, for the one of that name; see `OperationCall.append`."""
         if by not in self._running:
-            msg = f"operation {by!r} has ended; append to its agenda while it runs"
-            raise RuntimeError(msg)
+            raise _ended(by)
         new = appended(given, to=self._operations)
         at = self._equipment.clock.now()
         # Kept even if the attempt has failed: the next one may not run this operation again.
@@ -222,6 +225,24 @@ class AgendaRun:
         self._referred |= names
         for name in names & self._results.keys():
             self._refer_to(name, self._results[name])
+
+
+def _appender(run: "ReferenceType[AgendaRun]", by: str) -> AppendTo:
+    """Refers weakly to the run, which refers to it: else only the collector would free them."""
+    return partial(_append_to, run, by)
+
+
+def _append_to(
+    run: "ReferenceType[AgendaRun]", by: str, given: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    if (running := run()) is None:
+        raise _ended(by)
+    return running.append(by, given)
+
+
+def _ended(operation: str) -> RuntimeError:
+    msg = f"operation {operation!r} has ended; append to its agenda while it runs"
+    return RuntimeError(msg)
 
 
 def _referred(operations: Sequence[Operation]) -> list[str]:

@@ -134,3 +134,14 @@ async def test_full_reporter_says_so_and_publishes_in_bounded_batches():
         await reporter.acknowledged()
         assert not reporter.is_full
     assert max(map(len, publisher.batches)) == BATCH_EVENTS
+
+
+async def test_publications_are_kept_apart_so_that_more_gathers_for_each(monkeypatch):
+    monkeypatch.setattr(module, "_LEAST_S", 0.05)
+    publisher = MemoryPublisher(partition_count=1)
+    async with running(publisher) as reporter:
+        began = asyncio.get_running_loop().time()
+        for number in range(3):
+            reporter.add([event(f"{number}")])
+            await reporter.acknowledged()
+        assert asyncio.get_running_loop().time() - began >= 2 * 0.05

@@ -1,8 +1,10 @@
 """The DAG runner: what starts when, what fails how, and what is told of it."""
 
 import asyncio
+import gc
 import threading
 from contextvars import ContextVar
+from weakref import ref
 
 import msgspec
 import pytest
@@ -443,3 +445,20 @@ async def test_nothing_is_left_to_do_when_all_succeeded_before(handlers):
     run = run_of(handlers, node("a"), node("b", "a"), earlier=Earlier({"a": b"1", "b": b""}))
     assert await run.run() is None
     assert not run.has_changes
+
+
+async def test_nothing_of_a_run_is_left_to_the_collector(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        return {"size": 12}
+
+    gc.disable()
+    try:
+        run = run_of(handlers, node("a"))
+        assert await run.run() is None
+        run.take_changes()
+        left = ref(run)
+        del run
+        assert left() is None
+    finally:
+        gc.enable()
