@@ -271,10 +271,12 @@ class Backlog:
     ) -> None:
         """Become what wrote these pages and deltas, the deltas oldest first.
 
-        Only for a new backlog. Pages whose agendas are all gone are listed by
-        `take_emptied`, as their deletion may not have been written. Leases begin anew.
+        Only for a new backlog, with the pages in the order of their numbers; each is looked at
+        once, so that they need not all be there at once. Pages whose agendas are all gone are
+        listed by `take_emptied`, as their deletion may not have been written. Leases begin
+        anew.
         """
-        for number, agendas in sorted(pages):
+        for number, agendas in pages:
             self.slots.add(number, agendas, latest=now or inf)
         clock: Sequence[float] = (0.0,)
         noted = 0

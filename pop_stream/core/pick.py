@@ -1,12 +1,11 @@
 """What the fair queue chose."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pop_stream.core.ids import CustomerId
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """One agenda chosen.
 
     Attributes:

@@ -1,14 +1,14 @@
 """What is said of one agenda of a backlog: that it was chosen, or where it is."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pop_stream.core.delta import Mark
 from pop_stream.core.flow import Flow
 from pop_stream.core.ids import CustomerId
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """One agenda of a round."""
 
     ref: int

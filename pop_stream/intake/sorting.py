@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from aiokafka import ConsumerRecord
@@ -46,8 +46,7 @@ MOST_LISTED: Final = 10_000
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """An agenda on its way to the scheduler, encoded, with where it came from."""
 
     body: bytes

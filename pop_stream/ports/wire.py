@@ -1,12 +1,10 @@
 """Writing to Kafka."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A record to publish.
 
     Attributes:
@@ -19,7 +17,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     partition: int | None = None
-    headers: Sequence[tuple[str, bytes]] = field(default=())
+    headers: Sequence[tuple[str, bytes]] = ()
     alone: bool = False
 
 

@@ -45,6 +45,9 @@ LOOK_BACK: Final = 1_000
 
 _LOOK_AHEAD: Final = 32
 
+_RECOVERED_AT_ONCE: Final = 64
+"""Rows that Faust gathers before it takes them over; a page has up to 256 KiB."""
+
 _log = structlog.get_logger()
 
 
@@ -85,7 +88,13 @@ class Scheduler:
         self._reread = reread
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
-            self._app.Table(TABLE, partitions=partitions, key_type=bytes, value_type=bytes),
+            self._app.Table(
+                TABLE,
+                partitions=partitions,
+                key_type=bytes,
+                value_type=bytes,
+                recovery_buffer_size=_RECOVERED_AT_ONCE,
+            ),
             self._hold.is_sure_of,
         )
         self._rounds = Rounds(

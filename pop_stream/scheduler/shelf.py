@@ -223,8 +223,20 @@ class Shelf:
     def _pages(
         self, rows: Mapping[str, bytes], term: int
     ) -> Iterator[tuple[int, Sequence[PlacedAgenda]]]:
+        """Oldest first, one at a time: decoded, all of them would need as much as the index."""
+        for number, key in sorted(self._page_keys(rows, term)):
+            try:
+                bodies = [bytes(body) for body in _PAGE.decode(rows[key])]
+                agendas = [decode_placed(body) for body in bodies]
+            except (ValueError, UnreadableRecordError) as error:  # msgspec's are ValueErrors
+                self.unreadable[key] = str(error)
+                continue
+            self._note(number, bodies)
+            yield number, agendas
+
+    def _page_keys(self, rows: Iterable[str], term: int) -> Iterator[tuple[int, str]]:
         """The pages in force; takes note of all rows that a later term has no use for."""
-        for key, row in rows.items():
+        for key in rows:
             one = place(self._prefix, key)
             if one.kind != "page":
                 (self._former if one.term == term else self._outdated).append(key)
@@ -233,14 +245,9 @@ class Shelf:
                 self._outdated.append(key)
                 continue
             try:
-                number = int(key.rpartition("/")[2])
-                bodies = [bytes(body) for body in _PAGE.decode(row)]
-                agendas = [decode_placed(body) for body in bodies]
-            except (ValueError, UnreadableRecordError) as error:  # msgspec's are ValueErrors
+                yield int(key.rpartition("/")[2]), key
+            except ValueError as error:
                 self.unreadable[key] = str(error)
-                continue
-            self._note(number, bodies)
-            yield number, agendas
 
     def _note(self, number: int, bodies: Sequence[bytes]) -> None:
         self._offsets[number] = offsets = _offsets(bodies)

@@ -375,3 +375,28 @@ def test_where_the_head_of_a_term_cannot_be_read_its_pages_are_found():
     one, shelf = taken_over(table, Sent(table), 10)
     assert [*shelf.unreadable] == ["0/media/term/9/head"]
     assert one.ready == 2
+
+
+def test_pages_are_read_back_oldest_first_and_one_at_a_time():
+    table = MemoryTable()
+    for number in (10, 9, 2):
+        bodies = [encode(agenda) for agenda in several(f"of-{number}", 1)]
+        Shelf(table, 0, "media").put_page(number, bodies)
+    table.put("0/media/page/11", b"cannot be read")
+    taken: list[tuple[int, bool]] = []
+
+    class Watching:
+        """Takes the pages one by one, and looks whether the last one was read by then."""
+
+        next_page = 12
+
+        def restore(self, pages, deltas, now):
+            taken.extend((number, bool(shelf.unreadable)) for number, _ in pages)
+
+        def take_emptied(self):
+            return []
+
+    shelf = Shelf(table, 0, "media")
+    shelf.load(insights_in(table, 0)["media"], Watching())
+    assert taken == [(2, False), (9, False), (10, False)]
+    assert [*shelf.unreadable] == ["0/media/page/11"]
