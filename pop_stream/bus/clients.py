@@ -47,6 +47,12 @@ T = TypeVar("T")
 
 _START_S: Final = 5.0
 
+_HELD_MS: Final = 2_000
+LONG_HELD_MS: Final = 10_000
+"""How long a broker may hold a fetch that finds nothing; it answers with the first record all
+the same. What else is asked over the connection waits for it, and so does who is given other
+partitions. So it is long only for who reads the same for good and asks for nothing else."""
+
 
 def connection(settings: Settings) -> dict[str, Any]:
     """Arguments that any aiokafka client takes to reach the cluster."""
@@ -106,8 +112,7 @@ def consumer(
         "session_timeout_ms": session_ms,
         "heartbeat_interval_ms": session_ms // 3,
         "max_poll_interval_ms": 300_000,
-        # An answer comes with the first record; this long it may take if there is none.
-        "fetch_max_wait_ms": 2_000,
+        "fetch_max_wait_ms": _HELD_MS,
         "max_partition_fetch_bytes": 4 * 1024 * 1024,
     }
     return _PatientConsumer(*topics, **(arguments | overrides))

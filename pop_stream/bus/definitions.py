@@ -39,7 +39,10 @@ class DefinitionFollower:
     def __init__(self, settings: Settings, *, client_id: str) -> None:
         self._topic = Topics(settings.topic_prefix).definitions
         self._consumer: AIOKafkaConsumer = clients.consumer(
-            settings, client_id=f"{client_id}-definitions", group_id=None
+            settings,
+            client_id=f"{client_id}-definitions",
+            group_id=None,
+            fetch_max_wait_ms=clients.LONG_HELD_MS,
         )
         self._current = Definitions()
         self._versions: dict[str, int] = {}

@@ -40,7 +40,11 @@ class KafkaQuestions:
         self._publisher = publisher
         self._definitions = definitions
         self._consumer: AIOKafkaConsumer = clients.consumer(
-            settings, client_id="answers", group_id=None, auto_offset_reset="latest"
+            settings,
+            client_id="answers",
+            group_id=None,
+            auto_offset_reset="latest",
+            fetch_max_wait_ms=clients.LONG_HELD_MS,
         )
         self._open: dict[str, asyncio.Future[InsightAnswered]] = {}
         self._reading: asyncio.Task[None] | None = None
