@@ -16,6 +16,7 @@ RULES = re.compile(
     r"|the path says"
     r"|cannot change from|cannot shrink from"
     r"|is above target"
+    r"|with group_type share"
     r"|is none of this list in this order|is no cursor of this API"
     r"|taken by operations"
     r"|no operation of this agenda"
