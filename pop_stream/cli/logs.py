@@ -71,6 +71,9 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+_CLIENTS: Final = ("aiokafka", "confluent_kafka")
+
+
 class _Repeats(logging.Filter):
     """Lets a library say a thing once a minute, and nothing of what it tries again as an error.
 
@@ -89,7 +92,7 @@ class _Repeats(logging.Filter):
         if len(self._said) >= _REMEMBERED:
             self._said.clear()
         self._said[what] = record.created
-        if record.levelno == logging.ERROR and record.name.startswith("aiokafka"):
+        if record.levelno == logging.ERROR and record.name.startswith(_CLIENTS):
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         return True
 
