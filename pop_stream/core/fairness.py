@@ -77,6 +77,7 @@ class FairQueue:
         self._ready = 0
         self._in_flight = 0
         self._moved: set[CustomerId] = set()
+        self._weighed: dict[CustomerId, float] = {}  # until then, where it changed
         self._period = BusyPeriod()
 
     @property
@@ -154,6 +155,8 @@ class FairQueue:
         self._now = max(self._now, now)
         for due in self._rota.due(self._now):
             self._seat(due)
+        if self._weighed and self._rota.may_pick(self._now):
+            self._scale_debts()
         flow = self._rota.next(self._now)
         if flow is None:
             return None
@@ -206,9 +209,7 @@ class FairQueue:
         for flow in self._flows.values():
             share = self._share_of(flow.customer_id)
             if share != flow.share:
-                present = self._rota.clock.at(flow.level or TOP)
-                if self.algorithm.by_weight and (by := flow.shift_to(share.weight, present)):
-                    self._move(flow, by)
+                self._weighed.setdefault(flow.customer_id, flow.share.weight)
                 flow.share = share
                 flow.is_parked = False
                 self._seat(flow)
@@ -287,6 +288,16 @@ class FairQueue:
         flow.in_flight += 1
         self._seat(flow)
         return Pick(flow.customer_id, ref, cost, charge)
+
+    def _scale_debts(self) -> None:
+        """See to weights that changed; with a pick, so that rounds chosen again do the same."""
+        weighed, self._weighed = self._weighed, {}
+        for flow in filter(None, map(self._flows.get, sorted(weighed))):
+            present = self._rota.clock.at(flow.level or TOP)
+            by = flow.shift_from(weighed[flow.customer_id], present)
+            if by and self.algorithm.by_weight:
+                self._move(flow, by)
+                self._seat(flow)
 
     def _move(self, flow: Flow, by: float) -> None:
         flow.tag += by

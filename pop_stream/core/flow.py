@@ -102,10 +102,10 @@ class Flow:
         """Whether the next pick may be one of its agendas."""
         return self.line.ready > 0 and not self.held_by
 
-    def shift_to(self, weight: float, present: float) -> float:
-        """What to add to the tag, to be as many worker-seconds ahead by another weight."""
+    def shift_from(self, weight: float, present: float) -> float:
+        """What to add to the tag, to be as many worker-seconds ahead as by another weight."""
         lead = max(0.0, self.tag - present)
-        return lead * (self.share.weight / weight - 1)
+        return lead * (weight / self.share.weight - 1)
 
     def note_emission(self, *, cost: float, wait_s: float, now: float) -> None:
         """Take note, for people to see; decides nothing."""

@@ -21,7 +21,14 @@ from pop_stream.core.events import (
 from pop_stream.core.flow import Share
 from pop_stream.core.hearing import hear, look_again
 from pop_stream.core.ids import CustomerId, InsightId
-from pop_stream.core.replay import Input, last_words, recorded_outcomes, replay, what_if
+from pop_stream.core.replay import (
+    Input,
+    Outcome,
+    last_words,
+    recorded_outcomes,
+    replay,
+    what_if,
+)
 
 
 def definitions(version: int, **weights: float) -> Definitions:
@@ -134,6 +141,24 @@ def test_the_same_choices_come_out(day):
     assert all(one.is_same for one in rounds)
 
 
+@pytest.mark.parametrize("weights", [(0.01, 50.0), (50.0, 0.01), (3.0, 1.0)])
+def test_weights_that_changed_among_ends_come_out_the_same(weights):
+    """A round knows its definitions, but not before which of the ends they came into force."""
+    day = Recorder()
+    for customer in "abc":
+        day.place(customer, 40)
+    for weight in weights:
+        out = day.round(9)
+        day.settle(out[:4], seconds=3.0)
+        day.reweigh(b=weight, c=1 / weight)
+        day.settle(out[4:], seconds=0.2)
+    for slots in (1, 5, 30):
+        day.settle(day.round(slots), seconds=0.9)
+    rounds = [*replay(day.inputs, day.decisions, day.definitions_at)]
+    assert len(rounds) == 5
+    assert all(one.is_same for one in rounds)
+
+
 def test_a_change_nobody_recorded_shows(day):
     rounds = [*replay(day.inputs, day.decisions, lambda _: definitions(9, a=9.0))]
     assert not all(one.is_same for one in rounds)
@@ -196,3 +221,25 @@ def test_failures_and_leases_come_to_the_same_again():
     assert [one.is_same for one in rounds] == [True, True]
     after = what_if(day.inputs, day.decisions, day.definitions_at, {})
     assert len(after["a"].waits_s) >= 4
+
+
+def test_what_agendas_truly_cost_counts_with_other_weights_too():
+    day = Recorder()
+    for customer in "ab":
+        day.place(customer, 40)
+    for _ in range(3):
+        out = day.round(8)
+        day.settle([one for one in out if one.startswith("a")], seconds=9.0)
+        day.settle([one for one in out if one.startswith("b")], seconds=0.1)
+    day.round(20)
+    before = recorded_outcomes(day.inputs, day.decisions)
+    after = what_if(day.inputs, day.decisions, day.definitions_at, {"a": 1.0})
+    assert len(before["b"].waits_s) > 2 * len(before["a"].waits_s)
+    assert {one: len(after[one].waits_s) for one in "ab"} == pytest.approx(
+        {one: len(before[one].waits_s) for one in "ab"}, abs=4
+    )
+
+
+def test_the_mean_wait_of_some_and_of_none():
+    assert Outcome([1.0, 4.0, 4.0]).mean_wait_s == 3.0
+    assert Outcome().mean_wait_s == 0.0
