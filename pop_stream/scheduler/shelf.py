@@ -24,6 +24,7 @@ from itertools import accumulate
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from pop_stream.core.backlog import Backlog
 from pop_stream.core.delta import Delta
@@ -135,9 +136,11 @@ class Shelf:
         self.offset = max(self.offset, offset)
         if self._begins:
             self._begins = False
+            emptied = [*backlog.take_emptied()]
+            self._snapshot(backlog, emptied)
+            self.drop_pages(emptied)
+            # Only now: the pages dropped bear the names of the terms that wrote them.
             self._spans = used(self._spans, self._offsets)
-            self._snapshot(backlog)
-            self.drop_pages(backlog.take_emptied())
             return
         row = _JournalRow(sequence=self._sequence, delta=delta, offset=self.offset)
         self._table.put(self._journal_key(self._sequence), _encode(row))
@@ -192,9 +195,12 @@ class Shelf:
         else:
             self._outdated, self._former = [], []
 
-    def _snapshot(self, backlog: Backlog) -> None:
+    def _snapshot(self, backlog: Backlog, emptied: Iterable[int] = ()) -> None:
+        """Write it, and then the head; pages just emptied are still there after a crash."""
         side = 1 - self._side
-        parts = backlog.snapshot().parts(_PART)
+        snapshot = backlog.snapshot()
+        gone = {**snapshot.gone, **{str(one): self._all_gone(one) for one in emptied}}
+        parts = replace(snapshot, gone=gone).parts(_PART)
         for number, part in enumerate(parts):
             self._table.put(self._mark_key(side, number), _encode(part))
         head = _Head(
@@ -248,6 +254,10 @@ class Shelf:
                 yield int(key.rpartition("/")[2]), key
             except ValueError as error:
                 self.unreadable[key] = str(error)
+
+    def _all_gone(self, number: int) -> str:
+        """A bitmap of all slots of a page, as `Delta.gone` has them."""
+        return f"{(1 << len(self._offsets[number]) - 1) - 1:x}"
 
     def _note(self, number: int, bodies: Sequence[bytes]) -> None:
         self._offsets[number] = offsets = _offsets(bodies)

@@ -5,7 +5,9 @@ A term is the time for which one owner has a partition; later ones are greater.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 Spans = Sequence[tuple[int, int]]
@@ -47,11 +49,18 @@ def term_of(spans: Spans, number: int) -> int:
 
 
 def used(spans: Spans, numbers: Iterable[int]) -> Spans:
-    """The spans in which there is one of these pages, and the last."""
+    """The same for these pages; whatever is found in spans without one counts for nothing.
+
+    Such spans go to the last term, which has written none of their pages and never will: in an
+    earlier term's, a late row of it would count.
+    """
     filled = {bisect_right(spans, (number, inf)) - 1 for number in numbers}
-    kept = [span for index, span in enumerate(spans[:-1]) if index in filled]
-    (_, first), *others = [*kept, spans[-1]]
-    return ((0, first), *others)
+    newest = spans[-1][1]
+    kept = [
+        (start, term if index in filled else newest)
+        for index, (start, term) in enumerate(spans)
+    ]
+    return tuple(next(same) for _, same in groupby(kept, key=itemgetter(1)))
 
 
 def guessed(places: Iterable[Place]) -> Spans:

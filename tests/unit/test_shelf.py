@@ -9,6 +9,7 @@ from pop_stream.core.events import Origin, encode
 from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.scheduler.rounds import MOST_CHOSEN
 from pop_stream.scheduler.shelf import RING, Shelf, insights_in
+from pop_stream.scheduler.terms import term_of, used
 
 MOST_ROW_BYTES = 950_000
 """A record holds a million; key, coordinates and the batch take their part."""
@@ -334,6 +335,35 @@ def test_what_an_owner_before_had_on_its_way_changes_nothing_when_it_arrives(arr
     work(*third, "last")
     fourth, _ = taken_over(table, Sent(table), 6)
     assert fourth.snapshot() == third[0].snapshot()
+
+
+@pytest.mark.parametrize("kept", range(1, 12))
+def test_a_term_that_begins_with_an_end_is_whole_wherever_its_writes_are_cut(kept):
+    table = MemoryTable()
+    one, shelf = taken_over(table, table, 3)
+    keep(shelf, one, several("ann", 1))
+    keep(shelf, one, several("bob", 1))
+    one.choose(2)
+    shelf.save(one)
+    dying = Sent(MemoryTable())
+    dying._table.data = dict(table.data)
+    one, shelf = taken_over(table, dying, 4)
+    assert one.settle(settled("ann-0", noop=0.5))
+    shelf.save(one)
+    for key, value in dying.rows[:kept]:
+        table.put(key, value) if value is not None else table.delete(key)
+    again, _ = taken_over(table, Sent(table), 5)
+    is_kept = "0/media/term/4/head" in table.data
+    assert again.settle(settled("ann-0", noop=0.5)) is not is_kept
+    assert again.in_flight == 1
+
+
+def test_rows_without_pages_of_theirs_are_of_the_last_term():
+    spans = ((0, 3), (5, 4), (7, 6), (9, 8))
+    assert used(spans, [1, 8]) == ((0, 3), (5, 8), (7, 6), (9, 8))
+    assert used(spans, [8]) == ((0, 8), (7, 6), (9, 8))
+    assert used(spans, []) == ((0, 8),)
+    assert term_of(used(spans, [1]), 5) == 8
 
 
 @pytest.mark.usefixtures("short_ring")
