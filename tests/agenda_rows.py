@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

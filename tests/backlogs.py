@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from pop_stream.core.backlog import Backlog
-from pop_stream.core.definitions import Insight
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.events import Command, Origin, PlacedAgenda, Settlement
-from pop_stream.core.flow import Share
+from pop_stream.core.fairness.flow import Share
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LONG = 1e6

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import AttemptStop, EmittedAgenda, InsightAnswered
-from pop_stream.core.ids import InsightId
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.ids import InsightId
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.lag import Look, Progress
 from pop_stream.ports.wire import Record
 

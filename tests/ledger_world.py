@@ -11,9 +11,9 @@ from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import AgendaAccepted, AgendaClaimed, decode_emitted
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.ports.wire import Record
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.migrate import migrate

@@ -9,15 +9,15 @@ from typing import Any
 
 from fakes import ManualClock
 
-from pop_stream.core.deeds import Author
-from pop_stream.core.definition_records import encode_definition, kind_of
-from pop_stream.core.definitions import Customer, Definition, Kind
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.definition_records import encode_definition, kind_of
+from pop_stream.core.definitions.definitions import Customer, Definition, Kind
+from pop_stream.core.definitions.listing import Filter, Listed, ListQuery, Sort, microseconds
+from pop_stream.core.definitions.relations import kept_by, needed_by
+from pop_stream.core.definitions.revisions import Revision, Stored
+from pop_stream.core.definitions.sharing import Shared
 from pop_stream.core.errors import DefinitionError, InUseError, Issue
-from pop_stream.core.identity import Ownership
-from pop_stream.core.listing import Filter, Listed, ListQuery, Sort, microseconds
-from pop_stream.core.relations import kept_by, needed_by
-from pop_stream.core.revisions import Revision, Stored
-from pop_stream.core.sharing import Shared
+from pop_stream.core.values.identity import Ownership
 from pop_stream.ports.definitions import OutboxRow
 
 RANKS = {type(None): 0, str: 1, int: 2, float: 2, bool: 3, list: 4, dict: 5}

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from pop_stream.core.deeds import Author
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.keys import ApiKey
 from pop_stream.core.errors import NotFoundError, UnavailableError
-from pop_stream.core.keys import ApiKey
 from pop_stream.ports.audit import AuditEntry, AuditFilter
 
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
-from pop_stream.core.external_id import external_id
-from pop_stream.core.fold import fold_all
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.core.lifecycle.fold import fold_all
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import LinkSummary, Summary
+from pop_stream.core.values.external_id import external_id
 from pop_stream.ports.agendas import AgendaFilter, Listed, Place
 from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkPart
 

@@ -16,9 +16,9 @@ from pop_stream.api.streams import Pace
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.core.deeds import Author
+from pop_stream.core.definitions.deeds import Author
 from pop_stream.core.events import InsightAnswered
-from pop_stream.core.identity import ALL_ROLES, ANYONE
+from pop_stream.core.values.identity import ALL_ROLES, ANYONE
 from pop_stream.identity.minting import mint
 from pop_stream.outbox.publication import Publication
 from pop_stream.settings import Settings

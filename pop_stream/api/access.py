@@ -16,7 +16,7 @@ from aiohttp import web
 
 from pop_stream.api.patience import answer_in_time
 from pop_stream.core.errors import NotFoundError
-from pop_stream.core.identity import (
+from pop_stream.core.values.identity import (
     ANYONE,
     Ownership,
     Principal,
@@ -24,8 +24,8 @@ from pop_stream.core.identity import (
     expect_access,
     expect_role,
 )
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
-from pop_stream.core.own_ids import meant_by
+from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.values.own_ids import meant_by
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -9,7 +9,7 @@ from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.selection import cursor_of, page_of, place_of
 from pop_stream.api.views import rounded
-from pop_stream.core.own_ids import plain_id
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.ports.agendas import AgendaStore, Listed
 from pop_stream.shapes.commands import AgendaList, ListedAgenda
 

@@ -10,7 +10,8 @@ from pop_stream.api.questions import Explanations
 from pop_stream.api.route import EVENT_STREAM, READ_ERRORS, Answer, Route
 from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
-from pop_stream.core.agenda import Agenda
+from pop_stream.core.agendas.agenda import Agenda
+from pop_stream.core.definitions.template import TEMPLATE_RUN
 from pop_stream.core.errors import (
     ForbiddenError,
     FullError,
@@ -18,8 +19,7 @@ from pop_stream.core.errors import (
     SubmissionError,
     UnavailableError,
 )
-from pop_stream.core.identity import Role
-from pop_stream.core.template import TEMPLATE_RUN
+from pop_stream.core.values.identity import Role
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
 from pop_stream.shapes.queues import WhyView
 from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResults

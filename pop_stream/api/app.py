@@ -32,9 +32,9 @@ from pop_stream.api.streams import Pace, Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.api.template_runs import TemplateRuns
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import KINDS, Kind
-from pop_stream.core.door import Door
-from pop_stream.core.ids import CustomerId
+from pop_stream.core.definitions.definitions import KINDS, Kind
+from pop_stream.core.doors.door import Door
+from pop_stream.core.values.ids import CustomerId
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock

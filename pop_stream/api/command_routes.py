@@ -12,7 +12,7 @@ from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.selection import QUERY
 from pop_stream.core.errors import StateError, UnavailableError
 from pop_stream.core.events import Action
-from pop_stream.core.identity import Role
+from pop_stream.core.values.identity import Role
 from pop_stream.shapes.commands import (
     AgendaList,
     BulkCommand,

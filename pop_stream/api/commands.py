@@ -23,14 +23,14 @@ from pop_stream.api.progress import found
 from pop_stream.api.selection import filter_of, is_set, place_of
 from pop_stream.api.views import links_of
 from pop_stream.bus.publisher import lifecycle_records
-from pop_stream.core.agenda import Agenda, parse_agenda
-from pop_stream.core.commands import is_due, restarted, states_for
+from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import Issue, NotFoundError, StateError
 from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
-from pop_stream.core.faults import issues_of
-from pop_stream.core.lifecycle import ENDS, TERMINAL, State
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.commands import is_due, restarted, states_for
+from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.summaries import SummaryReader

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from pop_stream.api.errors import InvalidError
 from pop_stream.api.route import Query
+from pop_stream.core.definitions.revisions import Precondition, Stored
 from pop_stream.core.errors import Issue
-from pop_stream.core.revisions import Precondition, Stored
 
 _ETAG: Final = r'(W/)?("[0-9]{1,18}"|[0-9]{1,18})'
 

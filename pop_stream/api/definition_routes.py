@@ -16,7 +16,8 @@ from pop_stream.api.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.owners import Owners
 from pop_stream.api.questions import Explanations
 from pop_stream.api.route import READ_ERRORS, Answer, Query, Route
-from pop_stream.core.definitions import KINDS, Kind
+from pop_stream.core.definitions.definitions import KINDS, Kind
+from pop_stream.core.definitions.listing import DEFAULT_LIMIT, MOST_LISTED, fields_of
 from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
@@ -27,7 +28,6 @@ from pop_stream.core.errors import (
     SubmissionError,
     UnavailableError,
 )
-from pop_stream.core.listing import DEFAULT_LIMIT, MOST_LISTED, fields_of
 from pop_stream.shapes.queues import QueueView
 
 _PLURALS: Final[Mapping[Kind, str]] = {

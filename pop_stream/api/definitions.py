@@ -17,15 +17,17 @@ from pop_stream.api.definition_models import shown
 from pop_stream.api.errors import InvalidError, NotJsonError
 from pop_stream.api.naming import Naming, ownership
 from pop_stream.api.patience import answer_in_time
-from pop_stream.core.deeds import Author
-from pop_stream.core.definitions import Kind
-from pop_stream.core.errors import DefinitionError, Issue, NotFoundError, SubmissionError
-from pop_stream.core.faults import without_nul
-from pop_stream.core.identity import Principal, Role, expect_access
-from pop_stream.core.list_parameters import parse_list
-from pop_stream.core.listing import MOST_LISTED, Filter, ListQuery, ListRequest, cursor_of
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.revisions import (
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.definitions import Kind
+from pop_stream.core.definitions.list_parameters import parse_list
+from pop_stream.core.definitions.listing import (
+    MOST_LISTED,
+    Filter,
+    ListQuery,
+    ListRequest,
+    cursor_of,
+)
+from pop_stream.core.definitions.revisions import (
     Revision,
     Stored,
     create,
@@ -34,6 +36,10 @@ from pop_stream.core.revisions import (
     put,
     remove,
 )
+from pop_stream.core.errors import DefinitionError, Issue, NotFoundError, SubmissionError
+from pop_stream.core.values.faults import without_nul
+from pop_stream.core.values.identity import Principal, Role, expect_access
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.faults import reach
 from pop_stream.ports.definitions import DefinitionStore
 

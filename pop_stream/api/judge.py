@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pop_stream.api.errors import TooLargeError
-from pop_stream.core.agenda import Agenda, encode_agenda
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.agendas.agenda import Agenda, encode_agenda
+from pop_stream.core.definitions.definitions import Definitions
+from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.submission import TemplatesSeenBy, parse_submission
 from pop_stream.core.errors import ForbiddenError
-from pop_stream.core.identity import ANYONE, Principal
-from pop_stream.core.own_ids import own_id, plain_id
-from pop_stream.core.placement import Placement
-from pop_stream.core.submission import TemplatesSeenBy, parse_submission
+from pop_stream.core.values.identity import ANYONE, Principal
+from pop_stream.core.values.own_ids import own_id, plain_id
 from pop_stream.ports.definitions import DefinitionSource
 
 

@@ -8,10 +8,10 @@ from pop_stream.api.errors import BODY_ERRORS, InvalidError
 from pop_stream.api.keys import AuditReader, Keys
 from pop_stream.api.owners import Owners
 from pop_stream.api.route import READ_ERRORS, Answer, Query, Route
+from pop_stream.core.definitions.keys import KEY_ID_PATTERN
 from pop_stream.core.errors import SubmissionError, UnavailableError
-from pop_stream.core.identity import Role
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN
-from pop_stream.core.keys import KEY_ID_PATTERN
+from pop_stream.core.values.identity import Role
+from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.shapes.keys import (
     MOST_LISTED,
     AuditList,

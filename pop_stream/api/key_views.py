@@ -4,8 +4,8 @@ from datetime import datetime
 
 import msgspec
 
-from pop_stream.core.identity import Role
-from pop_stream.core.keys import ApiKey
+from pop_stream.core.definitions.keys import ApiKey
+from pop_stream.core.values.identity import Role
 from pop_stream.ports.audit import AuditEntry
 from pop_stream.shapes.base import NOTHING
 from pop_stream.shapes.keys import AuditEntryView, KeyView, NewKey

@@ -16,11 +16,11 @@ from pop_stream.api.correlation import correlation_id
 from pop_stream.api.errors import InvalidError
 from pop_stream.api.key_views import entry_view, shown, shown_once
 from pop_stream.api.patience import answer_in_time
-from pop_stream.core.agenda import Id
-from pop_stream.core.deeds import Author
+from pop_stream.core.agendas.agenda import Id
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.keys import ApiKey, KeyId, check_grant
 from pop_stream.core.errors import NotFoundError
-from pop_stream.core.faults import issues_of
-from pop_stream.core.keys import ApiKey, KeyId, check_grant
+from pop_stream.core.values.faults import issues_of
 from pop_stream.identity.minting import mint
 from pop_stream.ports.audit import AuditFilter, AuditLog
 from pop_stream.ports.clock import Clock

@@ -9,14 +9,14 @@ from typing import Final
 
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.views import progress_view
-from pop_stream.core.agenda import Operation, parse_agenda
-from pop_stream.core.appended import decode_appended
+from pop_stream.core.agendas.agenda import Operation, parse_agenda
+from pop_stream.core.agendas.appended import decode_appended
 from pop_stream.core.errors import LeaseLostError, NotFoundError, UnavailableError
 from pop_stream.core.events import AppendedOperation, EmittedAgenda
-from pop_stream.core.identity import Ownership, Principal
-from pop_stream.core.ids import InsightId
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.identity import Ownership, Principal
+from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.ports.work import WorkDesk

@@ -8,12 +8,12 @@ from aiohttp import web
 from pop_stream.api.access import principal_of
 from pop_stream.api.path_ids import id_shape
 from pop_stream.api.patience import answer_in_time
-from pop_stream.core.definitions import Customer, Kind
+from pop_stream.core.definitions.definitions import Customer, Kind
+from pop_stream.core.definitions.revisions import Stored
+from pop_stream.core.definitions.sharing import Shared
 from pop_stream.core.errors import NotFoundError
-from pop_stream.core.identity import ANYONE, Ownership, Principal
-from pop_stream.core.own_ids import is_marked, meant_by, only_one, plain_id
-from pop_stream.core.revisions import Stored
-from pop_stream.core.sharing import Shared
+from pop_stream.core.values.identity import ANYONE, Ownership, Principal
+from pop_stream.core.values.own_ids import is_marked, meant_by, only_one, plain_id
 from pop_stream.ports.definitions import DefinitionStore
 
 

@@ -2,10 +2,10 @@
 
 from pop_stream.api.access import Subject
 from pop_stream.api.naming import ownership
-from pop_stream.core.definitions import Kind
-from pop_stream.core.identity import Ownership, Principal
-from pop_stream.core.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
-from pop_stream.core.own_ids import is_marked, only_one
+from pop_stream.core.definitions.definitions import Kind
+from pop_stream.core.values.identity import Ownership, Principal
+from pop_stream.core.values.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
+from pop_stream.core.values.own_ids import is_marked, only_one
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.summaries import LinkPart, SummaryReader

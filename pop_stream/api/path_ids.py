@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from pop_stream.core.ids import (
+from pop_stream.core.definitions.keys import KEY_ID_PATTERN
+from pop_stream.core.values.ids import (
     ID_LENGTH,
     ID_PATTERN,
     INSIGHT_ID_LENGTH,
@@ -12,7 +13,6 @@ from pop_stream.core.ids import (
     OWN_ID_PATTERN,
     TOPIC_SAFE_PATTERN,
 )
-from pop_stream.core.keys import KEY_ID_PATTERN
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from pop_stream.api.answers import answer
 from pop_stream.api.patience import answer_in_time
 from pop_stream.api.views import agenda_view, link_view, operation_views, progress_view
 from pop_stream.core.errors import NotFoundError
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.ports.summaries import LinkPart, SummaryReader
 
 Kind = Literal["agenda", "link"]

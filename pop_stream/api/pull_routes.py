@@ -8,7 +8,7 @@ from pop_stream.api.owners import Owners
 from pop_stream.api.pulls import Pulls
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.core.errors import LeaseLostError, SubmissionError
-from pop_stream.core.identity import Role
+from pop_stream.core.values.identity import Role
 from pop_stream.shapes.pulls import (
     Completion,
     Heard,

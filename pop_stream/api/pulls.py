@@ -30,9 +30,9 @@ from pop_stream.core.events import (
     EmittedAgenda,
     LifecycleEvent,
 )
-from pop_stream.core.faults import issues_of
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.summary import appended_name
+from pop_stream.core.lifecycle.summary import appended_name
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher
 from pop_stream.ports.work import WorkDesk

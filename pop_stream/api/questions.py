@@ -10,11 +10,11 @@ from pop_stream.api.patience import answer_in_time
 from pop_stream.api.progress import found
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.events import CustomerShare, InsightAnswered
-from pop_stream.core.explain import explain
-from pop_stream.core.identity import Principal
-from pop_stream.core.ids import InsightId
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.explain import explain
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.ids import InsightId
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.questions import Questions
 from pop_stream.ports.summaries import SummaryReader

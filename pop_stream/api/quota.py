@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from pop_stream.api.judge import Submission
-from pop_stream.core.door import Door
+from pop_stream.core.doors.door import Door
 from pop_stream.ports.wire import Written
 
 

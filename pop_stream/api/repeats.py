@@ -14,8 +14,8 @@ import structlog
 from pop_stream.api.errors import IdTakenError
 from pop_stream.api.judge import Submission
 from pop_stream.api.patience import answer_in_time
+from pop_stream.core.doors.repeats import differences
 from pop_stream.core.errors import Issue, UnavailableError
-from pop_stream.core.repeats import differences
 from pop_stream.ports.summaries import AcceptedBody, SummaryReader
 
 _MOST_BYTES: Final = 32 * 1024 * 1024

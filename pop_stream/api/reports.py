@@ -9,10 +9,10 @@ from msgspec import UNSET
 
 from pop_stream.api.errors import InvalidError
 from pop_stream.api.leases import Lease
-from pop_stream.core.appended import appended, encode_operation
+from pop_stream.core.agendas.appended import appended, encode_operation
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, Diagnostic, OperationProgress
-from pop_stream.core.summary import appended_name
+from pop_stream.core.lifecycle.summary import appended_name
 from pop_stream.shapes.pulls import Appending, DiagnosticReport, OperationReport
 
 RESULT_BYTES: Final = 256 * 1024

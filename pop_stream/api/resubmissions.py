@@ -17,10 +17,10 @@ from pop_stream.api.judge import Judge, Submission
 from pop_stream.api.selection import filter_of, place_of
 from pop_stream.api.submissions import Submissions
 from pop_stream.core.errors import SubmissionError
-from pop_stream.core.faults import issues_of
-from pop_stream.core.lifecycle import State
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
 from pop_stream.shapes.commands import Selection
 from pop_stream.shapes.submissions import Resubmitted, StillRefused

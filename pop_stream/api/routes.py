@@ -31,7 +31,7 @@ from pop_stream.api.streams import Streams
 from pop_stream.api.submissions import Submissions
 from pop_stream.api.template_routes import template_routes
 from pop_stream.api.template_runs import TemplateRuns
-from pop_stream.core.definitions import Kind
+from pop_stream.core.definitions.definitions import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

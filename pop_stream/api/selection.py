@@ -14,12 +14,12 @@ from pydantic import Field, ValidationError
 from pop_stream.api.errors import InvalidError
 from pop_stream.api.route import Query
 from pop_stream.core.errors import Issue
-from pop_stream.core.faults import issues_of
-from pop_stream.core.identity import Principal
-from pop_stream.core.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
-from pop_stream.core.lifecycle import State
-from pop_stream.core.own_ids import meant_by
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.values.own_ids import meant_by
 from pop_stream.ports.agendas import AgendaFilter, Place
 from pop_stream.shapes.commands import Selection
 

@@ -7,7 +7,7 @@ from pop_stream.api.errors import NotReadyError
 from pop_stream.api.health import HealthChecks
 from pop_stream.api.metrics import Metrics
 from pop_stream.api.route import Answer, Route
-from pop_stream.core.identity import Role
+from pop_stream.core.values.identity import Role
 from pop_stream.shapes.service import Health, Readiness
 
 

@@ -21,6 +21,7 @@ from pop_stream.api.quota import Quota
 from pop_stream.api.repeats import Known, Repeats
 from pop_stream.api.views import links_of
 from pop_stream.bus.topics import Topics
+from pop_stream.core.doors.seal import ADMITTED, SEAL_HEADER, seal
 from pop_stream.core.errors import (
     ForbiddenError,
     FullError,
@@ -29,8 +30,7 @@ from pop_stream.core.errors import (
     QuotaError,
     SubmissionError,
 )
-from pop_stream.core.identity import Principal
-from pop_stream.core.seal import ADMITTED, SEAL_HEADER, seal
+from pop_stream.core.values.identity import Principal
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResult, SubmissionResults

@@ -9,7 +9,8 @@ from pop_stream.api.owners import Owners
 from pop_stream.api.resubmissions import Resubmission, Resubmissions
 from pop_stream.api.route import READ_ERRORS, Answer, Route
 from pop_stream.api.template_runs import TemplateRuns
-from pop_stream.core.agenda import Agenda
+from pop_stream.core.agendas.agenda import Agenda
+from pop_stream.core.definitions.template import TEMPLATE_CALL, TEMPLATE_RUN
 from pop_stream.core.errors import (
     ForbiddenError,
     FullError,
@@ -18,8 +19,7 @@ from pop_stream.core.errors import (
     SubmissionError,
     UnavailableError,
 )
-from pop_stream.core.identity import Role
-from pop_stream.core.template import TEMPLATE_CALL, TEMPLATE_RUN
+from pop_stream.core.values.identity import Role
 from pop_stream.shapes.placement import Explained, Preview
 from pop_stream.shapes.submissions import AcceptedAgenda, Resubmitted
 

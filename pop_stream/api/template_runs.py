@@ -15,18 +15,18 @@ from pop_stream.api.patience import answer_in_time
 from pop_stream.api.progress import found
 from pop_stream.api.submissions import Submissions
 from pop_stream.api.views import submitted
-from pop_stream.core.agenda import Agenda, encode_agenda, parse_agenda
+from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
+from pop_stream.core.definitions.expansion import expand
+from pop_stream.core.definitions.template import TEMPLATE_CALL, AgendaTemplate, TemplateCall
 from pop_stream.core.errors import (
     ForbiddenError,
     Issue,
     NotFoundError,
     SubmissionError,
 )
-from pop_stream.core.expansion import expand
-from pop_stream.core.faults import issues_of, without_nul
-from pop_stream.core.identity import Principal
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.template import TEMPLATE_CALL, AgendaTemplate, TemplateCall
+from pop_stream.core.values.faults import issues_of, without_nul
+from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.shapes.placement import Considered, Explained, Preview
 

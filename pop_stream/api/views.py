@@ -8,9 +8,9 @@ from msgspec import UNSET
 
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, OperationProgress
-from pop_stream.core.external_id import external_id
-from pop_stream.core.own_ids import plain_id
-from pop_stream.core.summary import LinkSummary, Summary, appended_name
+from pop_stream.core.lifecycle.summary import LinkSummary, Summary, appended_name
+from pop_stream.core.values.external_id import external_id
+from pop_stream.core.values.own_ids import plain_id
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
 from pop_stream.shapes.base import NOTHING
 from pop_stream.shapes.submissions import Links

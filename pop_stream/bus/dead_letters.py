@@ -8,10 +8,10 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Insight
+from pop_stream.core.backlog.outbox import Failed
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import Issue, UnreadableRecordError
 from pop_stream.core.events import RecordRefused, RefusedIssue, encode
-from pop_stream.core.outbox import Failed
 from pop_stream.ports.wire import Record
 
 _KEPT_BYTES: Final = 512 * 1024

@@ -10,17 +10,17 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definition_records import (
+from pop_stream.core.definitions.definition_records import (
     decode_api_key,
     decode_definition,
     definition_key,
     encode_definition,
     is_api_key,
 )
-from pop_stream.core.definitions import Definition, Definitions, Insight
+from pop_stream.core.definitions.definitions import Definition, Definitions, Insight
+from pop_stream.core.definitions.keys import ApiKey
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
-from pop_stream.core.ids import InsightId
-from pop_stream.core.keys import ApiKey
+from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 

@@ -11,7 +11,7 @@ from aiokafka import ConsumerRecord
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
-from pop_stream.core.door import Door
+from pop_stream.core.doors.door import Door
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import DoorCounted, decode_count, encode
 from pop_stream.ports.wire import Publisher, Record

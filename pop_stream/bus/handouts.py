@@ -25,8 +25,8 @@ from pop_stream.core.events import (
     decode_handed,
     encode,
 )
-from pop_stream.core.handed import Handed
-from pop_stream.core.stops import Stops
+from pop_stream.core.pulls.handed import Handed
+from pop_stream.core.pulls.stops import Stops
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 

@@ -8,11 +8,11 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definition_records import decode_definition
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.definitions.definition_records import decode_definition
+from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
 from pop_stream.core.events import RoundDecided, decode_ready
-from pop_stream.core.replay import Input, last_words
+from pop_stream.core.simulation.replay import Input, last_words
 from pop_stream.settings import Settings
 
 _DECISION = msgspec.json.Decoder(RoundDecided)

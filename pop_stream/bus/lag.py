@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from pop_stream.bus import share_groups
 from pop_stream.bus.offset_fetch import ManyOffsetsRequest
 from pop_stream.bus.topics import Topics
-from pop_stream.core.ids import InsightId
+from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.lag import Look, Progress
 
 ANSWER_WITHIN_S: Final = 5.0

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from pop_stream.core import events
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Publisher, Record, Written
 
 FRAME_BYTES: Final = 256 * 1024

@@ -1,9 +1,9 @@
 """Records for `pop.ready`, addressed to the partition whose owner decides for the insight."""
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import ReadyEvent, encode
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Record
 
 

@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import InvalidPartitionsError, for_code
 
-from pop_stream.core.definitions import GroupType
+from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.resources import folder
 

@@ -13,7 +13,9 @@ import structlog
 from pop_stream.bus.topics import Topics
 from pop_stream.callbacks.guard import ForbiddenAddressError, Guard, GuardedResolver
 from pop_stream.clock import is_set_within
-from pop_stream.core.callbacks import (
+from pop_stream.core.errors import UnavailableError
+from pop_stream.core.events import encode
+from pop_stream.core.lifecycle.callbacks import (
     BACKOFF,
     ID_HEADER,
     SIGNATURE_HEADER,
@@ -21,8 +23,6 @@ from pop_stream.core.callbacks import (
     secret_of,
     signature,
 )
-from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import encode
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings

@@ -109,7 +109,7 @@ def callback_secret(
     """Show the secret with which a customer checks callbacks; made from POP_CALLBACK_KEYS."""
     from pop_stream.cli.environment import load_settings
     from pop_stream.cli.errors import UsageError
-    from pop_stream.core.callbacks import secret_of
+    from pop_stream.core.lifecycle.callbacks import secret_of
 
     keys = load_settings().callback_keys
     if not keys:

@@ -198,7 +198,7 @@ def _selection(chosen: _Chosen) -> "Selection":
 def _valid(shape: type[M], content: Mapping[str, object]) -> M:
     from pydantic import ValidationError
 
-    from pop_stream.core.faults import issues_of
+    from pop_stream.core.values.faults import issues_of
 
     try:
         return shape.model_validate(content)

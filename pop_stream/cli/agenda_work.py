@@ -15,7 +15,7 @@ from pop_stream.cli.output import console, emit
 from pop_stream.cli.views import progress_view, view
 from pop_stream.client import Client, NotFoundError, RateLimitedError, UnavailableError
 from pop_stream.client.errors import refusal_lines
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResult, SubmissionResults
 
 _LOOK_EVERY_S: Final = 0.25

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined
 
 from pop_stream.core import events
-from pop_stream.core.agenda import Agenda
-from pop_stream.core.callbacks import CallbackGivenUp
-from pop_stream.core.definitions import Definition
-from pop_stream.core.template import TEMPLATE_RUN
+from pop_stream.core.agendas.agenda import Agenda
+from pop_stream.core.definitions.definitions import Definition
+from pop_stream.core.definitions.template import TEMPLATE_RUN
+from pop_stream.core.lifecycle.callbacks import CallbackGivenUp
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
 

@@ -11,11 +11,11 @@ import typer
 
 from pop_stream.cli.errors import UsageError
 from pop_stream.cli.output import JsonFlag, console, emit
-from pop_stream.core.identity import ANYONE, Role
+from pop_stream.core.values.identity import ANYONE, Role
 
 if TYPE_CHECKING:
-    from pop_stream.core.deeds import Author
-    from pop_stream.core.keys import ApiKey
+    from pop_stream.core.definitions.deeds import Author
+    from pop_stream.core.definitions.keys import ApiKey
     from pop_stream.store.keys import PostgresKeys
 
 app = typer.Typer(
@@ -46,7 +46,7 @@ def create(
 ) -> None:
     """Make a key; its token is shown once, and stored nowhere."""
     from pop_stream.clock import WallClock
-    from pop_stream.core.keys import check_grant
+    from pop_stream.core.definitions.keys import check_grant
     from pop_stream.identity.minting import mint
 
     if (customer is None) is not operator:
@@ -154,8 +154,8 @@ def _shown(key: "ApiKey", now: datetime) -> dict[str, Any]:
 
 
 def _author() -> "Author":
-    from pop_stream.core.deeds import Author
-    from pop_stream.core.identity import ALL_ROLES, Principal
+    from pop_stream.core.definitions.deeds import Author
+    from pop_stream.core.values.identity import ALL_ROLES, Principal
 
     try:
         user = getpass.getuser()

@@ -46,7 +46,7 @@ def replay(
 
 
 def _check(history: "History") -> Mapping[str, Any]:
-    from pop_stream.core.replay import replay as choose_again
+    from pop_stream.core.simulation.replay import replay as choose_again
 
     rounds = [*choose_again(history.inputs, history.decisions, history.definitions_at)]
     different = [one.recorded.round for one in rounds if not one.is_same]
@@ -57,7 +57,7 @@ def _check(history: "History") -> Mapping[str, Any]:
 
 
 def _try(history: "History", weights: Mapping[str, float]) -> Mapping[str, Any]:
-    from pop_stream.core.replay import Outcome, recorded_outcomes, what_if
+    from pop_stream.core.simulation.replay import Outcome, recorded_outcomes, what_if
 
     before = recorded_outcomes(history.inputs, history.decisions)
     after = what_if(history.inputs, history.decisions, history.definitions_at, weights)

@@ -23,8 +23,8 @@ from pop_stream.cli.supervisor import (
     Supervisor,
     own_part,
 )
-from pop_stream.core.definition_records import definitions_from
-from pop_stream.core.definitions import Insight
+from pop_stream.core.definitions.definition_records import definitions_from
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.embedded.errors import EmbeddedError
 from pop_stream.embedded.folder import is_free_port
 from pop_stream.embedded.servers import EmbeddedServers

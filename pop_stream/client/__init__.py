@@ -17,7 +17,7 @@ from pop_stream.client.errors import (
 )
 from pop_stream.client.retry import NO_RETRY, Retry
 from pop_stream.client.tracing import tracing
-from pop_stream.core.trace import Trace
+from pop_stream.core.values.trace import Trace
 from pop_stream.shapes.commands import BulkCommand, Selection
 
 __all__ = [

@@ -8,8 +8,8 @@ import msgspec
 
 from pop_stream.client.content import decoded, is_named, to_json
 from pop_stream.client.transport import Calls, pairs
-from pop_stream.core.agenda import Agenda
-from pop_stream.core.template import TemplateRun
+from pop_stream.core.agendas.agenda import Agenda
+from pop_stream.core.definitions.template import TemplateRun
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
 from pop_stream.shapes.commands import AgendaList, ListedAgenda, Selection
 from pop_stream.shapes.placement import Explained

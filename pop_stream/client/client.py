@@ -15,7 +15,7 @@ from pop_stream.client.service import ServiceCalls
 from pop_stream.client.templates import Templates
 from pop_stream.client.transport import Transport
 from pop_stream.client.work import PullCalls
-from pop_stream.core.definitions import Customer, ResourcePool
+from pop_stream.core.definitions.definitions import Customer, ResourcePool
 
 TIMEOUT: Final = timedelta(seconds=30)
 

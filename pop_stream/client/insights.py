@@ -2,7 +2,7 @@
 
 from pop_stream.client.definitions import Definitions
 from pop_stream.client.transport import Transport
-from pop_stream.core.definitions import Insight
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.shapes.queues import QueueView
 
 

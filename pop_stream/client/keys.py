@@ -6,7 +6,7 @@ from typing import Final
 
 from pop_stream.client.content import to_json
 from pop_stream.client.transport import Calls, Query
-from pop_stream.core.identity import Role
+from pop_stream.core.values.identity import Role
 from pop_stream.shapes.keys import AuditEntryView, AuditList, KeyList, KeyView, NewKey
 
 _PAGE: Final = 500

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from pop_stream.core.retry import Backoff
+from pop_stream.core.values.retry import Backoff
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 from pop_stream.client.content import is_named, to_json
 from pop_stream.client.definitions import Definitions
 from pop_stream.client.transport import Transport
-from pop_stream.core.template import AgendaTemplate, TemplateCall
+from pop_stream.core.definitions.template import AgendaTemplate, TemplateCall
 from pop_stream.shapes.placement import Preview
 from pop_stream.shapes.submissions import AcceptedAgenda
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from pop_stream.core.definitions.keys import parse_token
 from pop_stream.core.errors import UnauthenticatedError
-from pop_stream.core.identity import Principal
-from pop_stream.core.keys import parse_token
+from pop_stream.core.values.identity import Principal
 from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.tokens import TokenVerifier
 

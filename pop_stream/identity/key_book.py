@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from pop_stream.core import keys
+from pop_stream.core.definitions import keys
+from pop_stream.core.definitions.keys import ApiKey
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.identity import Principal
-from pop_stream.core.keys import ApiKey
+from pop_stream.core.values.identity import Principal
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.keys import KeyStore
 

@@ -4,8 +4,8 @@ import base64
 import secrets
 from datetime import datetime
 
-from pop_stream.core.identity import Role
-from pop_stream.core.keys import ApiKey, digest, token_of
+from pop_stream.core.definitions.keys import ApiKey, digest, token_of
+from pop_stream.core.values.identity import Role
 
 
 def mint(

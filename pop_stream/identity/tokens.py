@@ -8,9 +8,9 @@ from typing import Any, Final
 import jwt
 from pydantic import TypeAdapter, ValidationError
 
-from pop_stream.core.agenda import Id
+from pop_stream.core.agendas.agenda import Id
 from pop_stream.core.errors import UnauthenticatedError
-from pop_stream.core.identity import Principal, Role
+from pop_stream.core.values.identity import Principal, Role
 from pop_stream.identity.key_sets import KeySet
 
 EVERYONE: Final = "*"

@@ -5,8 +5,8 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from pop_stream.core.door import Door
-from pop_stream.core.seal import ADMITTED, SEAL_HEADER, is_sealed
+from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.seal import ADMITTED, SEAL_HEADER, is_sealed
 
 _SECOND_MS: Final = 1000
 

@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from aiokafka import ConsumerRecord
 
+from pop_stream.core.doors.seal import AUTHORIZATION_HEADER, SEAL_HEADER, is_sealed
 from pop_stream.core.errors import PopStreamError, UnauthenticatedError, UnavailableError
-from pop_stream.core.identity import ANYONE, Principal
-from pop_stream.core.seal import AUTHORIZATION_HEADER, SEAL_HEADER, is_sealed
+from pop_stream.core.values.identity import ANYONE, Principal
 
 _AT_ONCE: Final = 16
 

@@ -20,11 +20,11 @@ from pop_stream.bus.publisher import (
 )
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.backlog.page import PAGE_SLOTS
+from pop_stream.core.definitions.definitions import Definitions
+from pop_stream.core.doors.placement import Placement
 from pop_stream.core.events import InsightPlaced
-from pop_stream.core.identity import ANYONE
-from pop_stream.core.page import PAGE_SLOTS
-from pop_stream.core.placement import Placement
+from pop_stream.core.values.identity import ANYONE
 from pop_stream.intake.entry import Entry
 from pop_stream.intake.gate import Gate, Senders, place
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter

@@ -10,7 +10,7 @@ from aiokafka import ConsumerRecord
 from pydantic import TypeAdapter, ValidationError
 
 from pop_stream.bus.dead_letters import refused_issues
-from pop_stream.core.agenda import Id, OwnId
+from pop_stream.core.agendas.agenda import Id, OwnId
 from pop_stream.core.errors import (
     ForbiddenError,
     FullError,
@@ -20,8 +20,8 @@ from pop_stream.core.errors import (
     SubmissionError,
 )
 from pop_stream.core.events import AgendaRefused
-from pop_stream.core.identity import Principal, Role
-from pop_stream.core.own_ids import foreign_issue, own_id
+from pop_stream.core.values.identity import Principal, Role
+from pop_stream.core.values.own_ids import foreign_issue, own_id
 
 _ID: Final[TypeAdapter[str]] = TypeAdapter(Id)
 _OWN_ID: Final[TypeAdapter[str]] = TypeAdapter(OwnId)

@@ -17,6 +17,7 @@ from pop_stream.bus.batches import Beat, handle_batches
 from pop_stream.bus.publisher import FRAME_BYTES, publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog.page import PAGE_SLOTS
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
     MESSAGE_LENGTH,
@@ -43,8 +44,7 @@ from pop_stream.core.events import (
     encode,
     parts_of,
 )
-from pop_stream.core.ids import ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
-from pop_stream.core.page import PAGE_SLOTS
+from pop_stream.core.values.ids import ID_LENGTH, INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings

@@ -10,8 +10,11 @@ from aiokafka import ConsumerRecord
 
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
-from pop_stream.core.agenda import Agenda, encode_agenda
-from pop_stream.core.definitions import VersionedTemplate
+from pop_stream.core.agendas.agenda import Agenda, encode_agenda
+from pop_stream.core.agendas.placing import placed_agenda
+from pop_stream.core.definitions.definitions import VersionedTemplate
+from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.submission import TemplatesSeenBy, parse_submission
 from pop_stream.core.errors import (
     ForbiddenError,
     Issue,
@@ -25,12 +28,9 @@ from pop_stream.core.events import (
     Origin,
     encode,
 )
-from pop_stream.core.identity import ANYONE, Principal
-from pop_stream.core.own_ids import own_id
-from pop_stream.core.placement import Placement
-from pop_stream.core.placing import placed_agenda
-from pop_stream.core.submission import TemplatesSeenBy, parse_submission
-from pop_stream.core.trace import Trace
+from pop_stream.core.values.identity import ANYONE, Principal
+from pop_stream.core.values.own_ids import own_id
+from pop_stream.core.values.trace import Trace
 from pop_stream.intake.entry import Entry
 from pop_stream.intake.refusals import Faults, expect_sender, key_id, made_id, refused, strings
 from pop_stream.ports.wire import Record

@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pop_stream.core.deeds import Author
-from pop_stream.core.definitions import Definitions, Kind
-from pop_stream.core.listing import Listed, ListQuery
-from pop_stream.core.revisions import Revision, Stored
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.definitions import Definitions, Kind
+from pop_stream.core.definitions.listing import Listed, ListQuery
+from pop_stream.core.definitions.revisions import Revision, Stored
 
 
 class DefinitionSource(Protocol):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from pop_stream.core.deeds import Author
-from pop_stream.core.keys import ApiKey
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.keys import ApiKey
 
 
 class KeyStore(Protocol):

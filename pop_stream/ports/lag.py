@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from pop_stream.core.ids import InsightId
+from pop_stream.core.values.ids import InsightId
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from pop_stream.core.events import (
     LifecycleEvent,
 )
-from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 
 
 class LinkPart(NamedTuple):

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from pop_stream.core.agenda import Operation, dependencies
+from pop_stream.core.agendas.agenda import Operation, dependencies
 
 
 class Dag:

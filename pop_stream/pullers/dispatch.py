@@ -21,7 +21,6 @@ from pop_stream.bus import clients
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.share_member import MissingClientError
 from pop_stream.bus.topics import Topics
-from pop_stream.core.demand import Demand
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
     AgendaHanded,
@@ -31,6 +30,7 @@ from pop_stream.core.events import (
     decode_pull,
     encode,
 )
+from pop_stream.core.pulls.demand import Demand
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.claims import Claimer

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import structlog
 
-from pop_stream.core import references
-from pop_stream.core.agenda import Operation
+from pop_stream.core.agendas import references
+from pop_stream.core.agendas.agenda import Operation
+from pop_stream.core.agendas.references import UnresolvedReferenceError
 from pop_stream.core.events import Diagnostic, PriorProgress
-from pop_stream.core.references import UnresolvedReferenceError
-from pop_stream.core.trace import Trace
+from pop_stream.core.values.trace import Trace
 from pop_stream.ports.clock import Clock
 from pop_stream.pullers.errors import FinalError, RetryableError
 from pop_stream.pullers.handlers import Handler, Handlers

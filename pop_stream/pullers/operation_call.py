@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from pop_stream.core.events import PriorProgress
-from pop_stream.core.trace import Trace
+from pop_stream.core.values.trace import Trace
 
 ReportTo = Callable[[float, str], None]
 NoteTo = Callable[[str, str, Any], None]

@@ -7,7 +7,7 @@ from time import monotonic
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pop_stream.core.agenda import Operation
+from pop_stream.core.agendas.agenda import Operation
 from pop_stream.core.events import Diagnostic, OperationProgress, OperationState
 from pop_stream.pullers.failure import last
 from pop_stream.pullers.messages import message

@@ -22,7 +22,7 @@ from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.core.ids import TOPIC_SAFE_PATTERN
+from pop_stream.core.values.ids import TOPIC_SAFE_PATTERN
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.claims import Claimer
 from pop_stream.pullers.handlers import Handlers

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from pop_stream.core.appended import decode_appended
+from pop_stream.core.agendas.appended import decode_appended
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import (
     AppendedOperation,

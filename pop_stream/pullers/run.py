@@ -14,15 +14,15 @@ from weakref import ReferenceType, ref
 
 import msgspec
 
-from pop_stream.core import references
-from pop_stream.core.agenda import Agenda, Operation
-from pop_stream.core.appended import appended, encode_operation
+from pop_stream.core.agendas import references
+from pop_stream.core.agendas.agenda import Agenda, Operation
+from pop_stream.core.agendas.appended import appended, encode_operation
+from pop_stream.core.agendas.references import OUTPUT_SUFFIX
 from pop_stream.core.events import (
     AppendedOperation,
     EmittedAgenda,
     PriorProgress,
 )
-from pop_stream.core.references import OUTPUT_SUFFIX
 from pop_stream.pullers.attempt_events import Changes
 from pop_stream.pullers.dag import Dag
 from pop_stream.pullers.failure import Failure, failure_of, reason_of

@@ -12,11 +12,11 @@ from typing import Final
 import structlog
 
 from pop_stream import faults
-from pop_stream.core.agenda import Agenda, parse_agenda
+from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import AttemptStop, Diagnostic, EmittedAgenda, OperationProgress
-from pop_stream.core.stops import Stops
-from pop_stream.core.trace import Trace
+from pop_stream.core.pulls.stops import Stops
+from pop_stream.core.values.trace import Trace
 from pop_stream.pullers.attempt_events import NOTHING, Changes, Ending, ending, progress
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.failure import Failure

@@ -9,9 +9,9 @@ from typing import Final
 import structlog
 
 from pop_stream.clock import is_set_within
-from pop_stream.core.agenda import Operation
+from pop_stream.core.agendas.agenda import Operation
 from pop_stream.core.events import Diagnostic
-from pop_stream.core.retry import Backoff
+from pop_stream.core.values.retry import Backoff
 from pop_stream.pullers.errors import OperationError, RetryableError
 from pop_stream.pullers.failure import code_of, is_retryable, reason_of
 from pop_stream.pullers.invocation import CallFacts, Equipment, invoke

@@ -10,7 +10,7 @@ from aiokafka import ConsumerRecord
 
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import LifecycleEvent, decode_lifecycle, encode, parts_of
-from pop_stream.core.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.values.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
 
 MOST_AHEAD: Final = timedelta(days=1)
 """How fast a producer's clock may be; a later instant would outdo all that follow it."""

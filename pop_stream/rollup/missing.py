@@ -19,7 +19,7 @@ from pop_stream.core.events import (
     Origin,
     encode,
 )
-from pop_stream.core.reconcile import LedgerRow, placed_anew
+from pop_stream.core.lifecycle.reconcile import LedgerRow, placed_anew
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.questions import Questions
 from pop_stream.ports.wire import Publisher, Record

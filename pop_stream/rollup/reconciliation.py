@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults
+from pop_stream.core.lifecycle.reconcile import LedgerFault, LedgerRow, confirmed, faults
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.questions import Questions

@@ -9,8 +9,8 @@ import structlog
 
 from pop_stream.clock import is_set_within
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.lifecycle import State
-from pop_stream.core.retention import Retention
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.retention import Retention
 from pop_stream.ports.clock import Clock
 from pop_stream.settings import Settings
 

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Insight
+from pop_stream.core.definitions.definitions import Insight
+from pop_stream.core.doors.fullness import Load
 from pop_stream.core.errors import PopStreamError, UnavailableError
-from pop_stream.core.fullness import Load
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe

@@ -8,12 +8,12 @@ from typing import Final
 import structlog
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.counted import Changes, portions
-from pop_stream.core.definitions import Definitions
-from pop_stream.core.door import WHOLE_EVERY_S
+from pop_stream.core.definitions.definitions import Definitions
+from pop_stream.core.doors.door import WHOLE_EVERY_S
+from pop_stream.core.doors.fullness import Load, fullness
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import BacklogCounted, Fullness, encode
-from pop_stream.core.fullness import Load, fullness
+from pop_stream.core.values.counted import Changes, portions
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher, Record

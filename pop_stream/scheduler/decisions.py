@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from pop_stream.core import forecast
-from pop_stream.core.admission import Depth
-from pop_stream.core.backlog import Backlog
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.backlog.whereabouts import Chosen
 from pop_stream.core.events import RoundDecided
-from pop_stream.core.whereabouts import Chosen
+from pop_stream.core.gate import forecast
+from pop_stream.core.gate.admission import Depth
 from pop_stream.scheduler.desk import Desk
 
 _CUSTOMERS: Final = 50

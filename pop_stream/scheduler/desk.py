@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from pop_stream.core import admission, forecast, hearing
-from pop_stream.core.admission import Depth
-from pop_stream.core.backlog import Backlog
+from pop_stream.core.backlog import hearing
+from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.events import (
     MOST_ASKED,
     InsightAnswered,
@@ -14,9 +13,11 @@ from pop_stream.core.events import (
     InsightTick,
     Limit,
 )
-from pop_stream.core.ids import InsightId
-from pop_stream.core.pace import Counts, Pace
-from pop_stream.core.pools import Claimant
+from pop_stream.core.gate import admission, forecast
+from pop_stream.core.gate.admission import Depth
+from pop_stream.core.gate.pace import Counts, Pace
+from pop_stream.core.gate.pools import Claimant
+from pop_stream.core.values.ids import InsightId
 from pop_stream.scheduler.shelf import Shelf
 
 _CUSTOMERS_SHOWN: Final = 50

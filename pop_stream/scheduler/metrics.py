@@ -7,8 +7,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pop_stream.core import admission, forecast
 from pop_stream.core.events import CustomerShare
+from pop_stream.core.gate import admission, forecast
 from pop_stream.ports.clock import Clock
 from pop_stream.scheduler.desk import Desk
 

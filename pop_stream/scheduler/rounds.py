@@ -18,9 +18,10 @@ from pop_stream.bus.dead_letters import dead_row
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
-from pop_stream.core import hearing, pools
-from pop_stream.core.backlog import Backlog
-from pop_stream.core.definitions import Definitions, Insight
+from pop_stream.core.backlog import hearing
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.definitions.definitions import Definitions, Insight
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.events import (
     InsightAsked,
@@ -33,10 +34,10 @@ from pop_stream.core.events import (
     decode_ready,
     encode,
 )
-from pop_stream.core.flow import Share
-from pop_stream.core.ids import CustomerId, InsightId
-from pop_stream.core.partitioning import partition_of
-from pop_stream.core.whereabouts import Chosen
+from pop_stream.core.fairness.flow import Share
+from pop_stream.core.gate import pools
+from pop_stream.core.values.ids import CustomerId, InsightId
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.table import ReadyTable

@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from pop_stream.core.backlog import Backlog
+from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.delta import Delta
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import PlacedAgenda, Struct, decode_placed

@@ -8,11 +8,11 @@ from msgspec import Raw
 
 from pop_stream.bus.dead_letters import failed_agenda
 from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog.outbox import Told
+from pop_stream.core.backlog.page import place_of
+from pop_stream.core.backlog.whereabouts import Chosen
 from pop_stream.core.events import AgendaEmitted, EmittedAgenda, encode
-from pop_stream.core.outbox import Told
-from pop_stream.core.page import place_of
-from pop_stream.core.partitioning import partition_of
-from pop_stream.core.whereabouts import Chosen
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Record
 from pop_stream.scheduler.desk import Desk
 

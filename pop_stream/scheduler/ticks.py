@@ -11,11 +11,11 @@ from typing import Final
 import structlog
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import GroupType
+from pop_stream.core.backlog.heard import HeardClock
+from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightTick, encode
-from pop_stream.core.heard import HeardClock
-from pop_stream.core.ids import InsightId
+from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.lag import LagProbe, Look
 from pop_stream.ports.wire import Publisher, Record

@@ -15,8 +15,8 @@ from pop_stream.core.events import (
     StopReason,
     WaitReason,
 )
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import PastAttempt
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import PastAttempt
 from pop_stream.shapes.base import ExternalId, Instant, Model, Percent, PerhapsAgenda
 
 

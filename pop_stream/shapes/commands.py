@@ -6,11 +6,11 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from pop_stream.core.agenda import Id, Name, OwnId
+from pop_stream.core.agendas.agenda import Id, Name, OwnId
 from pop_stream.core.events import StopReason, WaitReason
-from pop_stream.core.instants import INSTANT
-from pop_stream.core.lifecycle import State
-from pop_stream.core.numbers import WHOLE
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.values.instants import INSTANT
+from pop_stream.core.values.numbers import WHOLE
 from pop_stream.shapes.base import ExternalId, Instant, Model, Percent
 from pop_stream.shapes.submissions import Links
 

@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from pop_stream.core.agenda import Id
-from pop_stream.core.identity import Role
-from pop_stream.core.instants import INSTANT
-from pop_stream.core.keys import MOST_GRACE
-from pop_stream.core.numbers import WHOLE
+from pop_stream.core.agendas.agenda import Id
+from pop_stream.core.definitions.keys import MOST_GRACE
+from pop_stream.core.values.identity import Role
+from pop_stream.core.values.instants import INSTANT
+from pop_stream.core.values.numbers import WHOLE
 from pop_stream.shapes.base import Instant, Model
 
 MOST_LISTED: Final = 500

@@ -6,10 +6,10 @@ import msgspec
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
-from pop_stream.core.agenda import Id, Name
+from pop_stream.core.agendas.agenda import Id, Name
 from pop_stream.core.events import StopReason
-from pop_stream.core.instants import INSTANT
-from pop_stream.core.numbers import WHOLE
+from pop_stream.core.values.instants import INSTANT
+from pop_stream.core.values.numbers import WHOLE
 from pop_stream.shapes.agendas import AgendaProgress
 from pop_stream.shapes.base import Instant, Model, SubmittedAgenda
 

@@ -1,6 +1,6 @@
 """What waits in an insight, and why."""
 
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.shapes.base import Instant, Model
 
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from pop_stream.core.errors import UnstorableError
 from pop_stream.core.events import OperationProgress
-from pop_stream.core.external_id import external_id
-from pop_stream.core.lifecycle import TERMINAL
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.lifecycle import TERMINAL
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.external_id import external_id
 from pop_stream.ports.agendas import AgendaFilter, Listed, Place
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries

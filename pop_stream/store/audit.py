@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pop_stream.core.deeds import Deed
+from pop_stream.core.definitions.deeds import Deed
 from pop_stream.ports.audit import AuditEntry, AuditFilter
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries

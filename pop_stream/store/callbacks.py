@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.core.callbacks import AgendaEnded
 from pop_stream.core.events import encode
+from pop_stream.core.lifecycle.callbacks import AgendaEnded
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pop_stream.core.listing import Filter, ListQuery, Sort, defaults_of
+from pop_stream.core.definitions.listing import Filter, ListQuery, Sort, defaults_of
 
 _NULL: Final = "'null'::jsonb"
 

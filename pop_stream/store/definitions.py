@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Final, cast
 import asyncpg
 import msgspec
 
-from pop_stream.core.deeds import Author, Deed
-from pop_stream.core.definition_records import decode_definition, encode_definition, kind_of
-from pop_stream.core.definitions import Customer, Definition, Kind
+from pop_stream.core.definitions.deeds import Author, Deed
+from pop_stream.core.definitions.definition_records import (
+    decode_definition,
+    encode_definition,
+    kind_of,
+)
+from pop_stream.core.definitions.definitions import Customer, Definition, Kind
+from pop_stream.core.definitions.listing import Listed, ListQuery
+from pop_stream.core.definitions.relations import kept_by, needed_by
+from pop_stream.core.definitions.revisions import Revision, Stored
+from pop_stream.core.definitions.sharing import Shared
 from pop_stream.core.errors import DefinitionError, InUseError, Issue, UnavailableError
-from pop_stream.core.faults import without_nul
-from pop_stream.core.identity import Ownership
-from pop_stream.core.lifecycle import TERMINAL
-from pop_stream.core.listing import Listed, ListQuery
-from pop_stream.core.relations import kept_by, needed_by
-from pop_stream.core.revisions import Revision, Stored
-from pop_stream.core.sharing import Shared
+from pop_stream.core.lifecycle.lifecycle import TERMINAL
+from pop_stream.core.values.faults import without_nul
+from pop_stream.core.values.identity import Ownership
 from pop_stream.ports.definitions import OutboxRow
 from pop_stream.store.audit import record_deed
 from pop_stream.store.definition_lists import Statement

@@ -7,10 +7,10 @@ It goes into the outbox of definitions too, without its secret: parts that read
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pop_stream.core.deeds import Action, Author, Deed
-from pop_stream.core.definition_records import api_key_record
+from pop_stream.core.definitions.deeds import Action, Author, Deed
+from pop_stream.core.definitions.definition_records import api_key_record
+from pop_stream.core.definitions.keys import ApiKey
 from pop_stream.core.errors import NotFoundError
-from pop_stream.core.keys import ApiKey
 from pop_stream.store.audit import record_deed
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries

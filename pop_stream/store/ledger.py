@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.core.lifecycle import ENDS, TERMINAL, State
-from pop_stream.core.reconcile import LedgerRow
+from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
+from pop_stream.core.lifecycle.reconcile import LedgerRow
 from pop_stream.store.offsets import read_offsets
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries

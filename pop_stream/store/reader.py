@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pop_stream.core.errors import UnstorableError
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 from pop_stream.ports.summaries import AcceptedBody, LinkPart
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.summary import Summary
 
 REMEMBERED: Final = 20_000
 """Summaries kept at most; an estimated 25 MB."""

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.core.lifecycle import TERMINAL, State
-from pop_stream.core.reconcile import LedgerRow
+from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
+from pop_stream.core.lifecycle.reconcile import LedgerRow
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 

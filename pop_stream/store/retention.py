@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.store.offsets import affected
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries

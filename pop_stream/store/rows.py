@@ -14,8 +14,8 @@ from pop_stream.core.events import (
     PriorProgress,
     RefusedIssue,
 )
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import PastAttempt, Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import PastAttempt, Summary
 
 Row: TypeAlias = tuple[object, ...]
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pop_stream import faults
-from pop_stream.core.callbacks import owed
 from pop_stream.core.errors import UnavailableError, UnstorableError
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -15,8 +14,9 @@ from pop_stream.core.events import (
     LifecycleEvent,
     OperationProgress,
 )
-from pop_stream.core.fold import fold_all
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.callbacks import owed
+from pop_stream.core.lifecycle.fold import fold_all
+from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.ports.summaries import FoldedBatch
 from pop_stream.store.callbacks import owe
 from pop_stream.store.offsets import advance_offsets, affected, read_offsets

@@ -12,7 +12,7 @@ from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.groups import count_members
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import InsightTick, encode
 from pop_stream.core.stall import unmoved
 from pop_stream.ports.wire import Record

@@ -7,8 +7,8 @@ from typing import Final
 
 from pop_stream.bus.doors import DoorKeeper
 from pop_stream.clock import WallClock
-from pop_stream.core.door import Door
-from pop_stream.core.ids import CustomerId
+from pop_stream.core.doors.door import Door
+from pop_stream.core.values.ids import CustomerId
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings

@@ -14,7 +14,7 @@ from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_span
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import Insight
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.settings import Settings

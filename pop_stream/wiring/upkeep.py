@@ -6,12 +6,12 @@ from typing import Final
 from pop_stream.bus import topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
-from pop_stream.core.deeds import Author
-from pop_stream.core.definition_records import definition_key, definitions_from
-from pop_stream.core.definitions import Definition
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.definition_records import definition_key, definitions_from
+from pop_stream.core.definitions.definitions import Definition
+from pop_stream.core.definitions.revisions import put
 from pop_stream.core.errors import DefinitionError
-from pop_stream.core.identity import ALL_ROLES, Principal
-from pop_stream.core.revisions import put
+from pop_stream.core.values.identity import ALL_ROLES, Principal
 from pop_stream.outbox.publication import Publication
 from pop_stream.settings import Settings
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox

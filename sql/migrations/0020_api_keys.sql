@@ -1,4 +1,4 @@
--- API keys: who may call. A secret is stored as its SHA-256 alone; see core/keys.py for why.
+-- API keys: who may call. A secret is stored as its SHA-256 alone; see core/definitions/keys.py for why.
 create table api_keys (
     key_id        text        not null,
     secret_sha256 text        not null,

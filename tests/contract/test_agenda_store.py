@@ -14,7 +14,7 @@ from lifecycle_events import (
 )
 from memory_summaries import MemorySummaries
 
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.ports.agendas import AgendaFilter, Place
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.migrate import migrate

@@ -7,8 +7,19 @@ import pytest
 import pytest_asyncio
 from memory_definitions import MemoryDefinitions
 
-from pop_stream.core.deeds import Author
-from pop_stream.core.definitions import Customer, Definition, Insight, ResourcePool
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.definitions import Customer, Definition, Insight, ResourcePool
+from pop_stream.core.definitions.list_parameters import parse_list
+from pop_stream.core.definitions.listing import cursor_of
+from pop_stream.core.definitions.revisions import (
+    Precondition,
+    Revision,
+    create,
+    patch,
+    put,
+    remove,
+)
+from pop_stream.core.definitions.template import AgendaTemplate
 from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
@@ -16,11 +27,7 @@ from pop_stream.core.errors import (
     NotFoundError,
     PreconditionError,
 )
-from pop_stream.core.identity import ANYONE
-from pop_stream.core.list_parameters import parse_list
-from pop_stream.core.listing import cursor_of
-from pop_stream.core.revisions import Precondition, Revision, create, patch, put, remove
-from pop_stream.core.template import AgendaTemplate
+from pop_stream.core.values.identity import ANYONE
 from pop_stream.ports.definitions import DefinitionStore, Outbox
 from pop_stream.settings import Settings
 from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox

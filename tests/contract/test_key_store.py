@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 from memory_keys import MemoryKeys
 
-from pop_stream.core.deeds import Author, Deed
-from pop_stream.core.definition_records import decode_api_key
+from pop_stream.core.definitions.deeds import Author, Deed
+from pop_stream.core.definitions.definition_records import decode_api_key
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
-from pop_stream.core.identity import ANYONE, Principal, Role
+from pop_stream.core.values.identity import ANYONE, Principal, Role
 from pop_stream.identity.minting import mint
 from pop_stream.ports.audit import AuditFilter
 from pop_stream.store.audit import PostgresAuditLog, record_deed

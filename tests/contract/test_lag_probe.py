@@ -12,7 +12,7 @@ from pop_stream.bus import clients, topics
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics, TopicSpec
-from pop_stream.core.ids import InsightId
+from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings

@@ -17,7 +17,7 @@ from pop_stream.bus.publisher import (
 )
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep

@@ -27,8 +27,8 @@ from pop_stream.core.events import (
     OperationProgress,
     PriorProgress,
 )
-from pop_stream.core.fold import fold_all
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.fold import fold_all
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.ports.summaries import FoldedBatch, LinkPart
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool

@@ -21,7 +21,7 @@ from pop_stream.bus import clients, topics
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaClaimed,
@@ -29,8 +29,8 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     OperationProgress,
 )
-from pop_stream.core.ids import InsightId
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.ids import InsightId
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.audit import PostgresAuditLog

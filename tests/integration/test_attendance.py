@@ -10,7 +10,7 @@ from processes import process
 
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.ports.wire import Record
 from pop_stream.store.migrate import migrate
 from pop_stream.wiring import attendance, connections, upkeep

@@ -18,8 +18,8 @@ from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock
-from pop_stream.core.callbacks import secret_of
 from pop_stream.core.events import AgendaAccepted, AgendaGivenUp, AgendaSucceeded
+from pop_stream.core.lifecycle.callbacks import secret_of
 from pop_stream.store.callbacks import PostgresCallbacks
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool

@@ -9,7 +9,7 @@ from msgspec import Raw
 from real_api import real_api
 
 from pop_stream.client import BulkCommand, Client, NotFoundError, PreconditionError, Selection
-from pop_stream.core.definitions import Customer, Insight, Mappers, ResourcePool
+from pop_stream.core.definitions.definitions import Customer, Insight, Mappers, ResourcePool
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaClaimed,
@@ -17,8 +17,8 @@ from pop_stream.core.events import (
     EmittedAgenda,
     OperationProgress,
 )
-from pop_stream.core.identity import Role
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.values.identity import Role
 from pop_stream.shapes.pulls import OperationReport
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

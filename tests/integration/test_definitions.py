@@ -17,12 +17,12 @@ from lifecycle_events import accepted, succeeded
 
 from pop_stream.bus.definitions import DefinitionFollower, definition_record
 from pop_stream.bus.topics import Topics
-from pop_stream.core.deeds import Author
-from pop_stream.core.definition_records import encode_definition
-from pop_stream.core.definitions import Customer, Insight
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.definition_records import encode_definition
+from pop_stream.core.definitions.definitions import Customer, Insight
+from pop_stream.core.definitions.revisions import put, remove
 from pop_stream.core.errors import InUseError
-from pop_stream.core.identity import ANYONE
-from pop_stream.core.revisions import put, remove
+from pop_stream.core.values.identity import ANYONE
 from pop_stream.outbox.publication import Publication
 from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings

@@ -18,7 +18,7 @@ from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.core.events import (
     AgendaClaimed,
     AgendaSucceeded,

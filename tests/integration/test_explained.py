@@ -11,8 +11,8 @@ import pytest_asyncio
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.history import read_history
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.replay import replay
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.simulation.replay import replay
 from pop_stream.pullers import Puller, builtin
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep

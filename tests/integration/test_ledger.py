@@ -9,9 +9,9 @@ from ledger_world import PATIENCE_S, Told, accepted, claimed, parts, told_world
 
 from pop_stream.cli.ledger.audit import audit_ledger
 from pop_stream.cli.ledger.report import lines, report
-from pop_stream.core.definitions import Insight, Mappers
+from pop_stream.core.definitions.definitions import Insight, Mappers
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.wiring.intake import run_intake
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler

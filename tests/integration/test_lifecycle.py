@@ -22,7 +22,7 @@ from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import (
     AgendaClaimed,
@@ -43,11 +43,11 @@ from pop_stream.core.events import (
     decode_stop,
     encode,
 )
-from pop_stream.core.fold import fold
-from pop_stream.core.lifecycle import State
-from pop_stream.core.partitioning import partition_of
-from pop_stream.core.retry import Backoff
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.fold import fold
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.partitioning import partition_of
+from pop_stream.core.values.retry import Backoff
 from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep

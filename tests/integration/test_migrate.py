@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from pop_stream.core.errors import MigrationError, UnavailableError
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.store.migrate import (
     Migration,
     ensure_database,

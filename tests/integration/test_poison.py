@@ -13,8 +13,8 @@ from ledger_world import told_world
 
 from pop_stream.bus.topics import Topics, catalog
 from pop_stream.bus.whole import read_whole
-from pop_stream.core.definitions import Insight, Mappers
-from pop_stream.core.lifecycle import ENDS, State
+from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.lifecycle.lifecycle import ENDS, State
 from pop_stream.ports.wire import Record
 from pop_stream.pullers import Handlers, Puller
 from pop_stream.store.ledger import PostgresLedger

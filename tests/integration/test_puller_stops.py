@@ -21,7 +21,7 @@ from pop_stream.core.events import (
     AgendaStopped,
     AgendaSucceeded,
 )
-from pop_stream.core.fold import fold_all
+from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.pullers import Puller
 
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
-from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaRefused,

@@ -8,8 +8,8 @@ import pytest_asyncio
 from agenda_rows import DAY, keep
 from ledger_world import PATIENCE_S, accepted, claimed, parts, told_world
 
-from pop_stream.core.definitions import Insight, Mappers
-from pop_stream.core.lifecycle import State
+from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.embedded.folder import PORTS, is_free_port
 from pop_stream.store import reconciliation as module
 from pop_stream.store.migrate import migrate

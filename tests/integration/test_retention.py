@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 from agenda_rows import DAY, NOW, keep
 
-from pop_stream.core.lifecycle import TERMINAL, State
-from pop_stream.core.retention import Retention
+from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
+from pop_stream.core.lifecycle.retention import Retention
 from pop_stream.rollup.retention import retain
 from pop_stream.store import retention as store
 from pop_stream.store.migrate import migrate

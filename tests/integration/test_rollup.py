@@ -22,8 +22,8 @@ from pop_stream.bus.publisher import KafkaPublisher, lifecycle_records
 from pop_stream.bus.topics import Topics, TopicSpec
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import LifecycleEvent, RecordRefused, encode, frame
-from pop_stream.core.lifecycle import State
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.summaries import SummaryStore
 from pop_stream.ports.wire import Record
 from pop_stream.rollup.rollup import roll_up

@@ -15,7 +15,13 @@ from jsonschema import Draft202012Validator
 
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers, ResourcePool
+from pop_stream.core.definitions.definitions import (
+    Customer,
+    Definitions,
+    Insight,
+    Mappers,
+    ResourcePool,
+)
 from pop_stream.pullers import FinalError, Handlers, OperationCall, Puller
 from pop_stream.resources import folder
 from pop_stream.settings import Settings

@@ -10,7 +10,7 @@ from pop_stream.bus import clients
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.share_member import ShareMember
 from pop_stream.core.events import AgendaClaimed, AgendaSucceeded
-from pop_stream.core.ids import InsightId
+from pop_stream.core.values.ids import InsightId
 from pop_stream.pullers import Puller, builtin
 
 MEDIA = InsightId("media")

@@ -17,7 +17,7 @@ from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.chaos.handlers import STARTS, WORK, read_starts
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.events import (
     AgendaFailed,
     AgendaSucceeded,

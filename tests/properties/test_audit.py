@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pop_stream.core import contest
-from pop_stream.core.audit import audit
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.service import ServiceLog
+from pop_stream.core.audits import contest
+from pop_stream.core.audits.audit import audit
+from pop_stream.core.audits.service import ServiceLog
+from pop_stream.core.values.ids import CustomerId
 
 CUSTOMERS = 3
 DEEDS = (*("arrive",) * 6, *("emit",) * 4, *("settle",) * 3, "hold", "release", "weigh")

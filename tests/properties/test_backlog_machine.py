@@ -15,8 +15,9 @@ from fakes import MemoryTable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pop_stream.core.backlog import Backlog
-from pop_stream.core.definitions import Insight
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import (
     AgendaClaimed,
@@ -27,10 +28,9 @@ from pop_stream.core.events import (
     Origin,
     encode,
 )
-from pop_stream.core.flow import Share
-from pop_stream.core.fold import fold
-from pop_stream.core.lifecycle import State
-from pop_stream.core.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.fairness.flow import Share
+from pop_stream.core.lifecycle.fold import fold
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.scheduler.shelf import Shelf, insights_in
 
 EVER = 1e9

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pop_stream.core.definitions import Customer
-from pop_stream.core.door import Door
+from pop_stream.core.definitions.definitions import Customer
+from pop_stream.core.doors.door import Door
 from pop_stream.core.errors import QuotaError
 from pop_stream.core.events import BacklogCounted
 

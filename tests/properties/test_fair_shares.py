@@ -11,10 +11,10 @@ from itertools import accumulate
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pop_stream.core.algorithms import ALGORITHMS
-from pop_stream.core.fairness import FairQueue
-from pop_stream.core.flow import Aging, Share
-from pop_stream.core.line import entry_of
+from pop_stream.core.fairness.algorithms import ALGORITHMS
+from pop_stream.core.fairness.flow import Aging, Share
+from pop_stream.core.fairness.line import entry_of
+from pop_stream.core.fairness.queue import FairQueue
 
 WEIGHTS = st.sampled_from([0.01, 0.5, 1.0, 1.0, 2.0, 3.7, 100.0])
 MILD = st.sampled_from([0.5, 1.0, 2.0, 3.7])

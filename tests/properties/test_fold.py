@@ -20,8 +20,8 @@ from pop_stream.core.events import (
     OperationProgress,
     RefusedIssue,
 )
-from pop_stream.core.fold import fold, fold_all
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.fold import fold, fold_all
+from pop_stream.core.lifecycle.lifecycle import State
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("fetch", "pack", "store")

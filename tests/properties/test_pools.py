@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pop_stream.core.pools import Claimant, limits
+from pop_stream.core.gate.pools import Claimant, limits
 
 WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 7.0])
 

@@ -6,13 +6,12 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pop_stream.core.audit import audit
-from pop_stream.core.definitions import Customer, Insight
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.presence import Presence
-from pop_stream.core.service import ARRIVED, EMITTED, SETTLED, STARTED
-from pop_stream.core.simulation import simulate
-from pop_stream.core.workload import (
+from pop_stream.core.audits.audit import audit
+from pop_stream.core.audits.presence import Presence
+from pop_stream.core.audits.service import ARRIVED, EMITTED, SETTLED, STARTED
+from pop_stream.core.definitions.definitions import Customer, Insight
+from pop_stream.core.simulation.simulation import simulate
+from pop_stream.core.simulation.workload import (
     Arrival,
     Plant,
     Redefine,
@@ -20,6 +19,7 @@ from pop_stream.core.workload import (
     Reload,
     Setting,
 )
+from pop_stream.core.values.ids import CustomerId
 
 CUSTOMERS = tuple(map(CustomerId, "abcd"))
 COSTS = (0.001, 0.005, 0.02, 0.1, 1.0)

@@ -16,13 +16,13 @@ from memory_summaries import MemorySummaries
 
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.streams import Pace
-from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.door import Door
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.doors.door import Door
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import OperationProgress
-from pop_stream.core.ids import CustomerId, InsightId
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import LinkSummary, Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import LinkSummary, Summary
+from pop_stream.core.values.ids import CustomerId, InsightId
 from pop_stream.ports.summaries import AcceptedBody, LinkPart
 from pop_stream.settings import Settings
 

@@ -14,7 +14,7 @@ from test_tokens import RSA, RULES, Issuer, jwk
 
 from pop_stream.api.app import create_app
 from pop_stream.api.route import Route
-from pop_stream.core.definitions import (
+from pop_stream.core.definitions.definitions import (
     Customer,
     Definitions,
     Insight,
@@ -22,8 +22,8 @@ from pop_stream.core.definitions import (
     ResourcePool,
     VersionedTemplate,
 )
-from pop_stream.core.identity import Role
-from pop_stream.core.template import AgendaTemplate
+from pop_stream.core.definitions.template import AgendaTemplate
+from pop_stream.core.values.identity import Role
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.key_sets import KeySet

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 from fakes import ManualClock
 
-from pop_stream.core.agenda import parse_agenda
+from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.events import EmittedAgenda
 from pop_stream.pullers.handlers import Handlers
 from pop_stream.pullers.invocation import Equipment

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from pop_stream.core.admission import FIRST_TARGET, MOST_TARGET, Depth, slots, target
-from pop_stream.core.definitions import Insight
-from pop_stream.core.pace import Pace
+from pop_stream.core.definitions.definitions import Insight
+from pop_stream.core.gate.admission import FIRST_TARGET, MOST_TARGET, Depth, slots, target
+from pop_stream.core.gate.pace import Pace
 
 
 class KnownPace(Pace):

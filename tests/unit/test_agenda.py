@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pop_stream.core.agenda import (
+from pop_stream.core.agendas.agenda import (
     MAX_OPERATIONS,
     Agenda,
     dependencies,

@@ -7,8 +7,8 @@ import pytest_asyncio
 from api_fakes import AT, open_api, summary
 
 from pop_stream.core.events import OperationProgress
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
 
 
 @pytest_asyncio.fixture

@@ -10,12 +10,12 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from pop_stream.api.app import create_app
-from pop_stream.core.deeds import Author
-from pop_stream.core.identity import ANYONE
-from pop_stream.core.lifecycle import State
-from pop_stream.core.revisions import put
-from pop_stream.core.summary import Summary
-from pop_stream.core.template import AgendaTemplate
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.revisions import put
+from pop_stream.core.definitions.template import AgendaTemplate
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.identity import ANYONE
 from pop_stream.settings import Settings
 
 

@@ -8,7 +8,7 @@ import pytest
 from api_fakes import AT, agenda, open_api, summary
 
 from pop_stream.core.events import AttemptStop, EmittedAgenda, OperationProgress, PriorProgress
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 
 ATTEMPT = "/v1/agendas/a1/attempts/2"
 WHO = {"puller_id": "w1"}

@@ -13,8 +13,8 @@ from pop_stream.core.events import (
     Limit,
     RefusedIssue,
 )
-from pop_stream.core.explain import explain
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.explain import explain
+from pop_stream.core.lifecycle.lifecycle import State
 
 
 def share(**changes: Any) -> CustomerShare:

@@ -6,10 +6,10 @@ import pytest
 import pytest_asyncio
 from api_fakes import agenda, open_api, summary
 
+from pop_stream.core.doors.repeats import MOST_TOLD, differences
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.lifecycle import State
-from pop_stream.core.repeats import MOST_TOLD, differences
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
 
 
 @pytest_asyncio.fixture

@@ -6,8 +6,8 @@ import pytest
 import pytest_asyncio
 from api_fakes import agenda, open_api, summary
 
-from pop_stream.core.definitions import Insight, Mappers
-from pop_stream.core.lifecycle import State
+from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.lifecycle.lifecycle import State
 
 LATE = agenda(operations=[{"name": "a", "type": "late"}])
 

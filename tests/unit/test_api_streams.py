@@ -13,7 +13,7 @@ from api_fakes import QUICK, open_api, summary
 from msgspec import Raw
 
 from pop_stream.core.events import OperationProgress
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 
 
 @pytest_asyncio.fixture

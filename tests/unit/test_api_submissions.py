@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 from api_fakes import agenda, open_api
 
-from pop_stream.core.definitions import Insight, Mappers
+from pop_stream.core.definitions.definitions import Insight, Mappers
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.ids import InsightId
+from pop_stream.core.values.ids import InsightId
 
 
 @pytest_asyncio.fixture

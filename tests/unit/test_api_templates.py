@@ -6,8 +6,8 @@ import pytest
 import pytest_asyncio
 from api_fakes import agenda, open_api, summary
 
-from pop_stream.core.definition_records import decode_definition
-from pop_stream.core.definitions import Customer, Insight, Mappers, ResourcePool
+from pop_stream.core.definitions.definition_records import decode_definition
+from pop_stream.core.definitions.definitions import Customer, Insight, Mappers, ResourcePool
 
 TEMPLATE = {
     "id": "scan",

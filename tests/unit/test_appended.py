@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from backlogs import START
 
-from pop_stream.core.agenda import MAX_OPERATIONS, Operation
-from pop_stream.core.appended import appended, decode_appended
+from pop_stream.core.agendas.agenda import MAX_OPERATIONS, Operation
+from pop_stream.core.agendas.appended import appended, decode_appended
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import AppendedOperation
 

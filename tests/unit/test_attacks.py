@@ -38,7 +38,7 @@ from yarl import URL
 
 from pop_stream.api.app import create_app
 from pop_stream.api.route import Route
-from pop_stream.core.identity import Role
+from pop_stream.core.values.identity import Role
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.minting import mint

@@ -4,8 +4,9 @@ import pytest
 from backlogs import START, backlog, cancel, failed, ids, nowhere, placed, settled
 from msgspec.structs import replace
 
-from pop_stream.core import attempts as attempts_module
-from pop_stream.core import stock as stock_module
+from pop_stream.core.backlog import attempts as attempts_module
+from pop_stream.core.backlog import stock as stock_module
+from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
 from pop_stream.core.events import (
     AgendaCancelled,
     AgendaExpired,
@@ -19,9 +20,8 @@ from pop_stream.core.events import (
     Origin,
     Settlement,
 )
-from pop_stream.core.flow import Share
-from pop_stream.core.page import CLAIMED, EMITTED, HELD, READY, WAITING
-from pop_stream.core.retry import Backoff
+from pop_stream.core.fairness.flow import Share
+from pop_stream.core.values.retry import Backoff
 
 NOW = START.timestamp()
 STEADY = Backoff(first_s=10.0, factor=2.0, jitter=0.0)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pop_stream.core import audit as audit_module
-from pop_stream.core.audit import audit
-from pop_stream.core.contest import LEAST_TURNS, floor, jain
-from pop_stream.core.gap import Gaps
-from pop_stream.core.service import (
+from pop_stream.core.audits import audit as audit_module
+from pop_stream.core.audits.audit import audit
+from pop_stream.core.audits.contest import LEAST_TURNS, floor, jain
+from pop_stream.core.audits.gap import Gaps
+from pop_stream.core.audits.service import (
     EMITTED,
     SETTLED,
     WEIGHED,
@@ -15,7 +15,7 @@ from pop_stream.core.service import (
     Weighed,
     log_of,
 )
-from pop_stream.core.times import times_of, waits_of
+from pop_stream.core.audits.times import times_of, waits_of
 
 
 def told(script):

@@ -4,12 +4,8 @@ import msgspec
 import pytest
 from backlogs import START, backlog, cancel, give_back, ids, nowhere, placed, settled, several
 
-from pop_stream.core.backlog import Backlog
-from pop_stream.core.definitions import Insight
-from pop_stream.core.delta import Delta, SlotNote, Tags
-from pop_stream.core.events import Origin
-from pop_stream.core.flow import Share
-from pop_stream.core.page import (
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.backlog.page import (
     CLAIMED,
     EMITTED,
     GONE,
@@ -20,6 +16,10 @@ from pop_stream.core.page import (
     ref_of,
     slots_in,
 )
+from pop_stream.core.definitions.definitions import Insight
+from pop_stream.core.delta import Delta, SlotNote, Tags
+from pop_stream.core.events import Origin
+from pop_stream.core.fairness.flow import Share
 
 NOW = START.timestamp()
 

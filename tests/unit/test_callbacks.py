@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from pop_stream.core.callbacks import owed, secret_of, signature
-from pop_stream.core.lifecycle import ENDS, State
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.callbacks import owed, secret_of, signature
+from pop_stream.core.lifecycle.lifecycle import ENDS, State
+from pop_stream.core.lifecycle.summary import Summary
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUNNING = Summary(

@@ -8,11 +8,11 @@ from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryTable
 from msgspec import Raw
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Customer, Definitions, Insight
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
+from pop_stream.core.doors.fullness import Load
 from pop_stream.core.events import InsightPlaced, Origin, encode
-from pop_stream.core.fullness import Load
-from pop_stream.core.ids import CustomerId, InsightId
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.ids import CustomerId, InsightId
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.scheduler.census import Census
 from pop_stream.scheduler.rounds import Rounds, Source
 

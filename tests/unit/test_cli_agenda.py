@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pop_stream.api.answers import encode
 from pop_stream.api.views import agenda_view
 from pop_stream.cli.agenda_group import app
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.shapes.commands import ListedAgenda
 from pop_stream.shapes.queues import WhyView
 

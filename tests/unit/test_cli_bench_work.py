@@ -18,7 +18,7 @@ from pop_stream.cli.bench.open_loop import run_open_loop
 from pop_stream.cli.bench.picture import Lines, draw_lines
 from pop_stream.cli.bench.pipeline_run import Idle
 from pop_stream.cli.errors import UsageError
-from pop_stream.core.agenda import parse_agenda
+from pop_stream.core.agendas.agenda import parse_agenda
 
 INSIGHTS = ("one", "two")
 

@@ -11,9 +11,9 @@ from pop_stream.cli.chaos.hand import Dealt
 from pop_stream.cli.chaos.handlers import Start, read_starts
 from pop_stream.cli.chaos.judge import AFTERMATH_S, judge, worst_pause_s
 from pop_stream.cli.chaos.load import CUSTOMERS, INSIGHTS, PARAM, Load
-from pop_stream.core.agenda import parse_agenda
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import Summary
+from pop_stream.core.agendas.agenda import parse_agenda
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.store.ledger import Entry
 
 PARTS = ("rollup", "scheduler", "intake", "api", "puller-1")

@@ -16,10 +16,10 @@ from pop_stream.cli.demo.workload import (
     warm_up,
     workload,
 )
-from pop_stream.core.agenda import parse_agenda
-from pop_stream.core.definition_records import definitions_from
-from pop_stream.core.definitions import Customer, Insight
-from pop_stream.core.placement import Placement
+from pop_stream.core.agendas.agenda import parse_agenda
+from pop_stream.core.definitions.definition_records import definitions_from
+from pop_stream.core.definitions.definitions import Customer, Insight
+from pop_stream.core.doors.placement import Placement
 
 ROOM = Path(pop_stream.cli.__file__).parent
 

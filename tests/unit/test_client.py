@@ -31,10 +31,10 @@ from pop_stream.client import (
     UnreachableError,
     tracing,
 )
-from pop_stream.core.agenda import Agenda
-from pop_stream.core.lifecycle import State
-from pop_stream.core.retry import Backoff
-from pop_stream.core.template import TEMPLATE_CALL
+from pop_stream.core.agendas.agenda import Agenda
+from pop_stream.core.definitions.template import TEMPLATE_CALL
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.values.retry import Backoff
 from pop_stream.shapes.pulls import Heard
 
 ISSUES = [

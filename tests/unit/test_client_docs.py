@@ -10,9 +10,9 @@ from api_fakes import agenda, open_api, summary
 
 from pop_stream import client as package
 from pop_stream.client import ApiError, Client
-from pop_stream.core.definitions import Definitions, Insight, Mappers
+from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.events import EmittedAgenda
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference/client.md").read_text()

@@ -1,8 +1,8 @@
 """Timetables, leases, what was passed over, and the clock of what was heard."""
 
-from pop_stream.core.heard import HeardClock
-from pop_stream.core.leases import Leases, Unclaimed
-from pop_stream.core.timetable import Timetable
+from pop_stream.core.backlog.heard import HeardClock
+from pop_stream.core.backlog.leases import Leases, Unclaimed
+from pop_stream.core.backlog.timetable import Timetable
 
 # ---- timetables ----
 

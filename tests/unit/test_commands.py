@@ -5,12 +5,12 @@ import json
 import pytest
 from lifecycle_events import START, at, operation
 
-from pop_stream.core.agenda import parse_agenda
-from pop_stream.core.commands import is_due, kept, restarted
+from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.errors import StateError, SubmissionError
 from pop_stream.core.events import decode_placed
-from pop_stream.core.lifecycle import State
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.commands import is_due, kept, restarted
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
 
 TABLE = """
 state      cancel  hold  release  reprioritise

@@ -9,8 +9,8 @@ import yaml
 from typer.main import get_command
 
 from pop_stream.cli.main import app
-from pop_stream.core.definition_records import definitions_from
-from pop_stream.core.definitions import Insight
+from pop_stream.core.definitions.definition_records import definitions_from
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.embedded.jars import RECORD
 from pop_stream.settings import Settings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pop_stream.core.costs import (
+from pop_stream.core.backlog.costs import (
     DEFAULT_COST_S,
     LEAST_COST_S,
     MOST_COST_S,

@@ -2,13 +2,19 @@
 
 import pytest
 
-from pop_stream.core.definition_records import (
+from pop_stream.core.definitions.definition_records import (
     decode_definition,
     definition_key,
     definitions_from,
     encode_definition,
 )
-from pop_stream.core.definitions import Customer, Definitions, Insight, Mappers, ResourcePool
+from pop_stream.core.definitions.definitions import (
+    Customer,
+    Definitions,
+    Insight,
+    Mappers,
+    ResourcePool,
+)
 from pop_stream.core.errors import UnreadableRecordError
 
 ONE_OF_EACH = [

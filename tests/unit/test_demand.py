@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from pop_stream.core.demand import SILENT_S, Demand
 from pop_stream.core.events import EmittedAgenda, PullWanted
-from pop_stream.core.handed import REMEMBERED_BYTES, Handed
+from pop_stream.core.pulls.demand import SILENT_S, Demand
+from pop_stream.core.pulls.handed import REMEMBERED_BYTES, Handed
 
 
 def wanted(count, api_id="x", received=0):

@@ -11,7 +11,7 @@ from pop_stream.api.metrics import Metrics
 from pop_stream.cli.generate import schemas
 from pop_stream.cli.main import app
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import Customer, Insight, ResourcePool
+from pop_stream.core.definitions.definitions import Customer, Insight, ResourcePool
 from pop_stream.rollup.regularly import Reconciliations
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.settings import Settings

@@ -2,16 +2,16 @@
 
 import pytest
 
-from pop_stream.core import door as door_module
-from pop_stream.core import under_way as under_way_module
-from pop_stream.core.counted import MOST_NAMED, Changes, Sums, portions
-from pop_stream.core.definitions import Customer
-from pop_stream.core.door import FORGOTTEN_AFTER_S, WHOLE_EVERY_S, Door
+from pop_stream.core.definitions.definitions import Customer
+from pop_stream.core.doors import door as door_module
+from pop_stream.core.doors import under_way as under_way_module
+from pop_stream.core.doors.door import FORGOTTEN_AFTER_S, WHOLE_EVERY_S, Door
+from pop_stream.core.doors.fullness import Load, fullness
+from pop_stream.core.doors.under_way import UnderWay
 from pop_stream.core.errors import FullError, QuotaError
 from pop_stream.core.events import BacklogCounted, DoorCounted, Fullness, encode
 from pop_stream.core.events.codec import decode_count
-from pop_stream.core.fullness import Load, fullness
-from pop_stream.core.under_way import UnderWay
+from pop_stream.core.values.counted import MOST_NAMED, Changes, Sums, portions
 
 START = "2026-01-01T00:00:00Z"
 CUSTOMERS = {

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pop_stream.core.agenda import encode_agenda, parse_agenda
+from pop_stream.core.agendas.agenda import encode_agenda, parse_agenda
+from pop_stream.core.definitions.expansion import MOST_FILLED_IN, expand
+from pop_stream.core.definitions.template import OVERRIDES, TEMPLATE_CALL, AgendaTemplate
 from pop_stream.core.errors import SubmissionError
-from pop_stream.core.expansion import MOST_FILLED_IN, expand
-from pop_stream.core.template import OVERRIDES, TEMPLATE_CALL, AgendaTemplate
 
 PAYLOAD = {
     "file": "s3://in/a.mov",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pop_stream.core.algorithms import ALGORITHMS
-from pop_stream.core.fairness import FairQueue
-from pop_stream.core.flow import Aging, Share
-from pop_stream.core.line import Line, entry_of
+from pop_stream.core.fairness.algorithms import ALGORITHMS
+from pop_stream.core.fairness.flow import Aging, Share
+from pop_stream.core.fairness.line import Line, entry_of
+from pop_stream.core.fairness.queue import FairQueue
 
 EQUAL: dict[str, Share] = {}
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from backlogs import START, backlog, cancel, nowhere, placed, settled, several
 
-from pop_stream.core import forecast
+from pop_stream.core.backlog.page import READY
 from pop_stream.core.events import Command
-from pop_stream.core.flow import HALF_LIFE_S, Share
-from pop_stream.core.page import READY
+from pop_stream.core.fairness.flow import HALF_LIFE_S, Share
+from pop_stream.core.gate import forecast
 
 NOW = START.timestamp() + 10
 

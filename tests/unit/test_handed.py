@@ -3,9 +3,9 @@
 import msgspec
 from backlogs import START
 
-from pop_stream.core import handed as handed_module
 from pop_stream.core.events import EmittedAgenda
-from pop_stream.core.handed import Handed
+from pop_stream.core.pulls import handed as handed_module
+from pop_stream.core.pulls.handed import Handed
 
 
 def emitted(agenda_id, attempt=1, body=b"{}"):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pop_stream.core.definitions import Customer, Insight
+from pop_stream.core.definitions.definitions import Customer, Insight
 from pop_stream.core.errors import ForbiddenError, NotFoundError
-from pop_stream.core.identity import (
+from pop_stream.core.values.identity import (
     ALL_ROLES,
     ANYONE,
     Ownership,

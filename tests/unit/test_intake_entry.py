@@ -8,8 +8,10 @@ import pytest
 from submissions import record
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Customer, Insight, Mappers
-from pop_stream.core.door import Door
+from pop_stream.core.definitions.definitions import Customer, Insight, Mappers
+from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.seal import ADMITTED, SEAL_HEADER, seal
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaRefused,
@@ -17,8 +19,6 @@ from pop_stream.core.events import (
     Fullness,
     RecordRefused,
 )
-from pop_stream.core.placement import Placement
-from pop_stream.core.seal import ADMITTED, SEAL_HEADER, seal
 from pop_stream.intake.entry import Entry
 from pop_stream.intake.sorting import Sorter
 

@@ -8,13 +8,13 @@ import pytest
 from submissions import record
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Insight, Mappers, VersionedTemplate
+from pop_stream.core.definitions.definitions import Insight, Mappers, VersionedTemplate
+from pop_stream.core.definitions.template import AgendaTemplate
+from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.seal import is_sealed, seal
 from pop_stream.core.errors import UnauthenticatedError, UnavailableError
 from pop_stream.core.events import RecordRefused
-from pop_stream.core.identity import ANYONE, Principal, Role
-from pop_stream.core.placement import Placement
-from pop_stream.core.seal import is_sealed, seal
-from pop_stream.core.template import AgendaTemplate
+from pop_stream.core.values.identity import ANYONE, Principal, Role
 from pop_stream.intake.gate import Gate
 from pop_stream.intake.sorting import Sorted, Sorter
 

@@ -6,14 +6,14 @@ from datetime import timedelta
 import pytest
 from fakes import ManualClock
 
-from pop_stream.core import keys
+from pop_stream.core.definitions import keys
 from pop_stream.core.errors import (
     ForbiddenError,
     SubmissionError,
     UnauthenticatedError,
     UnavailableError,
 )
-from pop_stream.core.identity import ANYONE, Principal, Role
+from pop_stream.core.values.identity import ANYONE, Principal, Role
 from pop_stream.identity import key_book
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import FRESH_FOR, USABLE_FOR, KeyBook

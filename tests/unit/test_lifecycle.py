@@ -27,7 +27,7 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     AgendaWaiting,
 )
-from pop_stream.core.lifecycle import TERMINAL, TRANSITIONS, State, step
+from pop_stream.core.lifecycle.lifecycle import TERMINAL, TRANSITIONS, State, step
 
 AGENDA = {"agenda_id": "a1", "at": datetime(2026, 1, 1, tzinfo=UTC)}
 ATTEMPT = {**AGENDA, "insight_id": "files", "attempt": 1}

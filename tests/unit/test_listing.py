@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pop_stream.core.errors import QueryError
-from pop_stream.core.list_parameters import parse_list
-from pop_stream.core.listing import (
+from pop_stream.core.definitions.list_parameters import parse_list
+from pop_stream.core.definitions.listing import (
     DEFAULT_LIMIT,
     Filter,
     Sort,
@@ -15,6 +14,7 @@ from pop_stream.core.listing import (
     fields_of,
     microseconds,
 )
+from pop_stream.core.errors import QueryError
 
 BY_ID = (Sort(("id",)),)
 

@@ -9,16 +9,20 @@ from attack_world import open_world
 from pydantic import ValidationError
 from test_api_pulls import emitted
 
-from pop_stream.core.agenda import parse_agenda
-from pop_stream.core.callbacks import owed
-from pop_stream.core.definition_records import api_key_record, decode_api_key, is_api_key
-from pop_stream.core.definitions import VersionedTemplate
+from pop_stream.core.agendas.agenda import parse_agenda
+from pop_stream.core.definitions.definition_records import (
+    api_key_record,
+    decode_api_key,
+    is_api_key,
+)
+from pop_stream.core.definitions.definitions import VersionedTemplate
+from pop_stream.core.definitions.template import AgendaTemplate
+from pop_stream.core.doors.submission import TemplatesSeenBy
 from pop_stream.core.errors import SubmissionError, UnreadableRecordError
-from pop_stream.core.identity import ANYONE, Principal, Role
-from pop_stream.core.lifecycle import State
-from pop_stream.core.own_ids import foreign_issue, is_marked, meant_by, own_id, plain_id
-from pop_stream.core.submission import TemplatesSeenBy
-from pop_stream.core.template import AgendaTemplate
+from pop_stream.core.lifecycle.callbacks import owed
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.values.identity import ANYONE, Principal, Role
+from pop_stream.core.values.own_ids import foreign_issue, is_marked, meant_by, own_id, plain_id
 from pop_stream.identity.minting import mint
 
 ACME = Principal("key:acme", "acme", frozenset({Role.SUBMIT}))

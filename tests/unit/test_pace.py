@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pop_stream.core.pace import Counts, Pace
+from pop_stream.core.gate.pace import Counts, Pace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WANTED_S = 0.1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pop_stream.core.partitioning import murmur2, partition_of
+from pop_stream.core.values.partitioning import murmur2, partition_of
 
 # Of the Java client's own test, `UtilsTest.testMurmur2`, as unsigned numbers.
 JAVA = {

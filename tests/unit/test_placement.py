@@ -2,10 +2,10 @@
 
 import pytest
 
-from pop_stream.core.agenda import parse_agenda
-from pop_stream.core.definitions import Customer, Insight, Mappers
+from pop_stream.core.agendas.agenda import parse_agenda
+from pop_stream.core.definitions.definitions import Customer, Insight, Mappers
+from pop_stream.core.doors.placement import Placement
 from pop_stream.core.errors import MissingDefinitionError, SubmissionError
-from pop_stream.core.placement import Placement
 
 
 def insight(name: str, **mappers):

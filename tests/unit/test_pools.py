@@ -2,7 +2,7 @@
 
 import pytest
 
-from pop_stream.core.pools import Claimant, limits
+from pop_stream.core.gate.pools import Claimant, limits
 
 
 def claimant(name: str, demand: int, weight: float = 1.0, minimum: int = 0) -> Claimant:

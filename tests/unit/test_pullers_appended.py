@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from pullers_fakes import node, pool, run_of, states
 
-from pop_stream.core.agenda import Operation
+from pop_stream.core.agendas.agenda import Operation
 from pop_stream.core.errors import SubmissionError
 from pop_stream.pullers import Handlers
 from pop_stream.pullers.run import PARALLEL_OPERATIONS, Earlier

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest_asyncio
 from api_fakes import AT, agenda, open_api
 
-from pop_stream.core.definitions import Customer
-from pop_stream.core.door import Door
+from pop_stream.core.definitions.definitions import Customer
+from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.quota import take
+from pop_stream.core.doors.seal import ADMITTED
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import BacklogCounted, Fullness
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.quota import take
-from pop_stream.core.seal import ADMITTED
+from pop_stream.core.values.ids import CustomerId
 
 
 def taken(seconds, *, rate_per_s, burst):

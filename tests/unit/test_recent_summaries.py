@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from lifecycle_events import accepted, claimed, operation, progressed, succeeded
 
-from pop_stream.core.fold import fold_all
+from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.store.recent import Known, RecentSummaries
 
 

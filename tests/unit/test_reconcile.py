@@ -7,8 +7,8 @@ import pytest
 
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import HeldAgenda
-from pop_stream.core.lifecycle import BEFORE_EMISSION, ENDS, TERMINAL, State
-from pop_stream.core.reconcile import LedgerRow, confirmed, faults, placed_anew
+from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, ENDS, TERMINAL, State
+from pop_stream.core.lifecycle.reconcile import LedgerRow, confirmed, faults, placed_anew
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 OPEN = sorted(set(State) - TERMINAL, key=str)

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import HeldAgenda, InsightAnswered, decode_placed, decode_ready
-from pop_stream.core.lifecycle import State
-from pop_stream.core.reconcile import LedgerRow
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.reconcile import LedgerRow
 from pop_stream.ports.lag import Progress
 from pop_stream.rollup import reconciliation as module
 from pop_stream.rollup.reconciliation import Reconciled, Reconciler

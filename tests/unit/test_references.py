@@ -2,7 +2,13 @@
 
 import pytest
 
-from pop_stream.core.references import Reference, UnresolvedReferenceError, find, parse, resolve
+from pop_stream.core.agendas.references import (
+    Reference,
+    UnresolvedReferenceError,
+    find,
+    parse,
+    resolve,
+)
 
 NAMES = {
     "a.out": {"n": 3, "t": True, "s": "x", "o": {"k": [1, 2]}, "z": None, "a/b": {"~": "deep"}},

@@ -11,7 +11,9 @@ from submissions import record
 
 from pop_stream.bus.publisher import FRAME_BYTES
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Definitions, Insight
+from pop_stream.core.backlog.hearing import hear
+from pop_stream.core.backlog.page import PAGE_SLOTS
+from pop_stream.core.definitions.definitions import Definitions, Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import (
     MESSAGE_LENGTH,
@@ -35,9 +37,7 @@ from pop_stream.core.events import (
     decode_ready,
     encode,
 )
-from pop_stream.core.hearing import hear
-from pop_stream.core.page import PAGE_SLOTS
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.intake.relay import WANTED, Relay, notes_of
 from pop_stream.settings import Settings
 

@@ -6,7 +6,8 @@ import pytest
 from backlogs import START, backlog, failed, settled, several
 from msgspec import Raw
 
-from pop_stream.core.definitions import Customer, Definitions, Insight
+from pop_stream.core.backlog.hearing import hear, look_again
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
 from pop_stream.core.events import (
     Claim,
     Command,
@@ -18,10 +19,8 @@ from pop_stream.core.events import (
     RoundDecided,
     encode,
 )
-from pop_stream.core.flow import Share
-from pop_stream.core.hearing import hear, look_again
-from pop_stream.core.ids import CustomerId, InsightId
-from pop_stream.core.replay import (
+from pop_stream.core.fairness.flow import Share
+from pop_stream.core.simulation.replay import (
     Input,
     Outcome,
     last_words,
@@ -29,6 +28,7 @@ from pop_stream.core.replay import (
     replay,
     what_if,
 )
+from pop_stream.core.values.ids import CustomerId, InsightId
 
 
 def definitions(version: int, **weights: float) -> Definitions:

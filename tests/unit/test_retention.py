@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from pop_stream.core.lifecycle import TERMINAL, State
-from pop_stream.core.retention import Retention
+from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
+from pop_stream.core.lifecycle.retention import Retention
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEPT = Retention(

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from pop_stream.core.retry import Backoff
+from pop_stream.core.values.retry import Backoff
 
 STEADY = Backoff(first_s=1.0, factor=2.0, most_s=10.0, jitter=0.0)
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pop_stream.core.definitions import Customer, Definitions, Insight, ResourcePool
-from pop_stream.core.errors import DefinitionError, NotFoundError, PreconditionError
-from pop_stream.core.relations import kept_by, needed_by
-from pop_stream.core.revisions import (
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, ResourcePool
+from pop_stream.core.definitions.relations import kept_by, needed_by
+from pop_stream.core.definitions.revisions import (
     Precondition,
     Stored,
     merged,
@@ -18,7 +17,8 @@ from pop_stream.core.revisions import (
     put,
     remove,
 )
-from pop_stream.core.template import AgendaTemplate
+from pop_stream.core.definitions.template import AgendaTemplate
+from pop_stream.core.errors import DefinitionError, NotFoundError, PreconditionError
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

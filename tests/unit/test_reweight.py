@@ -2,8 +2,8 @@
 
 import pytest
 
-from pop_stream.core.reweight import Reweight, reweights, since_told
-from pop_stream.core.service import ServiceLog
+from pop_stream.core.audits.reweight import Reweight, reweights, since_told
+from pop_stream.core.audits.service import ServiceLog
 
 
 def order(before, after, *, backlog=100, spent=1.0):

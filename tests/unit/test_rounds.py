@@ -14,7 +14,7 @@ from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, Mem
 from msgspec import Raw
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Customer, Definitions, Insight
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.events import (
     AgendaEmitted,
@@ -31,7 +31,7 @@ from pop_stream.core.events import (
     decode_ready,
     encode,
 )
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.scheduler import rounds as rounds_module
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.scheduler.rounds import Rounds, Source

@@ -30,7 +30,7 @@ from pop_stream.core.events import (
     decode_stop,
     encode,
 )
-from pop_stream.core.retry import Backoff
+from pop_stream.core.values.retry import Backoff
 from pop_stream.scheduler.ticks import Ticker
 
 STEADY = MEDIA.model_copy(

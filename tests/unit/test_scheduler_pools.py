@@ -9,7 +9,7 @@ from msgspec import Raw
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Definitions, Insight, ResourcePool
+from pop_stream.core.definitions.definitions import Definitions, Insight, ResourcePool
 from pop_stream.core.events import (
     Claim,
     InsightAsked,
@@ -21,8 +21,8 @@ from pop_stream.core.events import (
     decode_emitted,
     encode,
 )
-from pop_stream.core.ids import InsightId
-from pop_stream.core.partitioning import partition_of
+from pop_stream.core.values.ids import InsightId
+from pop_stream.core.values.partitioning import partition_of
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import Rounds, Source
 

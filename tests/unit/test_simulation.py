@@ -2,13 +2,20 @@
 
 import pytest
 
-from pop_stream.core.definitions import Customer, Insight
-from pop_stream.core.runners import Runners
-from pop_stream.core.service import EMITTED, HELD, RELEASED, SETTLED, STARTED
-from pop_stream.core.simulation import simulate
-from pop_stream.core.times import times_of
-from pop_stream.core.virtual_desk import VirtualDesk
-from pop_stream.core.workload import Arrival, Plant, Redefine, Regroup, Reload, Setting
+from pop_stream.core.audits.service import EMITTED, HELD, RELEASED, SETTLED, STARTED
+from pop_stream.core.audits.times import times_of
+from pop_stream.core.definitions.definitions import Customer, Insight
+from pop_stream.core.simulation.runners import Runners
+from pop_stream.core.simulation.simulation import simulate
+from pop_stream.core.simulation.virtual_desk import VirtualDesk
+from pop_stream.core.simulation.workload import (
+    Arrival,
+    Plant,
+    Redefine,
+    Regroup,
+    Reload,
+    Setting,
+)
 
 AT_ONCE = Plant(runners=1, intake_s=0.0, emission_s=0.0, relay_s=0.0)
 

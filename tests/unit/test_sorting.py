@@ -9,7 +9,8 @@ from backlogs import START
 from submissions import record
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions import Insight, Mappers
+from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.doors.placement import Placement
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaRefused,
@@ -18,7 +19,6 @@ from pop_stream.core.events import (
     decode_placed,
     encode,
 )
-from pop_stream.core.placement import Placement
 from pop_stream.intake.sorting import MOST_EVENT_BYTES, Sorter
 
 TOPICS = Topics("t.")

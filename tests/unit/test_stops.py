@@ -1,7 +1,7 @@
 import pytest
 
 from pop_stream.core.events import AttemptStop
-from pop_stream.core.stops import Stops
+from pop_stream.core.pulls.stops import Stops
 
 
 def stop(agenda_id="a1", attempt=1, reason="cancelled"):

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from pop_stream.core.definitions import VersionedTemplate
+from pop_stream.core.definitions.definitions import VersionedTemplate
+from pop_stream.core.definitions.template import AgendaTemplate
+from pop_stream.core.doors.submission import parse_submission
 from pop_stream.core.errors import MissingDefinitionError, SubmissionError
-from pop_stream.core.submission import parse_submission
-from pop_stream.core.template import AgendaTemplate
 
 SKELETON = {"customer_id": "acme", "operations": [{"name": "a", "type": "noop"}]}
 

@@ -36,10 +36,10 @@ from pop_stream.core.events import (
     PriorProgress,
     encode,
 )
-from pop_stream.core.fold import fold, fold_all
-from pop_stream.core.lifecycle import State
-from pop_stream.core.next_attempt import MOST_REMEMBERED
-from pop_stream.core.summary import LinkSummary, PastAttempt, Summary, appended_name
+from pop_stream.core.lifecycle.fold import fold, fold_all
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.next_attempt import MOST_REMEMBERED
+from pop_stream.core.lifecycle.summary import LinkSummary, PastAttempt, Summary, appended_name
 
 
 def told(*events, before=None):

@@ -17,7 +17,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnauthenticatedError, UnavailableError
-from pop_stream.core.identity import Principal, Role
+from pop_stream.core.values.identity import Principal, Role
 from pop_stream.identity.key_sets import FRESH_FOR, RETRY_AFTER, USABLE_FOR, KeySet, source
 from pop_stream.identity.tokens import TokenRules, TokenVerifier
 

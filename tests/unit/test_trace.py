@@ -11,11 +11,11 @@ from pullers_fakes import emitted, equipment
 from submissions import record
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.agenda import Agenda, encode_agenda, parse_agenda
-from pop_stream.core.definitions import Insight, Mappers
+from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
+from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.doors.placement import Placement
 from pop_stream.core.errors import SubmissionError
-from pop_stream.core.placement import Placement
-from pop_stream.core.trace import Trace, parent, state
+from pop_stream.core.values.trace import Trace, parent, state
 from pop_stream.intake.sorting import Sorter
 from pop_stream.pullers.handlers import Handlers
 from pop_stream.pullers.run import AgendaRun

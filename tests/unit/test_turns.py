@@ -2,7 +2,7 @@
 
 import pytest
 
-from pop_stream.core.turns import Turns
+from pop_stream.core.fairness.turns import Turns
 
 
 def turns(**keys: float) -> Turns[float]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pop_stream.core.virtual_clock import VirtualClock
+from pop_stream.core.fairness.virtual_clock import VirtualClock
 
 
 def test_time_is_the_greatest_tag_emitted():

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pop_stream.bus.history import History
 from pop_stream.cli.bench.load import Load
 from pop_stream.cli.bench.witness import Course
-from pop_stream.core.costs import CostBook, bounded
+from pop_stream.core.audits.service import Served, Weighed
+from pop_stream.core.backlog.costs import CostBook, bounded
 from pop_stream.core.events import (
     InsightNoted,
     InsightPlaced,
@@ -14,9 +15,8 @@ from pop_stream.core.events import (
     RoundDecided,
     decode_placed,
 )
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.replay import Input
-from pop_stream.core.service import Served, Weighed
+from pop_stream.core.simulation.replay import Input
+from pop_stream.core.values.ids import CustomerId
 
 
 @dataclass(frozen=True, slots=True)

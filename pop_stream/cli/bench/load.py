@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pop_stream.core.workload import Arrival
+from pop_stream.core.simulation.workload import Arrival
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 

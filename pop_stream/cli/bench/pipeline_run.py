@@ -28,7 +28,7 @@ from pop_stream.cli.bench.store import BenchStore, open_store
 from pop_stream.cli.bench.submitter import Submitter
 from pop_stream.cli.bench.tail import ends, read_told
 from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
-from pop_stream.core.definitions import AlgorithmName
+from pop_stream.core.definitions.definitions import AlgorithmName
 
 HANDLERS: Final = "pop_stream.cli.bench.handlers:handlers"
 RAMP_S: Final = 5.0

@@ -20,10 +20,10 @@ from pop_stream.cli.errors import CommandError
 from pop_stream.cli.simulate.scenarios import RUNTIME_S
 from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import AlgorithmName, Customer
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.service import ServiceLog, Weighed, log_of
-from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload
+from pop_stream.core.audits.service import ServiceLog, Weighed, log_of
+from pop_stream.core.definitions.definitions import AlgorithmName, Customer
+from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Regroup, Reload
+from pop_stream.core.values.ids import CustomerId
 from pop_stream.wiring import connections
 
 _WARM_UP: Final = CustomerId("warm-up")

@@ -20,7 +20,8 @@ from pop_stream.bus.topics import Topics
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.errors import CommandError
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions import Definitions
+from pop_stream.core.backlog.page import PAGE_SLOTS
+from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import (
     Claim,
     InsightNoted,
@@ -32,7 +33,6 @@ from pop_stream.core.events import (
     decode_emitted,
     encode,
 )
-from pop_stream.core.page import PAGE_SLOTS
 from pop_stream.ports.wire import Publisher
 
 SCHEDULER: Final = "scheduler"

@@ -12,11 +12,11 @@ from pop_stream.cli.bench.session import Bench, Phase, Session, open_session
 from pop_stream.cli.simulate.scenarios import RUNTIME_S, Scenario, scenario
 from pop_stream.cli.simulate.trial import Trial, shown_within
 from pop_stream.cli.stack import Tell
-from pop_stream.core.audit import Audit, audit
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.reweight import reweights, since_told
-from pop_stream.core.times import times_of, waits_of
-from pop_stream.core.workload import Arrival
+from pop_stream.core.audits.audit import Audit, audit
+from pop_stream.core.audits.reweight import reweights, since_told
+from pop_stream.core.audits.times import times_of, waits_of
+from pop_stream.core.simulation.workload import Arrival
+from pop_stream.core.values.ids import CustomerId
 
 _FAIR, _FIFO, _ALONE = "bench-fair", "bench-fifo", "bench-alone"
 _LEAST_SCALE: Final = 0.01

@@ -16,8 +16,8 @@ from pop_stream.core.events import (
     decode_emitted,
     decode_lifecycle,
 )
-from pop_stream.core.fold import fold_all
-from pop_stream.core.summary import Summary
+from pop_stream.core.lifecycle.fold import fold_all
+from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import Entry, PostgresLedger
 from pop_stream.store.pool import open_pool

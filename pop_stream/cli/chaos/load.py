@@ -12,7 +12,7 @@ from typing import Any, Final
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.cli.chaos.handlers import WORK
 from pop_stream.client import ApiError, Client, Retry
-from pop_stream.core.retry import Backoff
+from pop_stream.core.values.retry import Backoff
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.shapes.submissions import SubmissionResults
 

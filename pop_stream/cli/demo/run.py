@@ -29,7 +29,7 @@ from pop_stream.cli.following import Following
 from pop_stream.cli.stack import Plan, Stack, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.client import Client, NotFoundError, Retry, UnavailableError
-from pop_stream.core.lifecycle import State
+from pop_stream.core.lifecycle.lifecycle import State
 
 _DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 _HANDLERS: Final = "pop_stream.cli.demo.handlers:handlers"

@@ -13,7 +13,7 @@ from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.reconcile import LedgerFault, LedgerRow, confirmed, faults
+from pop_stream.core.lifecycle.reconcile import LedgerFault, LedgerRow, confirmed, faults
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.questions import Questions
 from pop_stream.ports.wire import Publisher

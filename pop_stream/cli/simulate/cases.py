@@ -12,9 +12,9 @@ from pop_stream.cli.simulate.scenarios import RUNTIME_S, SCENARIOS, scenario
 from pop_stream.cli.simulate.trace import Trace
 from pop_stream.cli.simulate.trace_file import DEFAULT_INSIGHT, read_trace
 from pop_stream.cli.simulate.trial import Case, quietest
-from pop_stream.core.definitions import AlgorithmName, Customer, Insight
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.workload import Plant, Redefine, Setting
+from pop_stream.core.definitions.definitions import AlgorithmName, Customer, Insight
+from pop_stream.core.simulation.workload import Plant, Redefine, Setting
+from pop_stream.core.values.ids import CustomerId
 
 _MOST_TARGET: Final = 100_000
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pop_stream.core.service import SETTLED, WEIGHED, ServiceLog
+from pop_stream.core.audits.service import SETTLED, WEIGHED, ServiceLog
 
 NAMED: Final = 7
 """Customers that are drawn in a colour of their own."""

@@ -12,9 +12,9 @@ from rich.text import Text
 from pop_stream.cli.demo.report import duration
 from pop_stream.cli.output import table
 from pop_stream.cli.simulate.trial import Trial
-from pop_stream.core.audit import Audit
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.times import Waits, waits_of
+from pop_stream.core.audits.audit import Audit
+from pop_stream.core.audits.times import Waits, waits_of
+from pop_stream.core.values.ids import CustomerId
 
 SHOWN: Final = 15
 """Customers of a table; the rest is one line."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from pop_stream.core.definitions import Customer
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.workload import Arrival, Change, Redefine, Regroup, Reload
+from pop_stream.core.definitions.definitions import Customer
+from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Regroup, Reload
+from pop_stream.core.values.ids import CustomerId
 
 RUNTIME_S: Final = 0.005
 """What most agendas take."""

@@ -7,8 +7,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.workload import Arrival
+from pop_stream.core.simulation.workload import Arrival
+from pop_stream.core.values.ids import CustomerId
 
 _NOT_DECLARED: Final = math.nan
 

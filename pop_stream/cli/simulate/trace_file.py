@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pop_stream.cli.errors import UsageError
 from pop_stream.cli.simulate.trace import Row, Trace
-from pop_stream.core.agenda import DEFAULT_PRIORITY
-from pop_stream.core.costs import MOST_COST_S
+from pop_stream.core.agendas.agenda import DEFAULT_PRIORITY
+from pop_stream.core.backlog.costs import MOST_COST_S
 
 DEFAULT_INSIGHT: Final = "work"
 """The insight of rows that name none."""

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pop_stream.core.audit import Audit, audit
-from pop_stream.core.ids import CustomerId
-from pop_stream.core.reweight import Reweight, reweights
-from pop_stream.core.service import ServiceLog
-from pop_stream.core.simulation import simulate
-from pop_stream.core.times import Times, times_of, waits_of
-from pop_stream.core.workload import Arrival, Setting
+from pop_stream.core.audits.audit import Audit, audit
+from pop_stream.core.audits.reweight import Reweight, reweights
+from pop_stream.core.audits.service import ServiceLog
+from pop_stream.core.audits.times import Times, times_of, waits_of
+from pop_stream.core.simulation.simulation import simulate
+from pop_stream.core.simulation.workload import Arrival, Setting
+from pop_stream.core.values.ids import CustomerId
 
 _ENOUGH_TO_RANK: Final = 20
 _LEAST_WAIT_S: Final = 1e-3

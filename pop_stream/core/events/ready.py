@@ -7,7 +7,7 @@ from msgspec import field
 
 from pop_stream.core.events.base import Event, Instant, Outcome, Struct
 from pop_stream.core.events.lifecycle import Action
-from pop_stream.core.retry import Backoff
+from pop_stream.core.values.retry import Backoff
 
 
 class PlacedAgenda(Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""What a customer asks for: operations, how they refer to each other, what is added later."""

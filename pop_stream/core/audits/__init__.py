@@ -1,0 +1,1 @@
+"""Judges a log of service by figures: how even, how far apart, how long."""

@@ -1,0 +1,1 @@
+"""What waits and what is out in one insight, in memory and as it is kept."""

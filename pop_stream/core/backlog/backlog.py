@@ -1,0 +1,348 @@
+"""One insight's backlog: what waits, what is out, and what is to be told of either.
+
+The bodies of agendas stay in the table; here are only ids, customers, costs and states, at
+a few hundred bytes an agenda. Every change is also noted in a `Delta`, a set of absolute
+values, so that the state after a restart is the pages with all deltas laid over them.
+
+This is the door; the rooms are `slots` (what each agenda is), `stock` (its moves), `attempts`
+(what is out, and what follows an attempt), `steering` (commands and dues) and `outbox`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from pop_stream.core.backlog.attempts import Attempts
+from pop_stream.core.backlog.costs import CostBook
+from pop_stream.core.backlog.origins import Origins, is_comparable
+from pop_stream.core.backlog.outbox import Outbox, Told
+from pop_stream.core.backlog.page import EMITTED, HELD, READY, WAITING, Page
+from pop_stream.core.backlog.slots import Slots
+from pop_stream.core.backlog.steering import Steering
+from pop_stream.core.backlog.stock import Stock
+from pop_stream.core.backlog.whereabouts import Chosen, Whereabouts
+from pop_stream.core.definitions.definitions import Insight
+from pop_stream.core.delta import Delta, Tags
+from pop_stream.core.events import Command, Origin, PlacedAgenda, Settlement
+from pop_stream.core.fairness.flow import Share
+from pop_stream.core.fairness.line import ref_in
+from pop_stream.core.fairness.queue import FairQueue
+from pop_stream.core.values.ids import CustomerId
+
+
+class Backlog:
+    """All that the scheduler knows of one insight; see the module.
+
+    Instants are in seconds since the epoch, on the scheduler's clock.
+
+    Args:
+        insight: Its algorithm, leases and retries, and whether priorities are strict.
+        share_of: A customer's present share.
+
+    Attributes:
+        attempts: What is out; its lease clocks are in memory only.
+        steering: Commands, and what is due.
+        rounds: That chose any.
+        awaited: Claims heard for which a runner stood idle, of those since it was loaded.
+    """
+
+    def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
+        self._stock = Stock(insight, share_of)
+        self.attempts = Attempts(self._stock)
+        self.steering = Steering(self._stock)
+        self.rounds = 0
+        self.awaited = 0
+        self._origins = Origins()
+        self._changed = False
+
+    @property
+    def insight(self) -> Insight:
+        """Its definition."""
+        return self._stock.insight
+
+    @property
+    def queue(self) -> FairQueue:
+        """What is ready, in the order of turns."""
+        return self._stock.queue
+
+    @property
+    def costs(self) -> CostBook:
+        """What operations were seen to cost."""
+        return self._stock.costs
+
+    @property
+    def slots(self) -> Slots:
+        """What each agenda is."""
+        return self._stock.slots
+
+    @property
+    def ready(self) -> int:
+        """Agendas that wait for their turn."""
+        return self.queue.ready
+
+    @property
+    def waiting(self) -> int:
+        """Agendas that wait for an instant."""
+        return self.slots.count(WAITING)
+
+    @property
+    def held(self) -> int:
+        """Agendas that wait for their release."""
+        return self.slots.count(HELD)
+
+    @property
+    def in_flight(self) -> int:
+        """Agendas emitted and not settled."""
+        return self.queue.in_flight
+
+    @property
+    def unclaimed(self) -> int:
+        """Agendas emitted and not claimed."""
+        return self.slots.count(EMITTED)
+
+    @property
+    def emitted(self) -> int:
+        """Agendas ever emitted."""
+        return self._stock.emitted
+
+    @property
+    def claimed(self) -> int:
+        """Agendas ever claimed."""
+        return self._stock.claimed
+
+    @property
+    def placed_up_to(self) -> Mapping[str, tuple[int, int]]:
+        """By partition of `pop.submissions`, offset and index of the last agenda placed."""
+        noted = self._origins.noted()
+        return {partition: at for partition, at in noted.items() if int(partition) >= 0}
+
+    @property
+    def next_page(self) -> int:
+        """The number of the next page."""
+        return self.slots.next_number
+
+    # ---- arrivals ----
+
+    def news(self, agendas: Sequence[PlacedAgenda], origins: Sequence[Origin]) -> list[int]:
+        """Indices of the agendas that were not placed before, by origin and by id.
+
+        Nor are those placed that were run again and have ended so: of two who want the same
+        rerun, the second comes too late.
+
+        Asking takes note of the origins, so ask once and then `place` them.
+        """
+        fresh: dict[str, int] = {}
+        for index, agenda in enumerate(agendas):
+            agenda_id = agenda.agenda_id
+            is_new = self._is_new(origins[index]) and self.slots.find(agenda_id) is None
+            if is_new and not self._stock.is_over(agenda_id, agenda.attempt):
+                fresh.setdefault(agenda_id, index)
+        return [*fresh.values()]
+
+    def place(self, agendas: Sequence[PlacedAgenda], now: float = 0.0) -> int:
+        """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
+        page = self.slots.add(self.next_page, agendas, latest=now or inf)
+        self._enter(page, now)
+        self._changed = True
+        return page.number
+
+    # ---- emission ----
+
+    def choose(self, slots: int, now: float = 0.0) -> list[Chosen]:
+        """Choose up to `slots` agendas in fair order and count them as out.
+
+        Args:
+            slots: Most to choose; zero or less chooses none.
+            now: The present instant.
+        """
+        chosen: list[Chosen] = []
+        stock, queue = self._stock, self.queue
+        while len(chosen) < slots:
+            pick = queue.pick(stock.cost, now)
+            if pick is None:
+                break
+            attempt = stock.emit(pick).attempt
+            page, slot = stock.slots.at(pick.ref)
+            wait_s = max(0.0, now - page.arrivals[slot])
+            flow = queue.flow(pick.customer_id)
+            flow.note_emission(cost=pick.cost, wait_s=wait_s, now=now)
+            chosen.append(Chosen(pick.ref, page.ids[slot], pick.customer_id, attempt))
+        self.rounds += bool(chosen)
+        return chosen
+
+    def send(self, ref: int, partition: int, now: float) -> None:
+        """A chosen agenda goes to this partition of the insight's topic."""
+        self._stock.unclaimed.send(ref, partition, now)
+
+    def claim(
+        self, agenda_id: str, attempt: int, now: float = 0.0, *, awaited: bool = False
+    ) -> bool:
+        """A puller holds the attempt; False if it is not one that is out unclaimed."""
+        is_taken = self.attempts.claim(agenda_id, attempt, now)
+        self.awaited += is_taken and awaited
+        return is_taken
+
+    def settle(self, settlement: Settlement, now: float = 0.0) -> bool:
+        """An attempt ended; False if it is not out: told before, or outdated."""
+        return self.attempts.settle(settlement, now)
+
+    def obey(self, command: Command, now: float = 0.0) -> bool:
+        """Do what someone wants; False if that changes nothing, or was heard before."""
+        if command.origin is not None and not self._is_new(command.origin):
+            return False
+        return self.steering.obey(command, now)
+
+    def wake(self, now: float) -> int:
+        """Let happen what is due; returns how much did."""
+        return self.steering.wake(now)
+
+    def take_told(self) -> Told:
+        """What is to be told since the last call, in the order in which it happened."""
+        return self.outbox.take()
+
+    @property
+    def outbox(self) -> Outbox:
+        """What is to be told."""
+        return self._stock.outbox
+
+    # ---- questions ----
+
+    def whereabouts(self, agenda_id: str) -> Whereabouts | None:
+        """Where an agenda is; None if it is not here, any more or yet."""
+        stock = self._stock
+        ref = stock.slots.find(agenda_id)
+        if ref is None:
+            return None
+        state = stock.slots.state(ref)
+        flow, entry = self.queue.flow(stock.customer_id(ref)), stock.entry(ref)
+        return Whereabouts(
+            flow=flow,
+            state=state,
+            entry=entry,
+            own_ahead=flow.line.ahead(entry) if state == READY else 0,
+            cost=stock.cost(ref),
+            attempt=stock.slots.attempt(ref),
+            mark=stock.slots.mark(ref),
+        )
+
+    def cost_of(self, entry: int) -> float:
+        """Worker-seconds of a waiting agenda, by its entry in the queue."""
+        return self._stock.cost(ref_in(entry))
+
+    # ---- persistence ----
+
+    def take_delta(self) -> Delta | None:
+        """What changed since the last call, or None."""
+        moved = self.queue.take_moved()
+        if not self._changed and not moved and not self.slots.has_changed:
+            return None
+        self._changed = False
+        learned, ratios = self.costs.take_changed()
+        return replace(
+            self._delta(),
+            slots=self.slots.take_changed(),
+            tags=moved,
+            learned=learned,
+            ratios=ratios,
+        )
+
+    def take_emptied(self) -> list[int]:
+        """Numbers of the pages that became empty since the last call."""
+        return self.slots.take_emptied()
+
+    def snapshot(self) -> Delta:
+        """The whole state but for the pages; replaces all deltas so far."""
+        self.queue.forget_idle()
+        return replace(
+            self._delta(),
+            slots=self.slots.notes(),
+            gone=dict(self.slots.gone()),
+            tags=self.queue.all_tags(),
+            learned=dict(self.costs.learned),
+            ratios=dict(self.costs.ratios),
+        )
+
+    def restore(
+        self,
+        pages: Iterable[tuple[int, Sequence[PlacedAgenda]]],
+        deltas: Iterable[Delta],
+        now: float = 0.0,
+    ) -> None:
+        """Become what wrote these pages and deltas, the deltas oldest first.
+
+        Only for a new backlog, with the pages in the order of their numbers; each is looked at
+        once, so that they need not all be there at once. Pages whose agendas are all gone are
+        listed by `take_emptied`, as their deletion may not have been written. Leases begin
+        anew.
+        """
+        for number, agendas in pages:
+            self.slots.add(number, agendas, latest=now or inf)
+        clock: Sequence[float] = (0.0,)
+        noted = 0
+        tags: dict[CustomerId, Tags] = {}
+        for delta in deltas:
+            clock, noted = (delta.virtual_time, *delta.lower), delta.next_page
+            for name, moved in delta.tags.items():
+                known = tags.get(CustomerId(name), Tags(tag=0.0))
+                tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
+            self._lay(delta)
+        self.slots.sweep()
+        self._stock.fill_queue(clock, tags, before=noted)
+        self._stock.resume(now, before=noted)
+        for page in sorted(self.slots.pages(), key=lambda page: page.number):
+            if page.number >= noted:  # its row is all that a crash left of its placing
+                self._enter(page, now)
+        self._changed = False
+
+    def reconfigure(self, insight: Insight) -> None:
+        """Take up a changed insight and changed shares, for all that waits."""
+        before = self.insight
+        if (before.algorithm, before.aging_s) == (insight.algorithm, insight.aging_s):
+            self._stock.insight = insight
+            self.queue.reshare()
+        else:
+            self._stock.reorder(insight)
+
+    # ---- inside ----
+
+    def _is_new(self, origin: Origin) -> bool:
+        if not is_comparable(origin):
+            return True
+        is_new = self._origins.is_new(origin)
+        self._changed |= is_new
+        return is_new
+
+    def _enter(self, page: Page, now: float) -> None:
+        """Let a new page's agendas wait as they came, and tell of those that must."""
+        self._stock.enter(page)
+        for slot, terms in page.terms.items():
+            agenda_id = page.ids[slot]
+            if page.states[slot] == HELD:
+                self.outbox.held(agenda_id, terms.attempt, now)
+            elif terms.not_before is not None and terms.not_before > now:
+                self.outbox.waiting(
+                    agenda_id, terms.attempt, now, until=terms.not_before, why="not_before"
+                )
+
+    def _delta(self) -> Delta:
+        virtual_time, *lower = self.queue.clock
+        return Delta(
+            virtual_time=virtual_time,
+            lower=tuple(lower),
+            emitted=self.emitted,
+            claimed=self.claimed,
+            rounds=self.rounds,
+            next_page=self.next_page,
+            origins=self._origins.noted(),
+        )
+
+    def _lay(self, delta: Delta) -> None:
+        stock = self._stock
+        stock.emitted, stock.claimed, self.rounds = delta.emitted, delta.claimed, delta.rounds
+        stock.slots.next_number = max(self.next_page, delta.next_page)
+        self._origins.lay(delta.origins)
+        stock.costs = CostBook(
+            {**self.costs.learned, **delta.learned}, {**self.costs.ratios, **delta.ratios}
+        )
+        stock.slots.lay(delta.gone, delta.slots)

@@ -1,0 +1,41 @@
+"""What a backlog makes of what it hears: notes of the relay, and ticks."""
+
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.events import InsightNoted, InsightTick
+
+
+def hear(backlog: Backlog, noted: InsightNoted, now: float) -> None:
+    """Take note of what pullers say and people want.
+
+    Ends come before commands: whatever was told first, a success is not undone.
+
+    Args:
+        backlog: Of the insight that the note is about.
+        noted: As the relay wrote it.
+        now: The present instant, in seconds since the epoch.
+    """
+    for claim in noted.claims:
+        backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
+    for renewal in noted.renewals:
+        backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
+    for settlement in noted.settlements:
+        backlog.settle(settlement, now)
+    for command in noted.commands:
+        backlog.obey(command, now)
+
+
+def look_again(backlog: Backlog, tick: InsightTick, now: float) -> None:
+    """Take note of what was passed over, and of leases that have ended.
+
+    Args:
+        backlog: Of the insight that the tick is about.
+        tick: As the ticker wrote it.
+        now: The present instant, in seconds since the epoch.
+    """
+    if tick.lags and tick.emitted is not None:
+        since = max(0, backlog.emitted - tick.emitted)
+        backlog.attempts.pass_over(tick.lags, since, now)
+    if tick.heard_until is not None:
+        # The tick may be of a scheduler that had the insight before, whose clock is ahead.
+        heard_until = min(tick.heard_until.timestamp(), now)
+        backlog.attempts.expire_leases(heard_until, now)

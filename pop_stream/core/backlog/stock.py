@@ -1,0 +1,314 @@
+"""What an insight's backlog is made of, and the moves of an agenda between its states.
+
+The slots say what each agenda is; the queue holds those that are ready, the timetables
+those with an instant to wait for, and the leases those that are out. Every move goes
+through here, so that these never disagree. Who may move what, and when, is for the rooms
+above: `attempts` for what is out, `steering` for what people and the clock want.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Final
+
+from msgspec.structs import replace
+
+from pop_stream.core.backlog.costs import CostBook, bounded
+from pop_stream.core.backlog.leases import Leases, Unclaimed
+from pop_stream.core.backlog.outbox import Outbox
+from pop_stream.core.backlog.page import (
+    CLAIMED,
+    EMITTED,
+    HELD,
+    OUT,
+    READY,
+    WAITING,
+    Page,
+    ref_of,
+)
+from pop_stream.core.backlog.slots import NO_MARK, Slots, each
+from pop_stream.core.backlog.timetable import Timetable
+from pop_stream.core.definitions.definitions import Insight
+from pop_stream.core.delta import Mark, SlotNote, Tags
+from pop_stream.core.events import StopReason, WaitReason
+from pop_stream.core.fairness.algorithms import ALGORITHMS
+from pop_stream.core.fairness.flow import Aging, Share
+from pop_stream.core.fairness.pick import Pick
+from pop_stream.core.fairness.queue import FairQueue
+from pop_stream.core.values.ids import CustomerId
+from pop_stream.core.values.retry import LOST_PAUSE_S
+
+MOST_RERUN: Final = 10_000
+"""Agendas that ended after they were run again, and are remembered for it."""
+
+_KEPT_LENGTH: Final = 80
+"""Of a stop's message, so that a thousand of them fit a row of a snapshot."""
+
+
+class Stock:
+    """One insight's agendas, each in one state; see the module.
+
+    Attributes:
+        emitted: Agendas ever emitted.
+        claimed: Agendas ever claimed.
+        dues: When those that wait go on.
+        deadlines: When those with a deadline expire.
+    """
+
+    def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
+        self.insight = insight
+        self.emitted = 0
+        self.claimed = 0
+        self.costs = CostBook()
+        self.slots = Slots()
+        self.dues = Timetable()
+        self.deadlines = Timetable()
+        self.leases = Leases()
+        self.unclaimed = Unclaimed()
+        self.outbox = Outbox(insight.id)
+        self._share_of = share_of
+        self._rerun: OrderedDict[str, int] = OrderedDict()
+        self.queue = self._new_queue()
+
+    # ---- moves ----
+
+    def enter(self, page: Page) -> None:
+        """A page that was just added: what is ready joins the queue."""
+        for ref, slot in each(page):
+            if page.states[slot] == READY:
+                entry = self._entry(page, slot, ref)
+                self.queue.push(page.customers[slot], entry, page.keys[slot])
+        for slot, terms in page.terms.items():
+            ref = ref_of(page.number, slot)
+            if page.states[slot] == WAITING and terms.not_before is not None:
+                self.dues.set(ref, terms.not_before)
+            if terms.expires_at is not None:
+                self.deadlines.set(ref, terms.expires_at)
+
+    def ready(self, ref: int, attempt: int, mark: Mark) -> None:
+        """The agenda waits for nothing but its turn; it is in no other state's care."""
+        self._note(ref, READY, attempt, _lasting(mark))
+        self._enqueue(ref)
+
+    def wait(self, ref: int, attempt: int, mark: Mark) -> None:
+        """The agenda waits until `mark.due`; it is in no other state's care."""
+        self._note(ref, WAITING, attempt, mark)
+        self.dues.set(ref, mark.due)
+
+    def hold(self, ref: int, attempt: int, mark: Mark) -> None:
+        """The agenda waits for its release; it is in no other state's care."""
+        self._note(ref, HELD, attempt, mark)
+
+    def leave(self, ref: int) -> None:
+        """Take an agenda that is not out from where it waits, to put it elsewhere."""
+        page, slot = self.slots.at(ref)
+        if page.states[slot] == READY:
+            self.queue.withdraw(page.customers[slot], self.entry(ref), page.keys[slot])
+        self.dues.clear(ref)
+
+    def emit(self, pick: Pick) -> SlotNote:
+        """The queue has picked the agenda: it is out."""
+        known = self.slots.known(pick.ref)
+        note = SlotNote(
+            ref=pick.ref,
+            state=EMITTED,
+            attempt=known.attempt if known else self.slots.attempt(pick.ref),
+            charge=pick.charge,
+            cost=pick.cost,
+            mark=known.mark if known else None,
+        )
+        self.slots.note(note)
+        self.emitted += 1
+        return note
+
+    def claim(self, note: SlotNote, now: float) -> None:
+        """A puller has what was emitted."""
+        self.claimed += 1
+        self.unclaimed.remove(note.ref)
+        self.slots.note(replace(note, state=CLAIMED))
+        self.leases.begin(note.ref, now)
+
+    def stop(self, note: SlotNote, reason: StopReason, message: str) -> None:
+        """The attempt that is out is to stop."""
+        mark = replace(note.mark or NO_MARK, stopping=reason, message=message[:_KEPT_LENGTH])
+        self.slots.note(replace(note, mark=mark))
+
+    def mark(self, ref: int, mark: Mark) -> None:
+        """Something else is wanted of the agenda, which stays where it is."""
+        note = self.slots.out(ref)
+        if note is not None:
+            self.slots.note(replace(note, mark=_worth_noting(mark)))
+        else:
+            self._note(ref, self.slots.state(ref), self.slots.attempt(ref), mark)
+
+    def free(self, note: SlotNote, spent_s: Mapping[str, float], *, learn: bool) -> None:
+        """An attempt that was out is over: give its slot back, put its customer's tag right.
+
+        What failed has been served all the same, so what it took counts; but what an
+        operation takes is learned from those that succeed.
+        """
+        if note.state == EMITTED:
+            self.claimed += 1
+        self.unclaimed.remove(note.ref)
+        self.leases.end(note.ref)
+        page, slot = self.slots.at(note.ref)
+        correction, spent = 0.0, bounded(sum(spent_s.values()))
+        if spent_s:
+            correction = self.queue.algorithm.correction(
+                spent=spent, cost=note.cost, charge=note.charge
+            )
+        if spent_s and learn:
+            self.costs.learn(page.types[slot], spent_s)
+            declared = page.declared_cost(slot)
+            if declared is not None:
+                self.costs.compare(page.customers[slot], declared=declared, spent=spent)
+        self.queue.settle(page.customers[slot], correction=correction)
+
+    def forget(self, ref: int) -> None:
+        """The agenda has ended; it is in no state's care any more."""
+        if self.slots.terms(ref).attempt > 1:
+            self._remember(self.agenda_id(ref), self.slots.attempt(ref))
+        self.deadlines.clear(ref)
+        self.slots.forget(ref)
+
+    def _remember(self, agenda_id: str, attempt: int) -> None:
+        """Whoever wanted it run again may not know yet that it was, and want it once more."""
+        self._rerun[agenda_id] = attempt
+        self._rerun.move_to_end(agenda_id)
+        if len(self._rerun) > MOST_RERUN:
+            self._rerun.popitem(last=False)
+
+    # ---- questions ----
+
+    def is_over(self, agenda_id: str, attempt: int) -> bool:
+        """Whether the agenda is known to have ended with this attempt or a later one."""
+        return attempt <= self._rerun.get(agenda_id, 0)
+
+    def entry(self, ref: int) -> int:
+        """Where a ready agenda stands among its customer's own."""
+        page, slot = self.slots.at(ref)
+        return self._entry(page, slot, ref)
+
+    def cost(self, ref: int) -> float:
+        """Worker-seconds it is taken to cost."""
+        page, slot = self.slots.at(ref)
+        declared = page.declared_cost(slot)
+        return self.costs.estimate(page.types[slot], declared, page.customers[slot])
+
+    def agenda_id(self, ref: int) -> str:
+        """Whose place it is."""
+        page, slot = self.slots.at(ref)
+        return page.ids[slot]
+
+    def customer_id(self, ref: int) -> CustomerId:
+        """Whose agenda is in the place."""
+        page, slot = self.slots.at(ref)
+        return page.customers[slot]
+
+    def pause_s(self, ref: int, attempt: int, why: WaitReason) -> float:
+        """How long this attempt waits after the one before it was lost, or failed."""
+        terms = self.slots.terms(ref)
+        backoff = terms.backoff or self.insight.backoff
+        most_s = LOST_PAUSE_S if why == "lost" else inf
+        return min(most_s, backoff.pause_s(attempt - terms.attempt, seed=self.agenda_id(ref)))
+
+    def due(self, ref: int, now: float) -> float:
+        """When an agenda goes on that waits or is held: after one pause more at most.
+
+        Its end was reckoned on the clock of whoever had the insight then.
+        """
+        mark = self.slots.mark(ref)
+        if mark.why == "not_before":
+            return mark.due
+        return min(mark.due, now + self.pause_s(ref, self.slots.attempt(ref), mark.why))
+
+    # ---- the queue as a whole ----
+
+    def reorder(self, insight: Insight) -> None:
+        """Another algorithm, or another aging, for all that is ready."""
+        self.insight = insight
+        # What one order gave is no debt in another: all customers start at the present. A
+        # customer's keys keep their turns, as they would if it were all read back.
+        flows = [*self.queue.flows()]
+        present = max([self.queue.virtual_time, *(flow.tag for flow in flows)])
+        tags = {
+            flow.customer_id: replace(flow.tags(flow.line.tags), tag=present) for flow in flows
+        }
+        self.queue = self._new_queue()
+        self.fill_queue((present,), tags, before=self.slots.next_number)
+        self.queue.note_moved(tags)
+
+    def fill_queue(
+        self, clock: Sequence[float], tags: Mapping[CustomerId, Tags], *, before: int
+    ) -> None:
+        """Fill a new queue from the pages with numbers below `before`."""
+        entries: dict[CustomerId, dict[str, list[int]]] = {}
+        in_flight: dict[CustomerId, int] = {}
+        for page in (page for page in self.slots.pages() if page.number < before):
+            for ref, slot in each(page):
+                customer_id = page.customers[slot]
+                if page.states[slot] == READY:
+                    by_key = entries.setdefault(customer_id, {})
+                    key = "" if self.queue.algorithm.by_age else page.keys[slot]
+                    by_key.setdefault(key, []).append(self._entry(page, slot, ref))
+                elif page.states[slot] in OUT:
+                    in_flight[customer_id] = in_flight.get(customer_id, 0) + 1
+        self.queue.restore(clock=clock, tags=tags, entries=entries, in_flight=in_flight)
+
+    def resume(self, now: float, *, before: int) -> None:
+        """After a restart: clocks for what waits and what is out, in pages below `before`."""
+        for page in (page for page in self.slots.pages() if page.number < before):
+            for ref, slot in each(page):
+                self._resume(ref, page.states[slot], now)
+            for slot, terms in page.terms.items():
+                ref = ref_of(page.number, slot)
+                if terms.expires_at is not None and self.slots.find(page.ids[slot]) == ref:
+                    self.deadlines.set(ref, terms.expires_at)
+
+    def _resume(self, ref: int, state: int, now: float) -> None:
+        if state == WAITING:
+            self.dues.set(ref, self.due(ref, now))
+        elif state == CLAIMED:
+            self.leases.begin(ref, now)
+        elif state == EMITTED:
+            self.unclaimed.recover(ref)
+            if self.slots.mark(ref).stopping:
+                self.leases.begin(ref, now)
+
+    def _entry(self, page: Page, slot: int, ref: int) -> int:
+        known = self.slots.known(ref)
+        return self.queue.algorithm.entry(
+            priority=page.priorities[slot],
+            resumed=known is not None and known.attempt > page.terms_of(slot).attempt,
+            rank=page.ranks[slot],
+            ref=ref,
+        )
+
+    def _enqueue(self, ref: int) -> None:
+        page, slot = self.slots.at(ref)
+        self.queue.push(page.customers[slot], self.entry(ref), page.keys[slot])
+
+    def _note(self, ref: int, state: int, attempt: int, mark: Mark) -> None:
+        self.slots.note(
+            SlotNote(ref=ref, state=state, attempt=attempt, mark=_worth_noting(mark))
+        )
+
+    def _new_queue(self) -> FairQueue:
+        aging_s = self.insight.aging_s
+        aging = Aging(aging_s, self._arrived_at) if aging_s is not None else None
+        return FairQueue(ALGORITHMS[self.insight.algorithm], self._share_of, aging)
+
+    def _arrived_at(self, ref: int) -> float:
+        page, slot = self.slots.at(ref)
+        return page.arrivals[slot]
+
+
+def _lasting(mark: Mark) -> Mark:
+    """What of it outlasts the wait."""
+    if mark is NO_MARK:
+        return mark
+    return Mark(priority=mark.priority, rank=mark.rank, hold=mark.hold)
+
+
+def _worth_noting(mark: Mark) -> Mark | None:
+    return None if mark is NO_MARK or mark == NO_MARK else mark

@@ -1,0 +1,38 @@
+"""What is said of one agenda of a backlog: that it was chosen, or where it is."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pop_stream.core.delta import Mark
+from pop_stream.core.fairness.flow import Flow
+from pop_stream.core.values.ids import CustomerId
+
+
+class Chosen(NamedTuple):
+    """One agenda of a round."""
+
+    ref: int
+    agenda_id: str
+    customer_id: CustomerId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an agenda is.
+
+    Attributes:
+        state: Of its slot.
+        entry: Its place in its customer's line.
+        own_ahead: Agendas of its customer that go before it, of one that is ready.
+        cost: Worker-seconds it is taken to cost.
+        mark: What people or the clock want of it.
+    """
+
+    flow: Flow
+    state: int
+    entry: int
+    own_ahead: int
+    cost: float
+    attempt: int
+    mark: Mark

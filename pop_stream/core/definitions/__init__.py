@@ -1,0 +1,1 @@
+"""What operators and customers define: its fields, records, revisions and lists."""

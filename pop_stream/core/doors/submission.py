@@ -1,0 +1,93 @@
+"""A submission: an agenda, or a template to run; either way it becomes an agenda."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, cast
+
+import msgspec
+from pydantic import ValidationError
+
+from pop_stream.core.agendas.agenda import Agenda, parse_agenda
+from pop_stream.core.definitions.definitions import VersionedTemplate
+from pop_stream.core.definitions.expansion import expand
+from pop_stream.core.definitions.template import TEMPLATE_RUN, TemplateRun
+from pop_stream.core.errors import Issue, MissingDefinitionError, SubmissionError
+from pop_stream.core.values.faults import issues_of, shorten, without_nul
+from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.own_ids import meant_by, own_id
+
+_MARK: Final = b'"template_id"'
+
+
+class _Outline(msgspec.Struct):
+    template_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_OUTLINE: Final = msgspec.json.Decoder(_Outline)
+
+
+def parse_submission(
+    data: bytes | bytearray, templates: Mapping[str, VersionedTemplate]
+) -> Agenda:
+    """The agenda that a submission's JSON stands for.
+
+    Args:
+        data: An agenda; or, told by its `template_id`, a template to run.
+        templates: Those in force, by id.
+
+    Raises:
+        SubmissionError: With one issue per fault.
+        MissingDefinitionError: If the template does not exist, or not for that customer.
+    """
+    if _MARK not in data or not _names_template(data):
+        return parse_agenda(data)
+    try:
+        given = TEMPLATE_RUN.model_validate_json(without_nul(data, document="run"), strict=True)
+    except ValidationError as error:
+        raise SubmissionError(issues_of(error, document="run")) from None
+    run = cast("TemplateRun", given)
+    told = run.model_dump(include={"customer_id"}).get("customer_id")
+    known = templates.get(run.template_id) or templates.get(own_id(run.template_id, told))
+    # Before it is expanded: what a template finds wrong with a run tells of the template.
+    if known is None or (told is not None and not known.template.serves(told)):
+        raise MissingDefinitionError([unknown_template(run.template_id)])
+    agenda = expand(known.template, run, version=known.version)
+    if not known.template.serves(agenda.customer_id):
+        raise MissingDefinitionError([unknown_template(run.template_id)])
+    return agenda
+
+
+class TemplatesSeenBy(Mapping[str, VersionedTemplate]):
+    """Templates as far as they exist for a caller, by what it calls them."""
+
+    def __init__(
+        self, templates: Mapping[str, VersionedTemplate], principal: Principal
+    ) -> None:
+        self._templates = templates
+        self._principal = principal
+
+    def __getitem__(self, named: str) -> VersionedTemplate:
+        for template_id in meant_by(named, self._principal):
+            found = self._templates.get(template_id)
+            if found is not None and self._principal.sees(found.template.ownership):
+                return found
+        raise KeyError(named)
+
+    def __iter__(self) -> Iterator[str]:
+        return (one for one in self._templates if one in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def unknown_template(template_id: str) -> Issue:
+    """What is said of a template that does not exist, and of one that is not the customer's."""
+    message = "no such template serves this customer; define it, or correct the id"
+    return Issue("template_id", shorten(template_id), message)
+
+
+def _names_template(data: bytes | bytearray) -> bool:
+    """Whether the object itself has the field; the word may stand deeper, too."""
+    try:
+        return _OUTLINE.decode(data).template_id is not msgspec.UNSET
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False

@@ -1,0 +1,1 @@
+"""Whose turn is next: customers of one insight, and each one's own line."""

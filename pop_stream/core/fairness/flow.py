@@ -1,0 +1,198 @@
+"""One customer in one insight: its share, its line, and its place on the virtual clock."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import exp2, inf, nextafter
+from typing import Final
+
+from pop_stream.core.delta import Tags
+from pop_stream.core.fairness.line import Line, ref_in, within_priority
+from pop_stream.core.values.ids import CustomerId
+
+HALF_LIFE_S: Final = 30.0
+"""How long service is remembered in the shares that are shown."""
+
+LEVELS: Final = 9
+"""Priorities, and so levels of urgency: 1 is most urgent."""
+
+_WAIT_GAIN: Final = 1 / 16
+_WHOLE_TOKEN: Final = 1.0 - 1e-9
+"""A token that float arithmetic left a hair short of one still counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a customer may have of an insight.
+
+    Attributes:
+        weight: Relative to other backlogged customers, above 0.
+        max_in_flight: Most agendas emitted and not settled; None for no cap.
+        rate_per_s: Most agendas emitted per second in the long run; None for no limit.
+        burst: Most agendas emitted at once after a rest; at least 1.
+        paused: Whether nothing of its backlog is emitted.
+    """
+
+    weight: float = 1.0
+    max_in_flight: int | None = None
+    rate_per_s: float | None = None
+    burst: int = 1
+    paused: bool = False
+
+
+class Flow:
+    """A customer's backlog, and what is out of it.
+
+    Attributes:
+        tag: Start tag, in worker-seconds per weight.
+        level: Of urgency in its turn, 1 most urgent and the only one without aging; 0 while it
+            may not go.
+        in_flight: Agendas emitted and not settled.
+        tokens: Of its rate limit, as of `refilled_at`.
+        is_parked: Whether it waits for a token.
+        wait_s: Recent mean of the wait of its agendas up to emission.
+        served: Worker-seconds it was given, halved every `HALF_LIFE_S`, as of `served_at`.
+    """
+
+    __slots__ = (
+        "customer_id",
+        "in_flight",
+        "is_parked",
+        "level",
+        "line",
+        "refilled_at",
+        "served",
+        "served_at",
+        "share",
+        "tag",
+        "tokens",
+        "wait_s",
+    )
+
+    def __init__(self, customer_id: CustomerId, share: Share, tag: float) -> None:
+        self.customer_id = customer_id
+        self.share = share
+        self.tag = tag
+        self.level = 0
+        self.in_flight = 0
+        self.tokens = float(share.burst)
+        self.refilled_at = 0.0
+        self.is_parked = False
+        self.line = Line()
+        self.wait_s = 0.0
+        self.served = 0.0
+        self.served_at = 0.0
+
+    @property
+    def ready(self) -> int:
+        """Agendas that wait."""
+        return self.line.ready
+
+    @property
+    def held_by(self) -> str:
+        """Why nothing of it can be picked: `paused`, `max_in_flight`, `rate`, or empty."""
+        if self.share.paused:
+            return "paused"
+        cap = self.share.max_in_flight
+        if cap is not None and self.in_flight >= cap:
+            return "max_in_flight"
+        return "rate" if self.is_parked else ""
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether the next pick may be one of its agendas."""
+        return self.line.ready > 0 and not self.held_by
+
+    def shift_from(self, weight: float, present: float) -> float:
+        """What to add to the tag, to be as many worker-seconds ahead as by another weight."""
+        lead = max(0.0, self.tag - present)
+        return lead * (weight / self.share.weight - 1)
+
+    def note_emission(self, *, cost: float, wait_s: float, now: float) -> None:
+        """Take note, for people to see; decides nothing."""
+        self.served = self.served_by(now) + cost
+        self.served_at = now
+        self.wait_s += _WAIT_GAIN * (wait_s - self.wait_s)
+
+    def served_by(self, now: float) -> float:
+        """Recent worker-seconds, those of one half-life ago counting half."""
+        return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
+
+    def tags(self, keys: Mapping[str, float]) -> Tags:
+        """Its place on the virtual clock and those of some of its keys, for `restore`."""
+        return Tags(tag=self.tag, keys_at=self.line.virtual_time, keys=dict(keys))
+
+    def restore(self, tags: Tags) -> None:
+        """Stand where the tags say, those of keys included."""
+        self.tag = tags.tag
+        self.line.virtual_time = tags.keys_at
+        self.line.tags = dict(tags.keys)
+
+    def is_rested(self, now: float) -> bool:
+        """Whether its rate limit would let a whole burst go now."""
+        return self.share.rate_per_s is None or self._tokens(now) >= self.share.burst
+
+    def token_at(self, now: float) -> float:
+        """When it has a token: `now` or later, in seconds on the clock of `now`."""
+        rate = self.share.rate_per_s
+        if rate is None:
+            return now
+        self._refill(now)
+        return now if self.tokens >= _WHOLE_TOKEN else now + (1.0 - self.tokens) / rate
+
+    def take_token(self, now: float) -> None:
+        """Use up one token; only when there is one."""
+        if self.share.rate_per_s is not None:
+            self._refill(now)
+            self.tokens -= 1.0
+
+    def _refill(self, now: float) -> None:
+        self.tokens = self._tokens(now)
+        self.refilled_at = max(now, self.refilled_at)
+
+    def _tokens(self, now: float) -> float:
+        gained = max(0.0, now - self.refilled_at) * (self.share.rate_per_s or 0.0)
+        return min(float(self.share.burst), self.tokens + gained)
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """Strict priority across customers, with a way up for what waits.
+
+    An agenda of priority p counts as one of p - 1 after waiting `step_s`, p - 2 after twice
+    that, so after at most 8 steps it is among the most urgent, where turns are fair. Among a
+    customer's own of equal urgency those go first that were started before, then by rank and
+    age: what has aged does not wait for ever behind new ones that came with that priority.
+
+    Attributes:
+        step_s: Seconds of waiting that are worth one priority, above 0.
+        arrived_at: When the agenda with this ref arrived, in seconds.
+    """
+
+    step_s: float
+    arrived_at: Callable[[int], float]
+
+    def urgency(self, priority: int, ref: int, now: float) -> int:
+        """The priority that counts now; 1 is most urgent."""
+        steps = max(0.0, now - self.arrived_at(ref)) / self.step_s
+        return max(1, priority - int(min(steps, LEVELS)))
+
+    def most_urgent(self, heads: Iterable[tuple[int, int]], now: float) -> tuple[int, int]:
+        """Of the next entries of a line's classes, the one to go first, after its urgency.
+
+        Args:
+            heads: Priority and entry of each, as `Line.heads` has them.
+            now: The present instant, in seconds.
+        """
+        urgency, _, entry = min(
+            (self.urgency(priority, ref_in(head), now), within_priority(head), head)
+            for priority, head in heads
+        )
+        return urgency, entry
+
+    def changes_at(self, priority: int, ref: int, now: float) -> float | None:
+        """When the urgency rises next, always after `now`; None once it is highest."""
+        urgency = self.urgency(priority, ref, now)
+        if urgency == 1:
+            return None
+        at = self.arrived_at(ref) + (priority - urgency + 1) * self.step_s
+        return max(at, nextafter(now, inf))

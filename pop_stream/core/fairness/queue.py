@@ -1,0 +1,316 @@
+"""Which customer is next: start-time fair queueing over cost, decided at the last moment.
+
+Start-time fair queueing (SFQ) gives the j-th agenda of customer f, of cost c and weight w, a
+start tag S and a finish tag F on a virtual clock v(t), in worker-seconds per unit of weight::
+
+    S(f, j) = max( v(arrival of j), F(f, j - 1) )        F(f, j) = S(f, j) + c / w
+
+and emits in the order of S. v(t) is the start tag emitted last, and when nothing waits and
+nothing runs, the greatest F so far. Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM
+1996, section 2; SFQ(D), the same with up to D agendas out at once, which here is all that is
+emitted and not settled: Jin, Chase and Kaur, SIGMETRICS 2004, section 4.
+
+Here only the head of a customer's line has a tag, and that tag is the customer's, `Flow.tag`:
+F(f, j - 1) while the customer waits without a break, raised to v when it comes back from
+idleness, a pause or a cap. For those who stay backlogged it is the same S, but it is made up
+when it is needed, so that weights and priorities act on all that waits; who returns has saved
+nothing up and owes nothing but its last charge. Four things are not in the papers:
+
+- Costs are estimates. What an agenda cost more or less moves its customer's tag when it
+  settles. v goes back with a refunded customer, or newcomers would wait for it, and on with
+  the least tag, or they would be given what nobody owes them.
+- A new weight scales how far a customer is ahead of v: that is a debt in worker-seconds.
+- Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
+  who may go has work waiting.
+- Strict priorities, where wanted, are levels with a v of their own: `core.virtual_clock`.
+
+Bound. While f and g are both backlogged and weigh the same, what they were given over w
+differs over any interval by at most c_f / w_f + c_g / w_g by emission (SFQ, theorem 1, of
+requests sent one by one), and by at most D + 1 times that by completion (SFQ(D), theorem 1);
+c is the largest cost. With wrong estimates: `core.gap`.
+
+Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
+customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of
+g is between v and the start tag of that agenda. With strict priorities so from (p - 1) steps
+after its arrival on, for priority p.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import ulp
+
+from pop_stream.core.delta import Tags
+from pop_stream.core.fairness.algorithms import Algorithm
+from pop_stream.core.fairness.busy_period import BusyPeriod
+from pop_stream.core.fairness.flow import Aging, Flow, Share
+from pop_stream.core.fairness.line import ref_in
+from pop_stream.core.fairness.pick import Pick
+from pop_stream.core.fairness.rota import Rota
+from pop_stream.core.fairness.virtual_clock import TOP
+from pop_stream.core.values.ids import CustomerId
+
+
+class FairQueue:
+    """The backlogged customers of one insight, in the order of their turns.
+
+    A pick costs O(log customers + log of that customer's backlog), with no further term in
+    the size of the whole backlog. Deterministic: the same calls give the same picks; ties
+    go by customer id. Instants are seconds on any clock; one that goes back stands still.
+
+    Args:
+        algorithm: How customers take turns.
+        share_of: The present share of a customer, asked when it is first heard of.
+        aging: For strict priority across customers; None for none.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        share_of: Callable[[CustomerId], Share],
+        aging: Aging | None = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.aging = aging
+        self._share_of = share_of
+        self._flows: dict[CustomerId, Flow] = {}
+        self._rota = Rota(algorithm, aging, self._flows)
+        self._now = 0.0
+        self._ready = 0
+        self._in_flight = 0
+        self._moved: set[CustomerId] = set()
+        self._weighed: dict[CustomerId, float] = {}  # until then, where it changed
+        self._period = BusyPeriod()
+
+    @property
+    def ready(self) -> int:
+        """Agendas that wait, of all customers."""
+        return self._ready
+
+    @property
+    def in_flight(self) -> int:
+        """Agendas emitted and not settled, of all customers."""
+        return self._in_flight
+
+    @property
+    def virtual_time(self) -> float:
+        """The greatest start tag emitted: v."""
+        return self._rota.clock.at(TOP)
+
+    @property
+    def clock(self) -> tuple[float, ...]:
+        """The virtual time by level, most urgent first, for `restore`."""
+        return self._rota.clock.times
+
+    @property
+    def due_at(self) -> float | None:
+        """When a customer that must wait may go on, or one moves up; None for never."""
+        return self._rota.due_at
+
+    def may_pick(self, now: float) -> bool:
+        """Whether a pick could choose one: False is certain, True is a hope."""
+        return self._rota.may_pick(now)
+
+    def flows(self) -> Iterator[Flow]:
+        """All customers known, backlogged or not."""
+        yield from self._flows.values()
+
+    def flow(self, customer_id: CustomerId) -> Flow:
+        """One customer's flow, made if it is new; where it starts is seen when it may go."""
+        flow = self._flows.get(customer_id)
+        if flow is None:
+            flow = Flow(customer_id, self._share_of(customer_id), self.clock[-1])
+            self._flows[customer_id] = flow
+        return flow
+
+    def upcoming(self, most: int) -> list[Flow]:
+        """About the next `most` customers, soonest first, without picking; O(most)."""
+        return self._rota.soonest(most)
+
+    def spread(self) -> float:
+        """Widest difference of tags among the most urgent that may go; O(customers)."""
+        tags = [flow.tag for flow in self._flows.values() if flow.level == TOP]
+        return max(tags) - min(tags) if tags else 0.0
+
+    def bound(self) -> float:
+        """What `spread` cannot exceed."""
+        return self._period.bound
+
+    def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
+        """Add a waiting agenda; a customer that was idle joins at the present."""
+        flow = self.flow(customer_id)
+        was_eligible = flow.is_eligible
+        old_head = flow.line.head() if was_eligible else None
+        flow.line.push(entry, self._key(key))
+        self._moved.add(customer_id)
+        self._ready += 1
+        if not was_eligible or self.aging is not None or old_head != flow.line.head():
+            self._seat(flow)
+
+    def pick(self, cost_of: Callable[[int], float], now: float = 0.0) -> Pick | None:
+        """Choose the next agenda, or None if no customer has one that may go.
+
+        Args:
+            cost_of: Worker-seconds of the agenda with this ref, above 0.
+            now: The present instant, in seconds.
+        """
+        self._now = max(self._now, now)
+        for due in self._rota.due(self._now):
+            self._seat(due)
+        if self._weighed and self._rota.may_pick(self._now):
+            self._scale_debts()
+        flow = self._rota.next(self._now)
+        if flow is None:
+            return None
+        _, entry = self._rota.standing(flow, self._now)
+        flow.line.pop(entry, cost_of)
+        flow.take_token(self._now)
+        self._rota.clock.advance(flow.level, flow.tag)
+        ref = ref_in(entry)
+        return self._emit(flow, ref, cost_of(ref))
+
+    def take(self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float) -> Pick:
+        """Count a waiting agenda as picked, out of turn: others have seen that it was."""
+        flow = self.flow(customer_id)
+        flow.line.withdraw(entry, self._key(key))
+        return self._emit(flow, ref_in(entry), cost)
+
+    def settle(self, customer_id: CustomerId, *, correction: float = 0.0) -> None:
+        """An emitted agenda ended or came back; its slot is free.
+
+        Args:
+            customer_id: Whose agenda it was.
+            correction: What to add to the tag: true charge less the one made at the pick.
+        """
+        flow = self.flow(customer_id)
+        was_eligible = flow.is_eligible
+        flow.in_flight -= 1
+        self._in_flight -= 1
+        level, least = flow.level, self._rota.least(flow.level) if correction > 0 else None
+        if correction:
+            self._move(flow, correction)
+            if was_eligible:
+                self._rota.clock.pull_back(level, flow.tag)  # else newcomers would wait
+        if correction or not was_eligible:
+            self._seat(flow)
+        if least is not None:
+            self._rota.keep_up(level, least)
+        self._end_busy_period()
+
+    def withdraw(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
+        """Take a waiting agenda out of the backlog."""
+        flow = self.flow(customer_id)
+        flow.line.withdraw(entry, self._key(key))
+        self._moved.add(customer_id)
+        self._ready -= 1
+        self._seat(flow)
+        self._end_busy_period()
+
+    def reshare(self) -> None:
+        """Ask every customer's share anew; it acts on the standing backlog at the next pick."""
+        for flow in self._flows.values():
+            share = self._share_of(flow.customer_id)
+            if share != flow.share:
+                self._weighed.setdefault(flow.customer_id, flow.share.weight)
+                flow.share = share
+                flow.is_parked = False
+                self._seat(flow)
+
+    def restore(
+        self,
+        *,
+        clock: Sequence[float],
+        tags: Mapping[CustomerId, Tags],
+        entries: Mapping[CustomerId, Mapping[str, list[int]]],
+        in_flight: Mapping[CustomerId, int],
+    ) -> None:
+        """Become what a queue with this state was; only for a new queue.
+
+        Args:
+            clock: As it was; may have more or fewer levels than are needed now.
+            tags: Of every customer that was not idle, or ahead of the virtual time.
+            entries: What waits, by customer and fairness key.
+            in_flight: What is out, by customer.
+        """
+        self._rota = Rota(self.algorithm, self.aging, self._flows, clock)
+        for customer_id in sorted({*tags, *entries, *in_flight}):
+            flow = self.flow(customer_id)
+            flow.in_flight = in_flight.get(customer_id, 0)
+            if customer_id in tags:
+                flow.restore(tags[customer_id])
+            flow.line.fill(entries.get(customer_id, {}))
+            self._ready += flow.ready
+            self._in_flight += flow.in_flight
+            # One that became eligible unheard of is behind the present, the others are not.
+            self._seat(flow)
+        # What moved the tags is not known any more, but that it moved them so far is.
+        ahead = (flow.tag - self.clock[-1] for flow in self._flows.values())
+        self._period = BusyPeriod(
+            self._flows, largest_move=max([0.0, *ahead]), most_in_flight=self._in_flight
+        )
+
+    def note_moved(self, customers: Iterable[CustomerId]) -> None:
+        """Let `take_moved` tell where these are, wherever they were."""
+        self._moved.update(customers)
+
+    def take_moved(self) -> dict[str, Tags]:
+        """Where customers and keys are that moved since the last call."""
+        moved, self._moved = self._moved, set()
+        flows = (self._flows.get(customer_id) for customer_id in moved)
+        return {flow.customer_id: flow.tags(flow.line.take_moved()) for flow in flows if flow}
+
+    def all_tags(self) -> dict[str, Tags]:
+        """Where all customers and keys are, for `restore`."""
+        return {flow.customer_id: flow.tags(flow.line.tags) for flow in self._flows.values()}
+
+    def forget_idle(self) -> None:
+        """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
+        least = self.clock[-1]
+        for flow in [*self._flows.values()]:
+            is_idle = not flow.ready and not flow.in_flight
+            if is_idle and flow.tag <= least and flow.is_rested(self._now):
+                del self._flows[flow.customer_id]
+                self._rota.forget(flow.customer_id)
+                self._period.served.discard(flow.customer_id)
+            else:
+                flow.line.forget_idle_keys()
+
+    # ---- inside ----
+
+    def _key(self, key: str) -> str:
+        return "" if self.algorithm.by_age else key
+
+    def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
+        charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
+        # Far out on the clock a small charge would vanish in rounding, and starve the others.
+        self._move(flow, max(charge, ulp(flow.tag)))
+        self._ready -= 1
+        self._in_flight += 1
+        self._period.note_in_flight(self._in_flight)
+        flow.in_flight += 1
+        self._seat(flow)
+        return Pick(flow.customer_id, ref, cost, charge)
+
+    def _scale_debts(self) -> None:
+        """See to weights that changed; with a pick, so that rounds chosen again do the same."""
+        weighed, self._weighed = self._weighed, {}
+        for flow in filter(None, map(self._flows.get, sorted(weighed))):
+            present = self._rota.clock.at(flow.level or TOP)
+            by = flow.shift_from(weighed[flow.customer_id], present)
+            if by and self.algorithm.by_weight:
+                self._move(flow, by)
+                self._seat(flow)
+
+    def _move(self, flow: Flow, by: float) -> None:
+        flow.tag += by
+        self._moved.add(flow.customer_id)
+        self._period.note_move(flow.customer_id, by)
+
+    def _seat(self, flow: Flow) -> None:
+        if self._rota.seat(flow, self._now):
+            self._moved.add(flow.customer_id)
+
+    def _end_busy_period(self) -> None:
+        """With nothing waiting and nothing running, v becomes the greatest F so far."""
+        if not self._ready and not self._in_flight:
+            tags = (self._flows[customer_id].tag for customer_id in self._period.served)
+            self._rota.clock.leap(max(tags, default=0.0))
+            self._period = BusyPeriod()

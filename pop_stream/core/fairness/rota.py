@@ -1,0 +1,136 @@
+"""The customers that may go, each with its turn; and those that must wait, with an instant."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pop_stream.core.fairness.algorithms import Algorithm
+from pop_stream.core.fairness.flow import LEVELS, Aging, Flow
+from pop_stream.core.fairness.line import ref_in
+from pop_stream.core.fairness.turns import Turns
+from pop_stream.core.fairness.virtual_clock import TOP, VirtualClock
+from pop_stream.core.values.ids import CustomerId
+
+
+class Rota:
+    """Who is next, at what virtual time; every call costs O(log customers).
+
+    A customer that may go has a turn: most urgent first, then by the algorithm. One without a
+    token of its rate limit is parked until it has, and one whose agendas will be more urgent
+    is looked at again when they are.
+
+    Args:
+        algorithm: How customers take turns.
+        aging: For strict priority across customers; None for none.
+        flows: All customers; only looked up here.
+        times: Of the virtual clock, to go on from.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        aging: Aging | None,
+        flows: Mapping[CustomerId, Flow],
+        times: Sequence[float] = (0.0,),
+    ) -> None:
+        self.clock = VirtualClock(1 if aging is None else LEVELS, times)
+        self._algorithm = algorithm
+        self._aging = aging
+        self._flows = flows
+        self._turns = Turns[tuple[int, float]]()
+        self._dues = Turns[float]()
+
+    @property
+    def due_at(self) -> float | None:
+        """When one that is parked may go on, or one moves up; None for never."""
+        due = self._dues.first()
+        return None if due is None else due[0]
+
+    def may_pick(self, now: float) -> bool:
+        """Whether `next` could find one after `due`: False is certain, True is a hope."""
+        due_at = self.due_at
+        return bool(self._turns) or (due_at is not None and due_at <= now)
+
+    def soonest(self, most: int) -> list[Flow]:
+        """About the next `most` customers, soonest first; O(most)."""
+        return [self._flows[customer_id] for customer_id in self._turns.soonest(most)]
+
+    def least(self, level: int) -> float | None:
+        """The least tag of those who may go, if turns go by tag and none is more urgent."""
+        first = None if self._algorithm.by_age else self._turns.first()
+        if first is None or first[0][0] != level:
+            return None
+        return self._flows[first[1]].tag
+
+    def keep_up(self, level: int, was_least: float) -> None:
+        """Take the present of a level along with its least tag, which a correction moved on.
+
+        Else newcomers would be ahead of all by what all of them turned out to cost more.
+        """
+        least = self.least(level)
+        if least is not None:
+            self.clock.advance(level, self.clock.at(level) + max(0.0, least - was_least))
+
+    def seat(self, flow: Flow, now: float) -> bool:
+        """Give a customer its turn, or none if it may not go; call it after every change.
+
+        One that had none, or comes to another level, starts at the present at the earliest. So
+        where turns go by tag, nobody who may go is behind the virtual time of its level.
+
+        Returns:
+            Whether its tag was raised to the present.
+        """
+        if not flow.is_eligible:
+            flow.level = 0
+            self._turns.drop(flow.customer_id)
+            return False
+        before = flow.level
+        flow.level, head = self.standing(flow, now)
+        present = self.clock.at(flow.level)
+        is_behind = flow.level != before and flow.tag < present
+        if is_behind:
+            flow.tag = present
+        turn = self._algorithm.turn(tag=flow.tag, head=head)
+        self._turns.put(flow.customer_id, (flow.level, turn))
+        if self._aging is not None:
+            self._watch(flow, self._aging, now)
+        return is_behind
+
+    def standing(self, flow: Flow, now: float) -> tuple[int, int]:
+        """How urgent a customer is now, and with which of its entries."""
+        if self._aging is None:
+            return TOP, flow.line.head()
+        return self._aging.most_urgent(flow.line.heads(), now)
+
+    def next(self, now: float) -> Flow | None:
+        """Take the turn of the customer that is next; those without a token are parked."""
+        while (turn := self._turns.pop()) is not None:
+            flow = self._flows[turn[1]]
+            token_at = flow.token_at(now)
+            if token_at <= now:
+                return flow
+            flow.is_parked, flow.level = True, 0
+            self._dues.put(flow.customer_id, token_at)
+        return None
+
+    def due(self, now: float) -> Iterator[Flow]:
+        """Those whose instant has come; each is to be seated before the next is asked for."""
+        while (due := self._dues.first()) is not None and due[0] <= now:
+            self._dues.drop(due[1])
+            flow = self._flows[due[1]]
+            flow.is_parked = False
+            yield flow
+
+    def forget(self, customer_id: CustomerId) -> None:
+        """Let go of a customer that has nothing waiting."""
+        self._dues.drop(customer_id)
+
+    def _watch(self, flow: Flow, aging: Aging, now: float) -> None:
+        """See to it that the customer moves up with the first of its agendas that ages."""
+        rises = (
+            aging.changes_at(priority, ref_in(head), now)
+            for priority, head in flow.line.heads()
+        )
+        soonest = min((at for at in rises if at is not None), default=None)
+        if soonest is None:
+            self._dues.drop(flow.customer_id)
+        else:
+            self._dues.put(flow.customer_id, soonest)

@@ -1,0 +1,66 @@
+"""Whose turn comes next: customers in the order of a key that may change at any time."""
+
+from heapq import heapify, heappop, heappush, nsmallest
+from typing import Final, Generic, TypeVar
+
+from pop_stream.core.values.ids import CustomerId
+
+K = TypeVar("K", float, tuple[int, float])
+
+_SLACK: Final = 64
+"""Outdated keys that are borne before they are looked for."""
+
+
+class Turns(Generic[K]):
+    """Customers by key, least first, ties by id; each has one key, the last it was given.
+
+    A heap in which outdated keys stay until they come up or outnumber the others, so that
+    every call costs O(log customers), spread over the calls.
+    """
+
+    __slots__ = ("_heap", "_number", "_valid")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[K, CustomerId, int]] = []
+        self._valid: dict[CustomerId, int] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._valid)
+
+    def put(self, customer_id: CustomerId, key: K) -> None:
+        """Give a customer its key, in place of any it had."""
+        self._number += 1
+        self._valid[customer_id] = self._number
+        heappush(self._heap, (key, customer_id, self._number))
+        if len(self._heap) > 4 * len(self._valid) + _SLACK:
+            self._heap = [turn for turn in self._heap if self._is_valid(turn)]
+            heapify(self._heap)
+
+    def drop(self, customer_id: CustomerId) -> None:
+        """Take a customer out, if it is in."""
+        self._valid.pop(customer_id, None)
+
+    def first(self) -> tuple[K, CustomerId] | None:
+        """The least key and its customer; None if there is none."""
+        heap = self._heap
+        while heap and not self._is_valid(heap[0]):
+            heappop(heap)
+        return heap[0][:2] if heap else None
+
+    def pop(self) -> tuple[K, CustomerId] | None:
+        """The same, taken out."""
+        first = self.first()
+        if first is not None:
+            heappop(self._heap)
+            del self._valid[first[1]]
+        return first
+
+    def soonest(self, most: int) -> list[CustomerId]:
+        """About the first `most`, in order; O(most)."""
+        some = nsmallest(most, filter(self._is_valid, self._heap[: 4 * most]))
+        return [customer_id for _, customer_id, _ in some]
+
+    def _is_valid(self, turn: tuple[K, CustomerId, int]) -> bool:
+        _, customer_id, number = turn
+        return self._valid.get(customer_id) == number

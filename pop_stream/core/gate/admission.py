@@ -1,0 +1,56 @@
+"""How many agendas may be emitted now: the gate that keeps an insight's topic short."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pop_stream.core.definitions.definitions import Insight
+from pop_stream.core.gate.pace import Pace
+
+FIRST_TARGET: Final = 8
+"""The automatic target until a pace is known."""
+
+MOST_TARGET: Final = 5_000
+"""An automatic target never grows above it."""
+
+_SECOND_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """What is out already.
+
+    Attributes:
+        unclaimed: Records on the topic that no puller has claimed, at most.
+        in_flight: Agendas emitted and not settled.
+    """
+
+    unclaimed: int
+    in_flight: int
+
+
+def target(insight: Insight, pace: Pace) -> int:
+    """Unclaimed agendas to aim at."""
+    if insight.target != "auto":
+        return insight.target
+    wanted = pace.target(insight.wanted_wait_ms / _SECOND_MS)
+    return FIRST_TARGET if wanted is None else min(MOST_TARGET, wanted)
+
+
+def slots(insight: Insight, depth: Depth, pace: Pace) -> int:
+    """How many agendas a round may emit; 0 while the topic is not yet low.
+
+    Low is three quarters of the target, if nothing else is set: what waits for the topic to
+    run lower waits for nothing but fewer rounds.
+
+    Args:
+        insight: Its target, low water and cap.
+        depth: What is out already.
+        pace: For an automatic target.
+    """
+    aim = target(insight, pace)
+    if depth.unclaimed >= (insight.low_water or aim - aim // 4):
+        return 0
+    room = aim - depth.unclaimed
+    if insight.max_in_flight is not None:
+        room = min(room, insight.max_in_flight - depth.in_flight)
+    return max(0, room)

@@ -1,0 +1,179 @@
+"""What the scheduler can say about its backlog: shares, and when an agenda's turn comes."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from math import ceil, floor
+from typing import Final
+
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.backlog.whereabouts import Whereabouts
+from pop_stream.core.events import AgendaPlace, CustomerShare, HeldAgenda, PlaceState
+from pop_stream.core.fairness.flow import Flow
+from pop_stream.core.fairness.line import priority_of, ref_in
+from pop_stream.core.fairness.virtual_clock import TOP
+from pop_stream.core.values.ids import CustomerId
+
+_NAMES: Final[Mapping[int, PlaceState]] = {
+    READY: "ready",
+    EMITTED: "emitted",
+    CLAIMED: "claimed",
+    WAITING: "waiting",
+    HELD: "held",
+}
+
+
+def shares(
+    flows: Iterable[Flow], *, mean: float, now: float, chosen: Mapping[str, int] | None = None
+) -> tuple[CustomerShare, ...]:
+    """Describe some customers of a backlog, in the order given.
+
+    Args:
+        flows: Those to describe.
+        mean: From `mean_service`.
+        now: The present instant, in seconds since the epoch.
+        chosen: By customer, how many a round chose.
+    """
+    counts = chosen or {}
+    return tuple(
+        CustomerShare(
+            customer_id=flow.customer_id,
+            chosen=counts.get(flow.customer_id, 0),
+            ready=flow.ready,
+            in_flight=flow.in_flight,
+            weight=flow.share.weight,
+            share=round(flow.served_by(now) / flow.share.weight / mean, 4) if mean else 1.0,
+            wait_s=round(flow.wait_s, 6),
+            held_by=flow.held_by,
+        )
+        for flow in flows
+    )
+
+
+def mean_service(backlog: Backlog, now: float) -> float:
+    """Recent worker-seconds per weight, over backlogged customers; O(customers)."""
+    waiting = [flow for flow in backlog.queue.flows() if flow.ready]
+    weights = sum(flow.share.weight for flow in waiting)
+    return sum(flow.served_by(now) for flow in waiting) / weights if weights else 0.0
+
+
+def place(
+    backlog: Backlog, agenda_id: str, *, now: float, rate_per_s: float, unclaimed: int
+) -> AgendaPlace:
+    """Where an agenda stands, and about when it is claimed.
+
+    Args:
+        backlog: Of its insight.
+        agenda_id: Any id.
+        now: The present instant, in seconds since the epoch.
+        rate_per_s: Agendas claimed per second.
+        unclaimed: Records on the topic before any that is emitted now.
+    """
+    where = backlog.whereabouts(agenda_id)
+    if where is None:
+        return AgendaPlace(agenda_id=agenda_id, state="unknown")
+    urgent, position = _ahead(backlog, where, now) if where.state == READY else (0, 0)
+    eta_s = None
+    if where.state == CLAIMED:
+        eta_s = 0.0
+    elif where.state in {READY, EMITTED} and rate_per_s > 0 and not where.flow.held_by:
+        eta_s = round((position + unclaimed) / rate_per_s, 3)
+    mark = where.mark
+    return AgendaPlace(
+        agenda_id=agenda_id,
+        state=_NAMES[where.state],
+        position=position,
+        own_ahead=where.own_ahead,
+        urgent_ahead=urgent,
+        rises_at=_rises_at(backlog, where, now) if where.state == READY else None,
+        eta_s=eta_s,
+        customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
+        attempt=where.attempt,
+        until=datetime.fromtimestamp(mark.due, UTC) if mark.due else None,
+        why=mark.why if where.state == WAITING else None,
+        stopping=mark.stopping,
+    )
+
+
+def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[HeldAgenda, ...]:
+    """Those of the agendas that are here, in any state; costs a look-up each."""
+    slots = backlog.slots
+    found = ((agenda_id, slots.find(agenda_id)) for agenda_id in agenda_ids)
+    return tuple(
+        HeldAgenda(agenda_id, _NAMES[slots.state(ref)], slots.attempt(ref))
+        for agenda_id, ref in found
+        if ref is not None
+    )
+
+
+def _rises_at(backlog: Backlog, where: Whereabouts, now: float) -> datetime | None:
+    aging = backlog.queue.aging
+    if aging is None:
+        return None
+    at = aging.changes_at(priority_of(where.entry), ref_in(where.entry), now)
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int]:
+    """How many more urgent go before it, and how many in all up to and with it.
+
+    Nothing else is taken to come, and nothing to become more urgent meanwhile.
+
+    By age it is exact. By tag, its turn comes when the virtual clock reaches its start tag;
+    by then every other customer that is as urgent has been given as much per weight, those
+    that are more urgent all they want, and those that are less so nothing. A customer's
+    agendas are taken to cost alike, and those of one priority to be as urgent as the first.
+    """
+    mine, queue = where.flow, backlog.queue
+    others = [flow for flow in queue.flows() if flow.is_eligible and flow is not mine]
+    position = 1 + where.own_ahead
+    if queue.algorithm.by_age:
+        return 0, position + sum(flow.line.ahead(where.entry) for flow in others)
+    level = TOP
+    if queue.aging is not None:
+        level = queue.aging.urgency(priority_of(where.entry), ref_in(where.entry), now)
+    race = _Race(backlog, level, now)
+    own, _ = race.waiting(mine)
+    own = min(own, where.own_ahead)
+    alike = where.own_ahead - own
+    turn = race.start(mine, own, where.cost) + alike * race.charge(mine, where.cost)
+    urgent = own + sum(race.waiting(flow)[0] for flow in others)
+    return urgent, position + sum(race.before(turn, mine.customer_id, one) for one in others)
+
+
+class _Race:
+    """Who is served before a turn at one level of urgency."""
+
+    def __init__(self, backlog: Backlog, level: int, now: float) -> None:
+        self._backlog = backlog
+        self._queue = backlog.queue
+        self._level = level
+        self._now = now
+
+    def waiting(self, flow: Flow) -> tuple[int, int]:
+        """How many of its agendas are more urgent than the level, and how many as urgent."""
+        aging = self._queue.aging
+        if aging is None:
+            return 0, flow.ready
+        counts = {-1: 0, 0: 0, 1: 0}
+        for head, count in flow.line.classes():
+            urgency = aging.urgency(priority_of(head), ref_in(head), self._now)
+            counts[(urgency > self._level) - (urgency < self._level)] += count
+        return counts[-1], counts[0]
+
+    def start(self, flow: Flow, urgent: int, cost: float) -> float:
+        """Its start tag once it is served at the level."""
+        present = self._queue.clock[self._level - TOP]
+        return max(flow.tag + urgent * self.charge(flow, cost), present)
+
+    def charge(self, flow: Flow, cost: float) -> float:
+        """What one of its agendas moves its tag by."""
+        return self._queue.algorithm.charge(cost=cost, weight=flow.share.weight)
+
+    def before(self, turn: float, customer_id: CustomerId, flow: Flow) -> int:
+        """How many of its agendas go before this customer's turn; ties go by id."""
+        urgent, alike = self.waiting(flow)
+        cost = self._backlog.cost_of(flow.line.head())
+        steps = (turn - self.start(flow, urgent, cost)) / self.charge(flow, cost)
+        turns = floor(steps) + 1 if flow.customer_id < customer_id else ceil(steps)
+        return urgent + min(alike, max(0, turns))

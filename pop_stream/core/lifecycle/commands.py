@@ -1,0 +1,149 @@
+"""What may be wanted of an agenda in which state, and how one that has ended runs again."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, Literal
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from pop_stream.core.agendas.agenda import Agenda, Operation, dependencies
+from pop_stream.core.agendas.placing import placed_agenda
+from pop_stream.core.errors import Issue, StateError, SubmissionError
+from pop_stream.core.events import Action, AgendaRestarted, encode
+from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, ENDS, State
+from pop_stream.core.lifecycle.summary import Summary
+
+Again = Literal["all", "failed"]
+
+_OPEN: Final = BEFORE_EMISSION | {State.EMITTED, State.RUNNING, State.RETRYING}
+
+_DOES: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
+    {
+        "cancel": _OPEN,
+        "hold": frozenset({State.READY, State.WAITING, State.RETRYING}),
+        "release": frozenset({State.HELD}),
+        "reprioritise": BEFORE_EMISSION | {State.RETRYING},
+    }
+)
+
+_DONE: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
+    {
+        "cancel": frozenset({State.CANCELLED}),
+        "hold": frozenset({State.HELD}),
+        "release": BEFORE_EMISSION | {State.EMITTED, State.RUNNING, State.RETRYING},
+        "reprioritise": frozenset(),
+    }
+)
+
+
+def states_for(action: Action) -> frozenset[State]:
+    """The states in which a command does something."""
+    return _DOES[action]
+
+
+def is_due(action: Action, summary: Summary) -> bool:
+    """Whether the command has something to do; False if that is so already.
+
+    Raises:
+        StateError: If the agenda's state forbids it.
+    """
+    if summary.state in _DOES[action]:
+        return action != "cancel" or summary.stopping is None
+    if summary.state in _DONE[action]:
+        return False
+    wanted = ", ".join(sorted(state.value for state in _DOES[action]))
+    raise StateError(summary.agenda_id, summary.state.value, action, wanted)
+
+
+def restarted(  # noqa: PLR0913  # each is a choice of whoever wants it
+    summary: Summary,
+    agenda: Agenda,
+    *,
+    again: Again | Collection[str],
+    hold: bool,
+    by: str,
+    reason: str,
+    now: datetime,
+) -> AgendaRestarted:
+    """The event that runs an agenda again, as the attempt after its last one.
+
+    Args:
+        summary: Of the agenda, which has ended, with its operations.
+        agenda: As it was accepted.
+        again: All operations; those that did not succeed; or those named, with every
+            operation that depends on one of them.
+        hold: Whether it is to wait until it is released: a reset without running.
+        by: Who wants it.
+        reason: In that one's words.
+        now: The present instant. A deadline that has passed is dropped.
+
+    Raises:
+        StateError: If the agenda has not ended.
+        SubmissionError: If an operation is named that the agenda does not have.
+    """
+    if summary.state not in ENDS:
+        wanted = ", ".join(sorted(state.value for state in ENDS))
+        raise StateError(summary.agenda_id, summary.state.value, "rerun", wanted)
+    attempt = summary.attempt + 1
+    deadline = agenda.expires_at
+    first = placed_agenda(agenda, summary.body, agenda_id=summary.agenda_id, accepted_at=now)
+    placed = replace(
+        first,
+        attempt=attempt,
+        priority=summary.priority,
+        not_before=None,
+        expires_at=deadline if deadline is not None and deadline > now else None,
+        held=hold,
+    )
+    return AgendaRestarted(
+        agenda_id=summary.agenda_id,
+        at=now,
+        insight_id=summary.insight_id,
+        attempt=attempt,
+        placed=Raw(encode(placed)),
+        keep=kept(summary, agenda.operations, again),
+        by=by,
+        reason=reason,
+    )
+
+
+def kept(
+    summary: Summary, operations: Collection[Operation], again: Again | Collection[str]
+) -> tuple[str, ...]:
+    """Names of the operations whose success stays, in the agenda's order.
+
+    Raises:
+        SubmissionError: If an operation is named that the agenda does not have.
+    """
+    if again == "all":
+        return ()
+    chosen = set() if again == "failed" else _known(again, operations)
+    anew = _with_dependants(chosen, operations)
+    done = {name for name, one in summary.operations.items() if one.state == "succeeded"}
+    return tuple(one.name for one in operations if one.name in done and one.name not in anew)
+
+
+def _known(names: Collection[str], operations: Collection[Operation]) -> set[str]:
+    known = {one.name for one in operations}
+    if unknown := sorted(set(names) - known):
+        shown = ", ".join(sorted(known)[:8])
+        message = f"no operation of this agenda; name some of: {shown}"
+        raise SubmissionError([Issue("operations", unknown[0], message)])
+    return set(names)
+
+
+def _with_dependants(chosen: set[str], operations: Collection[Operation]) -> set[str]:
+    """The chosen operations and all that depend on one of them, by however many steps."""
+    dependants: dict[str, list[str]] = {}
+    for one in operations:
+        for name in dependencies(one):
+            dependants.setdefault(name, []).append(one.name)
+    reached, ahead = set(chosen), [*chosen]
+    while ahead:
+        for name in dependants.get(ahead.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                ahead.append(name)
+    return reached

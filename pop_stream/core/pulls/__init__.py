@@ -1,0 +1,1 @@
+"""What workers over HTTP want, hold, and are to stop."""

@@ -1,0 +1,1 @@
+"""The real policy in virtual time: made-up work, or recorded rounds again."""

@@ -1,0 +1,286 @@
+"""The real policy in virtual time: one insight, its scheduler and its pullers, event by event.
+
+Backlog, gate, costs and definitions are those that the scheduler runs; around them are only
+delays and runners. Nothing is random and no clock is read: the same input gives the same
+log, and an hour passes as fast as its events can be counted off.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import floor, inf
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from pop_stream.core.audits.service import ServiceLog
+from pop_stream.core.backlog.costs import bounded
+from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
+from pop_stream.core.events import Claim, PlacedAgenda, Settlement
+from pop_stream.core.fairness.flow import Share
+from pop_stream.core.simulation.replay import share_from
+from pop_stream.core.simulation.runners import Runners, Taken
+from pop_stream.core.simulation.virtual_desk import VirtualDesk
+from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Reload, Setting
+from pop_stream.core.values.ids import CustomerId
+
+LONGEST_S: Final = 1e11
+"""Virtual time ends here, after 3,000 years: what is later is no date."""
+
+_BODY: Final = Raw(b"{}")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a simulated workload.
+
+    Attributes:
+        depth: Most agendas that the scheduler held to be out at once.
+        rounds: Rounds that emitted something.
+        left: Agendas that never ended, because something holds them for ever.
+    """
+
+    log: ServiceLog
+    depth: int
+    rounds: int
+    left: int
+
+
+def simulate(arrivals: Iterable[Arrival], setting: Setting) -> Run:
+    """Run a workload to its end, or until nothing could ever happen again.
+
+    Args:
+        arrivals: By instant; read as time goes by, so that a long trace takes no memory.
+        setting: The insight, its customers and runners, and what changes on the way.
+
+    Raises:
+        ValueError: If an arrival is earlier than the one before, or it takes `LONGEST_S`.
+    """
+    return _Simulation(arrivals, setting).run()
+
+
+class _Course(NamedTuple):
+    """An agenda under way."""
+
+    arrival: Arrival
+    customer: int
+    weight: float = 1.0
+
+
+class _Simulation:
+    def __init__(self, arrivals: Iterable[Arrival], setting: Setting) -> None:
+        self._setting = setting
+        self._plant = setting.plant
+        self._insight = setting.insight
+        self._definitions = Definitions(customers=dict(setting.customers))
+        is_kept = any(isinstance(one, Reload) for one in setting.changes)
+        self._desk = VirtualDesk(setting.insight, self._share, is_kept=is_kept)
+        self._runners = Runners(self._plant.runners, self._plant.partitions)
+        self._arrivals = _in_order(arrivals)
+        self._next = next(self._arrivals, None)
+        self._changes = deque(sorted(setting.changes, key=lambda one: one.at))
+        self._emissions: deque[tuple[float, str]] = deque()
+        self._notices: deque[tuple[float, Claim | Settlement]] = deque()
+        self._courses: dict[str, _Course] = {}
+        self._log = ServiceLog()
+        self._weights: list[float] = []
+        self._limited: dict[CustomerId, bool] = {}
+        self._is_stale = False
+        self._now = 0.0
+        self._away_until = 0.0
+        self._tick_at = inf
+        self._number = 0
+        self._rounds = 0
+        self._depth = 0
+
+    def run(self) -> Run:
+        while (at := self._next_instant()) < inf:
+            if at > LONGEST_S:
+                msg = f"at {at:g} s it is not over; are instants or runtimes in milliseconds?"
+                raise ValueError(msg)
+            self._now = max(self._now, at)
+            self._step()
+        return Run(
+            log=self._log, depth=self._depth, rounds=self._rounds, left=len(self._courses)
+        )
+
+    def _next_instant(self) -> float:
+        heard = min(
+            self._next.at + self._plant.intake_s if self._next else inf,
+            self._notices[0][0] if self._notices else inf,
+            self._tick_at,
+        )
+        return min(
+            max(heard, self._away_until),
+            self._changes[0].at if self._changes else inf,
+            self._emissions[0][0] if self._emissions else inf,
+            self._runners.next_end,
+            self._runners.opens_at,
+        )
+
+    def _step(self) -> None:
+        """All that happens at the present instant, causes before effects."""
+        now = self._now
+        while self._changes and self._changes[0].at <= now:
+            self._change(self._changes.popleft())
+        for agenda_id in self._runners.end(now):
+            self._end(agenda_id)
+        while self._emissions and self._emissions[0][0] <= now:
+            self._runners.deliver(self._emissions.popleft()[1])
+        for taken in self._runners.take(now):
+            self._start(taken)
+        if now >= self._away_until and self._hear():
+            self._refill()
+            self._note_held()
+
+    # ---- the pullers ----
+
+    def _start(self, taken: Taken) -> None:
+        course = self._courses[taken.agenda_id]
+        arrival = course.arrival
+        until = self._now + arrival.runtime_s + self._plant.overhead_s
+        self._runners.run(taken.agenda_id, taken.partition, until=until)
+        self._log.started(self._now, course.customer, waited=self._now - arrival.at)
+        claim = Claim(taken.agenda_id, 1, awaited=taken.awaited)
+        self._notices.append((self._now + self._plant.relay_s, claim))
+
+    def _end(self, agenda_id: str) -> None:
+        arrival, customer, weight = self._courses.pop(agenda_id)
+        self._log.settled(self._now, customer, spent=bounded(arrival.runtime_s), weight=weight)
+        spent = {arrival.operation_type: arrival.runtime_s}
+        settlement = Settlement(
+            agenda_id=agenda_id, attempt=1, outcome="succeeded", spent_s=spent
+        )
+        self._notices.append((self._now + self._plant.relay_s, settlement))
+
+    # ---- the scheduler ----
+
+    def _hear(self) -> bool:
+        """Take in what has reached the scheduler; whether there was anything."""
+        now, heard = self._now, False
+        while self._notices and self._notices[0][0] <= now:
+            _, news = self._notices.popleft()
+            if isinstance(news, Claim):
+                self._desk.claim(news)
+            else:
+                self._desk.settle(news)
+            heard = True
+        while self._next is not None and self._next.at + self._plant.intake_s <= now:
+            self._receive(self._next)
+            self._next = next(self._arrivals, None)
+            heard = True
+        if self._tick_at <= now:
+            self._tick_at = inf
+            heard = True
+        if heard and self._is_stale:
+            self._take_up()
+        return heard
+
+    def _receive(self, arrival: Arrival) -> None:
+        agenda_id = str(self._number)
+        self._number += 1
+        customer = self._log.index(arrival.customer_id)
+        if customer == len(self._weights):
+            self._weights.append(1.0)
+            self._meet(arrival.customer_id)
+        self._courses[agenda_id] = _Course(arrival, customer)
+        self._log.arrived(self._now, customer)
+        self._desk.receive(
+            PlacedAgenda(
+                agenda_id=agenda_id,
+                customer_id=arrival.customer_id,
+                accepted_at=datetime.fromtimestamp(arrival.at, UTC),
+                agenda=_BODY,
+                priority=arrival.priority,
+                fairness_key=arrival.fairness_key,
+                operation_types=(arrival.operation_type,),
+                cost_s=arrival.cost_s,
+            )
+        )
+
+    def _refill(self) -> None:
+        chosen = self._desk.refill(self._now)
+        for one in chosen:
+            self._emit(one)
+        self._rounds += bool(chosen)
+        self._depth = max(self._depth, self._desk.backlog.in_flight)
+        due_at = self._desk.backlog.queue.due_at
+        if due_at is not None and due_at > self._now:
+            self._tick_at = min(self._tick_at, due_at)
+
+    def _emit(self, chosen: Chosen) -> None:
+        arrival, customer, _ = self._courses[chosen.agenda_id]
+        self._courses[chosen.agenda_id] = _Course(arrival, customer, self._weights[customer])
+        costs, types = self._desk.backlog.costs, (arrival.operation_type,)
+        charged = costs.estimate(types, arrival.cost_s, arrival.customer_id)
+        self._log.emitted(
+            self._now, customer, charged=charged, spent=bounded(arrival.runtime_s)
+        )
+        self._emissions.append((self._now + self._plant.emission_s, chosen.agenda_id))
+
+    # ---- changes ----
+
+    def _change(self, change: Change) -> None:
+        if isinstance(change, Redefine):
+            self._redefine(change.definition)
+        elif isinstance(change, Reload):
+            self._desk.reload()
+            self._away_until = self._tick_at = self._now + change.away_s
+        else:
+            self._runners.close(self._now + change.away_s)
+
+    def _redefine(self, definition: Customer | Insight) -> None:
+        if isinstance(definition, Insight):
+            self._insight = definition
+        else:
+            key = f"customer/{definition.id}"
+            self._definitions = self._definitions.updated(key, definition)
+        self._is_stale = True
+        tick_s = self._plant.tick_s
+        self._tick_at = min(self._tick_at, (floor(self._now / tick_s) + 1) * tick_s)
+
+    def _take_up(self) -> None:
+        """Put changed definitions in force."""
+        self._is_stale = False
+        self._desk.reconfigure(self._insight)
+        for customer_id in self._log.customers:
+            self._meet(customer_id)
+
+    def _meet(self, customer_id: CustomerId) -> None:
+        """Note what a customer weighs, and whether it has limits."""
+        share, customer = self._share(customer_id), self._log.index(customer_id)
+        if share.weight != self._weights[customer]:
+            self._weights[customer] = share.weight
+            self._log.weighed(self._now, customer, share.weight)
+        if _has_limits(share):
+            self._limited.setdefault(customer_id, False)
+        elif self._limited.pop(customer_id, False):
+            self._log.released(self._now, customer)
+
+    def _note_held(self) -> None:
+        """Log whose own limits begin or cease to keep it out."""
+        for customer_id, was_held in self._limited.items():
+            is_held = bool(self._desk.held_by(customer_id))
+            if is_held != was_held:
+                self._limited[customer_id] = is_held
+                note = self._log.held if is_held else self._log.released
+                note(self._now, self._log.index(customer_id))
+
+    def _share(self, customer_id: CustomerId) -> Share:
+        return share_from(self._definitions, customer_id)
+
+
+def _has_limits(share: Share) -> bool:
+    return share.paused or not (share.max_in_flight is None and share.rate_per_s is None)
+
+
+def _in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+    latest = -inf
+    for arrival in arrivals:
+        if arrival.at < latest:
+            msg = f"an arrival at {arrival.at:g} s follows one at {latest:g} s; sort them"
+            raise ValueError(msg)
+        latest = arrival.at
+        yield arrival

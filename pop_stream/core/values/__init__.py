@@ -1,0 +1,1 @@
+"""Small things that all else is said in: ids, instants, callers. None knows an agenda."""
