@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from fakes import MemoryDesk
 
+from pop_stream.api.agendas.streams import Pace
 from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.server import serve
-from pop_stream.api.streams import Pace
+from pop_stream.api.http.server import serve
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock

@@ -7,30 +7,30 @@ from datetime import datetime
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from pop_stream.api.access import Authenticator, Everyone, Guard
-from pop_stream.api.agenda_lists import AgendaLists
-from pop_stream.api.body import Bodies
-from pop_stream.api.commands import Commands
-from pop_stream.api.definitions import Resource
+from pop_stream.api.agendas.commands import Commands
+from pop_stream.api.agendas.lists import AgendaLists
+from pop_stream.api.agendas.progress import Progress
+from pop_stream.api.agendas.questions import Explanations
+from pop_stream.api.agendas.streams import Pace, Streams
+from pop_stream.api.definitions.definitions import Resource
 from pop_stream.api.health import HealthChecks
-from pop_stream.api.identity import time_ordered_id
-from pop_stream.api.judge import Judge
-from pop_stream.api.keys import AuditReader, Keys
-from pop_stream.api.leases import LeaseBook
-from pop_stream.api.metrics import Metrics
-from pop_stream.api.middleware import around_requests, sign
-from pop_stream.api.openapi import Document
+from pop_stream.api.http.access import Authenticator, Everyone, Guard
+from pop_stream.api.http.body import Bodies
+from pop_stream.api.http.metrics import Metrics
+from pop_stream.api.http.middleware import around_requests, sign
+from pop_stream.api.http.openapi import Document
+from pop_stream.api.keys.keys import AuditReader, Keys
 from pop_stream.api.owners import Owners
-from pop_stream.api.progress import Progress
-from pop_stream.api.pulls import Pulls
-from pop_stream.api.questions import Explanations
-from pop_stream.api.quota import Quota
-from pop_stream.api.repeats import Repeats
-from pop_stream.api.resubmissions import Resubmissions
-from pop_stream.api.routes import Handlers, register, routes
-from pop_stream.api.streams import Pace, Streams
-from pop_stream.api.submissions import Submissions
-from pop_stream.api.template_runs import TemplateRuns
+from pop_stream.api.pulls.leases import LeaseBook
+from pop_stream.api.pulls.pulls import Pulls
+from pop_stream.api.routes.table import Handlers, register, routes
+from pop_stream.api.submissions.identity import time_ordered_id
+from pop_stream.api.submissions.judge import Judge
+from pop_stream.api.submissions.quota import Quota
+from pop_stream.api.submissions.repeats import Repeats
+from pop_stream.api.submissions.resubmissions import Resubmissions
+from pop_stream.api.submissions.submissions import Submissions
+from pop_stream.api.submissions.template_runs import TemplateRuns
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import KINDS, Kind
 from pop_stream.core.doors.door import Door

@@ -8,9 +8,9 @@ from typing import Final, Literal
 import structlog
 from aiohttp import web
 
-from pop_stream.api.answers import answer
-from pop_stream.api.errors import NotReadyError
-from pop_stream.api.patience import answer_in_time
+from pop_stream.api.http.answers import answer
+from pop_stream.api.http.errors import NotReadyError
+from pop_stream.api.http.patience import answer_in_time
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.ports.wire import Publisher

@@ -1,7 +1,7 @@
 """Whose the objects are that paths name."""
 
-from pop_stream.api.access import Subject
-from pop_stream.api.naming import ownership
+from pop_stream.api.definitions.naming import ownership
+from pop_stream.api.http.access import Subject
 from pop_stream.core.definitions.definitions import Kind
 from pop_stream.core.values.identity import Ownership, Principal
 from pop_stream.core.values.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from pop_stream.api.access import Authenticator, Everyone
 from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.server import serve
+from pop_stream.api.http.access import Authenticator, Everyone
+from pop_stream.api.http.server import serve
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.handouts import KafkaHandouts
 from pop_stream.bus.questions import KafkaQuestions

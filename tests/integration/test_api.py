@@ -16,7 +16,7 @@ from msgspec import Raw
 from pydantic import SecretStr
 
 from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.server import serve
+from pop_stream.api.http.server import serve
 from pop_stream.bus import clients, topics
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics

@@ -14,8 +14,8 @@ from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
 from memory_summaries import MemorySummaries
 
+from pop_stream.api.agendas.streams import Pace
 from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.streams import Pace
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.core.doors.door import Door
 from pop_stream.core.errors import UnavailableError

@@ -13,7 +13,7 @@ from memory_definitions import MemoryDefinitions
 from test_tokens import RSA, RULES, Issuer, jwk
 
 from pop_stream.api.app import create_app
-from pop_stream.api.route import Route
+from pop_stream.api.http.route import Route
 from pop_stream.core.definitions.definitions import (
     Customer,
     Definitions,

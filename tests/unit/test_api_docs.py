@@ -6,9 +6,9 @@ from pathlib import Path
 from aiohttp import web
 from api_fakes import ports
 
-from pop_stream.api import problems
 from pop_stream.api.app import create_app
-from pop_stream.api.errors import RequestError
+from pop_stream.api.http import problems
+from pop_stream.api.http.errors import RequestError
 from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.settings import Settings
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import RFC_4122, UUID
 
-from pop_stream.api.identity import time_ordered_id
+from pop_stream.api.submissions.identity import time_ordered_id
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

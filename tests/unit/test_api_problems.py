@@ -10,8 +10,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from api_fakes import agenda, open_api, ports
 
 from pop_stream.api.app import create_app
-from pop_stream.api.errors import TooLargeError
-from pop_stream.api.problems import status_of
+from pop_stream.api.http.errors import TooLargeError
+from pop_stream.api.http.problems import status_of
 from pop_stream.core.errors import (
     LeaseLostError,
     NotFoundError,

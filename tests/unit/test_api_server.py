@@ -10,7 +10,7 @@ from api_fakes import QUICK, agenda, ports, summary
 from yarl import URL
 
 from pop_stream.api.app import create_app
-from pop_stream.api.server import serve
+from pop_stream.api.http.server import serve
 from pop_stream.settings import Settings
 
 

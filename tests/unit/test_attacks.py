@@ -37,7 +37,7 @@ from test_tokens import OTHER_RSA, token
 from yarl import URL
 
 from pop_stream.api.app import create_app
-from pop_stream.api.route import Route
+from pop_stream.api.http.route import Route
 from pop_stream.core.values.identity import Role
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook

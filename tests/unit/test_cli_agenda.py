@@ -9,8 +9,8 @@ import pytest
 from api_fakes import summary
 from typer.testing import CliRunner
 
-from pop_stream.api.answers import encode
-from pop_stream.api.views import agenda_view
+from pop_stream.api.agendas.views import agenda_view
+from pop_stream.api.http.answers import encode
 from pop_stream.cli.agenda_group import app
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.shapes.commands import ListedAgenda

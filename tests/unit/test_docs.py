@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from typer.main import get_command
 
-from pop_stream.api.metrics import Metrics
+from pop_stream.api.http.metrics import Metrics
 from pop_stream.cli.generate import schemas
 from pop_stream.cli.main import app
 from pop_stream.clock import WallClock

@@ -1,0 +1,1 @@
+"""Agendas as they are read, watched, asked about and commanded."""

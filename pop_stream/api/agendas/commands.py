@@ -1,0 +1,251 @@
+"""What people and programs want of agendas: one by one, and many at once.
+
+The summary is asked whether the agenda's state allows it, so that most refusals are told at
+once; the scheduler, who alone decides, judges again when the command reaches it.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+import structlog
+from aiohttp import web
+from msgspec.structs import replace
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from pop_stream.api.agendas.progress import found
+from pop_stream.api.agendas.selection import filter_of, is_set, place_of
+from pop_stream.api.agendas.views import links_of
+from pop_stream.api.http import body
+from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.answers import answer
+from pop_stream.api.http.errors import InvalidError
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.bus.publisher import lifecycle_records
+from pop_stream.core.agendas.agenda import Agenda, parse_agenda
+from pop_stream.core.errors import Issue, NotFoundError, StateError
+from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
+from pop_stream.core.lifecycle.commands import is_due, restarted, states_for
+from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.own_ids import plain_id
+from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.summaries import SummaryReader
+from pop_stream.ports.wire import Publisher
+from pop_stream.shapes.commands import (
+    BulkAction,
+    BulkCommand,
+    BulkResult,
+    Commanded,
+    Reprioritisation,
+    Rerun,
+    Wish,
+)
+
+AT_ONCE: Final = 1_000
+"""Agendas of a bulk command that are read, judged and commanded in one go."""
+
+_log = structlog.get_logger()
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Commands:
+    """The handlers that change what is to happen to agendas."""
+
+    def __init__(  # every port that commands need, named once
+        self,
+        *,
+        summaries: SummaryReader,
+        agendas: AgendaStore,
+        publisher: Publisher,
+        clock: Clock,
+        bodies: body.Bodies,
+        topic: str,
+    ) -> None:
+        self._summaries = summaries
+        self._agendas = agendas
+        self._publisher = publisher
+        self._clock = clock
+        self._bodies = bodies
+        self._topic = topic
+
+    # ---- one ----
+
+    def post(self, action: Action) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The handler of one command for one agenda."""
+        shape = Reprioritisation if action == "reprioritise" else Wish
+
+        async def command(request: web.Request) -> web.Response:
+            wish = await self._read(request, shape)
+            _expect_a_move(action, wish)
+            summary = await self._summary(request)
+            due = is_due(action, summary)
+            if due:
+                await self._publish([self._command(action, summary, wish, request)])
+            return _commanded(summary, action, request, done=not due)
+
+        return command
+
+    async def post_rerun(self, request: web.Request) -> web.Response:
+        """Run an agenda that has ended again."""
+        wish = await self._read(request, Rerun)
+        summary = await self._summary(request)
+        await self._publish([self._restart(summary, wish, request)])
+        return _commanded(summary, "rerun", request, done=False)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Remove an agenda that has ended."""
+        summary = await self._summary(request)
+        if not await answer_in_time(self._agendas.delete([summary.agenda_id])):
+            wanted = ", ".join(sorted(state.value for state in TERMINAL))
+            raise StateError(summary.agenda_id, summary.state.value, "delete", wanted)
+        _log.info("agenda.deleted", agenda_id=summary.agenda_id)
+        return web.Response(status=HTTPStatus.NO_CONTENT)
+
+    # ---- many ----
+
+    async def post_bulk(self, request: web.Request) -> web.Response:
+        """One command for all agendas of a selection."""
+        wish = await self._read(request, BulkCommand)
+        if not is_set(wish.filter):
+            remedy = "names no agendas; set at least one of its fields"
+            raise InvalidError([Issue("filter", "{}", remedy)])
+        _expect_a_move(wish.action, wish)
+        wanted = filter_of(wish.filter, principal_of(request))
+        states: Counter[State] = Counter()
+        commanded = 0
+        async for agendas in self._pages(wanted):
+            due = [one for one in agendas if _allows(wish, one)]
+            commanded += len(due)
+            states.update(one.state for one in agendas)
+            states.subtract(one.state for one in due)
+            if due and not wish.dry_run:
+                await self._do(wish, due, request)
+        result = BulkResult(
+            action=wish.action,
+            dry_run=wish.dry_run,
+            matched=commanded + states.total(),
+            commanded=commanded,
+            passed_over={state: number for state, number in states.items() if number},
+        )
+        _log.info("agendas.commanded", action=wish.action, commanded=commanded)
+        status = HTTPStatus.OK if wish.dry_run else HTTPStatus.ACCEPTED
+        return answer(result, status=status)
+
+    async def _do(
+        self, wish: BulkCommand, agendas: Sequence[Summary], request: web.Request
+    ) -> None:
+        if wish.action == "delete":
+            await self._agendas.delete([one.agenda_id for one in agendas])
+        elif wish.action == "rerun":
+            again = Rerun(operations=wish.operations, hold=wish.hold, reason=wish.reason)
+            whole = await self._agendas.whole(agendas)
+            await self._publish([self._restart(one, again, request) for one in whole])
+        else:
+            action = wish.action
+            await self._publish([self._command(action, one, wish, request) for one in agendas])
+
+    async def _pages(self, wanted: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:
+        after: Place | None = None
+        while True:
+            agendas = await self._agendas.find(
+                wanted, limit=AT_ONCE, after=after, newest_first=False
+            )
+            if not agendas:
+                return
+            yield agendas
+            after = place_of(agendas[-1])
+
+    # ---- inside ----
+
+    async def _read(self, request: web.Request, shape: type[M]) -> M:
+        if not request.can_read_body:
+            return _validated(shape, b"{}")
+        async with self._bodies.read(request) as content:
+            body.expect_json(content)
+            return _validated(shape, bytes(content))
+
+    async def _summary(self, request: web.Request) -> Summary:
+        agenda_id = object_of(request)
+        summary = await answer_in_time(self._summaries.agenda(agenda_id))
+        return found(summary, "agenda", plain_id(agenda_id, principal_of(request).customer_id))
+
+    def _command(
+        self, action: Action, summary: Summary, wish: Wish, request: web.Request
+    ) -> AgendaCommanded:
+        command = AgendaCommanded(
+            agenda_id=summary.agenda_id,
+            at=self._clock.now(),
+            insight_id=summary.insight_id,
+            action=action,
+            by=principal_of(request).name,
+            reason=wish.reason,
+            attempt=summary.attempt,
+        )
+        if action == "reprioritise" and isinstance(wish, Reprioritisation):
+            return replace(command, priority=wish.priority, rank=wish.rank)
+        return command
+
+    def _restart(self, summary: Summary, wish: Rerun, request: web.Request) -> LifecycleEvent:
+        return restarted(
+            summary,
+            _agenda(summary),
+            again=wish.operations,
+            hold=wish.hold,
+            by=principal_of(request).name,
+            reason=wish.reason,
+            now=self._clock.now(),
+        )
+
+    async def _publish(self, lifecycle: Iterable[LifecycleEvent]) -> None:
+        records = await lifecycle_records(self._publisher, self._topic, lifecycle)
+        await self._publisher.publish(records)
+
+
+def _agenda(summary: Summary) -> Agenda:
+    """The agenda as accepted.
+
+    Raises:
+        NotFoundError: If it was never accepted: nothing is known to run again.
+    """
+    if not summary.body:
+        kind = "agenda"
+        raise NotFoundError(kind, summary.agenda_id)
+    return parse_agenda(summary.body, is_accepted=True)
+
+
+def _allows(wish: BulkCommand, summary: Summary) -> bool:
+    if wish.action == "delete":
+        return summary.state in TERMINAL
+    if wish.action == "rerun":
+        return summary.state in ENDS
+    return summary.state in states_for(wish.action) and is_due(wish.action, summary)
+
+
+def _expect_a_move(action: BulkAction, wish: Wish) -> None:
+    if action != "reprioritise" or not isinstance(wish, Reprioritisation):
+        return
+    if wish.priority is None and wish.rank is None:
+        raise InvalidError([Issue("priority", "null", "set priority, rank, or both")])
+
+
+def _validated(shape: type[M], content: bytes) -> M:
+    try:
+        return TypeAdapter(shape).validate_json(content, strict=True)
+    except ValidationError as error:
+        raise InvalidError(issues_of(error, document="body")) from None
+
+
+def _commanded(
+    summary: Summary, action: str, request: web.Request, *, done: bool
+) -> web.Response:
+    shown_id = plain_id(summary.agenda_id, principal_of(request).customer_id)
+    links = links_of(shown_id)
+    told = Commanded(id=shown_id, action=action, state=summary.state, done=done, links=links)
+    if done:
+        return answer(told, status=HTTPStatus.OK)
+    return answer(told, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})

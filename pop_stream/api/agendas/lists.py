@@ -1,0 +1,67 @@
+"""Lists of agendas, page by page."""
+
+from http import HTTPStatus
+
+from aiohttp import web
+
+from pop_stream.api.agendas.selection import cursor_of, page_of, place_of
+from pop_stream.api.agendas.views import rounded
+from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.answers import answer
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.core.values.own_ids import plain_id
+from pop_stream.ports.agendas import AgendaStore, Listed
+from pop_stream.shapes.commands import AgendaList, ListedAgenda
+
+
+class AgendaLists:
+    """The handler of `GET /v1/agendas`."""
+
+    def __init__(self, agendas: AgendaStore) -> None:
+        self._agendas = agendas
+
+    async def get(self, request: web.Request) -> web.Response:
+        """A page of the agendas that the caller may see and the query selects."""
+        principal = principal_of(request)
+        page = page_of(request, principal)
+        total = await answer_in_time(self._agendas.count(page.wanted))
+        agendas = await answer_in_time(
+            self._agendas.page(
+                page.wanted,
+                limit=page.limit + 1,
+                after=page.after,
+                newest_first=page.newest_first,
+            )
+        )
+        shown = agendas[: page.limit]
+        goes_on = len(agendas) > page.limit
+        listed = AgendaList(
+            total=total,
+            agendas=[_listed(one, principal.customer_id) for one in shown],
+            next=cursor_of(place_of(shown[-1].summary)) if goes_on else None,
+        )
+        return answer(listed, status=HTTPStatus.OK)
+
+
+def _listed(one: Listed, seen_by: str | None) -> ListedAgenda:
+    summary = one.summary
+    return ListedAgenda(
+        id=plain_id(summary.agenda_id, seen_by),
+        state=summary.state,
+        attempt=summary.attempt,
+        insight_id=summary.insight_id or None,
+        customer_id=summary.customer_id or None,
+        title=summary.title,
+        link_id=summary.link_id,
+        external_id=one.external_id,
+        priority=summary.priority,
+        percent=rounded(one.percent),
+        message=summary.message,
+        accepted_at=summary.accepted_at,
+        emitted_at=summary.emitted_at,
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
+        waiting_until=summary.waiting_until,
+        waiting_for=summary.waiting_for,
+        stopping=summary.stopping,
+    )

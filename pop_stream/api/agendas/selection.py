@@ -1,0 +1,161 @@
+"""Which agendas are meant: what queries and bodies say, narrowed to what the caller may see."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+from aiohttp import web
+from pydantic import Field, ValidationError
+
+from pop_stream.api.http.errors import InvalidError
+from pop_stream.api.http.route import Query
+from pop_stream.core.errors import Issue
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.values.own_ids import meant_by
+from pop_stream.ports.agendas import AgendaFilter, Place
+from pop_stream.shapes.commands import Selection
+
+MOST_LISTED: Final = 500
+"""Most agendas of one page."""
+
+_IDS: Final = {
+    "type": "array",
+    "items": {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH},
+}
+_OWN_IDS: Final = {
+    "type": "array",
+    "items": {"type": "string", "pattern": OWN_ID_PATTERN, "maxLength": OWN_ID_LENGTH},
+}
+_TITLES: Final = {"type": "array", "items": {"type": "string", "maxLength": 500}}
+_INSTANT: Final = {"type": "string", "format": "date-time"}
+_MANY: Final = frozenset({"ids", "customer_id", "insight_id", "link_id", "title", "state"})
+
+
+class Listing(Selection):
+    """A selection, and which page of it."""
+
+    order: Literal["newest", "oldest"] = "newest"
+    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50
+    cursor: str | None = None
+
+
+QUERY: Final = (
+    Query("ids", "One of these.", _OWN_IDS),
+    Query("customer_id", "Of one of these customers.", _IDS),
+    Query("insight_id", "In one of these insights.", _IDS),
+    Query("link_id", "Of one of these links.", _IDS),
+    Query("title", "With one of these titles, to the letter.", _TITLES),
+    Query(
+        "state",
+        "In one of these states.",
+        {"type": "array", "items": {"enum": [state.value for state in State]}},
+    ),
+    Query("accepted_from", "Accepted at this instant or later.", _INSTANT),
+    Query("accepted_before", "Accepted before this instant.", _INSTANT),
+    Query("order", "By acceptance.", {"enum": ["newest", "oldest"], "default": "newest"}),
+    Query(
+        "limit",
+        "Agendas of a page.",
+        {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": 50},
+    ),
+    Query("cursor", "`next` of the page before.", {"type": "string"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that was asked for."""
+
+    wanted: AgendaFilter
+    limit: int
+    after: Place | None
+    newest_first: bool
+
+
+class _Cursor(msgspec.Struct, array_like=True, frozen=True):
+    accepted_at: datetime | None
+    agenda_id: str
+
+
+_CURSOR: Final = msgspec.json.Decoder(_Cursor)
+
+
+def page_of(request: web.Request, principal: Principal) -> Page:
+    """The page that a request's query asks for.
+
+    Raises:
+        InvalidError: With one issue per parameter that is not what it must be.
+    """
+    told: dict[str, object] = {}
+    for name in request.query:
+        values = request.query.getall(name)
+        told[name] = values if name in _MANY or len(values) > 1 else values[0]
+    try:
+        listing = Listing.model_validate(told)
+    except ValidationError as error:
+        raise InvalidError(issues_of(error, document="query")) from None
+    return Page(
+        wanted=filter_of(listing, principal),
+        limit=listing.limit,
+        after=_decode(listing.cursor) if listing.cursor else None,
+        newest_first=listing.order == "newest",
+    )
+
+
+def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
+    """The selection, within what belongs to the caller: a customer never sees more.
+
+    A customer who names others gets what it would if they did not exist: nothing.
+    """
+    meant = dict.fromkeys(one for named in selection.ids for one in meant_by(named, principal))
+    wanted = AgendaFilter(
+        ids=tuple(meant),
+        customer_ids=selection.customer_id,
+        insight_ids=selection.insight_id,
+        link_ids=selection.link_id,
+        titles=selection.title,
+        states=selection.state,
+        accepted_from=selection.accepted_from,
+        accepted_before=selection.accepted_before,
+    )
+    if principal.customer_id is None:
+        return wanted
+    named = selection.customer_id
+    if named and principal.customer_id not in named:
+        return replace(wanted, customer_ids=(principal.customer_id,), ids=("\0",))
+    return replace(wanted, customer_ids=(principal.customer_id,))
+
+
+def place_of(summary: Summary) -> Place:
+    """Where an agenda stands in lists."""
+    return Place(summary.accepted_at, summary.agenda_id)
+
+
+def cursor_of(place: Place) -> str:
+    """The cursor of the page that begins after this place."""
+    raw = msgspec.json.encode(_Cursor(place.accepted_at, place.agenda_id))
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _decode(cursor: str) -> Place:
+    try:
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        known = _CURSOR.decode(raw)
+    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+        remedy = "is no cursor of this API; send `next` of the page before as it was"
+        raise InvalidError([Issue("cursor", cursor[:200], remedy)]) from error
+    return Place(known.accepted_at, known.agenda_id)
+
+
+def is_set(selection: Selection) -> bool:
+    """Whether any field narrows it."""
+    fields: Mapping[str, object] = selection.model_dump(exclude_defaults=True)
+    return any(isinstance(value, datetime) or value for value in fields.values())

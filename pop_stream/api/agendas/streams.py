@@ -1,0 +1,212 @@
+"""Server-sent events: what is watched, at once and again after every change."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from pop_stream.api.agendas.progress import Kind, found
+from pop_stream.api.agendas.views import link_view, progress_view
+from pop_stream.api.agendas.watch import Snapshot, Watch, WatchHub
+from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.answers import encode
+from pop_stream.api.http.errors import BusyError
+from pop_stream.api.http.metrics import Metrics
+from pop_stream.api.http.route import EVENT_STREAM
+from pop_stream.ports.summaries import LinkPart, SummaryReader
+
+_MOST_STREAMS: Final = 10_000
+_PART: Final = "/"  # in no id
+
+_HEADERS: Final = {
+    "Content-Type": EVENT_STREAM,
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # nginx would hold events back
+}
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times of event streams.
+
+    Attributes:
+        tick: Between two looks for changes, all clients together.
+        heartbeat: A comment is sent after so long a silence.
+        appears_within: How long an unknown id is waited for before 404.
+        slow_after: A client that takes nothing for so long is dropped.
+    """
+
+    tick: timedelta = timedelta(milliseconds=250)
+    heartbeat: timedelta = timedelta(seconds=15)
+    appears_within: timedelta = timedelta(seconds=3)
+    slow_after: timedelta = timedelta(seconds=10)
+
+
+class AgendaSource:
+    """Agendas as a hub's source: their progress, final once they have ended."""
+
+    def __init__(self, summaries: SummaryReader) -> None:
+        self._summaries = summaries
+
+    async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
+        """Versions of the agendas."""
+        agenda_ids = {one: _subject_of(one)[0] for one in subject_ids}
+        found = await self._summaries.agenda_versions([*dict.fromkeys(agenda_ids.values())])
+        return {one: found[known] for one, known in agenda_ids.items() if known in found}
+
+    async def read(self, subject_id: str, version: int) -> Snapshot | None:
+        """The agenda's progress."""
+        agenda_id, seen_by = _subject_of(subject_id)
+        summary = await self._summaries.agenda(agenda_id)
+        if summary is None:
+            return None
+        content = encode(progress_view(summary, seen_by=seen_by))
+        return Snapshot(version, content, is_final=summary.state.is_terminal)
+
+
+class LinkSource:
+    """Links as a hub's source: never final, as agendas may join at any time."""
+
+    def __init__(self, summaries: SummaryReader) -> None:
+        self._summaries = summaries
+
+    async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
+        """Versions of the links."""
+        parts = {LinkPart(*_subject_of(one)): one for one in subject_ids}
+        found = await self._summaries.link_versions([*parts])
+        return {parts[part]: version for part, version in found.items()}
+
+    async def read(self, subject_id: str, version: int) -> Snapshot | None:
+        """The link's roll-up."""
+        link = await self._summaries.link(LinkPart(*_subject_of(subject_id)))
+        if link is None:
+            return None
+        return Snapshot(version, encode(link_view(link)), is_final=False)
+
+
+class Streams:
+    """The handlers of event streams, and the hubs all streams of the process share."""
+
+    def __init__(self, summaries: SummaryReader, metrics: Metrics, pace: Pace) -> None:
+        self._agendas = WatchHub(AgendaSource(summaries), tick=pace.tick)
+        self._links = WatchHub(LinkSource(summaries), tick=pace.tick)
+        self._metrics = metrics
+        self._pace = pace
+
+    @property
+    def appears_within(self) -> timedelta:
+        """How long an unknown id is waited for."""
+        return self._pace.appears_within
+
+    @property
+    def watchers(self) -> int:
+        """How many clients watch now."""
+        return self._agendas.watchers + self._links.watchers
+
+    async def get_agenda_events(self, request: web.Request) -> web.StreamResponse:
+        """The agenda's progress, until it has ended."""
+        return await self._serve(request, self._agendas, "agenda")
+
+    async def get_link_events(self, request: web.Request) -> web.StreamResponse:
+        """The link's roll-up, until the client leaves."""
+        return await self._serve(request, self._links, "link")
+
+    async def run(self, _: web.Application) -> AsyncIterator[None]:
+        """Look for changes for as long as the application runs."""
+        looking = [asyncio.create_task(hub.run()) for hub in (self._agendas, self._links)]
+        yield
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
+
+    async def close(self, _: web.Application) -> None:
+        """End all streams."""
+        self._agendas.close()
+        self._links.close()
+
+    async def _serve(
+        self, request: web.Request, hub: WatchHub, kind: Kind
+    ) -> web.StreamResponse:
+        subject_id = _subject(object_of(request), request)
+        if self.watchers >= _MOST_STREAMS:
+            msg = f"{_MOST_STREAMS:,} event streams are open; poll, or try again later"
+            raise BusyError(msg)
+        with hub.watch(subject_id, lambda: _is_gone(request)) as watch:
+            within_s = self._pace.appears_within.total_seconds()
+            named = request.match_info[f"{kind}_id"]
+            first = found(await hub.first(watch, within_s=within_s), kind, named)
+            if first.is_final and request.headers.get("Last-Event-ID") == str(first.version):
+                # A browser reconnects to every stream that ends, unless told that it is over.
+                return web.Response(status=HTTPStatus.NO_CONTENT)
+            event = "progress" if kind == "agenda" else "summary"
+            stream = _Stream(request, event, self._pace)
+            with self._metrics.streams.track_inprogress():
+                return await stream.follow(watch)
+
+
+class _Stream:
+    """One client's stream."""
+
+    def __init__(self, request: web.Request, event: str, pace: Pace) -> None:
+        self._request = request
+        self._event = event.encode()
+        self._heartbeat_s = pace.heartbeat.total_seconds()
+        self._slow_after_s = pace.slow_after.total_seconds()
+        self._response = web.StreamResponse(headers=_HEADERS)
+
+    async def follow(self, watch: Watch) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(self._slow_after_s):
+                await self._response.prepare(self._request)
+            await self._send_all(watch)
+        except ConnectionError:
+            pass  # the client left, as clients do
+        except TimeoutError:
+            _log.info("stream.dropped", path=self._request.path)
+            if self._request.transport is not None:
+                self._request.transport.abort()
+        return self._response
+
+    async def _send_all(self, watch: Watch) -> None:
+        seen: int | None = None
+        while not watch.is_over():
+            snapshot = watch.snapshot
+            if snapshot is not None and snapshot.version != seen:
+                await self._send(self._framed(snapshot))
+                seen = snapshot.version
+                if snapshot.is_final:
+                    return
+            elif not await watch.wait(self._heartbeat_s):
+                await self._send(b":\n\n")
+
+    async def _send(self, data: bytes) -> None:
+        async with asyncio.timeout(self._slow_after_s):
+            await self._response.write(data)
+
+    def _framed(self, snapshot: Snapshot) -> bytes:
+        # JSON allows line breaks between tokens only, where a blank does as well.
+        line = snapshot.content.replace(b"\n", b" ").replace(b"\r", b" ")
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (snapshot.version, self._event, line)
+
+
+def _subject(object_id: str, request: web.Request) -> str:
+    """The object as its caller sees it: who sees the same shares one look."""
+    customer_id = principal_of(request).customer_id
+    return object_id if customer_id is None else f"{object_id}{_PART}{customer_id}"
+
+
+def _subject_of(subject_id: str) -> tuple[str, str | None]:
+    """The object, and the customer that looks at it, if it is not an operator."""
+    object_id, _, customer_id = subject_id.partition(_PART)
+    return object_id, customer_id or None
+
+
+def _is_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()

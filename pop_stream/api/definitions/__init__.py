@@ -1,0 +1,1 @@
+"""Customers, pools, insights and templates over HTTP."""

@@ -1,0 +1,94 @@
+"""Which definition a path or a body means: customers choose ids of their own for templates."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.path_ids import id_shape
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.core.definitions.definitions import Customer, Kind
+from pop_stream.core.definitions.revisions import Stored
+from pop_stream.core.definitions.sharing import Shared
+from pop_stream.core.errors import NotFoundError
+from pop_stream.core.values.identity import ANYONE, Ownership, Principal
+from pop_stream.core.values.own_ids import is_marked, meant_by, only_one, plain_id
+from pop_stream.ports.definitions import DefinitionStore
+
+
+class Naming:
+    """Finds definitions of one kind by what callers call them."""
+
+    def __init__(self, kind: Kind, store: DefinitionStore) -> None:
+        self._kind = kind
+        self._store = store
+
+    def meant(self, named: str, principal: Principal) -> Sequence[str]:
+        """The ids that a caller may mean, likeliest first; customers choose templates' only."""
+        return meant_by(named, principal) if self._kind == "template" else (named,)
+
+    async def named(self, request: web.Request) -> Sequence[str]:
+        """The ids that the path may mean; an operator may leave the only customer out."""
+        named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
+        if not principal.is_operator or principal is ANYONE or self._kind != "template":
+            return self.meant(named, principal)
+        found = () if is_marked(named) else await answer_in_time(self._store.called(named))
+        return (only_one(named, found),)
+
+    async def seen(self, request: web.Request) -> Stored | None:
+        """What the path means, as far as the caller may see it."""
+        if not id_shape(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
+            return None
+        for object_id in await self.named(request):
+            seen_by = principal_of(request).customer_id
+            stored = await answer_in_time(
+                self._store.get(self._kind, object_id, seen_by=seen_by)
+            )
+            if stored is not None and principal_of(request).sees(ownership(stored)):
+                return stored
+        return None
+
+    async def target(self, request: web.Request, *, creates: bool = False) -> str:
+        """The id of what is to be changed, be it there or not.
+
+        Args:
+            request: Whose path names it.
+            creates: It may be new: then an operator means what it says and nothing else.
+
+        Raises:
+            NotFoundError: If nothing can have such an id.
+        """
+        named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
+        if creates and principal.is_operator:
+            return named
+        if not id_shape(f"{self._kind}_id").fits(named):
+            raise NotFoundError(self._kind, named[:200])
+        stored = await self.seen(request)
+        return self.meant(named, principal)[0] if stored is None else stored.definition.id
+
+    async def fresh(self, named: str, principal: Principal) -> str:
+        """The id of what a caller defines as new, or of its own that is called so already."""
+        meant = self.meant(named, principal)
+        for object_id in meant[1:]:
+            stored = await answer_in_time(
+                self._store.get(self._kind, object_id, seen_by=principal.customer_id)
+            )
+            if stored is not None and principal.speaks_for(ownership(stored).owner):
+                return object_id
+        return meant[0]
+
+    def identified(
+        self, request: web.Request, content: Mapping[str, Any], object_id: str
+    ) -> Mapping[str, Any]:
+        """The content under the id inside, if it comes under the one that the caller knows."""
+        named = content.get("id")
+        if named != plain_id(object_id, principal_of(request).customer_id):
+            return content
+        return {**content, "id": object_id}
+
+
+def ownership(stored: Stored) -> Ownership:
+    """Whose it is; pools are the operators' business alone."""
+    one = stored.definition
+    return one.ownership if isinstance(one, Shared | Customer) else Ownership(None)

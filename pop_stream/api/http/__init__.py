@@ -1,0 +1,1 @@
+"""What every request goes through: bodies, callers, conditions, answers and problems."""

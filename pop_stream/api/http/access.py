@@ -1,0 +1,210 @@
+"""What a route asks of its caller, and the guard that stands before its handler.
+
+The guard decides about everything that a path names, so that no handler can forget to. What
+a body names, and what a list holds, only the handler knows: it asks `principal_of`.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Protocol
+
+import structlog
+from aiohttp import web
+
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.core.errors import NotFoundError
+from pop_stream.core.values.identity import (
+    ANYONE,
+    Ownership,
+    Principal,
+    Role,
+    expect_access,
+    expect_role,
+)
+from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.core.values.own_ids import meant_by
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_ID: Final = re.compile(ID_PATTERN)
+_OWN_ID: Final = re.compile(OWN_ID_PATTERN)
+_PRINCIPAL: Final = web.RequestKey("principal", Principal)
+_OBJECT_ID: Final = web.RequestKey("object_id", str)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The kind of object that a path names.
+
+    Attributes:
+        kind: As an error calls it, such as `agenda`.
+        parameter: Of the path, such as `agenda_id`.
+        longest: Most characters of its id.
+        owner: Whose the object with this id is, as far as a principal may know; None if there
+            is none. Raises UnavailableError while that cannot be said.
+        is_named_by_customers: Whether customers choose such ids, each in a space of its own.
+        called: The id that an operator means by what it says; without, that itself.
+    """
+
+    kind: str
+    parameter: str
+    owner: Callable[[str, Principal], Awaitable[Ownership | None]]
+    longest: int = ID_LENGTH
+    is_named_by_customers: bool = False
+    called: Callable[[str], Awaitable[str]] | None = None
+
+    def expect_id(self, named: str) -> None:
+        """Check that something could have this id, so that odd text is never looked up.
+
+        Raises:
+            NotFoundError: If nothing can.
+        """
+        own = self.is_named_by_customers
+        longest, pattern = (OWN_ID_LENGTH, _OWN_ID) if own else (self.longest, _ID)
+        if len(named) > longest or not pattern.fullmatch(named):
+            raise NotFoundError(self.kind, named[:longest])
+
+    def meant_by(self, named: str, principal: Principal) -> Sequence[str]:
+        """The ids that a caller may mean, likeliest first."""
+        return meant_by(named, principal) if self.is_named_by_customers else (named,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a route asks of its caller.
+
+    Attributes:
+        role: Which it must hold; None serves everyone, known or not.
+        subject: Of the object that the path names, if it names one.
+        changes: Whether that object must be the caller's own.
+        operator_role: Which an operator must hold instead; None asks for the same.
+        operators_only: Whether no customer may, whatever its roles.
+        appears_within: How long an object that is not there yet is waited for.
+    """
+
+    role: Role | None
+    subject: Subject | None = None
+    changes: bool = False
+    operator_role: Role | None = None
+    operators_only: bool = False
+    appears_within: timedelta = timedelta(0)
+
+
+PUBLIC: Final = Access(role=None)
+
+
+def reading(subject: Subject | None = None, *, patience: timedelta = timedelta(0)) -> Access:
+    """What it takes to look at something.
+
+    Args:
+        subject: Of the object in the path, if there is one.
+        patience: How long an object that is not there yet is waited for.
+    """
+    return Access(role=Role.READ, subject=subject, appears_within=patience)
+
+
+class Authenticator(Protocol):
+    """Tells who sends a request."""
+
+    async def identify(self, authorization: str | None) -> Principal:
+        """Who the value of the header `Authorization` belongs to.
+
+        Raises:
+            UnauthenticatedError: If nobody can be told from it.
+            UnavailableError: If that cannot be found out now.
+        """
+        ...
+
+
+class Everyone:
+    """Asks nobody who they are: for one's own machine."""
+
+    async def identify(self, authorization: str | None) -> Principal:
+        """Every caller is an operator."""
+        return ANYONE
+
+
+class Guard:
+    """Lets those through to a handler who may.
+
+    Args:
+        authenticator: Who tells callers apart.
+        tick: Between two looks for an object that may still appear.
+    """
+
+    def __init__(self, authenticator: Authenticator, *, tick: timedelta) -> None:
+        self._authenticator = authenticator
+        self._tick_s = tick.total_seconds()
+
+    def before(self, handler: Handler, access: Access) -> Handler:
+        """The handler, behind the guard."""
+        needed = access.role
+        if needed is None:
+            return handler
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            principal = await self._authenticator.identify(request.headers.get("Authorization"))
+            request[_PRINCIPAL] = principal
+            structlog.contextvars.bind_contextvars(principal=principal.name)
+            role = access.operator_role if principal.is_operator else None
+            role = role or needed
+            if access.subject is None or access.operators_only:
+                expect_role(principal, role, operators_only=access.operators_only)
+            else:
+                await self._expect_access(request, principal, access, access.subject, role)
+            return await handler(request)
+
+        return guarded
+
+    async def _expect_access(
+        self,
+        request: web.Request,
+        principal: Principal,
+        access: Access,
+        subject: Subject,
+        role: Role,
+    ) -> None:
+        named = request.match_info[subject.parameter]
+        subject.expect_id(named)
+        if principal.is_operator and principal.holds(role):
+            # Every object is its own; the handler will say whether there is one.
+            if subject.called is not None and principal is not ANYONE:
+                named = await answer_in_time(subject.called(named))
+            request[_OBJECT_ID] = named
+            return
+        request[_OBJECT_ID], owner = await self._find(named, principal, access, subject)
+        expect_access(
+            principal, role, owner, named=(subject.kind, named), changes=access.changes
+        )
+
+    async def _find(
+        self, named: str, principal: Principal, access: Access, subject: Subject
+    ) -> tuple[str, Ownership | None]:
+        """What is meant, and whose it is if the caller sees it.
+
+        What is hidden is waited for just as long as what may yet appear.
+        """
+        now = asyncio.get_running_loop().time
+        until = now() + access.appears_within.total_seconds()
+        meant = subject.meant_by(named, principal)
+        while True:
+            for object_id in meant:
+                owner = await answer_in_time(subject.owner(object_id, principal))
+                if owner is not None and principal.sees(owner):
+                    return object_id, owner
+            if now() >= until:
+                return meant[0], None
+            await asyncio.sleep(self._tick_s)
+
+
+def principal_of(request: web.Request) -> Principal:
+    """Who sent the request; known to every handler of a route that is not public."""
+    return request[_PRINCIPAL]
+
+
+def object_of(request: web.Request) -> str:
+    """The id inside of the object that the path names; the guard has found out which."""
+    return request[_OBJECT_ID]

@@ -1,0 +1,83 @@
+"""What one row of the table of routes says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from pop_stream.api.http.access import Access, Handler
+from pop_stream.api.http.answers import JSON
+from pop_stream.core.errors import NotFoundError, PopStreamError, UnavailableError
+
+EVENT_STREAM: Final = "text/event-stream"
+
+READ_ERRORS: Final = (NotFoundError, UnavailableError)
+"""What reading one object may be refused with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a success looks like.
+
+    Attributes:
+        shapes: Types of which the JSON is one; without any, the answer is not JSON.
+        has_etag: Whether the version is told in a header.
+        event: Of an event stream, the name of its events; the shapes are those of their data.
+    """
+
+    description: str
+    shapes: tuple[Any, ...] = ()
+    status: HTTPStatus = HTTPStatus.OK
+    media_type: str | None = JSON
+    has_etag: bool = False
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parameter of a route's query, or a header.
+
+    Attributes:
+        schema: JSON schema of its value; of a list, the schema of the whole, whose values
+            are told by repeating the parameter.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path.
+
+    Attributes:
+        name: Of the operation, for generated clients.
+        summary: One line for a reader of the document.
+        errors: What it may be refused with, besides faults of this side.
+        takes: Types of which the body is one; none if there is no body.
+        may_be_bare: Whether a body may be left out.
+        media_types: What a body may be said to be.
+        query: Parameters of its query; any other is refused.
+        headers: It heeds these, besides those that every route does.
+        access: What it asks of its caller; there is no default, so none is forgotten.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    name: str
+    summary: str
+    answers: tuple[Answer, ...]
+    errors: tuple[type[PopStreamError], ...] = ()
+    takes: tuple[Any, ...] = ()
+    may_be_bare: bool = False
+    media_types: tuple[str, ...] = (JSON,)
+    query: tuple[Query, ...] = ()
+    headers: tuple[Query, ...] = ()
+    access: Access = field(kw_only=True)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer goes on until something happens."""
+        return any(answer.media_type == EVENT_STREAM for answer in self.answers)

@@ -1,0 +1,82 @@
+"""The listener: binds, tells where, and stops without dropping what is under way."""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+from yarl import URL
+
+from pop_stream.api.http.problems import from_malformed
+from pop_stream.settings import Settings
+
+_BACKLOG: Final = 1024
+_KEEP_ALIVE_S: Final = 75.0
+_LAST_WORDS_S: Final = 1.0
+
+
+async def serve(
+    app: web.Application,
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    on_url: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve until `stop`, then let requests under way end and event streams close.
+
+    Args:
+        app: From `create_app`; it can be served once.
+        settings: Where to listen, and how long a submission may take.
+        stop: Set by whoever ends the process.
+        on_url: Told the actual address once it accepts connections.
+
+    Raises:
+        OSError: If the address is taken or not ours.
+    """
+    grace_s = settings.publish_timeout.total_seconds() + _LAST_WORDS_S
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace_s)
+    await runner.setup()
+    try:
+        listener = await _listen(runner, settings)
+        try:
+            host, port = listener.sockets[0].getsockname()[:2]
+            on_url(str(URL.build(scheme="http", host=host, port=port)))
+            await stop.wait()
+        finally:
+            listener.close()
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    server = runner.server
+    if server is None:
+        msg = "the runner is not set up"
+        raise RuntimeError(msg)
+
+    def protocol() -> web.RequestHandler:
+        return _Protocol(server, loop=loop, keepalive_timeout=_KEEP_ALIVE_S)
+
+    return await loop.create_server(
+        protocol, settings.http_host, settings.http_port, backlog=_BACKLOG, reuse_address=True
+    )
+
+
+class _Protocol(web.RequestHandler):
+    """aiohttp's, except that bytes which are no HTTP are answered with a problem too."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what never became a request; all else is a fault of ours."""
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or request.writer.output_size:
+            return super().handle_error(request, status, exc, message)
+        return from_malformed(request, message or "this is no HTTP request")

@@ -1,0 +1,198 @@
+"""API keys over HTTP: made, shown once, rotated, revoked, listed; and the audit log."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Annotated, Final, TypeVar
+
+import structlog
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pop_stream.api.http import body
+from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.answers import answer
+from pop_stream.api.http.correlation import correlation_id
+from pop_stream.api.http.errors import InvalidError
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.keys.views import entry_view, shown, shown_once
+from pop_stream.core.agendas.agenda import Id
+from pop_stream.core.definitions.deeds import Author
+from pop_stream.core.definitions.keys import ApiKey, KeyId, check_grant
+from pop_stream.core.errors import NotFoundError
+from pop_stream.core.values.faults import issues_of
+from pop_stream.identity.minting import mint
+from pop_stream.ports.audit import AuditFilter, AuditLog
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.keys import KeyStore
+from pop_stream.shapes.keys import MOST_LISTED, AuditList, KeyList, KeyView, KeyWish, Rotation
+
+_SECRET: Final = {"Cache-Control": "no-store"}
+
+_log = structlog.get_logger()
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Listing(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 100
+
+
+class _KeyListing(_Listing):
+    customer_id: Id | None = None
+    after: KeyId | None = None
+
+
+class _AuditListing(_Listing):
+    kind: str | None = None
+    object_id: str | None = None
+    principal: str | None = None
+    before: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+
+
+class Keys:
+    """The handlers of API keys."""
+
+    def __init__(
+        self,
+        store: KeyStore,
+        clock: Clock,
+        bodies: body.Bodies,
+        on_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._bodies = bodies
+        self._on_changed = on_changed
+
+    async def get_list(self, request: web.Request) -> web.Response:
+        """A page of the keys that the caller sees."""
+        wanted, principal = _query(request, _KeyListing), principal_of(request)
+        customer_id = wanted.customer_id if principal.is_operator else principal.customer_id
+        if not principal.speaks_for(wanted.customer_id or customer_id):
+            return answer(KeyList(keys=[], next=None), status=HTTPStatus.OK)
+        found = await answer_in_time(
+            self._store.keys(
+                customer_id=customer_id, after=wanted.after or "", limit=wanted.limit + 1
+            )
+        )
+        page = found[: wanted.limit]
+        following = page[-1].id if len(found) > len(page) else None
+        listed = KeyList(keys=[self._view(one) for one in page], next=following)
+        return answer(listed, status=HTTPStatus.OK)
+
+    async def get(self, request: web.Request) -> web.Response:
+        """One key."""
+        return answer(self._view(await self._key(request)), status=HTTPStatus.OK)
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Make a key, which is shown once."""
+        wish, principal = await self._read(request, KeyWish), principal_of(request)
+        customer_id = wish.customer_id or principal.customer_id
+        check_grant(principal, customer_id, wish.roles)
+        key, token = mint(
+            customer_id=customer_id,
+            roles=wish.roles,
+            now=self._clock.now(),
+            created_by=principal.name,
+            title=wish.title,
+            expires_at=wish.expires_at,
+        )
+        await answer_in_time(self._store.create(key, _author(request)))
+        self._on_changed()
+        _log.info("key.created", key_id=key.id, customer_id=customer_id)
+        return self._made(key, token)
+
+    async def post_rotation(self, request: web.Request) -> web.Response:
+        """Make a key with the same powers; the old one ends after a while."""
+        wish, principal = await self._read(request, Rotation), principal_of(request)
+        old = await self._key(request)
+        check_grant(principal, old.customer_id, old.roles)
+        minted, token = mint(
+            customer_id=old.customer_id,
+            roles=old.roles,
+            now=self._clock.now(),
+            created_by=principal.name,
+        )
+        grace = timedelta(seconds=wish.grace_s)
+        new = await answer_in_time(
+            self._store.rotate(old.id, minted, _author(request), grace=grace)
+        )
+        self._on_changed()
+        _log.info("key.rotated", key_id=old.id, replaced_by=new.id)
+        return self._made(new, token)
+
+    async def post_revocation(self, request: web.Request) -> web.Response:
+        """End a key at once."""
+        key_id = request.match_info["key_id"]
+        now = self._clock.now()
+        key = await answer_in_time(self._store.revoke(key_id, _author(request), at=now))
+        self._on_changed()
+        _log.info("key.revoked", key_id=key_id)
+        return answer(self._view(key), status=HTTPStatus.OK)
+
+    async def _key(self, request: web.Request) -> ApiKey:
+        key_id = request.match_info["key_id"]
+        key = await answer_in_time(self._store.find(key_id))
+        if key is None:
+            kind = "key"
+            raise NotFoundError(kind, key_id)
+        return key
+
+    async def _read(self, request: web.Request, shape: type[M]) -> M:
+        if not request.can_read_body:
+            return _validated(shape, b"{}")
+        async with self._bodies.read(request) as content:
+            body.expect_json(content)
+            return _validated(shape, bytes(content))
+
+    def _made(self, key: ApiKey, token: str) -> web.Response:
+        headers = {**_SECRET, "Location": f"/v1/keys/{key.id}"}
+        made = shown_once(self._view(key), token)
+        return answer(made, status=HTTPStatus.CREATED, headers=headers)
+
+    def _view(self, key: ApiKey) -> KeyView:
+        return shown(key, self._clock.now())
+
+
+class AuditReader:
+    """The handler of the audit log."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+
+    async def get(self, request: web.Request) -> web.Response:
+        """A page of changes, newest first."""
+        wanted = _query(request, _AuditListing)
+        chosen = AuditFilter(wanted.kind, wanted.object_id, wanted.principal)
+        found = await answer_in_time(
+            self._log.entries(chosen, before=wanted.before, limit=wanted.limit + 1)
+        )
+        page = found[: wanted.limit]
+        following = page[-1].entry_id if len(found) > len(page) else None
+        listed = AuditList(entries=[entry_view(one) for one in page], next=following)
+        return answer(listed, status=HTTPStatus.OK)
+
+
+def _author(request: web.Request) -> Author:
+    return Author(principal=principal_of(request), request_id=correlation_id(request))
+
+
+def _query(request: web.Request, shape: type[M]) -> M:
+    told: dict[str, object] = {}
+    for name in request.query:
+        values = request.query.getall(name)
+        told[name] = values if len(values) > 1 else values[0]
+    try:
+        return shape.model_validate(told)
+    except ValidationError as error:
+        raise InvalidError(issues_of(error, document="query")) from None
+
+
+def _validated(shape: type[M], content: bytes) -> M:
+    try:
+        return shape.model_validate_json(content, strict=True)
+    except ValidationError as error:
+        raise InvalidError(issues_of(error, document="body")) from None

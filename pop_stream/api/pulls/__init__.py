@@ -1,0 +1,1 @@
+"""Workers without Kafka: they pull, hold and report."""

@@ -1,0 +1,230 @@
+"""Workers without Kafka: they pull agendas, and report on them, over HTTP."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import structlog
+from aiohttp import web
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from pop_stream import faults
+from pop_stream.api.agendas.views import submitted
+from pop_stream.api.http import body
+from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.answers import answer
+from pop_stream.api.http.errors import InvalidError
+from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseBook
+from pop_stream.api.pulls.reports import appended_of, check, diagnostics_of, progress_of
+from pop_stream.bus.publisher import lifecycle_records
+from pop_stream.core.errors import NotFoundError
+from pop_stream.core.events import (
+    AgendaFailed,
+    AgendaProgressed,
+    AgendaRenewed,
+    AgendaStopped,
+    AgendaSucceeded,
+    AppendedOperation,
+    EmittedAgenda,
+    LifecycleEvent,
+)
+from pop_stream.core.lifecycle.summary import appended_name
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.own_ids import plain_id
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.wire import Publisher
+from pop_stream.ports.work import WorkDesk
+from pop_stream.shapes.pulls import (
+    Completion,
+    Heard,
+    Heartbeat,
+    ProgressReport,
+    Pull,
+    PulledAgenda,
+    PulledAgendas,
+)
+
+_MOST_ATTEMPT: Final = 2**31 - 1
+
+_log = structlog.get_logger()
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Pulls:
+    """The handlers of pulling and reporting."""
+
+    def __init__(
+        self,
+        *,
+        leases: LeaseBook,
+        desk: WorkDesk,
+        publisher: Publisher,
+        clock: Clock,
+        bodies: body.Bodies,
+        topic: str,
+    ) -> None:
+        self.leases = leases
+        self._desk = desk
+        self._publisher = publisher
+        self._clock = clock
+        self._bodies = bodies
+        self._topic = topic
+        self._is_closing = False
+
+    async def close(self, _: web.Application) -> None:
+        """Let those who wait go; they will ask another process."""
+        self._is_closing = True
+
+    async def post_pull(self, request: web.Request) -> web.Response:
+        """Claim agendas of an insight for the caller, waiting for the first."""
+        wish = await self._read(request, Pull)
+        insight_id, seen_by = object_of(request), principal_of(request).customer_id
+        self.leases.expect_insight(insight_id)
+
+        def is_there() -> bool:
+            return not self._is_closing and _is_there(request)
+
+        wait = timedelta(seconds=wish.wait_s)
+        taken = await self._desk.take(insight_id, wish.count, wait, is_there=is_there)
+        if taken and not _is_there(request):
+            for emitted in taken:
+                self._desk.give_back(emitted)
+            return answer(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
+        if taken:
+            faults.reach("api.pulled")
+        # The lease began when the agenda was claimed; it begins anew for whom it is for.
+        await self._publish([self._renewed(one, wish.puller_id) for one in taken])
+        agendas = await asyncio.gather(*(self._pulled(one, seen_by) for one in taken))
+        _log.info("agendas.pulled", insight_id=insight_id, count=len(taken))
+        return answer(PulledAgendas(agendas=agendas), status=HTTPStatus.OK)
+
+    async def post_heartbeat(self, request: web.Request) -> web.Response:
+        """Renew the lease."""
+        sign = await self._read(request, Heartbeat)
+        lease = await self._lease(request)
+        renewed = AgendaRenewed(
+            **self._of(lease), puller_id=sign.puller_id, lease_ms=lease.lease_ms
+        )
+        await self._publish([renewed])
+        return self._heard(request, lease)
+
+    async def post_progress(self, request: web.Request) -> web.Response:
+        """Report on operations, append others, and renew the lease."""
+        report = await self._read(request, ProgressReport)
+        lease = await self._lease(request, surely=report.append is not None)
+        new = appended_of(lease, report.append, self._clock.now())
+        check(lease, report.operations, new)
+        renewed = AgendaRenewed(
+            **self._of(lease), puller_id=report.puller_id, lease_ms=lease.lease_ms
+        )
+        told: list[LifecycleEvent] = [renewed]
+        if new or report.operations:
+            operations = progress_of(report.operations, self._clock.now())
+            told.append(
+                AgendaProgressed(**self._of(lease), operations=operations, appended=new)
+            )
+        await self._publish(told)
+        return self._heard(request, lease, new)
+
+    async def post_complete(self, request: web.Request) -> web.Response:
+        """Tell how the attempt ended; the lease ends with it."""
+        end = await self._read(request, Completion)
+        lease = await self._lease(request, surely=True)
+        check(lease, end.operations)
+        await self._publish([self._ended(lease, end)])
+        _log.info(f"agenda.{end.outcome}", agenda_id=lease.agenda_id, attempt=lease.attempt)
+        return self._heard(request, lease)
+
+    # ---- what the handlers share ----
+
+    async def _read(self, request: web.Request, shape: type[M]) -> M:
+        async with self._bodies.read(request) as content:
+            body.expect_json(content)
+            try:
+                return TypeAdapter(shape).validate_json(bytes(content), strict=True)
+            except ValidationError as error:
+                raise InvalidError(issues_of(error, document="body")) from None
+
+    async def _lease(self, request: web.Request, *, surely: bool = False) -> Lease:
+        agenda_id, named = object_of(request), request.match_info["attempt"]
+        if not (named.isascii() and named.isdigit()) or not 1 <= int(named) <= _MOST_ATTEMPT:
+            raise NotFoundError(ATTEMPT, f"{request.match_info['agenda_id']}/{named[:20]}")
+        return await self.leases.find(agenda_id, int(named), surely=surely)
+
+    async def _publish(self, lifecycle: Sequence[LifecycleEvent]) -> None:
+        if lifecycle:
+            records = await lifecycle_records(self._publisher, self._topic, lifecycle)
+            await self._publisher.publish(records)
+
+    def _heard(
+        self, request: web.Request, lease: Lease, new: Sequence[AppendedOperation] = ()
+    ) -> web.Response:
+        stop = self._desk.stop(lease.agenda_id, lease.attempt)
+        names = [appended_name(one) for one in new]
+        heard = Heard(
+            agenda_id=request.match_info["agenda_id"],
+            attempt=lease.attempt,
+            lease_ms=lease.lease_ms,
+            stop=None if stop == "outdated" else stop,
+            appended=names,
+        )
+        return answer(heard, status=HTTPStatus.OK)
+
+    def _of(self, lease: Lease) -> dict[str, Any]:
+        return {
+            "agenda_id": lease.agenda_id,
+            "at": self._clock.now(),
+            "insight_id": lease.insight_id,
+            "attempt": lease.attempt,
+        }
+
+    def _renewed(self, emitted: EmittedAgenda, puller_id: str) -> AgendaRenewed:
+        return AgendaRenewed(
+            agenda_id=emitted.agenda_id,
+            at=self._clock.now(),
+            insight_id=emitted.insight_id,
+            attempt=emitted.attempt,
+            puller_id=puller_id,
+            lease_ms=emitted.lease_ms,
+        )
+
+    def _ended(self, lease: Lease, end: Completion) -> LifecycleEvent:
+        at = self._clock.now()
+        facts = {
+            **self._of(lease),
+            "operations": progress_of(end.operations, at),
+            "spent_s": dict(end.spent_s),
+        }
+        match end.outcome:
+            case "succeeded":
+                return AgendaSucceeded(**facts)
+            case "stopped":
+                return AgendaStopped(**facts)
+            case "failed":
+                return AgendaFailed(
+                    **facts,
+                    message=end.message or "the worker says so",
+                    retryable=end.retryable,
+                    diagnostics=diagnostics_of(end.diagnostics, at),
+                )
+
+    async def _pulled(self, emitted: EmittedAgenda, seen_by: str | None) -> PulledAgenda:
+        return PulledAgenda(
+            agenda_id=plain_id(emitted.agenda_id, seen_by),
+            insight_id=emitted.insight_id,
+            customer_id=emitted.customer_id,
+            attempt=emitted.attempt,
+            lease_ms=emitted.lease_ms,
+            accepted_at=emitted.accepted_at,
+            emitted_at=emitted.emitted_at,
+            agenda=submitted(bytes(emitted.agenda), seen_by),
+            resumes=emitted.resumes,
+            progress=await self.leases.prior(emitted, seen_by) if emitted.resumes else None,
+        )
+
+
+def _is_there(request: web.Request) -> bool:
+    return request.transport is not None and not request.transport.is_closing()

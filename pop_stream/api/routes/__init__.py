@@ -1,0 +1,1 @@
+"""Everything that is served, as rows of one table."""

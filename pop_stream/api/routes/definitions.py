@@ -1,0 +1,220 @@
+"""The routes of customers, pools, insights and templates: the same for each kind."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from pop_stream.api.agendas.questions import Explanations
+from pop_stream.api.definitions.definitions import Resource
+from pop_stream.api.definitions.models import DEFINED, NAMES, PAGES, PATCHES
+from pop_stream.api.http.access import Access, reading
+from pop_stream.api.http.answers import JSON
+from pop_stream.api.http.body import MERGE_PATCH
+from pop_stream.api.http.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
+from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
+from pop_stream.api.http.route import READ_ERRORS, Answer, Query, Route
+from pop_stream.api.owners import Owners
+from pop_stream.core.definitions.definitions import KINDS, Kind
+from pop_stream.core.definitions.listing import DEFAULT_LIMIT, MOST_LISTED, fields_of
+from pop_stream.core.errors import (
+    DefinitionError,
+    ExistsError,
+    InUseError,
+    NotFoundError,
+    PreconditionError,
+    QueryError,
+    SubmissionError,
+    UnavailableError,
+)
+from pop_stream.shapes.queues import QueueView
+
+_PLURALS: Final[Mapping[Kind, str]] = {
+    "customer": "Customers",
+    "pool": "Pools",
+    "insight": "Insights",
+    "template": "Templates",
+}
+
+_ERRORS: Final = (
+    *BODY_ERRORS,
+    InvalidError,
+    SubmissionError,
+    DefinitionError,
+    PreconditionError,
+    UnavailableError,
+)
+
+_LIMITS: Final = (
+    Query(
+        "limit",
+        "Most on the page.",
+        {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MOST_LISTED,
+            "default": DEFAULT_LIMIT,
+        },
+    ),
+    Query("cursor", "`next` of the page before, with the same sort.", {"type": "string"}),
+)
+
+
+def definition_routes(
+    owners: Owners, resources: Mapping[Kind, Resource], explanations: Explanations
+) -> tuple[Route, ...]:
+    """What is defined, and how it goes."""
+    tables = (_resource(owners, one) for one in resources.values())
+    return (*(route for table in tables for route in table), *_questions(owners, explanations))
+
+
+def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
+    kind, path = resource.kind, f"{resource.path}/{{{resource.parameter}}}"
+    name, model = NAMES[kind], KINDS[kind]
+    one = Answer(f"The {kind}.", (DEFINED[kind],), has_etag=True)
+    created = Answer(f"The new {kind}.", (DEFINED[kind],), HTTPStatus.CREATED, has_etag=True)
+    gone = Answer("Deleted.", status=HTTPStatus.NO_CONTENT, media_type=None)
+    known = Answer("Unchanged.", status=HTTPStatus.NOT_MODIFIED, media_type=None, has_etag=True)
+    write = Access(role=resource.writer, operators_only=kind != "template")
+    return (
+        Route(
+            "GET",
+            resource.path,
+            resource.get_all,
+            f"list{_PLURALS[kind]}",
+            "Those that the caller sees; filtered by any field, a.b for one inside another, "
+            "any of the values of a filter that is given several times",
+            (Answer("A page.", (PAGES[kind],)),),
+            (QueryError, UnavailableError),
+            query=(*_shaping(kind), *_LIMITS, *_filters(kind)),
+            access=reading(),
+        ),
+        Route(
+            "POST",
+            resource.path,
+            resource.post,
+            f"create{name}",
+            f"Define a {kind} that is not there yet",
+            (created,),
+            (*_ERRORS, ExistsError),
+            takes=(model,),
+            access=write,
+        ),
+        Route(
+            "GET",
+            path,
+            resource.get_one,
+            f"get{name}",
+            f"One {kind}",
+            (one, known),
+            READ_ERRORS,
+            headers=(NOT_MODIFIED,),
+            access=reading(owners.defined(kind)),
+        ),
+        Route(
+            "PUT",
+            path,
+            resource.put,
+            f"put{name}",
+            f"Define a {kind}, in the place of what there may be",
+            (one, created),
+            _ERRORS,
+            takes=(model,),
+            headers=(IF_MATCH, IF_NONE_MATCH),
+            access=write,
+        ),
+        Route(
+            "PATCH",
+            path,
+            resource.patch,
+            f"patch{name}",
+            f"Change fields of a {kind}, as a JSON merge patch says",
+            (one,),
+            (*_ERRORS, NotFoundError),
+            takes=(PATCHES[kind],),
+            media_types=(JSON, MERGE_PATCH),
+            headers=(IF_MATCH,),
+            access=write,
+        ),
+        Route(
+            "DELETE",
+            path,
+            resource.delete,
+            f"delete{name}",
+            f"Delete a {kind} that nothing needs",
+            (gone,),
+            (*READ_ERRORS, InUseError, PreconditionError, InvalidError),
+            headers=(IF_MATCH,),
+            access=write,
+        ),
+        Route(
+            "GET",
+            f"{path}/versions/{{version}}",
+            resource.get_version,
+            f"get{name}Version",
+            f"What a {kind} was in one version, be it deleted since",
+            (one,),
+            READ_ERRORS,
+            access=reading(),
+        ),
+    )
+
+
+def _shaping(kind: Kind) -> tuple[Query, ...]:
+    name = f"({'|'.join(fields_of(kind))})"
+    return (
+        Query(
+            "sort",
+            "Fields, comma between; one after - descends. Also a.b, for one inside another.",
+            {"type": "string", "pattern": f"^-?{name}(,-?{name})*$"},
+        ),
+        Query(
+            "fields",
+            "Only these, comma between; all if left out.",
+            {"type": "string", "pattern": f"^{name}(,{name})*$"},
+        ),
+    )
+
+
+def _filters(kind: Kind) -> tuple[Query, ...]:
+    """One parameter per field; of a list, for one of its items."""
+    found = []
+    for name in fields_of(kind):
+        schema: dict[str, Any] = {"type": "array", "items": _filter_schema(kind, name)}
+        found.append(
+            Query(name, f"Only those whose `{name}` is, or holds, one of these.", schema)
+        )
+    return tuple(found)
+
+
+def _filter_schema(kind: Kind, name: str) -> dict[str, Any]:
+    info = KINDS[kind].model_fields.get(name)
+    if info is None or info.annotation is None:
+        return {"type": "integer"} if name == "version" else _INSTANT
+    schema = TypeAdapter(info.annotation).json_schema()
+    choices = schema.get("anyOf", [schema])
+    words = [word for one in choices for word in one.get("enum", ())]
+    if words:
+        return {"enum": [*words, *("null" for one in choices if one.get("type") == "null")]}
+    plain = [one for one in choices if one.get("type") in _PLAIN]
+    return {"type": plain[0]["type"]} if len(plain) == 1 else {"type": "string"}
+
+
+_PLAIN: Final = frozenset({"boolean", "integer", "number"})
+_INSTANT: Final = {"type": "string", "format": "date-time"}
+
+
+def _questions(owners: Owners, explanations: Explanations) -> tuple[Route, ...]:
+    return (
+        Route(
+            "GET",
+            "/v1/insights/{insight_id}/queue",
+            explanations.get_queue,
+            "getInsightQueue",
+            "What waits in an insight, whose it is, and how fast it goes",
+            (Answer("The queue.", (QueueView,)),),
+            READ_ERRORS,
+            access=reading(owners.insight),
+        ),
+    )

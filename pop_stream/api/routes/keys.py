@@ -1,0 +1,131 @@
+"""The routes of API keys and of the audit log."""
+
+from http import HTTPStatus
+from typing import Final
+
+from pop_stream.api.http.access import Access
+from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
+from pop_stream.api.http.route import READ_ERRORS, Answer, Query, Route
+from pop_stream.api.keys.keys import AuditReader, Keys
+from pop_stream.api.owners import Owners
+from pop_stream.core.definitions.keys import KEY_ID_PATTERN
+from pop_stream.core.errors import SubmissionError, UnavailableError
+from pop_stream.core.values.identity import Role
+from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN
+from pop_stream.shapes.keys import (
+    MOST_LISTED,
+    AuditList,
+    KeyList,
+    KeyView,
+    KeyWish,
+    NewKey,
+    Rotation,
+)
+
+_ERRORS: Final = (
+    *BODY_ERRORS,
+    InvalidError,
+    SubmissionError,
+)
+
+_TEXT: Final = {"type": "string"}
+_KEY_ID: Final = {"type": "string", "pattern": KEY_ID_PATTERN}
+_LIMIT: Final = Query(
+    "limit",
+    "Of a page.",
+    {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": 100},
+)
+_NEW: Final = Answer(
+    "Made. Its token is shown here and nowhere again.", (NewKey,), HTTPStatus.CREATED
+)
+
+
+def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, ...]:
+    """Keys, of which a customer who operates sees its own and an admin all; the audit log."""
+    any_key = Access(role=Role.OPERATE, operator_role=Role.ADMIN)
+    own = Access(role=Role.OPERATE, operator_role=Role.ADMIN, subject=owners.key, changes=True)
+    return (
+        Route(
+            "GET",
+            "/v1/keys",
+            keys.get_list,
+            "listKeys",
+            "Keys by id, page by page, revoked ones too; never their secrets",
+            (Answer("A page.", (KeyList,)),),
+            (InvalidError, UnavailableError),
+            query=(
+                Query(
+                    "customer_id",
+                    "Of this customer.",
+                    {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH},
+                ),
+                Query("after", "`next` of the page before.", _KEY_ID),
+                _LIMIT,
+            ),
+            access=any_key,
+        ),
+        Route(
+            "POST",
+            "/v1/keys",
+            keys.post,
+            "createKey",
+            "Make a key; its token is shown once",
+            (_NEW,),
+            (*_ERRORS, UnavailableError),
+            takes=(KeyWish,),
+            access=any_key,
+        ),
+        Route(
+            "GET",
+            "/v1/keys/{key_id}",
+            keys.get,
+            "getKey",
+            "A key, without its secret",
+            (Answer("The key.", (KeyView,)),),
+            READ_ERRORS,
+            access=own,
+        ),
+        Route(
+            "POST",
+            "/v1/keys/{key_id}/rotate",
+            keys.post_rotation,
+            "rotateKey",
+            "Make a key with the same powers; the old one goes on for a while",
+            (_NEW,),
+            (*_ERRORS, *READ_ERRORS),
+            takes=(Rotation,),
+            may_be_bare=True,
+            access=own,
+        ),
+        Route(
+            "POST",
+            "/v1/keys/{key_id}/revoke",
+            keys.post_revocation,
+            "revokeKey",
+            "End a key at once",
+            (Answer("Revoked, now or before.", (KeyView,)),),
+            READ_ERRORS,
+            access=own,
+        ),
+        Route(
+            "GET",
+            "/v1/audit",
+            audit.get,
+            "listAudit",
+            "Who changed what, newest first, page by page",
+            (Answer("A page.", (AuditList,)),),
+            (InvalidError, UnavailableError),
+            query=(
+                Query("kind", "Of objects of this kind, such as `insight`.", _TEXT),
+                Query("object_id", "Of objects with this id.", _TEXT),
+                Query("principal", "By this principal.", _TEXT),
+                Query(
+                    "before",
+                    "`next` of the page before.",
+                    {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
+                ),
+                _LIMIT,
+            ),
+            access=Access(role=Role.ADMIN, operators_only=True),
+        ),
+    )

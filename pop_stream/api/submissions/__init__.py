@@ -1,0 +1,1 @@
+"""How agendas come in: judged, counted, known already, made from templates."""

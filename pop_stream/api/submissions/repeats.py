@@ -1,0 +1,93 @@
+"""Submissions whose id is known: what was accepted under it, of late here or ever in Postgres.
+
+While Postgres is away nobody waits for it: what this process accepted of late is still
+recognised, and of anything else a repeat is dropped where the agenda arrives.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from pop_stream.api.http.errors import IdTakenError
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.submissions.judge import Submission
+from pop_stream.core.doors.repeats import differences
+from pop_stream.core.errors import Issue, UnavailableError
+from pop_stream.ports.summaries import AcceptedBody, SummaryReader
+
+_MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of agendas accepted of late: what is younger than Postgres is in here."""
+
+_ENTRY_BYTES: Final = 300
+"""About what remembering one takes besides its body, which is often less than that."""
+
+_ANSWERS_WITHIN_S: Final = 1.0
+_REST_S: Final = 2.0
+
+_log = structlog.get_logger()
+
+
+class Repeats:
+    """Tells new submissions from repeated ones."""
+
+    def __init__(self, summaries: SummaryReader) -> None:
+        self._summaries = summaries
+        self._late: OrderedDict[str, AcceptedBody] = OrderedDict()
+        self._held = 0
+        self._blind_until = 0.0
+
+    async def look_up(self, submissions: Sequence[Submission]) -> "Known":
+        """What was accepted under the ids that the submissions brought along."""
+        ids = [one.agenda_id for one in submissions if one.is_named]
+        found = {one: self._late[one] for one in ids if one in self._late}
+        if unknown := [one for one in ids if one not in found]:
+            found.update(await self._stored(unknown))
+        return Known(found)
+
+    def remember(self, submissions: Iterable[Submission]) -> None:
+        """Note what Kafka has acknowledged just now."""
+        for one in submissions:
+            if one.is_named and one.agenda_id not in self._late:
+                self._late[one.agenda_id] = AcceptedBody(one.customer_id, one.value)
+                self._held += len(one.value) + _ENTRY_BYTES
+        while self._held > _MOST_BYTES:
+            _, oldest = self._late.popitem(last=False)
+            self._held -= len(oldest.body) + _ENTRY_BYTES
+
+    async def _stored(self, agenda_ids: Sequence[str]) -> dict[str, AcceptedBody]:
+        now = asyncio.get_running_loop().time()
+        if now < self._blind_until:
+            return {}
+        try:
+            asked = self._summaries.accepted_bodies(agenda_ids)
+            return dict(await answer_in_time(asked, within_s=_ANSWERS_WITHIN_S))
+        except UnavailableError as error:
+            self._blind_until = now + _REST_S
+            _log.warning("repeats.unknown", reason=str(error))
+            return {}
+
+
+class Known:
+    """What was accepted under some ids."""
+
+    def __init__(self, bodies: dict[str, AcceptedBody]) -> None:
+        self._bodies = bodies
+
+    def is_repeat(self, submission: Submission) -> bool:
+        """Whether the very same was accepted before.
+
+        Raises:
+            IdTakenError: If something else was.
+        """
+        known = self._bodies.get(submission.agenda_id) if submission.is_named else None
+        if known is None:
+            return False
+        if known.customer_id != submission.customer_id:
+            message = "is taken; choose another, or leave it out to get one that is not"
+            raise IdTakenError([Issue("id", submission.shown_id, message)])
+        if differing := differences(known.body, submission.value):
+            raise IdTakenError(differing)
+        return True

@@ -1,0 +1,120 @@
+"""Refused agendas, submitted again once what they lacked is defined."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pop_stream.api.agendas.selection import filter_of, place_of
+from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.answers import answer
+from pop_stream.api.http.body import Bodies
+from pop_stream.api.http.errors import InvalidError, TooLargeError
+from pop_stream.api.submissions.judge import Judge, Submission
+from pop_stream.api.submissions.submissions import Submissions
+from pop_stream.core.errors import SubmissionError
+from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.values.faults import issues_of
+from pop_stream.core.values.own_ids import plain_id
+from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
+from pop_stream.shapes.commands import Selection
+from pop_stream.shapes.submissions import Resubmitted, StillRefused
+
+AT_ONCE: Final = 200
+"""Agendas that are read, judged and submitted in one go."""
+
+_SHOWN: Final = 20
+
+_log = structlog.get_logger()
+
+
+class Resubmission(BaseModel):
+    """Which refused agendas to try again; all that the caller may, if no field is set."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    filter: Selection = Field(
+        default=Selection(), description="Of the refused ones, those that fit."
+    )
+    dry_run: bool = Field(default=False, description="Only count.")
+
+
+class Resubmissions:
+    """The handler of `POST /v1/resubmissions`."""
+
+    def __init__(
+        self, agendas: AgendaStore, judge: Judge, submissions: Submissions, bodies: Bodies
+    ) -> None:
+        self._agendas = agendas
+        self._judge = judge
+        self._submissions = submissions
+        self._bodies = bodies
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Judge refused agendas again, and submit those that pass now, under their ids."""
+        wish = await self._read(request)
+        principal = principal_of(request)
+        selected = filter_of(wish.filter, principal)
+        refused: list[StillRefused] = []
+        resubmitted = still_refused = without_body = 0
+        async for summaries in self._pages(selected):
+            passed: list[Submission] = []
+            for summary in summaries:
+                if not summary.body:
+                    without_body += 1
+                    continue
+                try:
+                    submission = self._judged(summary)
+                    if not wish.dry_run:
+                        self._submissions.admit(submission)
+                    passed.append(submission)
+                except (SubmissionError, TooLargeError) as error:
+                    still_refused += 1
+                    if len(refused) < _SHOWN:
+                        shown_id = plain_id(summary.agenda_id, principal.customer_id)
+                        refused.append(StillRefused(id=shown_id, reason=str(error)))
+            resubmitted += len(passed)
+            if passed and not wish.dry_run:
+                await self._submissions.publish(passed)
+        result = Resubmitted(
+            dry_run=wish.dry_run,
+            resubmitted=resubmitted,
+            still_refused=still_refused,
+            without_body=without_body,
+            reasons=refused,
+        )
+        _log.info("agendas.resubmitted", resubmitted=resubmitted, refused=still_refused)
+        return answer(result, status=HTTPStatus.OK if wish.dry_run else HTTPStatus.ACCEPTED)
+
+    def _judged(self, summary: Summary) -> Submission:
+        agenda = self._judge.read(summary.body)
+        return self._judge.accept(agenda.model_copy(update={"id": summary.agenda_id}))
+
+    async def _pages(self, selected: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:
+        """Refused agendas with their bodies; what is resubmitted meanwhile is not met again."""
+        wanted = replace(selected, states=(State.REFUSED,))
+        if selected.states and State.REFUSED not in selected.states:
+            return
+        after: Place | None = None
+        while True:
+            found = await self._agendas.find(
+                wanted, limit=AT_ONCE, after=after, newest_first=False
+            )
+            if not found:
+                return
+            yield await self._agendas.whole(found)
+            after = place_of(found[-1])
+
+    async def _read(self, request: web.Request) -> Resubmission:
+        if not request.can_read_body:
+            return Resubmission()
+        async with self._bodies.read(request) as content:
+            try:
+                return Resubmission.model_validate_json(bytes(content), strict=True)
+            except ValidationError as error:
+                raise InvalidError(issues_of(error, document="body")) from None

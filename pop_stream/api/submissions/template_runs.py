@@ -1,0 +1,154 @@
+"""Runs of templates: submitted, or only shown; and why an agenda goes where it goes."""
+
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from pop_stream.api.agendas.progress import found
+from pop_stream.api.agendas.views import submitted
+from pop_stream.api.definitions.definitions import Resource
+from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.answers import answer
+from pop_stream.api.http.body import Bodies
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.submissions.judge import Judge
+from pop_stream.api.submissions.submissions import Submissions
+from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
+from pop_stream.core.definitions.expansion import expand
+from pop_stream.core.definitions.template import TEMPLATE_CALL, AgendaTemplate, TemplateCall
+from pop_stream.core.errors import (
+    ForbiddenError,
+    Issue,
+    NotFoundError,
+    SubmissionError,
+)
+from pop_stream.core.values.faults import issues_of, without_nul
+from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.own_ids import plain_id
+from pop_stream.ports.summaries import SummaryReader
+from pop_stream.shapes.placement import Considered, Explained, Preview
+
+_NOTHING: Final = b"{}"
+
+
+class TemplateRuns:
+    """The handlers of `…/run`, `…/preview` and the two explanations of placement.
+
+    Args:
+        templates: As they are defined now: a run uses what was written before it.
+        judge: Decides where an agenda goes.
+        submissions: Sends it there.
+        summaries: Knows the agendas that were submitted.
+        bodies: Reads requests' bodies.
+    """
+
+    def __init__(
+        self,
+        templates: Resource,
+        judge: Judge,
+        submissions: Submissions,
+        summaries: SummaryReader,
+        bodies: Bodies,
+    ) -> None:
+        self._templates = templates
+        self._judge = judge
+        self._submissions = submissions
+        self._summaries = summaries
+        self._bodies = bodies
+
+    async def run(self, request: web.Request) -> web.Response:
+        """Submit the agenda that the template makes of the body."""
+        agenda = await self._expanded(request)
+        accepted = self._judge.accept(agenda, principal_of(request))
+        return await self._submissions.submit(accepted)
+
+    async def preview(self, request: web.Request) -> web.Response:
+        """Show that agenda, and where it would go, and submit nothing."""
+        agenda = await self._expanded(request)
+        insight_id, issues = self._placed(agenda)
+        made = submitted(encode_agenda(agenda), principal_of(request).customer_id)
+        shown = Preview(agenda=made, insight_id=insight_id, issues=issues)
+        return answer(shown, status=HTTPStatus.OK)
+
+    async def explain_agenda(self, request: web.Request) -> web.Response:
+        """How the insights in force now fare with an agenda that was submitted."""
+        agenda_id = object_of(request)
+        known = await answer_in_time(self._summaries.agenda(agenda_id))
+        shown_id = plain_id(agenda_id, principal_of(request).customer_id)
+        summary = found(known, "agenda", shown_id)
+        if not summary.body:
+            kind = "accepted agenda"
+            raise NotFoundError(kind, shown_id)
+        agenda = parse_agenda(summary.body).model_copy(update={"id": shown_id})
+        return self._explained(agenda, summary.insight_id or None)
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """How the insights in force now fare with an agenda or a run, not submitted."""
+        async with self._bodies.read(request) as raw:
+            agenda = self._judge.read(raw, principal_of(request))
+        _expect_own(principal_of(request), agenda.customer_id)
+        return self._explained(agenda, None)
+
+    def _explained(self, agenda: Agenda, went_to: str | None) -> web.Response:
+        insight_id, issues = self._placed(agenda)
+        shown = Explained(
+            agenda_id=agenda.id,
+            customer_id=agenda.customer_id,
+            insight_id=insight_id,
+            went_to=went_to,
+            issues=issues,
+            considered=tuple(
+                Considered(
+                    insight_id=one.insight_id,
+                    outcome=one.outcome,
+                    why=one.why,
+                    matches=tuple(f"{match.mapper}: {match.value}" for match in one.matches),
+                    precedence=one.precedence,
+                    specificity=one.specificity,
+                    is_wanted=one.is_wanted,
+                )
+                for one in self._judge.placement.explain(agenda)
+            ),
+        )
+        return answer(shown, status=HTTPStatus.OK)
+
+    def _placed(self, agenda: Agenda) -> tuple[str | None, tuple[Issue, ...]]:
+        try:
+            return self._judge.placement.place(agenda), ()
+        except SubmissionError as error:
+            return None, error.issues
+
+    async def _expanded(self, request: web.Request) -> Agenda:
+        async with self._bodies.read(request) as raw:
+            call = _parse(bytes(raw) or _NOTHING)
+        stored = await self._templates.find(request)
+        if not isinstance(stored.definition, AgendaTemplate):
+            raise TypeError(stored.kind)
+        principal = principal_of(request)
+        call = _in_own_name(call, principal)
+        agenda = expand(stored.definition, call, version=stored.version)
+        _expect_own(principal, agenda.customer_id)
+        return agenda
+
+
+def _parse(raw: bytes) -> TemplateCall:
+    try:
+        return TEMPLATE_CALL.model_validate_json(without_nul(raw, document="run"), strict=True)
+    except ValidationError as error:
+        raise SubmissionError(issues_of(error, document="run")) from None
+
+
+def _in_own_name(call: TemplateCall, principal: Principal) -> TemplateCall:
+    """A customer who names nobody runs the template for itself, whomever that names."""
+    if principal.customer_id is None or "customer_id" in call.model_fields_set:
+        return call
+    told = {**call.model_dump(exclude_unset=True), "customer_id": principal.customer_id}
+    return TEMPLATE_CALL.model_validate(told)
+
+
+def _expect_own(principal: Principal, customer_id: str) -> None:
+    if not principal.speaks_for(customer_id):
+        msg = "work can only be submitted in one's own name; leave customer_id out"
+        raise ForbiddenError(msg)
