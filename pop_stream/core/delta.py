@@ -60,11 +60,15 @@ class Tags(Struct, frozen=True, array_like=True):
         tag: Its start tag, in worker-seconds per weight.
         keys_at: The virtual time among its fairness keys.
         keys: Start tags of those of its keys that moved.
+        uncontested: Of its agendas that are out, how many are not to be put right.
+        weight: Its weight when it was here; 0 where that is not known.
     """
 
     tag: float
     keys_at: float = 0.0
     keys: dict[str, float] = field(default_factory=dict)
+    uncontested: int = 0
+    weight: float = 0.0
 
 
 class Delta(Struct, frozen=True):

@@ -653,7 +653,7 @@ def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
     )  # fmt: skip
     told = msgspec.json.decode(msgspec.json.encode(kept))
     assert told["slots"] == [[ref_of(1, 2), CLAIMED, 2, 0.5, 1.0, None]]
-    assert told["tags"] == {"acme": [2.0, 1.0, {"k": 1.5}]}
+    assert told["tags"] == {"acme": [2.0, 1.0, {"k": 1.5}, 0, 0.0]}
     assert (told["gone"], told["next_page"]) == ({"1": "f"}, 2)
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Delta) == kept
     short = msgspec.convert([3, READY], SlotNote)

@@ -775,15 +775,41 @@ def test_the_gap_stays_below_its_bound():
 
 def test_the_bound_remembers_how_many_were_out_and_what_they_were_off_by():
     queue = queue_of()
-    fill(queue, "a", range(10))
+    fill(queue, "a", range(20))
+    fill(queue, "b", range(40, 60))
     picked(queue, 10, cost=0.1)
-    fill(queue, "a", range(20, 30))
-    fill(queue, "b", range(40, 50))
-    for _ in range(10):
+    for _ in range(5):
         queue.settle("a", correction=5.0)
     picked(queue, 3, cost=0.1)
-    assert queue.spread() > 30.0
+    assert queue.spread() > 20.0
     assert queue.spread() <= queue.bound() == 2 * 11 * 5.0
+
+
+@pytest.mark.parametrize("correction", [5.0, -0.05])
+def test_what_one_took_while_nobody_else_wanted_it_is_no_debt_to_who_comes_later(correction):
+    queue = queue_of()
+    fill(queue, "a", range(20))
+    picked(queue, 10, cost=0.1)
+    fill(queue, "b", range(40, 60))
+    assert [queue.flow("a").uncontested, queue.flow("b").uncontested] == [10, 0]
+    for _ in range(10):
+        queue.settle("a", correction=correction)
+    assert queue.spread() <= 0.1 + 1e-9
+    picked(queue, 4, cost=0.1)
+    assert queue.flow("b").in_flight == 2
+    queue.settle("a", correction=5.0)  # emitted while b competed
+    assert queue.spread() > 4.5
+
+
+def test_who_comes_back_with_work_out_or_third_changes_no_debts():
+    queue = queue_of()
+    fill(queue, "a", range(20))
+    fill(queue, "b", [40])
+    picked(queue, 5, cost=0.1)
+    fill(queue, "b", [41])  # its first is still out
+    assert queue.flow("a").uncontested == 0
+    fill(queue, "c", [50])
+    assert queue.flow("a").uncontested == 0
 
 
 def test_with_all_at_rest_the_bound_starts_anew():

@@ -229,10 +229,10 @@ class Stock:
         self.insight = insight
         # What one order gave is no debt in another: all customers start at the present. A
         # customer's keys keep their turns, as they would if it were all read back.
-        flows = [*self.queue.flows()]
-        present = max([self.queue.virtual_time, *(flow.tag for flow in flows)])
+        present = max([self.queue.virtual_time, *(flow.tag for flow in self.queue.flows())])
         tags = {
-            flow.customer_id: replace(flow.tags(flow.line.tags), tag=present) for flow in flows
+            CustomerId(one): replace(known, tag=present)
+            for one, known in self.queue.all_tags().items()
         }
         self.queue = self._new_queue()
         self.fill_queue((present,), tags, before=self.slots.next_number)

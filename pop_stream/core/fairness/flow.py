@@ -47,6 +47,8 @@ class Flow:
         level: Of urgency in its turn, 1 most urgent and the only one without aging; 0 while it
             may not go.
         in_flight: Agendas emitted and not settled.
+        uncontested: Of those, how many were emitted while nobody competed for what they took,
+            and somebody has come since: that they cost more, or less, is between nobody.
         tokens: Of its rate limit, as of `refilled_at`.
         is_parked: Whether it waits for a token.
         wait_s: Recent mean of the wait of its agendas up to emission.
@@ -65,6 +67,7 @@ class Flow:
         "share",
         "tag",
         "tokens",
+        "uncontested",
         "wait_s",
     )
 
@@ -74,6 +77,7 @@ class Flow:
         self.tag = tag
         self.level = 0
         self.in_flight = 0
+        self.uncontested = 0
         self.tokens = float(share.burst)
         self.refilled_at = 0.0
         self.is_parked = False
@@ -117,15 +121,27 @@ class Flow:
         """Recent worker-seconds, those of one half-life ago counting half."""
         return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
 
-    def tags(self, keys: Mapping[str, float]) -> Tags:
-        """Its place on the virtual clock and those of some of its keys, for `restore`."""
-        return Tags(tag=self.tag, keys_at=self.line.virtual_time, keys=dict(keys))
+    def tags(self, keys: Mapping[str, float], weight: float) -> Tags:
+        """Its place on the virtual clock and those of some of its keys, for `restore`.
+
+        Args:
+            keys: Tags of the keys.
+            weight: With which its own tag was reckoned.
+        """
+        return Tags(
+            tag=self.tag,
+            keys_at=self.line.virtual_time,
+            keys=dict(keys),
+            uncontested=self.uncontested,
+            weight=weight,
+        )
 
     def restore(self, tags: Tags) -> None:
         """Stand where the tags say, those of keys included."""
         self.tag = tags.tag
         self.line.virtual_time = tags.keys_at
         self.line.tags = dict(tags.keys)
+        self.uncontested = tags.uncontested
 
     def is_rested(self, now: float) -> bool:
         """Whether its rate limit would let a whole burst go now."""

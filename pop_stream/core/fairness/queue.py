@@ -18,7 +18,8 @@ nothing up and owes nothing but its last charge. Four things are not in the pape
 
 - Costs are estimates. What an agenda cost more or less moves its customer's tag when it
   settles. v goes back with a refunded customer, or newcomers would wait for it, and on with
-  the least tag, or they would be given what nobody owes them.
+  the least tag, or they would be given what nobody owes them. What was emitted while one
+  customer had all turns is not put right once somebody else has come.
 - A new weight scales how far a customer is ahead of v: that is a debt in worker-seconds.
 - Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
   who may go has work waiting.
@@ -137,13 +138,15 @@ class FairQueue:
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
-        was_eligible = flow.is_eligible
+        was_eligible, was_idle = flow.is_eligible, not flow.ready and not flow.in_flight
         old_head = flow.line.head() if was_eligible else None
         flow.line.push(entry, self._key(key))
         self._moved.add(customer_id)
         self._ready += 1
         if not was_eligible or self.aging is not None or old_head != flow.line.head():
             self._seat(flow)
+        if was_idle:
+            self._begin_contest(flow)
 
     def pick(self, cost_of: Callable[[int], float], now: float = 0.0) -> Pick | None:
         """Choose the next agenda, or None if no customer has one that may go.
@@ -184,6 +187,10 @@ class FairQueue:
         was_eligible = flow.is_eligible
         flow.in_flight -= 1
         self._in_flight -= 1
+        if flow.uncontested:
+            flow.uncontested -= 1
+            self._moved.add(customer_id)
+            correction = 0.0
         level, least = flow.level, self._rota.least(flow.level) if correction > 0 else None
         if correction:
             self._move(flow, correction)
@@ -235,7 +242,7 @@ class FairQueue:
             flow = self.flow(customer_id)
             flow.in_flight = in_flight.get(customer_id, 0)
             if customer_id in tags:
-                flow.restore(tags[customer_id])
+                self._restore(flow, tags[customer_id])
             flow.line.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
@@ -255,11 +262,18 @@ class FairQueue:
         """Where customers and keys are that moved since the last call."""
         moved, self._moved = self._moved, set()
         flows = (self._flows.get(customer_id) for customer_id in moved)
-        return {flow.customer_id: flow.tags(flow.line.take_moved()) for flow in flows if flow}
+        return {
+            flow.customer_id: flow.tags(flow.line.take_moved(), self._weight(flow))
+            for flow in flows
+            if flow
+        }
 
     def all_tags(self) -> dict[str, Tags]:
         """Where all customers and keys are, for `restore`."""
-        return {flow.customer_id: flow.tags(flow.line.tags) for flow in self._flows.values()}
+        return {
+            flow.customer_id: flow.tags(flow.line.tags, self._weight(flow))
+            for flow in self._flows.values()
+        }
 
     def forget_idle(self) -> None:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
@@ -278,6 +292,15 @@ class FairQueue:
     def _key(self, key: str) -> str:
         return "" if self.algorithm.by_age else key
 
+    def _weight(self, flow: Flow) -> float:
+        """With which its tag was reckoned: a new one has yet to be seen to."""
+        return self._weighed.get(flow.customer_id, flow.share.weight)
+
+    def _restore(self, flow: Flow, tags: Tags) -> None:
+        flow.restore(tags)
+        if tags.weight not in {0.0, flow.share.weight}:
+            self._weighed[flow.customer_id] = tags.weight
+
     def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
         charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
         # Far out on the clock a small charge would vanish in rounding, and starve the others.
@@ -289,11 +312,23 @@ class FairQueue:
         self._seat(flow)
         return Pick(flow.customer_id, ref, cost, charge)
 
+    def _begin_contest(self, newcomer: Flow) -> None:
+        """Somebody came where one had all: what that one has out is no debt between the two.
+
+        The newcomer begins where charges led. Were they put right afterwards, it would be given
+        what the other had taken when nobody else wanted it, or wait for that.
+        """
+        flow = self._rota.incumbent(newcomer)
+        if flow is not None and flow.uncontested < flow.in_flight:
+            flow.uncontested = flow.in_flight
+            self._moved.add(flow.customer_id)
+
     def _scale_debts(self) -> None:
         """See to weights that changed; with a pick, so that rounds chosen again do the same."""
         weighed, self._weighed = self._weighed, {}
         for flow in filter(None, map(self._flows.get, sorted(weighed))):
             present = self._rota.clock.at(flow.level or TOP)
+            self._moved.add(flow.customer_id)
             by = flow.shift_from(weighed[flow.customer_id], present)
             if by and self.algorithm.by_weight:
                 self._move(flow, by)

@@ -60,6 +60,14 @@ class Rota:
             return None
         return self._flows[first[1]].tag
 
+    def incumbent(self, newcomer: Flow) -> Flow | None:
+        """Who had all turns of a level to itself, up to one that came without debt just now."""
+        other = self._turns.only_other(newcomer.customer_id)
+        if other is None or newcomer.tag > self.clock.at(newcomer.level):
+            return None
+        flow = self._flows[other]
+        return flow if flow.level == newcomer.level else None
+
     def keep_up(self, level: int, was_least: float) -> None:
         """Take the present of a level along with its least tag, which a correction moved on.
 

@@ -7,6 +7,7 @@ from pop_stream.core.values.ids import CustomerId
 
 K = TypeVar("K", float, tuple[int, float])
 
+_PAIR: Final = 2
 _SLACK: Final = 64
 """Outdated keys that are borne before they are looked for."""
 
@@ -55,6 +56,12 @@ class Turns(Generic[K]):
             heappop(self._heap)
             del self._valid[first[1]]
         return first
+
+    def only_other(self, than: CustomerId) -> CustomerId | None:
+        """The other one, if this customer and just one more have a key."""
+        if len(self._valid) != _PAIR or than not in self._valid:
+            return None
+        return next(one for one in self._valid if one != than)
 
     def soonest(self, most: int) -> list[CustomerId]:
         """About the first `most`, in order; O(most)."""
