@@ -58,7 +58,7 @@ async def test_a_new_weight_shows_within_one_depth_of_emissions_on_the_real_stac
     within = None
     for _ in range(3):
         report = await bench(
-            "fairness", "--scenario", "reweight", "--scale", "0.1", "--target", "16",
+            "fairness", "--scenario", "reweight", "--scale", "0.3", "--target", "16",
             servers=servers_of(settings),
         )  # fmt: skip
         judge(report, "reweight")
