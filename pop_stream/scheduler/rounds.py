@@ -4,7 +4,6 @@ Emit, then write the table: a crash between the two repeats a round, and the att
 lets pullers and the rollup drop the repeats. The other order could lose one.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -53,10 +52,6 @@ MOST_CHOSEN: Final = 2_000
 MOST_PUT_OFF: Final = 128
 """Records in a row that may leave the choice to the next: some ten milliseconds' work. So a
 round of five to fifty, which waits for acknowledgements, never lets them pile up."""
-
-UNKEPT: Final = 2
-"""Records whose rounds a crash may repeat: the present one, and the one before, whose rows are
-under way meanwhile. If those were waited for too, a round would take twice as long."""
 
 _log = structlog.get_logger()
 
@@ -125,7 +120,7 @@ class Rounds:
         self._put_off: dict[int, _PutOff] = {}
         self._letters: dict[int, list[Record]] = {}
         self._in_force: Definitions | None = None
-        self._rows_of_rounds = deque([0] * UNKEPT, maxlen=UNKEPT)
+        self._rows_of_rounds = 0
 
     def desks(self) -> list[Desk]:
         """All insights this worker decides for."""
@@ -214,7 +209,7 @@ class Rounds:
             faults.reach("scheduler.kept")
         if is_told:
             self._table.send()
-            self._rows_of_rounds.append(self._table.written)
+            self._rows_of_rounds = self._table.written
 
     def _be_sure_of(self, partition: int) -> None:
         """Rows and rounds of one who has lost the partition would mix with its owner's."""
@@ -389,14 +384,15 @@ class Rounds:
             lifecycle += telling.emissions(desk, chosen, now)
         topic = self._topics.agenda_events
         records += await lifecycle_records(self._publisher, topic, lifecycle)
-        # Of rounds without a row a crash would repeat every one, so there are few; and what
-        # this record has led to need not be kept, for it is read again.
-        await self._table.kept(self._rows_of_rounds[0])
+        # Of rounds without a row a crash would repeat every one, so there is one at most; and
+        # what this record has led to need not be kept, for it is read again.
+        await self._table.kept(self._rows_of_rounds)
         self._be_sure_of(source.partition)
         if faults.is_set("scheduler.emitting"):  # else all are sent side by side
-            half = records[: len(chosen) // 2 + 1]
-            await publish_until_acknowledged(self._publisher, half)
+            half = len(chosen) // 2 + 1
+            await publish_until_acknowledged(self._publisher, records[:half])
             faults.reach("scheduler.emitting")
+            records = records[half:]
         await publish_until_acknowledged(self._publisher, records)
         faults.reach("scheduler.emitted")
         self._be_sure_of(source.partition)
