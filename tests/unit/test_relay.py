@@ -38,7 +38,8 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.values.partitioning import partition_of
-from pop_stream.intake.relay import WANTED, Relay, notes_of
+from pop_stream.intake.notes import notes_of
+from pop_stream.intake.relay import WANTED, Relay
 from pop_stream.settings import Settings
 
 TOPICS = Topics("t.")
