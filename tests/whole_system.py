@@ -28,7 +28,8 @@ from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.cli.chaos.handlers import STARTS, WORK, Start, read_starts
-from pop_stream.cli.stack import Plan, Stack
+from pop_stream.cli.plan import Plan
+from pop_stream.cli.stack import Stack
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.core.errors import UnavailableError
 from pop_stream.embedded.folder import PORTS, is_free_port

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
-    from pop_stream.cli.stack import Plan
+    from pop_stream.cli.plan import Plan
 
 DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 
@@ -37,7 +37,7 @@ def dev(
     from pop_stream.cli import logs
     from pop_stream.cli.lifetime import run_to_interrupt
     from pop_stream.cli.output import console
-    from pop_stream.cli.stack import Plan
+    from pop_stream.cli.plan import Plan
 
     logs.configure_for_a_person()
     plan = Plan(

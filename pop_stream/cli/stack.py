@@ -3,12 +3,10 @@
 import asyncio
 import os
 import signal
-import tomllib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Final, Self
 
 from rich.markup import escape
@@ -16,15 +14,13 @@ from rich.markup import escape
 from pop_stream.cli.api import open_client
 from pop_stream.cli.environment import load_settings, variables
 from pop_stream.cli.errors import CommandError, UsageError
+from pop_stream.cli.plan import Plan
 from pop_stream.cli.supervisor import (
     Part,
     PartStatus,
-    RestartPolicy,
     Supervisor,
     own_part,
 )
-from pop_stream.core.definitions.definition_records import definitions_from
-from pop_stream.core.definitions.definitions import Insight
 from pop_stream.embedded.errors import EmbeddedError
 from pop_stream.embedded.folder import is_free_port
 from pop_stream.embedded.servers import EmbeddedServers
@@ -38,38 +34,6 @@ _PORTS_TRIED: Final = 100
 _SERVER_VARIABLES: Final = ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN")
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to start.
-
-    Attributes:
-        folder: Where data and logs live.
-        definitions: File of customers and insights; the pullers pull all its insights.
-        port: Of the API; None takes the first free one from `FIRST_PORT` on.
-        copies: Processes of a part other than the puller, by its name; else one.
-        handlers: `module:attribute` of further handlers for the pullers.
-        overrides: Further settings for every part.
-        restart: When a crashed part starts again.
-        only: Parts to start, by name; None starts all.
-        brokers: Of the embedded Kafka: 1, or 3 that replicate to each other.
-        environment: Further variables for every part, as they are.
-        keeps_servers: Servers that end by themselves are started again, and are no failure.
-    """
-
-    folder: Path
-    definitions: Path
-    port: int | None = None
-    pullers: int = 1
-    copies: Mapping[str, int] = field(default_factory=dict)
-    handlers: tuple[str, ...] = ()
-    overrides: Mapping[str, object] = field(default_factory=dict)
-    restart: RestartPolicy = field(default_factory=RestartPolicy)
-    only: Collection[str] | None = None
-    brokers: int = 1
-    environment: Mapping[str, str] = field(default_factory=dict)
-    keeps_servers: bool = False
 
 
 class Stack:
@@ -99,7 +63,7 @@ class Stack:
             EmbeddedError: If the servers do not start.
             CommandError: If a part does not.
         """
-        insights = _insights(self._plan.definitions)
+        insights = self._plan.insights()
         async with AsyncExitStack() as opening:
             overrides = await self._enter_servers(opening)
             self.settings = load_settings(overrides)
@@ -268,20 +232,6 @@ def _ended(status: PartStatus) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with {code}: {escape(status.last_words)}"
-
-
-def _insights(definitions: Path) -> Sequence[str]:
-    """Ids of the insights that a file defines, read before anything is started.
-
-    Raises:
-        UsageError: If the file is wrong.
-    """
-    try:
-        found = definitions_from(tomllib.loads(definitions.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        msg = f"{definitions}: {error}"
-        raise UsageError(msg) from None
-    return [one.id for one in found if isinstance(one, Insight)]
 
 
 def _free_port(wanted: int | None) -> int:

@@ -16,7 +16,8 @@ from pop_stream.cli.bench.meter import Cost, read_costs
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.session import definitions_toml
 from pop_stream.cli.bench.standing import SCHEDULER, Standing, Wires, insight_topics
-from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.cli.plan import Plan
+from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.core.definitions.definitions import AlgorithmName
 from pop_stream.wiring import connections
 

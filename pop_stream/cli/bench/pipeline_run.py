@@ -27,7 +27,8 @@ from pop_stream.cli.bench.session import definitions_toml
 from pop_stream.cli.bench.store import BenchStore, open_store
 from pop_stream.cli.bench.submitter import Submitter
 from pop_stream.cli.bench.tail import ends, read_told
-from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.cli.plan import Plan
+from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.core.definitions.definitions import AlgorithmName
 
 HANDLERS: Final = "pop_stream.cli.bench.handlers:handlers"

@@ -17,8 +17,9 @@ from pop_stream.cli.bench.ledger import Attempt, attempts, depth_of, weighings
 from pop_stream.cli.bench.load import PARAM, Load, submit
 from pop_stream.cli.bench.witness import Witness
 from pop_stream.cli.errors import CommandError
+from pop_stream.cli.plan import Plan
 from pop_stream.cli.simulate.scenarios import RUNTIME_S
-from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.clock import WallClock
 from pop_stream.core.audits.service import ServiceLog, Weighed, log_of
 from pop_stream.core.definitions.definitions import AlgorithmName, Customer

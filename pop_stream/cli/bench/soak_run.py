@@ -14,7 +14,8 @@ from pop_stream.bus.topics import Topics
 from pop_stream.cli.api import open_client
 from pop_stream.cli.chaos.handlers import STARTS
 from pop_stream.cli.chaos.load import RETRY, Load, submit
-from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.cli.plan import Plan
+from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.core.errors import UnavailableError
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool

@@ -16,7 +16,8 @@ from pop_stream.cli.chaos.handlers import STARTS, read_starts
 from pop_stream.cli.chaos.judge import Judgement, judge
 from pop_stream.cli.chaos.load import RETRY, Load, submit
 from pop_stream.cli.errors import CommandError
-from pop_stream.cli.stack import Plan, Stack, Tell, failing_with
+from pop_stream.cli.plan import Plan
+from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnavailableError

@@ -26,7 +26,8 @@ from pop_stream.cli.demo.workload import (
 )
 from pop_stream.cli.errors import CommandError
 from pop_stream.cli.following import Following
-from pop_stream.cli.stack import Plan, Stack, failing_with
+from pop_stream.cli.plan import Plan
+from pop_stream.cli.stack import Stack, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.client import Client, NotFoundError, Retry, UnavailableError
 from pop_stream.core.lifecycle.lifecycle import State
