@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from pop_stream.core.definitions.definitions import Definitions
+from pop_stream.core.definitions.definitions import Definitions, GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import AttemptStop, EmittedAgenda, InsightAnswered
 from pop_stream.core.values.ids import InsightId
@@ -157,7 +157,9 @@ class FixedLags:
         relayed = self.told if self.relayed is None else self.relayed
         return Look(lags, told=dict(self.told), relayed=dict(relayed))
 
-    async def progress(self, group: str, topic: str) -> Progress | None:
+    async def progress(
+        self, group: str, topic: str, group_type: GroupType = "consumer"
+    ) -> Progress | None:
         return self.read
 
 

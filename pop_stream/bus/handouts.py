@@ -15,14 +15,15 @@ from aiokafka import ConsumerRecord
 from pop_stream.bus.controls import controls
 from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
-from pop_stream.core.errors import UnavailableError, UnreadableRecordError
+from pop_stream.core.errors import UnavailableError, UnreadableRecordError, UnservedError
 from pop_stream.core.events import (
     AgendaHanded,
     EmittedAgenda,
+    PullRefused,
     PullReturned,
     PullWanted,
     StopReason,
-    decode_handed,
+    decode_handout,
     encode,
 )
 from pop_stream.core.pulls.handed import Handed
@@ -34,6 +35,7 @@ _AGAIN_S: Final = 1.0
 _FILL_S: Final = 0.02
 _LOOK_S: Final = 0.5
 _DISPATCHERS: Final = 8
+_REFUSED_S: Final = 3.0
 
 _log = structlog.get_logger()
 
@@ -63,6 +65,7 @@ class KafkaHandouts:
         self._api_id = secrets.token_hex(8)
         self._callers: dict[str, deque[_Caller]] = defaultdict(deque)
         self._received: dict[str, dict[str, int]] = defaultdict(dict)
+        self._refused: dict[str, tuple[str, float]] = {}
         self._handed, self._stops = Handed(), Stops()
         self._news: set[str] = set()
         self._has_news = asyncio.Event()
@@ -91,7 +94,7 @@ class KafkaHandouts:
         self._callers[insight_id].append(caller)
         self._tell_of(insight_id)
         try:
-            await self._until_some(caller, wait, is_there)
+            await self._until_some(insight_id, caller, wait, is_there)
             return caller.got
         finally:
             self._callers[insight_id].remove(caller)
@@ -112,7 +115,7 @@ class KafkaHandouts:
         return None if stop is None else stop.reason
 
     async def _until_some(
-        self, caller: _Caller, wait: timedelta, is_there: Callable[[], bool]
+        self, insight_id: str, caller: _Caller, wait: timedelta, is_there: Callable[[], bool]
     ) -> None:
         now = asyncio.get_running_loop().time
         until = now() + wait.total_seconds()
@@ -120,17 +123,23 @@ class KafkaHandouts:
             msg = "agendas cannot be handed out yet: Kafka has not answered"
             raise UnavailableError(msg)
         while not caller.got and now() < until and is_there():
+            self._expect_served(insight_id)
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(_LOOK_S, until - now())):
                     await caller.some.wait()
+        if not caller.got:
+            self._expect_served(insight_id)
         if caller.got and caller.wanted:
             await asyncio.sleep(_FILL_S)  # those sent with the first arrive with it
 
     def _hear(self, record: ConsumerRecord) -> None:
         try:
-            handed = decode_handed(record.value)
+            handed = decode_handout(record.value)
         except UnreadableRecordError as error:
             _log.warning("handout.unreadable", offset=record.offset, reason=str(error))
+            return
+        if isinstance(handed, PullRefused):
+            self._refuse(handed)
             return
         self._handed.remember(handed.emitted)
         if handed.api_id == self._api_id:
@@ -149,6 +158,17 @@ class KafkaHandouts:
             caller.got.append(handed.emitted)
             caller.some.set()
         self._tell_of(insight_id)
+
+    def _refuse(self, refused: PullRefused) -> None:
+        until_s = asyncio.get_running_loop().time() + _REFUSED_S
+        self._refused[refused.insight_id] = (refused.reason, until_s)
+        for caller in self._callers.get(refused.insight_id, ()):
+            caller.some.set()
+
+    def _expect_served(self, insight_id: str) -> None:
+        reason, until_s = self._refused.get(insight_id, ("", 0.0))
+        if asyncio.get_running_loop().time() < until_s:
+            raise UnservedError(reason)
 
     def _tell_of(self, insight_id: str) -> None:
         self._news.add(insight_id)

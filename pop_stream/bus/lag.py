@@ -10,8 +10,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from pop_stream.bus import share_groups
-from pop_stream.bus.offset_fetch import ManyOffsetsRequest
+from pop_stream.bus.group_requests import ManyOffsetsRequest
 from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.lag import Look, Progress
 
@@ -87,25 +88,35 @@ class KafkaLagProbe:
             relayed={tp.partition: offset for tp, offset in relayed.items()},
         )
 
-    async def progress(self, group: str, topic: str) -> Progress | None:
+    async def progress(
+        self, group: str, topic: str, group_type: GroupType = "consumer"
+    ) -> Progress | None:
         """See the port."""
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 await self._count_partitions({topic})
-                found = await self._committed([group])
+                offsets = await self._reached(group, topic, group_type)
                 ends = await self._ends(
                     [TopicPartition(topic, n) for n in self._numbers(topic)]
                 )
         except (KafkaError, TimeoutError) as error:
             _log.info("progress.unknown", group=group, error=repr(error))
             return None
-        if group not in found:
+        if offsets is None:
             return None
-        offsets = _offsets(topic, found[group])
         return Progress(
             ends={tp.partition: end for tp, end in ends.items()},
             committed={tp.partition: offset for tp, offset in offsets.items()},
         )
+
+    async def _reached(
+        self, group: str, topic: str, group_type: GroupType
+    ) -> Mapping[TopicPartition, int] | None:
+        """How far a group has come; None if its coordinator does not say."""
+        if group_type == "share":
+            return (await self._starts([group])).get(group)
+        found = await self._committed([group])
+        return _offsets(topic, found[group]) if group in found else None
 
     async def _ends(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         if not asked:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -25,6 +25,14 @@ _OF_ALL: Final = {
 }
 _VISIBLE_WITHIN_S: Final = 20.0
 _TOPIC_OF: Final[Mapping[GroupType, str]] = {"consumer": "insight", "share": "share"}
+
+
+class ReadyQueue(NamedTuple):
+    """What pullers of an insight read, and the group they do it as."""
+
+    insight_id: str
+    topic: str
+    group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,11 @@ class Topics:
         Kafka lets no id be that of a consumer group and a share group both.
         """
         return self.insight(insight_id, group_type)
+
+    def ready_queue(self, insight_id: str, group_type: GroupType = "consumer") -> ReadyQueue:
+        """The topic and the group of an insight's pullers."""
+        topic = self.insight(insight_id, group_type)
+        return ReadyQueue(insight_id, topic, self.puller_group(insight_id, group_type))
 
     def group(self, part: str) -> str:
         """The consumer group of one of our own parts."""

@@ -68,7 +68,7 @@ def schemas() -> dict[str, Schema]:
         "controls.json": _titled("An attempt to stop", _of(events.AttemptStop)),
         "counts.json": _titled("What waits and is on its way", _of(events.CountEvent)),
         "pulls.json": _titled("What callers over HTTP want", carried(events.PullEvent)),
-        "handouts.json": _titled("An agenda for a caller", carried(events.AgendaHanded)),
+        "handouts.json": _titled("What callers over HTTP get", carried(events.HandoutEvent)),
         "decisions.json": _titled("One emission round", _of(events.RoundDecided)),
         "answers.json": _titled("The scheduler's view", _of(events.InsightAnswered)),
         "dead-callbacks.json": _titled(

@@ -22,6 +22,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ UnstorableError          an event of the batch holds what no row can
 ├─ MigrationError           the schema's files and the database disagree
 └─ UnavailableError         broker or database away: trying again is right
+   └─ UnservedError         a part lacks what it needs for this: an operator must mend that
 """
 
 from collections.abc import Sequence
@@ -270,3 +271,9 @@ class UnavailableError(PopStreamError):
     """A broker or a database is away; trying again later is right."""
 
     code: ClassVar[str] = "unavailable"
+
+
+class UnservedError(UnavailableError):
+    """A part lacks what it needs for this; the message names the remedy, and is for callers."""
+
+    code: ClassVar[str] = "unserved"

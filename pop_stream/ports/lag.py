@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.values.ids import InsightId
 
 
@@ -56,6 +57,11 @@ class LagProbe(Protocol):
         """
         ...
 
-    async def progress(self, group: str, topic: str) -> Progress | None:
-        """How far a group has come with a topic; None if that is unknown."""
+    async def progress(
+        self, group: str, topic: str, group_type: GroupType = "consumer"
+    ) -> Progress | None:
+        """How far a group has come with a topic; None if that is unknown.
+
+        What a share group has come to is the first record that is not done with.
+        """
         ...

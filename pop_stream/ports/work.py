@@ -26,6 +26,7 @@ class WorkDesk(Protocol):
 
         Raises:
             UnavailableError: If none can be handed out.
+            UnservedError: If nobody can take the insight's agendas, and what would help.
         """
         ...
 

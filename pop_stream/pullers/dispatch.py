@@ -25,6 +25,8 @@ from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
     AgendaHanded,
     EmittedAgenda,
+    HandoutEvent,
+    PullRefused,
     PullReturned,
     PullWanted,
     decode_pull,
@@ -102,6 +104,7 @@ class _Counter:
     slots: _Slots
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     wanted_s: float = 0.0
+    unserved: str = ""
 
 
 class Dispatcher:
@@ -121,7 +124,7 @@ class Dispatcher:
             publisher, self._topics, clock, puller_id=PULLER_ID, window=AttemptWindow()
         )
         self._counters: dict[str, _Counter] = {}
-        self._outbox: asyncio.Queue[AgendaHanded] = asyncio.Queue()
+        self._outbox: asyncio.Queue[HandoutEvent] = asyncio.Queue()
 
     async def run(self) -> NoReturn:
         """Dispatch until cancelled; outlives any fault of Kafka."""
@@ -168,6 +171,8 @@ class Dispatcher:
             if isinstance(told, PullWanted):
                 counter.demand.hear(told, monotonic())
                 counter.wanted_s = monotonic() if told.wanted else counter.wanted_s
+                if told.wanted and counter.unserved:
+                    self._refuse(told.insight_id, counter.unserved)
             else:
                 counter.demand.put_back(told.emitted, monotonic())
             while (emitted := counter.demand.take_returned()) is not None:
@@ -181,17 +186,21 @@ class Dispatcher:
         self._counters[insight_id] = counter
         starter = _Starter(self, counter)
         intake = Intake(self._claimer, starter, _NeverFull(), counter.slots)
-        feeds.create_task(self._supply(insight_id, intake, counter.stop))
+        feeds.create_task(self._supply(insight_id, intake, counter))
         _log.info("counter.opened", insight_id=insight_id)
         return counter
 
-    async def _supply(self, insight_id: str, intake: Intake, stop: asyncio.Event) -> None:
+    async def _supply(self, insight_id: str, intake: Intake, counter: _Counter) -> None:
         try:
-            await supply(self._settings, insight_id, intake, stop)
+            await supply(self._settings, insight_id, intake, counter.stop)
         except* MissingClientError as missing:
             # The callers of other insights are served all the same.
-            reason = str(missing.exceptions[0])
-            _log.error("counter.unserved", insight_id=insight_id, reason=reason)
+            counter.unserved = f"no process of the API can serve it: {missing.exceptions[0]}"
+            _log.error("counter.unserved", insight_id=insight_id, reason=counter.unserved)
+            self._refuse(insight_id, counter.unserved)
+
+    def _refuse(self, insight_id: str, reason: str) -> None:
+        self._outbox.put_nowait(PullRefused(insight_id=insight_id, reason=reason))
 
     def _tidy(self, now_s: float) -> None:
         for insight_id, counter in [*self._counters.items()]:
@@ -222,8 +231,7 @@ class Dispatcher:
             while not self._outbox.empty():
                 batch.append(self._outbox.get_nowait())
             records = [
-                Record(self._topics.handouts, one.emitted.agenda_id.encode(), encode(one))
-                for one in batch
+                Record(self._topics.handouts, _key(one).encode(), encode(one)) for one in batch
             ]
             await publish_until_acknowledged(self._publisher, records)
 
@@ -251,6 +259,10 @@ class _Revocation(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called once the group has settled."""
         _log.info("dispatcher.assigned", partitions=sorted(tp.partition for tp in assigned))
+
+
+def _key(told: HandoutEvent) -> str:
+    return told.emitted.agenda_id if isinstance(told, AgendaHanded) else told.insight_id
 
 
 def _decoded(record: ConsumerRecord) -> PullWanted | PullReturned | None:

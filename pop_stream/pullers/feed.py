@@ -16,8 +16,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from pop_stream.bus import clients
-from pop_stream.bus.topics import Topics
-from pop_stream.clock import is_set_within
+from pop_stream.bus.topics import ReadyQueue
 from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
 from pop_stream.settings import Settings
 
@@ -37,35 +36,29 @@ class InsightFeed:
 
     Args:
         settings: Where the cluster is.
-        insight_id: Whose topic and group.
+        queue: What to read, and as which group.
         intake: Shared with the puller's other feeds.
     """
 
-    def __init__(self, settings: Settings, insight_id: str, intake: Intake) -> None:
-        topics = Topics(settings.topic_prefix)
+    def __init__(self, settings: Settings, queue: ReadyQueue, intake: Intake) -> None:
         self._settings = settings
-        self._insight_id = insight_id
-        self._topic = topics.insight(insight_id)
-        self._group = topics.puller_group(insight_id)
+        self._queue = queue
         self._intake = intake
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Take agendas until `stop`, then leave the group; outlives any fault of Kafka.
+    async def consume(self, stop: asyncio.Event) -> None:
+        """Take agendas until `stop`, then leave the group.
 
-        The topic must exist: asking for another may create it.
+        The topic must exist: asking for another may create it. It returns early if a claim
+        failed; call it again.
+
+        Raises:
+            KafkaError: If Kafka is in trouble; call it again.
+            OSError: The same.
         """
-        while not stop.is_set():
-            try:
-                await self._consume(stop)
-            except (KafkaError, OSError) as error:
-                _log.warning("feed.interrupted", insight_id=self._insight_id, error=repr(error))
-                await is_set_within(stop, _RETRY_S)
-
-    async def _consume(self, stop: asyncio.Event) -> None:
         consumer = clients.consumer(
             self._settings,
-            client_id=f"puller.{self._insight_id}",
-            group_id=self._group,
+            client_id=f"puller.{self._queue.insight_id}",
+            group_id=self._queue.group,
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
             # A full puller does not poll, and is no less alive for it.
             max_poll_interval_ms=_NO_POLL_LIMIT_MS,
@@ -78,7 +71,9 @@ class InsightFeed:
             await consumer.start()
             async with ClaimPipeline(self._intake, commit, end_within_s=_ANSWER_S) as pipeline:
                 within_s = self._settings.session_timeout.total_seconds() / 2
-                consumer.subscribe([self._topic], listener=_Revocation(pipeline, within_s))
+                consumer.subscribe(
+                    [self._queue.topic], listener=_Revocation(pipeline, within_s)
+                )
                 while not stop.is_set() and not pipeline.has_failed:
                     await _read(consumer, pipeline)
         finally:

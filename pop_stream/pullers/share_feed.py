@@ -6,23 +6,18 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
-import structlog
 from aiokafka import ConsumerRecord
 
 from pop_stream import faults
 from pop_stream.bus.share_member import ShareMember
-from pop_stream.bus.topics import Topics
+from pop_stream.bus.topics import ReadyQueue
 from pop_stream.clock import is_set_within
-from pop_stream.core.errors import UnavailableError
 from pop_stream.pullers.pipeline import Intake
 from pop_stream.settings import Settings
 
 _POLL_S: Final = 0.5
 _SLOT_S: Final = 5.0
 _AT_HAND_S: Final = 0.02
-_RETRY_S: Final = 1.0
-
-_log = structlog.get_logger()
 
 
 class ShareFeed:
@@ -34,35 +29,26 @@ class ShareFeed:
 
     Args:
         settings: Where the cluster is.
-        insight_id: Whose topic and group.
+        queue: What to read, and as which group.
         intake: Shared with the puller's other feeds.
     """
 
-    def __init__(self, settings: Settings, insight_id: str, intake: Intake) -> None:
-        topics = Topics(settings.topic_prefix)
+    def __init__(self, settings: Settings, queue: ReadyQueue, intake: Intake) -> None:
         self._settings = settings
-        self._insight_id = insight_id
-        self._topic = topics.insight(insight_id, "share")
-        self._group = topics.puller_group(insight_id, "share")
+        self._queue = queue
         self._intake = intake
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Take agendas until `stop`, then leave the group; outlives any fault of Kafka.
-
-        The topic must exist.
+    async def consume(self, stop: asyncio.Event) -> None:
+        """Take agendas until `stop`, then leave the group. The topic must exist.
 
         Raises:
             MissingClientError: If the client of share groups is not installed.
+            UnavailableError: If Kafka, or the client, is in trouble; call it again.
         """
-        while not stop.is_set():
-            try:
-                member = ShareMember(self._settings, topic=self._topic, group=self._group)
-                async with member:
-                    while not stop.is_set():
-                        await self._take(member, stop)
-            except UnavailableError as error:
-                _log.warning("feed.interrupted", insight_id=self._insight_id, error=str(error))
-                await is_set_within(stop, _RETRY_S)
+        queue = self._queue
+        async with ShareMember(self._settings, topic=queue.topic, group=queue.group) as member:
+            while not stop.is_set():
+                await self._take(member, stop)
 
     async def _take(self, member: ShareMember, stop: asyncio.Event) -> None:
         """Take a record if one comes while a slot is free, and start what it holds."""

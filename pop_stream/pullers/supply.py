@@ -1,24 +1,38 @@
 """Finds out which kind of group serves an insight, and reads as a member of that."""
 
 import asyncio
-from collections.abc import Set
-from typing import Final
+from collections.abc import Mapping, Set
+from typing import Final, Protocol
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
-from pop_stream.bus.topics import Topics
+from pop_stream.bus.topics import ReadyQueue, Topics
 from pop_stream.clock import is_set_within
+from pop_stream.core.definitions.definitions import GroupType
+from pop_stream.core.errors import UnavailableError
 from pop_stream.pullers.feed import InsightFeed
 from pop_stream.pullers.pipeline import Intake
 from pop_stream.pullers.share_feed import ShareFeed
 from pop_stream.settings import Settings
 
 _TOPIC_EVERY_S: Final = 0.5
+_OTHER_EVERY_S: Final = 10.0
 _RETRY_S: Final = 1.0
 
 _log = structlog.get_logger()
+
+
+class _Feed(Protocol):
+    async def consume(self, stop: asyncio.Event) -> None: ...
+
+
+class _MakesFeed(Protocol):
+    def __call__(self, settings: Settings, queue: ReadyQueue, intake: Intake) -> _Feed: ...
+
+
+_FEEDS: Final[Mapping[GroupType, _MakesFeed]] = {"consumer": InsightFeed, "share": ShareFeed}
 
 
 async def supply(
@@ -26,26 +40,47 @@ async def supply(
 ) -> None:
     """Take agendas of an insight until `stop`, as a member of its consumer or share group.
 
-    Each kind has a topic of its own, which appears with the first agenda. So a puller need not
-    read all definitions to know. Of an insight that was defined anew with the other kind
-    both are there, and both are read.
+    Each kind has a topic of its own, which appears with the first agenda; it is waited for.
+    So a puller need not read all definitions to know. Of an insight that was defined anew
+    with the other kind both are there, and both are read: the other one from some seconds
+    after it appears. Any fault of Kafka is outlived.
 
     Raises:
         MissingClientError: If it is a share group, and its client is not installed.
     """
     names = Topics(settings.topic_prefix)
-    found = await _found(settings, insight_id, stop)
+    missing = {names.insight(insight_id, one): one for one in _FEEDS}
     async with asyncio.TaskGroup() as feeds:
-        if names.insight(insight_id) in found:
-            feeds.create_task(InsightFeed(settings, insight_id, intake).run(stop))
-        if names.insight(insight_id, "share") in found:
-            feeds.create_task(ShareFeed(settings, insight_id, intake).run(stop))
+        is_first = True
+        while missing and not stop.is_set():
+            found = await _found(
+                settings, insight_id, missing.keys(), stop, until_some=is_first
+            )
+            for kind in map(missing.pop, found):
+                feed = _FEEDS[kind](settings, names.ready_queue(insight_id, kind), intake)
+                feeds.create_task(_consume(feed, insight_id, stop))
+            is_first = False
+            await is_set_within(stop, _OTHER_EVERY_S)
 
 
-async def _found(settings: Settings, insight_id: str, stop: asyncio.Event) -> Set[str]:
-    """The insight's topics, once there is one; none if stopped before."""
-    names = Topics(settings.topic_prefix)
-    wanted = {names.insight(insight_id), names.insight(insight_id, "share")}
+async def _consume(feed: _Feed, insight_id: str, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        try:
+            await feed.consume(stop)
+        except (KafkaError, OSError, UnavailableError) as error:
+            _log.warning("feed.interrupted", insight_id=insight_id, error=repr(error))
+            await is_set_within(stop, _RETRY_S)
+
+
+async def _found(
+    settings: Settings,
+    insight_id: str,
+    wanted: Set[str],
+    stop: asyncio.Event,
+    *,
+    until_some: bool,
+) -> Set[str]:
+    """Those of the topics that exist, once there is one if `until_some`; none if stopped."""
     while not stop.is_set():
         looking = clients.consumer(settings, client_id=f"puller.{insight_id}", group_id=None)
         try:
@@ -53,7 +88,8 @@ async def _found(settings: Settings, insight_id: str, stop: asyncio.Event) -> Se
                 while not stop.is_set():
                     # Only what exists is asked for by name: asking for another may create it.
                     there: Set[str] = await clients.undisturbed(looking.topics())
-                    if found := wanted & there:
+                    found = wanted & there
+                    if found or not until_some:
                         return found
                     await is_set_within(stop, _TOPIC_EVERY_S)
         except (KafkaError, OSError) as error:

@@ -12,7 +12,7 @@ from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.groups import count_members
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions.definitions import Definitions
+from pop_stream.core.definitions.definitions import Definitions, GroupType
 from pop_stream.core.events import InsightTick, encode
 from pop_stream.core.stall import unmoved
 from pop_stream.ports.wire import Record
@@ -40,6 +40,7 @@ class Reader:
     group: str
     topic: str
     may_wait: bool = False
+    group_type: GroupType = "consumer"
 
 
 async def absences(settings: Settings) -> list[str]:
@@ -71,14 +72,20 @@ def readers(names: Topics, definitions: Definitions) -> Iterator[Reader]:
     yield Reader("the relay", intake, names.group("relay"), events)
     yield Reader("the scheduler", "pop-stream schedule", names.group("scheduler"), names.ready)
     yield Reader("the rollup", "pop-stream rollup", names.group("rollup"), events)
-    for one in definitions.insights:
-        command = f"pop-stream pull --insight {one}"
-        group, topic = names.puller_group(one), names.insight(one)
-        yield Reader(f"every puller of {one}", command, group, topic, may_wait=True)
+    for one in definitions.insights.values():
+        queue = names.ready_queue(one.id, one.group_type)
+        yield Reader(
+            f"every puller of {one.id}",
+            f"pop-stream pull --insight {one.id}",
+            queue.group,
+            queue.topic,
+            may_wait=True,
+            group_type=one.group_type,
+        )
 
 
 async def _look(reader: Reader, admin: AIOKafkaAdminClient, probe: KafkaLagProbe) -> list[str]:
-    members = await count_members(admin, reader.group)
+    members = await count_members(admin, reader.group, reader.group_type)
     waiting = {} if reader.may_wait and members else await _waiting(reader, probe)
     many = f"{sum(waiting.values()):,}"
     if not members and (waiting or (members is not None and not reader.may_wait)):
@@ -95,14 +102,14 @@ async def _look(reader: Reader, admin: AIOKafkaAdminClient, probe: KafkaLagProbe
 
 async def _waiting(reader: Reader, probe: KafkaLagProbe) -> Mapping[int, int]:
     """What waits by partition, and has not moved while we looked."""
-    first = await probe.progress(reader.group, reader.topic)
+    first = await probe.progress(reader.group, reader.topic, reader.group_type)
     if first is None:
         return {}
     until = asyncio.get_running_loop().time() + PATIENCE_S
     left = unmoved(first.ends, first.committed, first.committed)
     while left and asyncio.get_running_loop().time() < until:
         await asyncio.sleep(_LOOK_S)
-        now = await probe.progress(reader.group, reader.topic)
+        now = await probe.progress(reader.group, reader.topic, reader.group_type)
         if now is not None:
             left = unmoved(first.ends, first.committed, now.committed)
     return left

@@ -7,17 +7,26 @@ from datetime import timedelta
 
 from ledger_world import agenda, parts
 from processes import process
+from puller_world import serving
 
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.ports.wire import Record
+from pop_stream.pullers import Puller, builtin
 from pop_stream.store.migrate import migrate
 from pop_stream.wiring import attendance, connections, upkeep
 from pop_stream.wiring.intake import run_intake
 from pop_stream.wiring.rollup import run_rollup
 
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)))
+SHARED = Insight(
+    id="shared",
+    mappers=Mappers(params=("to=all",)),
+    precedence=1,
+    group_type="share",
+    partitions=1,
+)
 WITHIN_S = 45
 
 
@@ -42,24 +51,31 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
     await migrate(known.postgres_dsn.get_secret_value())
     await upkeep.ensure_topics(known)
     async with connections.publisher(known, client_id="test") as publisher:
-        await publish_definitions(publisher, names, [MEDIA], Definitions())
+        await publish_definitions(publisher, names, [MEDIA, SHARED], Definitions())
         assert await attendance.absences(known) == []  # nothing was started, nothing waits
-        value = json.dumps(agenda("one")).encode()
-        await publisher.publish([Record(names.submissions, None, value, 0)])
+        values = [agenda("one"), agenda("all") | {"params": {"to": "all"}}]
+        await publisher.publish(
+            [Record(names.submissions, None, json.dumps(one).encode(), 0) for one in values]
+        )
     [said] = await until_said(
-        known, f"intake is down; records waiting in {names.submissions}: 1;"
+        known, f"intake is down; records waiting in {names.submissions}: 2;"
     )
     assert "start `pop-stream intake`" in said
-    topic = names.insight("media")
-    nobody_pulls = f"every puller of media is down; records waiting in {topic}: 1;"
+    nobody_pulls = [
+        f"every puller of {one.id} is down; records waiting in {topic}: 1;"
+        for one in (MEDIA, SHARED)
+        for topic in [names.insight(one.id, one.group_type)]
+    ]
     async with process("run_scheduler", known) as scheduler:
         async with parts(known, run_intake, run_rollup):
-            await until_said(known, nobody_pulls)
+            await until_said(known, *nobody_pulls)
             scheduler.send_signal(signal.SIGSTOP)
             frozen = await attendance.absences(known)
             assert any(one.startswith("the scheduler stands still; ") for one in frozen)
-            await until_said(known, nobody_pulls, "the scheduler is down")  # expelled
+            await until_said(known, *nobody_pulls, "the scheduler is down")  # expelled
             scheduler.send_signal(signal.SIGCONT)
-            await until_said(known, nobody_pulls)
+            await until_said(known, *nobody_pulls)
+            async with serving(Puller("shared", handlers=builtin(known), settings=known)):
+                await until_said(known, nobody_pulls[0])
         down = ("intake is down", "the relay is down", "the rollup is down")
-        await until_said(known, nobody_pulls, *down)
+        await until_said(known, nobody_pulls[0], *down)

@@ -1,6 +1,7 @@
 """Workers that pull over HTTP, from several processes of the API, on a real Kafka."""
 
 import asyncio
+import sys
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -130,6 +131,21 @@ async def test_agendas_of_a_share_group_are_pulled_at_any_process(world, workers
                     await worker.report(one, "complete", outcome="succeeded")
     await world.until_ended(4)
     assert sorted(got) == sorted(world.ids(AgendaSucceeded)) == ["a0", "a1", "a2", "a3"]
+
+
+async def test_a_share_group_that_nobody_can_serve_is_refused_with_the_remedy(
+    world, workers, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    await world.create("shared", group_type="share")
+    for worker in workers:  # whichever process is the dispatcher
+        async with asyncio.timeout(WITHIN_S):
+            status, problem = await worker.post("insights/shared/pull", count=1, wait_s=20)
+        assert (status, problem["code"]) == (503, "unserved")
+        assert "pip install 'pop-stream[share]'" in problem["detail"]
+    # All others are served.
+    await world.emit(agenda("a1", work()))
+    assert [one["agenda_id"] for one in await workers[0].pull()] == ["a1"]
 
 
 async def test_lone_caller_gets_what_lies_in_all_partitions(world, workers):

@@ -7,11 +7,12 @@ import pytest
 from puller_world import agenda, open_world, serving, work
 
 from pop_stream.bus import clients
+from pop_stream.bus.groups import count_members
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.share_member import ShareMember
 from pop_stream.core.events import AgendaClaimed, AgendaSucceeded
 from pop_stream.core.values.ids import InsightId
-from pop_stream.pullers import Puller, builtin
+from pop_stream.pullers import Puller, builtin, supply
 
 MEDIA = InsightId("media")
 WITHIN_S = 30
@@ -158,6 +159,34 @@ async def test_one_poll_takes_one_record_and_what_a_member_leaves_goes_to_anothe
         assert one.offset == 0
         assert await third.settle([], released=[one])
         assert [again.offset for again in await taken(third)] == [0]
+
+
+async def test_members_of_a_share_group_are_counted(world):
+    group = world.topics.puller_group(MEDIA, "share")
+    assert await count_members(world.admin, group, "share") is None
+    async with member(world) as first, member(world) as second:
+        for one in (first, second):
+            await one.poll(0.1)
+        async with asyncio.timeout(WITHIN_S):
+            while await count_members(world.admin, group, "share") != 2:
+                pass
+    async with asyncio.timeout(WITHIN_S):
+        while await count_members(world.admin, group, "share") != 0:
+            pass
+
+
+async def test_a_puller_waits_for_its_topic_and_notices_that_of_the_other_kind(
+    settings, monkeypatch
+):
+    monkeypatch.setattr(supply, "_OTHER_EVERY_S", 0.1)
+    async with open_world(settings) as world:
+        puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
+        async with serving(puller):
+            for count, kind in enumerate(("share", "consumer"), start=1):
+                await world.create(group_type=kind)
+                await world.emit(agenda(f"a{count}"), group_type=kind)
+                await world.until_ended(count)
+    assert world.ids(AgendaSucceeded) == ["a1", "a2"]
 
 
 async def test_lag_of_a_group_that_never_read_is_unknown(world):

@@ -22,7 +22,7 @@ from pop_stream.core.events import (
     decode_answer,
     decode_count,
     decode_emitted,
-    decode_handed,
+    decode_handout,
     decode_lifecycle,
     decode_placed,
     decode_pull,
@@ -109,7 +109,7 @@ def test_other_offsets_are_the_same_instant():
         decode_emitted,
         decode_stop,
         decode_pull,
-        decode_handed,
+        decode_handout,
         decode_count,
     ],
 )

@@ -38,6 +38,7 @@ from pop_stream.core.errors import (
     SubmissionError,
     UnauthenticatedError,
     UnavailableError,
+    UnservedError,
 )
 from pop_stream.shapes.problems import Problem
 
@@ -190,6 +191,7 @@ def _detail(error: PopStreamError) -> str:
             | NotFoundError()
             | UnauthenticatedError()
             | ForbiddenError()
+            | UnservedError()
         ):
             return str(error)
         case UnavailableError():

@@ -31,7 +31,7 @@ from pop_stream.core.events.codec import (
     decode_answer,
     decode_count,
     decode_emitted,
-    decode_handed,
+    decode_handout,
     decode_lifecycle,
     decode_placed,
     decode_pull,
@@ -49,7 +49,9 @@ from pop_stream.core.events.counts import (
 )
 from pop_stream.core.events.handouts import (
     AgendaHanded,
+    HandoutEvent,
     PullEvent,
+    PullRefused,
     PullReturned,
     PullWanted,
 )
@@ -140,6 +142,7 @@ __all__ = [
     "EmittedAgenda",
     "Event",
     "Fullness",
+    "HandoutEvent",
     "HeldAgenda",
     "InsightAnswered",
     "InsightAsked",
@@ -157,6 +160,7 @@ __all__ = [
     "PlacedAgenda",
     "PriorProgress",
     "PullEvent",
+    "PullRefused",
     "PullReturned",
     "PullWanted",
     "ReadyEvent",
@@ -170,7 +174,7 @@ __all__ = [
     "decode_answer",
     "decode_count",
     "decode_emitted",
-    "decode_handed",
+    "decode_handout",
     "decode_lifecycle",
     "decode_placed",
     "decode_pull",

@@ -9,7 +9,7 @@ from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events.accounts import InsightAnswered
 from pop_stream.core.events.base import Struct
 from pop_stream.core.events.counts import CountEvent
-from pop_stream.core.events.handouts import AgendaHanded, PullEvent
+from pop_stream.core.events.handouts import HandoutEvent, PullEvent
 from pop_stream.core.events.insight import AttemptStop, EmittedAgenda
 from pop_stream.core.events.lifecycle import LifecycleEvent
 from pop_stream.core.events.ready import PlacedAgenda, ReadyEvent
@@ -23,7 +23,7 @@ _ANSWER: Final = msgspec.json.Decoder(InsightAnswered)
 _STOP: Final = msgspec.json.Decoder(AttemptStop)
 _PULL: Final[msgspec.json.Decoder[PullEvent]] = msgspec.json.Decoder(PullEvent)
 _COUNT: Final[msgspec.json.Decoder[CountEvent]] = msgspec.json.Decoder(CountEvent)
-_HANDED: Final = msgspec.json.Decoder(AgendaHanded)
+_HANDOUT: Final[msgspec.json.Decoder[HandoutEvent]] = msgspec.json.Decoder(HandoutEvent)
 _PLACED: Final = msgspec.json.Decoder(PlacedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -121,13 +121,13 @@ def decode_pull(value: bytes | None) -> PullEvent:
     return _lone(_PULL, value)
 
 
-def decode_handed(value: bytes | None) -> AgendaHanded:
-    """The agenda handed out in one record of `pop.handouts`.
+def decode_handout(value: bytes | None) -> HandoutEvent:
+    """What one record of `pop.handouts` says.
 
     Raises:
-        UnreadableRecordError: If the value is none.
+        UnreadableRecordError: If the value is neither.
     """
-    return _lone(_HANDED, value)
+    return _lone(_HANDOUT, value)
 
 
 def decode_count(value: bytes | None) -> CountEvent:

@@ -45,4 +45,16 @@ class AgendaHanded(Event, frozen=True):
     emitted: EmittedAgenda
 
 
+class PullRefused(Event, frozen=True):
+    """Whose task it is to take an insight's agendas for callers cannot do it.
+
+    Attributes:
+        reason: With the remedy; shown to callers.
+    """
+
+    insight_id: str
+    reason: str
+
+
 PullEvent = PullWanted | PullReturned
+HandoutEvent = AgendaHanded | PullRefused

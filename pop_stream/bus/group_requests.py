@@ -1,0 +1,188 @@
+"""The protocol messages that ask how far many groups have come, of consumers and of shares.
+
+OffsetFetch version 8 (KIP-709); aiokafka itself knows it up to version 3, one group each. And
+DescribeShareGroupOffsets version 1 (KIP-1226), which brokers have from Kafka 4.2 on.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Final
+
+from aiokafka.protocol.abstract import AbstractType
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    TaggedFields,
+)
+
+_OFFSET_FETCH: Final = 9
+_SHARE_OFFSETS: Final = 90
+
+_TEXT: Final = CompactString("utf-8")
+_TAGS: Final = ("tags", TaggedFields)
+_ERROR: Final = ("error_code", Int16)
+_ERROR_TEXT: Final = ("error_message", _TEXT)
+
+
+class Uuid(AbstractType[bytes]):  # type: ignore[misc]  # aiokafka is untyped
+    """An id of a topic: sixteen bytes."""
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        """As it is."""
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        """As it is."""
+        return data.read(16)
+
+
+_OF_GROUPS: Final = (
+    "groups",
+    CompactArray(
+        ("group_id", _TEXT),
+        ("topics", CompactArray(("name", _TEXT), ("partitions", CompactArray(Int32)), _TAGS)),
+        _TAGS,
+    ),
+)
+
+
+def _every_topic(groups: Sequence[str]) -> list[tuple[str, None, dict[int, bytes]]]:
+    """What `_OF_GROUPS` holds: no topics means all topics."""
+    return [(group, None, {}) for group in groups]
+
+
+# ---- how far consumer groups have come ----
+
+
+class _OffsetFetchResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+    API_KEY = _OFFSET_FETCH
+    API_VERSION = 8
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "groups",
+            CompactArray(
+                ("group_id", _TEXT),
+                (
+                    "topics",
+                    CompactArray(
+                        ("name", _TEXT),
+                        (
+                            "partitions",
+                            CompactArray(
+                                ("partition", Int32),
+                                ("offset", Int64),
+                                ("leader_epoch", Int32),
+                                ("metadata", _TEXT),
+                                _ERROR,
+                                _TAGS,
+                            ),
+                        ),
+                        _TAGS,
+                    ),
+                ),
+                _ERROR,
+                _TAGS,
+            ),
+        ),
+        _TAGS,
+    )
+
+
+class _OffsetFetch(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+    FLEXIBLE_VERSION = True
+    API_KEY = _OFFSET_FETCH
+    API_VERSION = 8
+    RESPONSE_TYPE = _OffsetFetchResponse
+    SCHEMA = Schema(_OF_GROUPS, ("require_stable", Boolean), _TAGS)
+
+
+class ManyOffsetsRequest(Request[_OffsetFetch]):  # type: ignore[misc]  # aiokafka is untyped
+    """Asks one coordinator for all committed offsets of its groups.
+
+    By group and topic it answers: partition, committed offset (-1 for none), an error code.
+
+    Args:
+        groups: Their ids; each must have this broker as its coordinator.
+    """
+
+    API_KEY = _OFFSET_FETCH
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        self._groups = groups
+
+    def build(self, request_struct_class: type[_OffsetFetch]) -> _OffsetFetch:
+        """The message on the wire."""
+        return request_struct_class(
+            _every_topic(self._groups), False, {}
+        )  # positional by protocol
+
+
+# ---- how far share groups have come ----
+
+
+class _ShareOffsetsResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+    API_KEY = _SHARE_OFFSETS
+    API_VERSION = 1
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "groups",
+            CompactArray(
+                ("group_id", _TEXT),
+                (
+                    "topics",
+                    CompactArray(
+                        ("name", _TEXT),
+                        ("topic_id", Uuid),
+                        (
+                            "partitions",
+                            CompactArray(
+                                ("partition", Int32),
+                                ("start_offset", Int64),
+                                ("leader_epoch", Int32),
+                                ("lag", Int64),
+                                _ERROR,
+                                _ERROR_TEXT,
+                                _TAGS,
+                            ),
+                        ),
+                        _TAGS,
+                    ),
+                ),
+                _ERROR,
+                _ERROR_TEXT,
+                _TAGS,
+            ),
+        ),
+        _TAGS,
+    )
+
+
+class _ShareOffsets(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+    FLEXIBLE_VERSION = True
+    API_KEY = _SHARE_OFFSETS
+    API_VERSION = 1
+    RESPONSE_TYPE = _ShareOffsetsResponse
+    SCHEMA = Schema(_OF_GROUPS, _TAGS)
+
+
+class ShareOffsetsRequest(Request[_ShareOffsets]):  # type: ignore[misc]  # aiokafka is untyped
+    """Asks one coordinator how far its share groups have come; see `ManyOffsetsRequest`."""
+
+    API_KEY = _SHARE_OFFSETS
+
+    def __init__(self, groups: Sequence[str]) -> None:
+        self._groups = groups
+
+    def build(self, request_struct_class: type[_ShareOffsets]) -> _ShareOffsets:
+        """The message on the wire."""
+        return request_struct_class(_every_topic(self._groups), {})
