@@ -1,13 +1,14 @@
 """Kafka clients with the settings every part shares: addresses, security, timeouts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import IllegalGenerationError
 from aiokafka.helpers import create_ssl_context
 
 from pop_stream.bus import compression
@@ -21,6 +22,29 @@ class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is u
     async def start(self) -> None:
         await super().start()
         wait_for_consumption(self)
+        commit_in_term(self)
+
+
+def commit_in_term(consumer: AIOKafkaConsumer) -> None:
+    """Have commits end with the assignment that they were begun in.
+
+    Left to itself, the client repeats one that was not answered, and does so as the member
+    that it has meanwhile become: offsets of partitions that others have would be set back.
+
+    Args:
+        consumer: Started; nothing changes for one without a group.
+    """
+    if consumer._group_id is None:  # noqa: SLF001
+        return
+    coordinator = consumer._coordinator  # noqa: SLF001  # nothing of the client's is between
+    send: Callable[[Any, Any], Awaitable[None]] = coordinator._do_commit_offsets  # noqa: SLF001
+
+    async def send_in_term(assignment: Any, offsets: Any) -> None:  # noqa: ANN401
+        if not assignment.active:
+            raise IllegalGenerationError
+        await send(assignment, offsets)
+
+    coordinator._do_commit_offsets = send_in_term  # noqa: SLF001
 
 
 def wait_for_consumption(

@@ -27,7 +27,8 @@ _log = structlog.get_logger()
 class KafkaLagProbe:
     """The port `LagProbe`: a request per broker for the offsets committed, one for the ends.
 
-    Who coordinates a group is asked once per group, and again after it moved.
+    Who coordinates a group is asked once per group, and again after a look that failed or a
+    group that moved: the broker may be gone for good.
 
     Args:
         topics: Names of topics and groups.
@@ -72,6 +73,7 @@ class KafkaLagProbe:
                 asked = [tp for offsets in wanted.values() for tp in offsets]
                 ends = await self._ends([*asked, *told])
         except (KafkaError, TimeoutError) as error:
+            self._coordinators.clear()
             _log.info("lag.unknown", error=repr(error))
             return Look()
         lags = {
@@ -100,6 +102,7 @@ class KafkaLagProbe:
                     [TopicPartition(topic, n) for n in self._numbers(topic)]
                 )
         except (KafkaError, TimeoutError) as error:
+            self._coordinators.clear()
             _log.info("progress.unknown", group=group, error=repr(error))
             return None
         if offsets is None:
@@ -135,7 +138,7 @@ class KafkaLagProbe:
         by_coordinator = await self._by_coordinator(groups)
         responses = await asyncio.gather(
             *(
-                self._admin._send_request_to_node(node, ManyOffsetsRequest(some))  # noqa: SLF001
+                self._admin._client.send(node, ManyOffsetsRequest(some))  # noqa: SLF001
                 for node, some in by_coordinator.items()
             )
         )
@@ -167,6 +170,7 @@ class KafkaLagProbe:
         return starts
 
     async def _by_coordinator(self, groups: Sequence[str]) -> Mapping[int, Sequence[str]]:
+        """The groups by the broker to ask; a broker that is away is waited for by nobody."""
         by_coordinator: dict[int, list[str]] = {}
         for group in groups:
             if group not in self._coordinators:

@@ -50,8 +50,7 @@ async def standings(
         node: Coordinator of the groups.
         groups: Their ids; those of which the node cannot tell are left out.
     """
-    request = ShareOffsetsRequest(groups)
-    response = await admin._send_request_to_node(node, request)  # noqa: SLF001
+    response = await admin._client.send(node, ShareOffsetsRequest(groups))  # noqa: SLF001
     return {
         group: _standings(topics) for group, topics, code, _, _ in response.groups if not code
     }

@@ -1,7 +1,8 @@
 """Claims records: publishes `agenda.claimed` for what is new and sound among them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
@@ -32,8 +33,22 @@ class Claimed:
     offsets: Mapping[TopicPartition, int]
 
 
+@dataclass(slots=True)
+class Unstarted:
+    """One attempt whose claim can be read, and that waits for its offset to be committed.
+
+    Attributes:
+        heard_s: When its lease was last renewed, on the monotonic clock; at first, its claim.
+    """
+
+    emitted: EmittedAgenda
+    heard_s: float
+
+
 class Claimer:
     """One per puller; the batches of several insights may be claimed side by side.
+
+    Iterating gives what is claimed and neither started nor given up: its lease runs already.
 
     Args:
         publisher: Where claims and dead letters go.
@@ -57,6 +72,10 @@ class Claimer:
         self._clock = clock
         self._puller_id = puller_id
         self._window = window
+        self._unstarted: dict[str, Unstarted] = {}
+
+    def __iter__(self) -> Iterator[Unstarted]:
+        return iter(self._unstarted.values())
 
     async def claim(self, records: Sequence[ConsumerRecord], *, awaited: int = 0) -> Claimed:
         """Publish the claims of a batch; returns once they are acknowledged.
@@ -77,11 +96,21 @@ class Claimer:
             topic = self._topics.agenda_events
             await publish_lifecycle(self._publisher, topic, claims, *refused)
             faults.reach("puller.claimed")
+            now = monotonic()
+            self._unstarted |= {one.agenda_id: Unstarted(one, now) for one in fresh}
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
         return Claimed(fresh, offsets)
 
+    def let_go(self, claimed: Claimed) -> None:
+        """These are somebody else's to keep alive: they were started, or are given up."""
+        for emitted in claimed.fresh:
+            known = self._unstarted.get(emitted.agenda_id)
+            if known is not None and known.emitted is emitted:
+                del self._unstarted[emitted.agenda_id]
+
     def give_up(self, claimed: Claimed) -> None:
         """Let the same attempts be claimed again: none of these was started."""
+        self.let_go(claimed)
         for emitted in claimed.fresh:
             self._window.forget(emitted.agenda_id, emitted.attempt)
 

@@ -1,6 +1,7 @@
 """Reads one insight's topic as a member of its group, as fast as agendas can be taken."""
 
 import asyncio
+import secrets
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
@@ -64,8 +65,10 @@ class InsightFeed:
             max_poll_interval_ms=_NO_POLL_LIMIT_MS,
         )
 
+        mark = secrets.token_hex(8)
+
         async def commit(offsets: Mapping[TopicPartition, int]) -> bool:
-            return await _commit(consumer, offsets)
+            return await _commit(consumer, offsets, mark)
 
         try:
             await consumer.start()
@@ -115,21 +118,31 @@ async def _read(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> None:
                 pipeline.add(records)
 
 
-async def _commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit, however long that takes; False if it failed, since the partitions have moved.
+async def _commit(
+    consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int], mark: str
+) -> bool:
+    """Commit, however long that takes; False if others have the partitions, and the records.
 
     Of a commit without an answer nobody knows whether it is written. It is asked for again,
     for this puller may have been frozen, and others may have what it was about to start.
+
+    Args:
+        consumer: Member of the group.
+        offsets: By partition.
+        mark: Written with them; nobody else's.
     """
+    marked = {tp: (offset, mark) for tp, offset in offsets.items()}
     partitions = sorted(tp.partition for tp in offsets)
     is_told = False
     while True:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                await consumer.commit(dict(offsets))
+                await consumer.commit(marked)
         except (CommitFailedError, IllegalStateError) as error:
-            _log.info("claim.overtaken", partitions=partitions, error=type(error).__name__)
-            return False
+            is_written = await _is_written(consumer, marked)
+            facts = {"partitions": partitions, "error": type(error).__name__}
+            _log.info("claim.overtaken", **facts, is_written=is_written)
+            return is_written
         except (KafkaError, TimeoutError) as error:
             if not is_told:
                 _log.warning("claim.uncommitted", partitions=partitions, error=repr(error))
@@ -137,6 +150,26 @@ async def _commit(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, i
             await asyncio.sleep(_RETRY_S)
         else:
             return True
+
+
+async def _is_written(
+    consumer: AIOKafkaConsumer, marked: Mapping[TopicPartition, tuple[int, str]]
+) -> bool:
+    """Whether a commit was written whose answer a dead coordinator kept, as its marks show.
+
+    It is refused when asked for again after the group has moved the partitions. But whoever has
+    them now began after it, so nobody else will be given its records. One commit is written
+    whole: where another has gone on in one partition, the mark in another one tells.
+    """
+    coordinator = consumer._coordinator  # noqa: SLF001  # `committed` gives no metadata
+    while True:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                known = await coordinator.fetch_committed_offsets([*marked])
+        except (KafkaError, TimeoutError):
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return any(known.get(tp) == committed for tp, committed in marked.items())
 
 
 async def _leave(consumer: AIOKafkaConsumer) -> None:

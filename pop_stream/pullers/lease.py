@@ -1,15 +1,17 @@
 """Keeps the leases of running agendas, and tells of their progress meanwhile."""
 
 import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 from time import monotonic
 from typing import Final, NoReturn
 
-from pop_stream.core.events import AgendaRenewed, LifecycleEvent
+from pop_stream.core.events import AgendaRenewed, EmittedAgenda, LifecycleEvent
 from pop_stream.ports.clock import Clock
 from pop_stream.pullers.attempt_events import progress
+from pop_stream.pullers.claims import Unstarted
 from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.running import Held, RunningAgendas
+from pop_stream.pullers.running import RunningAgendas
 
 PROGRESS_EVERY_S: Final = 0.5
 """An agenda's progress is told no more often, and not before it ran for so long: one that
@@ -24,6 +26,7 @@ class LeaseKeeper:
 
     Args:
         running: Whose leases.
+        unstarted: The same, before they run; read anew each time.
         reporter: Publishes the renewals and the progress.
         clock: For the instants in them.
         puller_id: Who renews.
@@ -33,6 +36,7 @@ class LeaseKeeper:
     def __init__(
         self,
         running: RunningAgendas,
+        unstarted: Iterable[Unstarted],
         reporter: Reporter,
         clock: Clock,
         *,
@@ -40,6 +44,7 @@ class LeaseKeeper:
         heartbeat: timedelta,
     ) -> None:
         self._running = running
+        self._unstarted = unstarted
         self._reporter = reporter
         self._clock = clock
         self._puller_id = puller_id
@@ -61,27 +66,31 @@ class LeaseKeeper:
             now_s: The present instant of the monotonic clock.
         """
         due: list[LifecycleEvent] = []
+        for claimed in self._unstarted:
+            if now_s - claimed.heard_s >= self._interval_s(claimed.emitted):
+                claimed.heard_s = now_s
+                due.append(self._renewal(claimed.emitted))
         for held in self._running:
             if held.has_ended:
                 continue
-            if held.stop is None and now_s - held.heard_s >= self._interval_s(held):
+            if held.stop is None and now_s - held.heard_s >= self._interval_s(held.emitted):
                 held.heard_s = now_s
-                due.append(self._renewal(held))
+                due.append(self._renewal(held.emitted))
             if now_s - held.told_s >= PROGRESS_EVERY_S and held.run and held.run.has_changes:
                 held.told_s = now_s
                 changes = held.run.take_changes()
                 due.extend(progress(held.emitted, changes, at=self._clock.now()))
         return due
 
-    def _interval_s(self, held: Held) -> float:
-        return min(self._heartbeat_s, held.emitted.lease_ms / 1000 / _RENEWALS_PER_LEASE)
+    def _interval_s(self, emitted: EmittedAgenda) -> float:
+        return min(self._heartbeat_s, emitted.lease_ms / 1000 / _RENEWALS_PER_LEASE)
 
-    def _renewal(self, held: Held) -> AgendaRenewed:
+    def _renewal(self, emitted: EmittedAgenda) -> AgendaRenewed:
         return AgendaRenewed(
-            agenda_id=held.emitted.agenda_id,
+            agenda_id=emitted.agenda_id,
             at=self._clock.now(),
-            insight_id=held.emitted.insight_id,
-            attempt=held.emitted.attempt,
+            insight_id=emitted.insight_id,
+            attempt=emitted.attempt,
             puller_id=self._puller_id,
-            lease_ms=held.emitted.lease_ms,
+            lease_ms=emitted.lease_ms,
         )

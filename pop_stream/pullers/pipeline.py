@@ -114,6 +114,7 @@ class ClaimPipeline:
         self._room = asyncio.Event()
         self._room.set()
         self._claimed: list[_Batch] = []
+        self._committing: list[_Batch] = []
         self._to_commit = asyncio.Event()
         self._slots = 0
         self._era = 0
@@ -140,6 +141,8 @@ class ClaimPipeline:
             for stage in self._stages:
                 stage.cancel()
             ends = await asyncio.gather(*self._stages, return_exceptions=True)
+            for batch in (*self._committing, *self._claimed):
+                self._intake.claimer.let_go(batch.claimed)
             self._intake.capacity.give_back(self._slots)
             self._slots = 0
         for end in ends:
@@ -203,9 +206,11 @@ class ClaimPipeline:
             await self._to_commit.wait()
             self._to_commit.clear()
             batches, self._claimed = self._claimed, []
+            self._committing = batches
             current = [batch for batch in batches if batch.era == self._era]
             offsets = {tp: at for batch in current for tp, at in batch.claimed.offsets.items()}
             is_committed = bool(current) and await self._commit(offsets)
+            self._committing = []
             for batch in batches:
                 self._end(batch, is_started=is_committed and batch in current)
 
@@ -216,6 +221,7 @@ class ClaimPipeline:
             capacity.note_claim(monotonic() - batch.taken_s)
             for emitted in fresh:
                 self._intake.running.start(emitted, claimed_s=batch.taken_s)
+            self._intake.claimer.let_go(batch.claimed)
         else:
             self._intake.claimer.give_up(batch.claimed)
         capacity.give_back(batch.slots - (len(fresh) if is_started else 0))

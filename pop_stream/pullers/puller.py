@@ -144,7 +144,9 @@ class Puller:
         claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
         intake = Intake(claimer, running, reporter, capacity)
         heartbeat = self._settings.heartbeat
-        keeper = LeaseKeeper(running, reporter, clock, puller_id=puller_id, heartbeat=heartbeat)
+        keeper = LeaseKeeper(
+            running, claimer, reporter, clock, puller_id=puller_id, heartbeat=heartbeat
+        )
         _log.info(
             "puller.started",
             puller_id=puller_id,

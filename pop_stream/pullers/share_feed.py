@@ -83,14 +83,17 @@ class ShareFeed:
         started = 0
         try:
             claimed = await self._intake.claimer.claim(ours, awaited=awaited)
-            if await member.settle(ours, released=others):
-                faults.reach("puller.committed")
-                capacity.note_claim(monotonic() - taken_s)
-                for emitted in claimed.fresh:
-                    self._intake.running.start(emitted, claimed_s=taken_s)
-                    started += 1
-            else:
-                # Whoever is given the records claims them, or the lease brings them back.
-                self._intake.claimer.give_up(claimed)
+            try:
+                if await member.settle(ours, released=others):
+                    faults.reach("puller.committed")
+                    capacity.note_claim(monotonic() - taken_s)
+                    for emitted in claimed.fresh:
+                        self._intake.running.start(emitted, claimed_s=taken_s)
+                        started += 1
+                else:
+                    # Whoever is given the records claims them, or the lease brings them back.
+                    self._intake.claimer.give_up(claimed)
+            finally:
+                self._intake.claimer.let_go(claimed)
         finally:
             capacity.give_back(slots - started)

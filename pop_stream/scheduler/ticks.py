@@ -108,7 +108,10 @@ class Ticker:
         return min(self._interval_s, max(LEAST_PAUSE_S, soonest - now))
 
     async def _tick(self) -> None:
-        ticks = [self._wake(partition) for partition in self._gained - self._rounds.loaded()]
+        if new := self._gained - self._rounds.loaded():
+            # Before the look, which a broker that is away may hold up for seconds.
+            await self._publisher.publish([self._wake(partition) for partition in new])
+        ticks: list[Record] = []
         desks = self._rounds.desks()
         emitted = {desk.insight_id: desk.backlog.emitted for desk in desks}
         look = await self._look(desks)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import uvloop
 from faust.transport.drivers import aiokafka as driver
 
-from pop_stream.bus.clients import wait_for_consumption
+from pop_stream.bus.clients import commit_in_term, wait_for_consumption
 
 _FETCH_WAIT_MS: Final = 500
 """Faust has brokers hold a fetch for three times as long, and no setting for it."""
@@ -26,6 +26,7 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         sys.setswitchinterval(_SWITCH_S)
         await super().on_start()
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
+        commit_in_term(self._consumer)
         self._consumer._fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
         coordinator = self._consumer._coordinator  # noqa: SLF001
         self.transport.follow(coordinator)

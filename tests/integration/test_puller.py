@@ -71,11 +71,11 @@ async def test_offsets_are_committed_only_once_the_claims_can_be_read(world, mon
     commit = feed_module._commit
     seen = []
 
-    async def check(consumer, offsets):
+    async def check(consumer, offsets, mark):
         claimed = sum(offsets.values())
         await world.until(lambda: len(world.of(AgendaClaimed)) >= claimed)
         seen.append((await world.committed(), len(world.of(AgendaSucceeded))))
-        return await commit(consumer, offsets)
+        return await commit(consumer, offsets, mark)
 
     monkeypatch.setattr(feed_module, "_commit", check)
     puller = Puller(

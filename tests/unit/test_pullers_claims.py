@@ -83,3 +83,21 @@ async def test_batch_that_was_given_up_may_come_again(claimer):
     records = taken(emitted())
     claimer.give_up(await claimer.claim(records))
     assert len((await claimer.claim(records)).fresh) == 1
+
+
+async def test_what_is_claimed_and_not_started_is_there_to_be_kept_alive(claimer):
+    records = taken(emitted(agenda_id="a1"), emitted(agenda_id="a2"))
+    both = await claimer.claim(records)
+    assert [one.emitted.agenda_id for one in claimer] == ["a1", "a2"]
+    claimer.let_go(both)
+    assert [*claimer] == []
+    other = await claimer.claim(taken(emitted(agenda_id="a3")))
+    claimer.give_up(other)
+    assert [*claimer] == []
+
+
+async def test_letting_go_of_an_outdated_attempt_leaves_the_next_one_alone(claimer):
+    old = await claimer.claim(taken(emitted(attempt=1)))
+    await claimer.claim(taken(emitted(attempt=2)))
+    claimer.let_go(old)
+    assert [one.emitted.attempt for one in claimer] == [2]

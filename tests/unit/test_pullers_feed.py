@@ -2,24 +2,43 @@
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, RequestTimedOutError
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupCoordinatorNotAvailableError,
+    IllegalStateError,
+    RequestTimedOutError,
+)
+from aiokafka.structs import OffsetAndMetadata
 
 from pop_stream.pullers import feed
 
-MEDIA = TopicPartition("t.insight.media", 0)
+MEDIA, OTHER = TopicPartition("t.insight.media", 0), TopicPartition("t.insight.media", 1)
 
 
 class Group:
-    """Answers commits with what the test says, and in the end takes them."""
+    """Answers commits with what the test says, and in the end takes them.
+
+    Attributes:
+        known: What is committed, by whoever.
+        lookups: Faults of questions for that.
+    """
 
     def __init__(self, *answers):
         self.answers = [*answers]
+        self.lookups = []
         self.committed = []
+        self.known = {}
+        self._coordinator = self
 
     async def commit(self, offsets):
         if self.answers:
             raise self.answers.pop(0)
         self.committed.append(offsets)
+
+    async def fetch_committed_offsets(self, partitions):
+        if self.lookups:
+            raise self.lookups.pop(0)
+        return {tp: OffsetAndMetadata(*self.known[tp]) for tp in partitions if tp in self.known}
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +48,33 @@ def at_once(monkeypatch):
 
 async def test_a_commit_without_an_answer_is_asked_for_again():
     group = Group(TimeoutError(), RequestTimedOutError(), TimeoutError())
-    assert await feed._commit(group, {MEDIA: 7})
-    assert group.committed == [{MEDIA: 7}]
+    assert await feed._commit(group, {MEDIA: 7}, "me")
+    assert group.committed == [{MEDIA: (7, "me")}]
 
 
-@pytest.mark.parametrize("moved", [CommitFailedError(), IllegalStateError()])
-async def test_what_may_be_written_and_has_moved_meanwhile_is_for_others_to_start(moved):
+MOVED = pytest.mark.parametrize("moved", [CommitFailedError(), IllegalStateError()])
+
+
+@MOVED
+@pytest.mark.parametrize(
+    "known", [{}, {MEDIA: (3, "me")}, {MEDIA: (7, "other")}, {MEDIA: (9, "other")}]
+)
+async def test_what_is_not_written_and_has_moved_is_for_others_to_start(moved, known):
     group = Group(TimeoutError(), moved)
-    assert not await feed._commit(group, {MEDIA: 7})
+    group.known = known
+    assert not await feed._commit(group, {MEDIA: 7}, "me")
     assert group.committed == []
+
+
+@MOVED
+async def test_what_was_written_before_it_moved_is_started_by_nobody_else(moved):
+    group = Group(moved)
+    group.known = {MEDIA: (7, "me")}
+    group.lookups = [GroupCoordinatorNotAvailableError(), TimeoutError()]
+    assert await feed._commit(group, {MEDIA: 7}, "me")
+
+
+async def test_of_a_commit_that_was_written_one_partition_tells_for_the_others():
+    group = Group(CommitFailedError())
+    group.known = {MEDIA: (9, "other"), OTHER: (4, "me")}
+    assert await feed._commit(group, {MEDIA: 7, OTHER: 4}, "me")

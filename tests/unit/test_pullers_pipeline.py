@@ -235,6 +235,27 @@ async def test_commit_that_succeeds_after_the_settling_still_starts_what_nobody_
     assert world.started == ["a0"]
 
 
+async def test_nothing_is_kept_alive_that_was_started_given_up_or_left_behind():
+    async with pipeline() as (world, one):
+        claimer = one._intake.claimer
+        world.publisher.gate.let(9)
+        one.add(records(0))
+        await world.commits.arrival()
+        assert [claimed.emitted.agenda_id for claimed in claimer] == ["a0"]
+        world.commits.let()
+        await world.until_started(1)
+        assert [*claimer] == []
+        one.add(records(1))
+        await world.commits.arrival()
+        one.add(records(2))
+        while len([*claimer]) < 2:  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(0)  # two stages take turns
+        for stage in one._stages:  # as when the feed's task is cancelled
+            stage.cancel()
+        await asyncio.wait(one._stages)
+    assert [*claimer] == []
+
+
 async def test_leaving_ends_the_claims_under_way_and_gives_unused_slots_back():
     async with pipeline(runners=2) as (world, one):
         one.add(records(0, 1, 2))

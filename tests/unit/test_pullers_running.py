@@ -23,6 +23,7 @@ from pop_stream.core.events import (
 from pop_stream.pullers import FinalError, Handlers
 from pop_stream.pullers import running as module
 from pop_stream.pullers.capacity import Capacity
+from pop_stream.pullers.claims import Unstarted
 from pop_stream.pullers.lease import LeaseKeeper
 from pop_stream.pullers.running import RunningAgendas
 
@@ -260,6 +261,7 @@ async def test_what_waits_for_a_runner_keeps_its_lease(handlers):
 def keeper(one, heartbeat_s=5.0):
     return LeaseKeeper(
         one.running,
+        (),
         one.told,
         ManualClock(AT),
         puller_id="p1",
@@ -307,6 +309,25 @@ async def test_lease_is_renewed_at_the_heartbeat_or_a_third_of_the_lease(
         assert len(renewals(2 * interval_s)) == 1
 
 
+async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(handlers):
+    async with puller(handlers) as one:
+        waiting = [Unstarted(emitted(lease_ms=3_000), heard_s=100.0)]
+        keep = LeaseKeeper(
+            one.running,
+            waiting,
+            one.told,
+            ManualClock(AT),
+            puller_id="p1",
+            heartbeat=timedelta(seconds=5),
+        )
+        assert keep.due(100.9) == []
+        (renewed,) = keep.due(101.0)
+        assert isinstance(renewed, AgendaRenewed)
+        assert (renewed.agenda_id, renewed.attempt, renewed.puller_id) == ("a1", 1, "p1")
+        assert keep.due(101.9) == []
+        assert len(keep.due(102.0)) == 1
+
+
 async def test_progress_is_told_once_and_not_before_the_agenda_ran_a_while(handlers):
     async with long_agenda(handlers) as (one, claimed_s):
         keep = keeper(one)
@@ -332,7 +353,12 @@ async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_mo
 
         away = Away()
         keep = LeaseKeeper(
-            one.running, away, ManualClock(AT), puller_id="p", heartbeat=timedelta(seconds=5)
+            one.running,
+            (),
+            away,
+            ManualClock(AT),
+            puller_id="p",
+            heartbeat=timedelta(seconds=5),
         )
         task = asyncio.create_task(keep.run())
         await added.wait()

@@ -1,0 +1,81 @@
+"""Commits of a group's members on a real broker, whose answers are lost while it rebalances."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.commit import OffsetCommitRequest
+
+from pop_stream.bus import clients, topics
+from pop_stream.bus.topics import TopicSpec
+from pop_stream.pullers import feed
+from pop_stream.wiring import connections
+
+WITHIN_S = 40
+
+
+@pytest.fixture
+async def topic(settings):
+    async with connections.admin_client(settings) as admin:
+        name = f"{settings.topic_prefix}work"
+        await topics.ensure(admin, [TopicSpec(name, 2)], replication_factor=1)
+    return name
+
+
+@asynccontextmanager
+async def member(settings, topic):
+    async with clients.consumer(settings, topic, client_id="m", group_id=f"{topic}.g") as one:
+        yield one
+
+
+async def has(consumer, count):
+    async with asyncio.timeout(WITHIN_S):
+        while len(consumer.assignment()) != count:
+            await consumer.getmany(timeout_ms=50)
+
+
+def lose_answers(consumer, *, are_written):
+    """From now on no commit is answered; the first is written, if at all. When that is done."""
+    coordinator, done = consumer._coordinator, asyncio.Event()
+    send = coordinator._send_req
+
+    async def cut(request):
+        if isinstance(request, OffsetCommitRequest) and not done.is_set():
+            if are_written:
+                await send(request)
+            done.set()
+            raise KafkaConnectionError
+        return await send(request)
+
+    coordinator._send_req = cut
+    return done
+
+
+@pytest.mark.parametrize("are_written", [True, False])
+async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_told_by_what_is_written(
+    settings, topic, are_written, monkeypatch
+):
+    monkeypatch.setattr(feed, "_ANSWER_S", WITHIN_S)  # so that it is the client that repeats
+    places = [TopicPartition(topic, number) for number in (0, 1)]
+    async with member(settings, topic) as first:
+        await has(first, 2)
+        coordinator = first._coordinator
+        lost = lose_answers(first, are_written=are_written)
+        # The client tries again after this; by then the other one is to be a member.
+        coordinator._retry_backoff_ms = 5_000
+        committing = asyncio.create_task(
+            feed._commit(first, dict.fromkeys(places, 7), mark="first")
+        )
+        async with asyncio.timeout(WITHIN_S):
+            await lost.wait()
+            async with member(settings, topic) as second:
+                await asyncio.gather(has(second, 1), has(first, 1))
+                (theirs,) = second.assignment()
+                await second.commit({theirs: 9})
+                assert await committing is are_written
+                # Nor is anything set back that others committed meanwhile.
+                assert await second.committed(theirs) == 9
+                (mine,) = first.assignment()
+                assert await first.committed(mine) == (7 if are_written else None)
