@@ -10,7 +10,8 @@ from aiokafka.protocol.commit import OffsetCommitRequest
 
 from pop_stream.bus import clients, topics
 from pop_stream.bus.topics import TopicSpec
-from pop_stream.pullers import feed
+from pop_stream.pullers import commits as module
+from pop_stream.pullers.commits import ClaimCommits
 from pop_stream.wiring import connections
 
 WITHIN_S = 40
@@ -57,25 +58,23 @@ def lose_answers(consumer, *, are_written):
 async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_told_by_what_is_written(
     settings, topic, are_written, monkeypatch
 ):
-    monkeypatch.setattr(feed, "_ANSWER_S", WITHIN_S)  # so that it is the client that repeats
+    monkeypatch.setattr(module, "_ANSWER_S", WITHIN_S)  # so that it is the client that repeats
     places = [TopicPartition(topic, number) for number in (0, 1)]
     async with member(settings, topic) as first:
         await has(first, 2)
         coordinator = first._coordinator
+        mine = ClaimCommits(first)
         lost = lose_answers(first, are_written=are_written)
         # The client tries again after this; by then the other one is to be a member.
         coordinator._retry_backoff_ms = 5_000
-        committing = asyncio.create_task(
-            feed._commit(first, dict.fromkeys(places, 7), mark="first")
-        )
+        committing = asyncio.create_task(mine.commit(dict.fromkeys(places, 7)))
         async with asyncio.timeout(WITHIN_S):
             await lost.wait()
             async with member(settings, topic) as second:
                 await asyncio.gather(has(second, 1), has(first, 1))
-                (theirs,) = second.assignment()
-                await second.commit({theirs: 9})
+                (theirs,), (left,) = second.assignment(), first.assignment()
+                assert await ClaimCommits(second).commit({theirs: 9})
                 assert await committing is are_written
                 # Nor is anything set back that others committed meanwhile.
                 assert await second.committed(theirs) == 9
-                (mine,) = first.assignment()
-                assert await first.committed(mine) == (7 if are_written else None)
+                assert await first.committed(left) == (7 if are_written else None)

@@ -18,7 +18,7 @@ from pop_stream.core.events import (
     AgendaSucceeded,
 )
 from pop_stream.pullers import Puller, builtin
-from pop_stream.pullers import feed as feed_module
+from pop_stream.pullers.commits import ClaimCommits
 
 
 @pytest.fixture
@@ -68,16 +68,16 @@ async def test_puller_that_is_there_before_the_topic_picks_it_up(world):
 async def test_offsets_are_committed_only_once_the_claims_can_be_read(world, monkeypatch):
     await world.create()
     await world.emit(*[agenda(f"a{i}") for i in range(20)])
-    commit = feed_module._commit
+    commit = ClaimCommits.commit
     seen = []
 
-    async def check(consumer, offsets, mark):
+    async def check(commits, offsets):
         claimed = sum(offsets.values())
         await world.until(lambda: len(world.of(AgendaClaimed)) >= claimed)
         seen.append((await world.committed(), len(world.of(AgendaSucceeded))))
-        return await commit(consumer, offsets, mark)
+        return await commit(commits, offsets)
 
-    monkeypatch.setattr(feed_module, "_commit", check)
+    monkeypatch.setattr(ClaimCommits, "commit", check)
     puller = Puller(
         "media", handlers=builtin(world.settings), settings=world.settings, concurrency=20
     )
