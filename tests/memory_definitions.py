@@ -45,9 +45,15 @@ class MemoryDefinitions:
         is_seen = stored and (seen_by is None or ownership(stored).is_seen_by(seen_by))
         return stored if is_seen else None
 
-    async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
+    async def version(
+        self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
+    ) -> Stored | None:
         known = self.versions.get((kind, object_id), [])
-        return known[version - 1] if 1 <= version <= len(known) else None
+        found = known[version - 1] if 1 <= version <= len(known) else None
+        judged = [one for one in (found, self.rows.get((kind, object_id))) if one]
+        if seen_by and not all(ownership(one).is_seen_by(seen_by) for one in judged):
+            return None
+        return found
 
     async def called(self, named: str) -> Sequence[str]:
         ids = sorted(one for kind, one in self.rows if kind == "template")

@@ -1,6 +1,5 @@
 """Both ports of the summaries in memory; the contract suite holds it to them."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
-from pop_stream.core.values.external_id import external_id
+from pop_stream.core.values.other_names import other_names
 from pop_stream.ports.agendas import AgendaFilter, Listed, Place
 from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkPart
 
@@ -125,8 +124,7 @@ class MemorySummaries:
 
     def _listed(self, one: Summary) -> Listed:
         now = self.agendas[one.agenda_id]
-        params = json.loads(now.body or b"{}").get("params", {})
-        return Listed(one, now.percent, external_id(json.dumps(params)))
+        return Listed(one, now.percent, *other_names(now.body))
 
     async def count(self, wanted: AgendaFilter) -> int:
         self._fail()
@@ -180,6 +178,7 @@ def _place(one: Summary) -> tuple[datetime, str]:
 
 
 def _fits(one: Summary, wanted: AgendaFilter) -> bool:
+    names = other_names(one.body)
     at = one.accepted_at or LONG_AGO
     return (
         (not wanted.ids or one.agenda_id in wanted.ids)
@@ -187,6 +186,8 @@ def _fits(one: Summary, wanted: AgendaFilter) -> bool:
         and (not wanted.insight_ids or one.insight_id in wanted.insight_ids)
         and (not wanted.link_ids or one.link_id in wanted.link_ids)
         and (not wanted.titles or one.title in wanted.titles)
+        and (not wanted.external_ids or names.external_id in wanted.external_ids)
+        and (not wanted.correlation_ids or names.correlation_id in wanted.correlation_ids)
         and (not wanted.states or one.state in wanted.states)
         and (wanted.accepted_from is None or at >= wanted.accepted_from)
         and (wanted.accepted_before is None or at < wanted.accepted_before)

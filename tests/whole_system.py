@@ -73,9 +73,9 @@ class System:
 
     @asynccontextmanager
     async def load(
-        self, run: str, *, lots: int = 10_000, **changes: Any
+        self, run: str, *, lots: int = 10_000, each: int = 5, **changes: Any
     ) -> AsyncIterator[Load]:
-        """Five agendas eight times a second until the block is left, then all acknowledged."""
+        """Agendas eight times a second until the block is left, then all acknowledged."""
         load, stop = Load(f"{run}-{secrets.token_hex(3)}"), asyncio.Event()
         async with (
             aiohttp.ClientSession(self.settings.api_url) as session,
@@ -88,7 +88,8 @@ class System:
                     if stop.is_set():
                         return
                     lot = [
-                        agenda(f"{load.run}-{5 * number + one}", **changes) for one in range(5)
+                        agenda(f"{load.run}-{each * number + one}", **changes)
+                        for one in range(each)
                     ]
                     way = (
                         self._by_kafka(publisher, lot) if number % 2 else by_http(session, lot)
@@ -302,7 +303,12 @@ def family(pid: int) -> list[psutil.Process]:
 
 @asynccontextmanager
 async def running(
-    monkeypatch: Any, *, folder: Path | None = None, lease_s: float = LEASE_S, **plan: Any
+    monkeypatch: Any,
+    *,
+    folder: Path | None = None,
+    lease_s: float = LEASE_S,
+    definitions: str = "",
+    **plan: Any,
 ) -> Any:
     """The system, warmed up: every part has done its work once.
 
@@ -310,6 +316,7 @@ async def running(
         monkeypatch: Takes servers of other tests out of sight.
         folder: Of all data; a new one if none is given.
         lease_s: Of the insight.
+        definitions: What is defined besides, as TOML.
         plan: What the stack's plan has besides.
     """
     for name in ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN"):
@@ -318,11 +325,13 @@ async def running(
     with tempfile.TemporaryDirectory(
         prefix="pop-stream-faults-", ignore_cleanup_errors=True
     ) as made:
-        starts, definitions = Path(made) / "starts", Path(made) / "definitions.toml"
-        definitions.write_text(DEFINITIONS.replace("LEASE", f"{lease_s * 1000:.0f}"))
+        starts, defined = Path(made) / "starts", Path(made) / "definitions.toml"
+        defined.write_text(
+            (DEFINITIONS + definitions).replace("LEASE", f"{lease_s * 1000:.0f}")
+        )
         plan_ = Plan(
             folder=folder or Path(made) / "data",
-            definitions=definitions,
+            definitions=defined,
             port=next(one for _ in PORTS if is_free_port(one := secrets.choice(PORTS))),
             handlers=("pop_stream.cli.chaos.handlers:handlers", "fault_handlers:handlers"),
             restart=RestartPolicy(longest_pause=timedelta(milliseconds=500)),

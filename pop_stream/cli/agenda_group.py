@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-FIELDS: Final = ("customer", "insight", "link", "title", "state")
+FIELDS: Final = ("customer", "insight", "link", "external", "correlation", "title", "state")
 """What agendas may be chosen by; each may be told several times, and any value fits."""
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Agendas by id.")]

@@ -294,6 +294,8 @@ async def _serves(bootstrap: str) -> bool:
     client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=2_000)
     try:
         await client.bootstrap()
+        if client.get_random_node() is None:
+            return False  # it answers before it knows of any broker
         await client.coordinator_lookup(CoordinationType.GROUP, "pop-stream-embedded")
     except (KafkaError, OSError):
         return False

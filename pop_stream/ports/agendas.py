@@ -24,6 +24,8 @@ class AgendaFilter:
     insight_ids: tuple[str, ...] = ()
     link_ids: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
+    external_ids: tuple[str, ...] = ()
+    correlation_ids: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
     accepted_from: datetime | None = None
     accepted_before: datetime | None = None
@@ -49,11 +51,13 @@ class Listed:
         summary: Without its operations and body.
         percent: As `Summary.percent`, which takes the operations to tell.
         external_id: What its submitter calls it; None if it does not say.
+        correlation_id: Of the request it came from; None if it came without one.
     """
 
     summary: Summary
     percent: float
     external_id: str | None = None
+    correlation_id: str | None = None
 
 
 class AgendaStore(Protocol):

@@ -36,8 +36,18 @@ class DefinitionStore(Protocol):
         """
         ...
 
-    async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
-        """What it was in one version, or None if there was none or it was its deletion."""
+    async def version(
+        self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
+    ) -> Stored | None:
+        """What it was in one version, or None if there was none or it was its deletion.
+
+        Args:
+            kind: Of the definition.
+            object_id: Its id inside.
+            version: From 1.
+            seen_by: None also for a version that was not this customer's to see, and for all
+                of them if what there is now is not; nothing of it is read then.
+        """
         ...
 
     async def called(self, named: str) -> Sequence[str]:

@@ -67,6 +67,8 @@ class Selection(BaseModel):
     insight_id: Ids = ()
     link_id: Ids = ()
     title: Annotated[tuple[Title, ...], Field(max_length=MOST_NAMED)] = ()
+    external_id: Annotated[tuple[Title, ...], Field(max_length=MOST_NAMED)] = ()
+    correlation_id: Annotated[tuple[Title, ...], Field(max_length=MOST_NAMED)] = ()
     state: Annotated[tuple[State, ...], Field(max_length=len(State))] = ()
     accepted_from: Annotated[AwareDatetime, INSTANT] | None = None
     accepted_before: Annotated[AwareDatetime, INSTANT] | None = None
@@ -126,6 +128,7 @@ class ListedAgenda(Model, frozen=True):
     title: str
     link_id: str | None
     external_id: ExternalId
+    correlation_id: Annotated[str | None, Meta(description="Of the request it came from.")]
     priority: int
     percent: Percent
     message: str

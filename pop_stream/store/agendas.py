@@ -9,7 +9,6 @@ from pop_stream.core.errors import UnstorableError
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.lifecycle.lifecycle import TERMINAL
 from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.core.values.external_id import external_id
 from pop_stream.ports.agendas import AgendaFilter, Listed, Place
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
@@ -22,11 +21,7 @@ _SQL: Final = load_queries("agendas")
 
 _ACCEPTED: Final = "coalesce(accepted_at, '-infinity')"
 
-# What was refused may hold texts that no JSON function of the database takes.
-_PROGRESS: Final = (
-    ", percent, case when pg_input_is_valid(body::text, 'jsonb') "
-    "then body -> 'params' end as params"
-)
+_PROGRESS: Final = ", percent, external_id, correlation_id"
 
 _CONDITIONS: Final[Mapping[str, str]] = {
     "ids": "agenda_id = any({}::text[])",
@@ -34,6 +29,8 @@ _CONDITIONS: Final[Mapping[str, str]] = {
     "insight_ids": "insight_id = any({}::text[])",
     "link_ids": "link_id = any({}::text[])",
     "titles": "title = any({}::text[])",
+    "external_ids": "external_id = any({}::text[])",
+    "correlation_ids": "correlation_id = any({}::text[])",
     "states": "state = any({}::text[])",
     "accepted_from": f"{_ACCEPTED} >= {{}}::timestamptz",
     "accepted_before": f"{_ACCEPTED} < {{}}::timestamptz",
@@ -69,7 +66,12 @@ class PostgresAgendas:
         """The same, each with how far it is; see the port."""
         rows = await self._select(_PROGRESS, wanted, limit, after, newest_first=newest_first)
         return [
-            Listed(summary_of(row, {}), row["percent"], external_id(row["params"] or b""))
+            Listed(
+                summary_of(row, {}),
+                row["percent"],
+                row["external_id"],
+                row["correlation_id"],
+            )
             for row in rows
         ]
 
@@ -152,6 +154,8 @@ def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
         "insight_ids": wanted.insight_ids,
         "link_ids": wanted.link_ids,
         "titles": wanted.titles,
+        "external_ids": wanted.external_ids,
+        "correlation_ids": wanted.correlation_ids,
         "states": [state.value for state in wanted.states],
         "accepted_from": wanted.accepted_from,
         "accepted_before": wanted.accepted_before,

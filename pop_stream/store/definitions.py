@@ -55,11 +55,14 @@ class PostgresDefinitions:
             row = await connection.fetchrow(_SQL["get"], kind, object_id, seen_by, folded)
             return _stored(row)
 
-    async def version(self, kind: Kind, object_id: str, version: int) -> Stored | None:
+    async def version(
+        self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
+    ) -> Stored | None:
         """What it was in one version; see the port."""
+        folded = None if seen_by is None else seen_by.casefold()
+        wanted = (kind, object_id, version, seen_by, folded)
         async with borrow(self._pool) as connection:
-            row = await connection.fetchrow(_SQL["get_version"], kind, object_id, version)
-            return _stored(row)
+            return _stored(await connection.fetchrow(_SQL["get_version"], *wanted))
 
     async def called(self, named: str) -> Sequence[str]:
         """Ids of templates that someone calls so; see the port."""
@@ -136,21 +139,20 @@ async def _make(connection: "Connection", revision: Revision, author: Author) ->
         return before
     version = await connection.fetchval(_SQL["next_version"], *identity)
     body = without_nul(encode_definition(wanted), document=revision.kind) if wanted else None
-    await connection.execute(_SQL["record_version"], *identity, version, body)
+    whose = _ownership(wanted) if wanted else Ownership(None)
+    owned = (whose.owner, whose.visibility, sorted(whose.allowed))
+    await connection.execute(_SQL["record_version"], *identity, version, body, *owned)
     await record_deed(connection, _deed(revision, before, wanted, author))
     if wanted is None:
         await connection.execute(_SQL["remove"], *identity)
         return None
-    whose = _ownership(wanted)
     row = await connection.fetchrow(
         _SQL["keep"],
         *identity,
         version,
         body,
         kept_by(wanted),
-        whose.owner,
-        whose.visibility,
-        sorted(whose.allowed),
+        *owned,
     )
     return _stored(row)
 

@@ -16,6 +16,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import PastAttempt, Summary
+from pop_stream.core.values.other_names import other_names
 
 Row: TypeAlias = tuple[object, ...]
 
@@ -62,6 +63,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
         _list(summary.history),
         summary.callback_url,
         _list(summary.appended),
+        *map(_name, other_names(summary.body)),
     )
 
 
@@ -181,6 +183,10 @@ def _text(text: str) -> str:
     if not text.isascii():
         text = text.encode(errors="replace").decode()
     return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def _name(text: str | None) -> str | None:
+    return None if text is None else _text(text)
 
 
 def _json(encoded: bytes) -> bytes | None:

@@ -19,10 +19,23 @@ where
     );
 
 -- name: get_version
--- What it was in one version; its body is null if that was its deletion.
+-- What it was in one version; its body is null if that was its deletion. A customer must see
+-- that version, and what there is now, if it is there.
 select kind, id, version, body, changed_at as created_at, changed_at as updated_at
 from definition_versions
-where kind = $1 and id = $2 and version = $3;
+where
+    kind = $1 and id = $2 and version = $3
+    and (
+        $4::text is null or visibility = 'global' or owner_id = $4
+        or (visibility = 'allowed' and $5::text = any(allowed))
+    )
+    and not exists (
+        select from definitions
+        where
+            kind = $1 and id = $2 and $4::text is not null
+            and visibility <> 'global' and owner_id is distinct from $4
+            and not (visibility = 'allowed' and $5::text = any(allowed))
+    );
 
 -- name: templates_called
 -- Templates that have this id, or whose customers call them so.
@@ -60,8 +73,8 @@ where kind = $1 and id = $2;
 
 -- name: record_version
 -- The outbox row, in the transaction of the change.
-insert into definition_versions (kind, id, version, body)
-values ($1, $2, $3, $4);
+insert into definition_versions (kind, id, version, body, owner_id, visibility, allowed)
+values ($1, $2, $3, $4, $5, $6, $7);
 
 -- name: unknown
 -- Of these kind/id, those that are not defined.

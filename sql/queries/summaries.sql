@@ -30,9 +30,10 @@ insert into agendas as known (
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
     body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
-    waiting_until, waiting_for, stopping, history, callback_url, appended
+    waiting_until, waiting_for, stopping, history, callback_url, appended,
+    external_id, correlation_id
 )
-select given.* from unnest($1::agenda_given[]) as given
+select kept.* from unnest($1::agenda_kept[]) as kept
 on conflict (agenda_id) do update set
     version = excluded.version,
     state = excluded.state,
@@ -61,6 +62,8 @@ on conflict (agenda_id) do update set
     history = excluded.history,
     callback_url = excluded.callback_url,
     appended = excluded.appended,
+    external_id = coalesce(excluded.external_id, known.external_id),
+    correlation_id = coalesce(excluded.correlation_id, known.correlation_id),
     updated_at = now()
 where known.version = excluded.version - 1;
 

@@ -460,6 +460,8 @@ async def test_this_page_is_done_as_printed(pop):
         100,
         "T-9",
     )
+    found = await pop.get("/v1/agendas?external_id=T-9")
+    assert [one["id"] for one in found["agendas"]] == ["prepare-1"]
     summed = await pop.get("/v1/links/reel-7/summary")
     assert (summed["state"], summed["percent"], summed["total"]) == ("succeeded", 100, 1)
 
@@ -503,6 +505,8 @@ async def test_trace_and_correlation_id_reach_the_handler_and_every_later_attemp
     assert (await pop.results("traced"))["a"].items() >= told.items()
     whole = await pop.get("/v1/agendas/traced")
     assert whole["agenda"]["trace"]["correlation_id"] == "ticket-77"
+    found = await pop.get("/v1/agendas?correlation_id=ticket-77")
+    assert [one["id"] for one in found["agendas"]] == ["traced"]
 
 
 async def test_who_changed_what_is_on_record(pop):

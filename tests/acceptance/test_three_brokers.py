@@ -12,11 +12,21 @@ from pop_stream.wiring import connections
 
 pytestmark = pytest.mark.timeout(250)
 
+SHARED = """
+[insights.shared]
+mappers = { params = ["via=share"] }
+precedence = 1
+group_type = "share"
+partitions = 1
+lease_ms = LEASE
+max_attempts = 20
+"""
+
 
 @pytest_asyncio.fixture(scope="module")
 async def system() -> AsyncIterator[System]:
     with pytest.MonkeyPatch.context() as patch:
-        async with running(patch, brokers=3, lease_s=20) as system:
+        async with running(patch, brokers=3, lease_s=20, definitions=SHARED) as system:
             yield system
 
 
@@ -49,11 +59,18 @@ async def test_two_brokers_must_have_what_is_acknowledged(system):
 
 
 async def test_of_three_brokers_one_may_be_killed_under_load_and_nothing_is_lost(system):
-    async with system.load("brokers") as load:
+    async with (
+        system.load("brokers") as load,
+        system.load("shared", each=1, params={"via": "share"}) as shared,
+    ):
         await system.more_started(load.run, 20)
+        await system.more_started(shared.run, 4)
         for broker in ("kafka-1", "kafka-2"):  # one after the other, so any may lead anything
             await system.stack.servers.take_down(broker)
             await system.more_started(load.run, 60)
+            await system.more_started(shared.run, 12)
             await system.stack.servers.bring_back(broker)
             await all_in_sync(system)
     await system.kept(load)
+    # The client of share groups may take longer to find the new leader than a lease lasts.
+    await system.kept(shared, attempts=2)

@@ -28,6 +28,11 @@ def params(text):
     return msgspec.Raw(b'{"id": "a", "params": %b}' % text.encode())
 
 
+TRACED = msgspec.Raw(
+    b'{"id": "a", "params": {"external_id": "ticket-9"}, "trace": {"correlation_id": "req-7"}}'
+)
+
+
 STORY = [
     accepted(
         1,
@@ -45,7 +50,7 @@ STORY = [
     ),
     accepted(2, agenda_id="a3", insight_id="video", agenda=params('{"external_id": 9}')),
     claimed(3, agenda_id="a3"),
-    accepted(4, agenda_id="a4", agenda=params('{"external_id": "ticket-9"}')),
+    accepted(4, agenda_id="a4", agenda=TRACED),
     emitted(5, agenda_id="a4"),
     succeeded(9, operation("fetch", "succeeded"), agenda_id="a4"),
     emitted(9, agenda_id="a5"),
@@ -91,6 +96,10 @@ async def test_all_are_listed_newest_first_and_those_never_accepted_last(agendas
         ({"link_ids": ("night",), "customer_ids": ("acme", "bolt")}, ["a4", "a3", "a1"]),
         ({"titles": ("Nightly \u263e", "other")}, ["a4", "a3", "a2", "a1"]),
         ({"titles": ("Nightly",)}, []),
+        ({"external_ids": ('caf\u00e9 @ "9"', "ticket-9", "x")}, ["a4", "a1"]),
+        ({"external_ids": ("9",)}, []),
+        ({"correlation_ids": ("req-7", "req-8")}, ["a4"]),
+        ({"correlation_ids": ("req",)}, []),
         ({"states": (State.READY, State.RUNNING)}, ["a3", "a2", "a1"]),
         ({"accepted_from": at(2)}, ["a4", "a3", "a2"]),
         ({"accepted_before": at(2)}, ["a1", "a5"]),
@@ -130,12 +139,16 @@ async def test_lists_leave_bodies_and_operations_out_until_they_are_asked_for(ag
 
 async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agendas):
     page = await agendas.page(AgendaFilter(), limit=10, newest_first=False)
-    assert [(one.summary.agenda_id, one.percent, one.external_id) for one in page] == [
-        ("a5", 0, None),
-        ("a1", 12.5, 'caf\u00e9 @ "9"'),
-        ("a2", 0, None),
-        ("a3", 0, None),
-        ("a4", 100, "ticket-9"),
+    told = [
+        (one.summary.agenda_id, one.percent, one.external_id, one.correlation_id)
+        for one in page
+    ]
+    assert told == [
+        ("a5", 0, None, None),
+        ("a1", 12.5, 'caf\u00e9 @ "9"', None),
+        ("a2", 0, None, None),
+        ("a3", 0, None, None),
+        ("a4", 100, "ticket-9", "req-7"),
     ]
     found = await agendas.find(AgendaFilter(), limit=10, newest_first=False)
     assert [one.summary for one in page] == list(found)

@@ -107,6 +107,33 @@ async def test_a_definition_is_kept_in_versions(both):
     assert await both.store.get("pool", "acme") is None
 
 
+async def test_a_version_is_seen_by_whom_it_was_for_as_long_as_what_there_is_now_is_too(both):
+    one = Insight(id="media", owner="acme", visibility="allowed", allowed=("Beta",))
+
+    async def seen(version):
+        names = ("acme", "beta", "gamma", None)
+        found = [
+            (name, await both.store.version("insight", "media", version, seen_by=name))
+            for name in names
+        ]
+        return [name for name, stored in found if stored]
+
+    await both.define(one)
+    assert await seen(1) == ["acme", "beta", None]
+    await both.make(patch("insight", "media", {"visibility": "global", "allowed": None}))
+    assert await seen(1) == ["acme", "beta", None]
+    assert await seen(2) == ["acme", "beta", "gamma", None]
+    await both.make(patch("insight", "media", {"visibility": "owner"}))
+    assert await seen(2) == await seen(3) == ["acme", None]
+    await both.make(remove("insight", "media"))
+    assert await seen(2) == ["acme", "beta", "gamma", None]
+    assert await seen(4) == []
+    await both.define(ACME)
+    for version in (1, 2):
+        stored = await both.store.version("customer", "acme", version, seen_by="beta")
+        assert stored is None
+
+
 async def test_what_changes_nothing_makes_no_version(both):
     await both.define(ACME)
     [again] = await both.define(ACME)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
@@ -23,6 +24,8 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     decode_lifecycle,
 )
+from pop_stream.core.lifecycle.fold import fold_all
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.ports.wire import Record
 from pop_stream.pullers.lookahead import MOST_AHEAD
 from pop_stream.wiring import connections, upkeep
@@ -48,8 +51,8 @@ class World:
         self._consumer = consumer
         self._names = Topics(settings.topic_prefix)
 
-    async def submit(self, first, count):
-        operation = {"name": "only", "type": WORK, "payload": 0.1}
+    async def submit(self, first, count, *, takes_s=0.1):
+        operation = {"name": "only", "type": WORK, "payload": takes_s}
         values = [
             {"id": f"a{n}", "customer_id": f"c{n % 3}", "operations": [operation]}
             for n in range(first, first + count)
@@ -72,6 +75,12 @@ class World:
 
     def ids(self, *kinds):
         return {one.agenda_id for one in self.events if isinstance(one, kinds)}
+
+    def summaries(self):
+        told = defaultdict(list)
+        for one in self.events:
+            told[one.agenda_id].append(one)
+        return {agenda_id: fold_all(None, some)[0] for agenda_id, some in told.items()}
 
     def starts(self):
         return [*read_starts(self.starts_file)]
@@ -148,3 +157,34 @@ async def test_a_killed_puller_loses_nothing_and_only_what_it_had_is_run_again(w
     assert len(again - held) <= MOST_AHEAD * RUNNERS
     assert place != "puller.claimed:4" or again <= held
     assert not world.ids(AgendaFailed)
+
+
+@pytest.mark.timeout(300)
+async def test_a_puller_frozen_past_its_lease_is_fenced_and_takes_part_again(world):
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(world.puller())
+        victim = await stack.enter_async_context(world.puller())
+        wanted = set()
+        while len(world.starts_of(victim.pid)) < RUNNERS + 1:
+            wanted |= await world.submit(len(wanted), 12, takes_s=0.5)
+            await world.until_fewer_wait(12, wanted)
+        victim.send_signal(signal.SIGSTOP)
+        await world.until_fewer_wait(1, wanted)
+        before = len(world.starts_of(victim.pid))
+        victim.send_signal(signal.SIGCONT)
+        while len(world.starts_of(victim.pid)) == before:
+            wanted |= await world.submit(len(wanted), 12)
+            await world.until_fewer_wait(12, wanted)
+        await world.until_fewer_wait(1, wanted)
+    starts = world.starts()
+    assert max(Counter((one.agenda_id, one.attempt) for one in starts).values()) == 1
+    again = {one.agenda_id for one in starts if one.attempt > 1}
+    held = {one.agenda_id for one in starts if one.pid == victim.pid and one.attempt == 1}
+    assert again & held  # it was frozen while it ran something
+    # Whatever it says of its old attempts: they ended by the newest.
+    last = {one.agenda_id: one.attempt for one in sorted(starts, key=lambda one: one.attempt)}
+    summaries = world.summaries()
+    assert {*summaries} == wanted
+    assert {one.state for one in summaries.values()} == {State.SUCCEEDED}
+    assert {one: summaries[one].attempt for one in wanted} == last

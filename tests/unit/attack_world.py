@@ -99,9 +99,10 @@ class World:
     def token(self, customer, role):
         return self.tokens[customer, role]
 
-    async def call(self, route, token, **ids):
+    async def call(self, route, token, besides=None, /, **ids):
         path = re.sub(r"{(\w+)}", lambda name: ids[name[1]], route.path)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers |= besides or {}
         async with asyncio.timeout(10):
             response = await self.client.request(
                 route.method,

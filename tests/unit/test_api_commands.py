@@ -1,5 +1,6 @@
 """Lists of agendas over HTTP, and what is wanted of them, one by one and in bulk."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -173,6 +174,18 @@ async def test_a_list_is_narrowed_by_every_field(api):
     _, page = await api.get("/v1/agendas?title=Cut%20%26%20copy&title=other")
     assert [one["id"] for one in page["agendas"]] == ["named"]
     _, page = await api.get("/v1/agendas?title=Cut")
+    assert page["total"] == 0
+    body = {"params": {"externalId": "T 9"}, "trace": {"correlation_id": "ticket-77"}}
+    api.summaries.put(summary("told", body=json.dumps(body).encode()))
+    for query in ("external_id=T%209&external_id=x", "correlation_id=ticket-77"):
+        _, page = await api.get(f"/v1/agendas?{query}")
+        [one] = page["agendas"]
+        assert (one["id"], one["external_id"], one["correlation_id"]) == (
+            "told",
+            "T 9",
+            "ticket-77",
+        )
+    _, page = await api.get("/v1/agendas?external_id=T%209&correlation_id=x")
     assert page["total"] == 0
     _, page = await api.get("/v1/agendas?accepted_from=2027-01-01T00:00:00Z")
     assert (page["total"], page["agendas"], page["next"]) == (0, [], None)

@@ -220,16 +220,26 @@ async def test_every_role_on_what_is_no_object(world, route):
         assert (response.status == 403) is not may, case
 
 
+HEADERS = (
+    {},
+    {"If-Match": '"1"', "Last-Event-ID": "1"},
+    {"If-Match": "*"},
+    {"If-None-Match": '"1"'},
+)
+"""What is asked besides; each must be judged only after whose it is."""
+
+
 @pytest.mark.parametrize("route", ON_OBJECTS, ids=names)
 async def test_what_is_anothers_is_answered_as_what_is_not_there(world, route):
     parameter, *_ = names_of(route)
-    for role in Role:
+    for role, besides in product(Role, HEADERS):
         told = []
         for whose in ("foreign", "unknown"):
             named = id_of(world, parameter, whose)
             ids = ids_on(world, route, whose)
             world.summaries.asked.clear()
-            response, body = await world.call(route, world.token("acme", role), **ids)
+            token = world.token("acme", role)
+            response, body = await world.call(route, token, besides, **ids)
             asked = {question for question, *_ in world.summaries.asked}  # what takes time
             headers = {
                 name: value
@@ -238,7 +248,7 @@ async def test_what_is_anothers_is_answered_as_what_is_not_there(world, route):
             }
             headers = {name: value.replace(named, "<id>") for name, value in headers.items()}
             told.append((response.status, headers, _without(body, named), asked))
-        assert told[0] == told[1], role
+        assert told[0] == told[1], (role, besides)
 
 
 ODD_IDS = (

@@ -162,7 +162,7 @@ def test_all_is_known_as_json(server):
         (("cancel",), "name the agendas to cancel by id, or choose them with --where"),
         (
             ("cancel", "--where", "colour=red"),
-            "with one of customer, insight, link, title, state",
+            "with one of customer, insight, link, external, correlation, title, state",
         ),
         (("cancel", "--where", "state"), "write FIELD=VALUE"),
     ],

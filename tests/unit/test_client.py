@@ -313,7 +313,8 @@ async def test_data_of_an_event_may_take_several_lines(script):
 async def test_lists_are_read_page_after_page(script):
     one = {
         "id": "a1", "state": "ready", "attempt": 1, "insight_id": None, "customer_id": "acme",
-        "title": "", "link_id": None, "external_id": "x-1", "priority": 5, "percent": 0.0,
+        "title": "", "link_id": None, "external_id": "x-1", "correlation_id": None,
+        "priority": 5, "percent": 0.0,
         "message": "", "accepted_at": None, "emitted_at": None, "started_at": None,
         "ended_at": None, "waiting_until": None, "waiting_for": None, "stopping": None,
     }  # fmt: skip

@@ -54,6 +54,7 @@ def _listed(one: Listed, seen_by: str | None) -> ListedAgenda:
         title=summary.title,
         link_id=summary.link_id,
         external_id=one.external_id,
+        correlation_id=one.correlation_id,
         priority=summary.priority,
         percent=rounded(one.percent),
         message=summary.message,

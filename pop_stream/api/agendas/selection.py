@@ -36,7 +36,18 @@ _OWN_IDS: Final = {
 }
 _TITLES: Final = {"type": "array", "items": {"type": "string", "maxLength": 500}}
 _INSTANT: Final = {"type": "string", "format": "date-time"}
-_MANY: Final = frozenset({"ids", "customer_id", "insight_id", "link_id", "title", "state"})
+_MANY: Final = frozenset(
+    {
+        "ids",
+        "customer_id",
+        "insight_id",
+        "link_id",
+        "title",
+        "external_id",
+        "correlation_id",
+        "state",
+    }
+)
 
 
 class Listing(Selection):
@@ -53,6 +64,8 @@ QUERY: Final = (
     Query("insight_id", "In one of these insights.", _IDS),
     Query("link_id", "Of one of these links.", _IDS),
     Query("title", "With one of these titles, to the letter.", _TITLES),
+    Query("external_id", "That their submitters call one of these.", _TITLES),
+    Query("correlation_id", "That one of these requests led to.", _TITLES),
     Query(
         "state",
         "In one of these states.",
@@ -122,6 +135,8 @@ def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
         insight_ids=selection.insight_id,
         link_ids=selection.link_id,
         titles=selection.title,
+        external_ids=selection.external_id,
+        correlation_ids=selection.correlation_id,
         states=selection.state,
         accepted_from=selection.accepted_from,
         accepted_before=selection.accepted_before,

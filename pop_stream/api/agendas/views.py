@@ -9,7 +9,7 @@ from msgspec import UNSET
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, OperationProgress
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary, appended_name
-from pop_stream.core.values.external_id import external_id
+from pop_stream.core.values.other_names import other_names
 from pop_stream.core.values.own_ids import plain_id
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
 from pop_stream.shapes.base import NOTHING
@@ -21,11 +21,6 @@ class _Operation(msgspec.Struct):
     type: str
 
 
-class _Params(msgspec.Struct):
-    params: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
-
-
-_PARAMS: Final = msgspec.json.Decoder(_Params)
 _PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ID: Final = msgspec.json.Decoder(str)
 _OPERATION: Final = msgspec.json.Decoder(_Operation)
@@ -115,7 +110,7 @@ def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:
         percent=rounded(summary.percent),
         message=summary.message,
         link_id=summary.link_id,
-        external_id=external_id(_PARAMS.decode(summary.body).params) if summary.body else None,
+        external_id=other_names(summary.body).external_id,
         started_at=summary.started_at,
         ended_at=summary.ended_at,
         operations=operation_views(summary),

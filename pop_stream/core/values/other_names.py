@@ -1,0 +1,53 @@
+"""What an agenda can be looked for by besides its id: its submitter's name, its request."""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+LONGEST: Final = 500
+"""Characters; nothing is found by a longer name, for no index takes it."""
+
+
+class OtherNames(NamedTuple):
+    """None where there is none."""
+
+    external_id: str | None = None
+    correlation_id: str | None = None
+
+
+class _Params(msgspec.Struct, rename={"pops": "externalId"}):
+    external_id: Any = UNSET
+    pops: Any = UNSET
+
+
+class _Trace(msgspec.Struct):
+    correlation_id: str | None = None
+
+
+class _Body(msgspec.Struct):
+    params: _Params | None = None
+    trace: _Trace | None = None
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+
+
+def other_names(body: bytes) -> OtherNames:
+    """The names in an agenda as it was accepted or refused.
+
+    Args:
+        body: JSON; empty, or no agenda at all, has none.
+    """
+    try:
+        told = _BODY.decode(body) if body else _Body()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return OtherNames()
+    params = told.params or _Params()
+    named = params.pops if params.external_id is UNSET else params.external_id
+    traced = told.trace.correlation_id if told.trace else None
+    return OtherNames(_short(named), _short(traced))
+
+
+def _short(name: object) -> str | None:
+    return name if isinstance(name, str) and len(name) <= LONGEST else None
