@@ -9,7 +9,8 @@ from bench_command import PATIENCE_S, bench, servers_of
 KEYS = {
     "jain", "jain_floor", "jain_customers", "jain_measured", "reweight_within",
     "worst_gap_over_bound", "worst_gap", "quiet_p99_over_alone",
-    "makespan_over_fifo", "throughput_over_fifo", "quiet_wait_mean_s", "stages", "waits",
+    "makespan_over_fifo", "throughput_over_fifo", "quiet_wait_mean_s", "quiet_runs", "stages",
+    "waits",
     "lost", "failed", "duplicates", "conditions", "scenario",
 }  # fmt: skip
 
@@ -53,19 +54,12 @@ async def test_a_scheduler_that_moves_and_pullers_that_rebalance_lose_nothing(se
     assert set(report["waits"]) == set("abc")
 
 
-@pytest.mark.timeout(3 * PATIENCE_S + 30)
+@pytest.mark.timeout(PATIENCE_S + 30)
 async def test_a_new_weight_shows_within_one_depth_of_emissions_on_the_real_stack(settings):
-    within = None
-    for _ in range(3):
-        report = await bench(
-            "fairness", "--scenario", "reweight", "--scale", "0.3", "--target", "16",
-            servers=servers_of(settings),
-        )  # fmt: skip
-        judge(report, "reweight")
-        within = report["reweight_within"]
-        if within is not None:
-            break
-        # The weight changes after a third of the time that the work was taken to need; on a
-        # machine that became much faster meanwhile, none is left then to judge by.
-    assert within is not None
-    assert 0 < within <= 1
+    report = await bench(
+        "fairness", "--scenario", "reweight", "--scale", "0.3", "--target", "16",
+        servers=servers_of(settings),
+    )  # fmt: skip
+    judge(report, "reweight")
+    assert report["reweight_within"] is not None, "nothing was left to do by the new weight"
+    assert 0 < report["reweight_within"] <= 1

@@ -13,12 +13,16 @@ from pop_stream.cli.bench.drive import Pace, drive
 from pop_stream.cli.bench.figures import Sample
 from pop_stream.cli.bench.handlers import handlers, read_starts
 from pop_stream.cli.bench.idle import report as idle_report
+from pop_stream.cli.bench.ledger import Attempt
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.open_loop import run_open_loop
 from pop_stream.cli.bench.picture import Lines, draw_lines
 from pop_stream.cli.bench.pipeline_run import Idle
+from pop_stream.cli.bench.session import Phase
+from pop_stream.cli.bench.trial import Pair, middle
 from pop_stream.cli.errors import UsageError
 from pop_stream.core.agendas.agenda import parse_agenda
+from pop_stream.core.audits.service import Served
 
 INSIGHTS = ("one", "two")
 
@@ -216,3 +220,36 @@ def test_a_picture_has_a_line_for_every_run():
     assert "Runs &amp; floors" in svg
     assert json.dumps("floor").strip('"') in svg
     assert draw_lines(Lines("Nothing", "", "", {})).endswith("</svg>\n")
+
+
+def phase_of(waits):
+    """A run in which customer q waited so long for each of its agendas."""
+    served = (
+        Served(
+            customer_id="q",
+            submitted_at=0.0,
+            arrived_at=0.0,
+            emitted_at=0.0,
+            started_at=wait,
+            ended_at=wait + 1.0,
+            charged=1.0,
+            spent=1.0,
+        )
+        for wait in waits
+    )
+    attempts = [Attempt(str(n), one, 0.0, 1.0) for n, one in enumerate(served)]
+    return Phase(attempts=attempts, depth=1)
+
+
+def test_a_quiet_customers_wait_is_compared_within_each_pair_and_the_median_counts():
+    alone, longer = [0.01] * 98 + [0.1, 9.0], [0.02] * 98 + [0.25, 9.0]
+    pairs = [
+        Pair(phase_of(longer), phase_of(alone), "q"),
+        Pair(phase_of([9.0] * 100), phase_of(alone), "q"),
+        Pair(phase_of(alone), phase_of(longer), "q"),
+    ]
+    assert pairs[0].p99s == (0.25, 0.1)
+    assert [one.over_alone for one in pairs] == pytest.approx([2.5, 90.0, 0.4])
+    assert middle(pairs) is pairs[0]
+    assert middle(pairs[1:2]) is pairs[1]
+    assert Pair(phase_of([0.5]), phase_of([0.0]), "q").over_alone == 500.0

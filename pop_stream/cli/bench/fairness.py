@@ -36,7 +36,7 @@ def fairness(  # noqa: PLR0913  # one parameter an option
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a scenario on the real stack, then first come first served, then its quiet one alone.
+    """Run a scenario on the real stack by age, then as it is, then its quiet one alone.
 
     Starts Kafka and PostgreSQL, unless POP_KAFKA_BOOTSTRAP and POP_POSTGRES_DSN name them,
     and every part on this machine, and ends them.

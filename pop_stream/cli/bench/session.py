@@ -92,6 +92,17 @@ class Phase:
         return log_of(served, self.weighings)
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A change that is made once so many agendas of its phase have ended.
+
+    By the clock it would come too late where runners have become faster meanwhile.
+    """
+
+    after: int
+    change: Change
+
+
 @asynccontextmanager
 async def open_session(bench: Bench, tell: Tell) -> AsyncIterator["Session"]:
     """Start everything, let every insight's pullers join, and stop it all at the end.
@@ -156,7 +167,7 @@ class Session:
         return len(courses) / (max(one.ended_at for one in courses) - begin)
 
     async def phase(
-        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Change] = ()
+        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Staged] = ()
     ) -> Phase:
         """Run a workload and wait until all of it has ended."""
         self._changed_at = []
@@ -177,7 +188,7 @@ class Session:
         )
 
     async def _run(
-        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Change] = ()
+        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Staged] = ()
     ) -> tuple[Load, Witness]:
         load = Load(insight_id, secrets.token_hex(4), arrivals)
         work_s = sum(one.runtime_s for one in arrivals) / self._bench.runners
@@ -186,7 +197,7 @@ class Session:
             connections.publisher(self._settings, client_id="bench") as publisher,
             Witness(self._settings) as witness,
         ):
-            changing = asyncio.create_task(self._change(changes))
+            changing = asyncio.create_task(self._change(changes, witness))
             try:
                 async with asyncio.timeout(within_s):
                     topic = self._topics.submissions
@@ -200,28 +211,26 @@ class Session:
                 changing.cancel()
         return load, witness
 
-    async def _change(self, changes: Sequence[Change]) -> None:
-        now = asyncio.get_running_loop().time
-        begin = now()
-        for change in sorted(changes, key=lambda one: one.at):
-            await asyncio.sleep(max(0.0, begin + change.at - now()))
-            match change:
-                case Redefine():
-                    await self._redefine(change)
-                case Reload():  # it ends in order and is started again, as on another worker
-                    self._stack.supervisor.kill("scheduler", signal.SIGTERM)
-                case Regroup():
-                    self._stack.supervisor.kill("puller-1", signal.SIGTERM)
-
-    async def _redefine(self, change: Redefine) -> None:
+    async def _change(self, changes: Sequence[Staged], witness: Witness) -> None:
+        if not changes:
+            return
         async with (
+            # Both take longer to start than some agendas to end.
             DefinitionFollower(self._settings, client_id="bench") as follower,
             connections.publisher(self._settings, client_id="bench-definitions") as publisher,
         ):
-            await publish_definitions(
-                publisher, self._topics, [change.definition], follower.current
-            )
-        self._changed_at.append(WallClock().now().timestamp())
+            for one in sorted(changes, key=lambda one: one.after):
+                await witness.until_so_many_ended(one.after)
+                match one.change:
+                    case Redefine(definition=definition):
+                        await publish_definitions(
+                            publisher, self._topics, [definition], follower.current
+                        )
+                        self._changed_at.append(WallClock().now().timestamp())
+                    case Reload():  # it ends in order and is started again, as elsewhere
+                        self._stack.supervisor.kill("scheduler", signal.SIGTERM)
+                    case Regroup():
+                        self._stack.supervisor.kill("puller-1", signal.SIGTERM)
 
 
 def _agenda(customer_id: CustomerId) -> Arrival:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Self
 
 from pop_stream.cli.following import Following
@@ -39,10 +40,12 @@ class Witness:
 
     Attributes:
         courses: Of every agenda heard of, by id.
+        ended: How many agendas ended.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.courses: dict[str, Course] = {}
+        self.ended = 0
         self._following = Following(settings, client_id="bench", hear=self._hear)
 
     async def __aenter__(self) -> Self:
@@ -62,6 +65,10 @@ class Witness:
 
         await self._following.until(have_ended)
 
+    async def until_so_many_ended(self, count: int) -> None:
+        """Wait until at least so many agendas have ended, or raise what stopped the reading."""
+        await self._following.until(lambda: self.ended >= count)
+
     def _has_ended(self, agenda_id: str) -> bool:
         course = self.courses.get(agenda_id)
         return course is not None and course.ended_at > 0
@@ -78,15 +85,19 @@ class Witness:
                 course = self._course(event)
                 begun = (one.started_at for one in event.operations if one.started_at)
                 course.started_at = min(begun, default=at).timestamp()
-                course.ended_at = at.timestamp()
+                self._end(course, at)
                 course.spent_s = sum(spent_s.values())
                 course.successes += 1
             case AgendaFailed(at=at, retryable=False) | AgendaRefused(at=at):
                 course = self._course(event)
-                course.ended_at = at.timestamp()
+                self._end(course, at)
                 course.has_failed = True
             case _:
                 pass
+
+    def _end(self, course: Course, at: datetime) -> None:
+        self.ended += not course.ended_at
+        course.ended_at = at.timestamp()
 
     def _course(self, event: LifecycleEvent) -> Course:
         return self.courses.setdefault(event.agenda_id, Course())

@@ -13,7 +13,7 @@ from pop_stream.core.simulation.workload import Arrival, Setting
 from pop_stream.core.values.ids import CustomerId
 
 _ENOUGH_TO_RANK: Final = 20
-_LEAST_WAIT_S: Final = 1e-3
+LEAST_WAIT_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Trial:
         A wait alone counts as a millisecond at least.
         """
         ratios = (
-            waits_of(self.audit.times.waits[one]).p99 / max(waits_of(waits).p99, _LEAST_WAIT_S)
+            waits_of(self.audit.times.waits[one]).p99 / max(waits_of(waits).p99, LEAST_WAIT_S)
             for one, waits in self.alone.items()
             if self.audit.times.waits.get(one) and waits
         )
