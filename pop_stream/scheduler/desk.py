@@ -86,7 +86,10 @@ class Desk:
         """How many agendas a round may emit now, its pool left aside."""
         if not self.is_defined or not self.backlog.ready:
             return 0
-        return admission.slots(self.backlog.insight, self.depth, self.pace)
+        backlog = self.backlog
+        return admission.slots(
+            backlog.insight, self.depth, self.pace, newcomers=backlog.queue.newcomers
+        )
 
     def claimant(self) -> Claimant:
         """What the insight wants of its pool: what is out, and what it could emit now."""

@@ -26,9 +26,9 @@ def insight(**fields):
     return Insight(id="media", **fields)
 
 
-def may_go(unclaimed, in_flight=0, *, pace=None, **fields):
+def may_go(unclaimed, in_flight=0, *, pace=None, newcomers=0, **fields):
     depth = Depth(unclaimed=unclaimed, in_flight=in_flight)
-    return slots(insight(**fields), depth, pace or Pace())
+    return slots(insight(**fields), depth, pace or Pace(), newcomers=newcomers)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,18 @@ def test_a_refill_starts_below_three_quarters_and_fills_to_the_target(unclaimed,
 )
 def test_low_water_is_as_defined(low_water, unclaimed, expected):
     assert may_go(unclaimed, target=10, low_water=low_water) == expected
+
+
+@pytest.mark.parametrize(
+    ("unclaimed", "newcomers", "expected"),
+    [(8, 1, 4), (9, 1, 1), (9, 2, 2), (9, 7, 3), (11, 2, 1), (12, 2, 0), (99, 2, 0)],
+)
+def test_newcomers_need_not_wait_until_the_topic_is_low(unclaimed, newcomers, expected):
+    assert may_go(unclaimed, newcomers=newcomers, target=12) == expected
+
+
+def test_a_cap_holds_for_newcomers_too():
+    assert may_go(9, 29, newcomers=3, target=12, max_in_flight=30) == 1
 
 
 @pytest.mark.parametrize("aim", [1, 2, 3])
@@ -83,8 +95,14 @@ def test_a_fixed_target_does_not_follow_the_pace():
 
 def test_whatever_the_depth_neither_target_nor_cap_is_exceeded():
     numbers = (0, 1, 2, 7, 30, 1_000)
-    for aim, low, cap in itertools.product((1, 2, 7, 30), (None, 1, 2), (None, 1, 5, 40)):
-        fields = {"target": aim, "low_water": low and min(low, aim), "max_in_flight": cap}
+    choices = itertools.product((1, 2, 7, 30), (None, 1, 2), (None, 1, 5, 40), (0, 1, 50))
+    for aim, low, cap, newcomers in choices:
+        fields = {
+            "target": aim,
+            "low_water": low and min(low, aim),
+            "max_in_flight": cap,
+            "newcomers": newcomers,
+        }
         for unclaimed, running in itertools.product(numbers, numbers):
             in_flight = unclaimed + running
             count = may_go(unclaimed, in_flight, **fields)

@@ -891,3 +891,86 @@ def test_turns_without_weights_are_not_scaled():
     shares["a"] = Share(weight=100.0)
     queue.reshare()
     assert picked(queue, 4) == "baba"
+
+
+# ---- newcomers ----
+
+
+def flooded(**known):
+    """A queue of which customer a has had 5 of 50."""
+    queue = queue_of(**known)
+    fill(queue, "a", range(50))
+    picked(queue, 5)
+    return queue
+
+
+def test_who_comes_back_from_idleness_is_a_newcomer_until_its_next_pick():
+    queue = flooded()
+    assert queue.newcomers == 0
+    fill(queue, "b", [100, 101])
+    fill(queue, "c", [102])
+    assert queue.newcomers == 2
+    assert picked(queue, 1) == "b"
+    assert queue.newcomers == 1
+    assert picked(queue, 1) == "c"
+    assert queue.newcomers == 0, "b has been given something, and its next agenda waits"
+
+
+def test_newcomers_are_next():
+    queue = flooded()
+    fill(queue, "c", [100])
+    fill(queue, "b", [101])
+    newcomers = queue.newcomers
+    assert sorted(picked(queue, newcomers)) == ["b", "c"]
+
+
+def test_who_is_ahead_by_what_it_was_given_is_no_newcomer():
+    queue = flooded()
+    fill(queue, "b", [100])
+    picked(queue, 1, cost=3.0)
+    fill(queue, "b", [101])
+    assert queue.newcomers == 0
+    picked(queue, 4)
+    assert queue.flow("b").tag > queue.virtual_time
+    fill(queue, "c", [102])
+    assert queue.newcomers == 1
+
+
+def test_who_has_nothing_left_or_may_not_go_is_no_newcomer():
+    shares = {}
+    queue = flooded(shares=shares)
+    fill(queue, "b", [100])
+    fill(queue, "c", [101])
+    queue.withdraw("b", entry(100))
+    assert queue.newcomers == 1
+    shares["c"] = Share(paused=True)
+    queue.reshare()
+    assert queue.newcomers == 0
+    shares["c"] = Share()
+    queue.reshare()
+    assert queue.newcomers == 1
+
+
+def test_who_waits_for_a_token_is_no_newcomer_until_it_has_one():
+    queue = flooded(shares={"b": Share(rate_per_s=1.0, burst=1)})
+    fill(queue, "b", [100, 101])
+    assert picked(queue, 3) == "baa"
+    assert queue.newcomers == 0
+    picked(queue, 5, now=0.5)
+    assert queue.newcomers == 0
+    assert picked(queue, 1, now=2.0) == "b"
+
+
+def test_by_age_nobody_is_a_newcomer():
+    queue = flooded(algorithm="fifo")
+    fill(queue, "b", [100])
+    assert queue.newcomers == 0
+
+
+def test_who_is_less_urgent_is_no_newcomer():
+    queue = flooded(aging=Aging(10.0, lambda _: 0.0))
+    fill(queue, "b", [100], priority=6)
+    assert queue.newcomers == 0
+    fill(queue, "c", [101], priority=1)
+    assert queue.newcomers == 1
+    assert picked(queue, 1) == "c"

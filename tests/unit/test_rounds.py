@@ -196,6 +196,20 @@ async def test_a_freed_slot_is_filled_at_once(stage):
     assert stage.emitted_ids()[10:] == ["ann-10", "ann-11"]
 
 
+async def test_who_comes_back_from_idleness_does_not_wait_until_the_topic_is_low():
+    stage = Stage(Insight(id="media", target=12))
+    await stage.place("ann", 25)
+    await stage.end("ann-0", "ann-1")
+    assert len(stage.emitted()) == 12, "ten are unclaimed, which is not low"
+    await stage.place("bob", 3)
+    assert stage.emitted_ids()[12:] == ["bob-0"]
+    assert (stage.decisions()[-1].slots, stage.decisions()[-1].waiting) == (1, "depth")
+    await stage.place("cid", 2)
+    assert stage.emitted_ids()[13:] == ["cid-0"]
+    await stage.place("dan", 1)
+    assert len(stage.emitted()) == 14, "the target is reached"
+
+
 async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_next(stage):
     await stage.tell(stage.page(["ann-0"]), next_waits=True)
     assert stage.emitted() == []

@@ -92,6 +92,11 @@ class FairQueue:
         return self._in_flight
 
     @property
+    def newcomers(self) -> int:
+        """Customers back from idleness whose turn is next: none if agendas go by age alone."""
+        return 0 if self.algorithm.by_age else len(self._rota.newcomers)
+
+    @property
     def virtual_time(self) -> float:
         """The greatest start tag emitted: v."""
         return self._rota.clock.at(TOP)

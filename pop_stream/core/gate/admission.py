@@ -36,21 +36,24 @@ def target(insight: Insight, pace: Pace) -> int:
     return FIRST_TARGET if wanted is None else min(MOST_TARGET, wanted)
 
 
-def slots(insight: Insight, depth: Depth, pace: Pace) -> int:
+def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: int = 0) -> int:
     """How many agendas a round may emit; 0 while the topic is not yet low.
 
-    Low is three quarters of the target, if nothing else is set: what waits for the topic to
-    run lower waits for nothing but fewer rounds.
+    Low is three quarters of the target, if nothing else is set. What waits for the topic to run
+    lower waits for nothing but fewer rounds: a flood can, whose agendas waited longer for those
+    before them. Who comes back from idleness is next, so until the target is reached there
+    is a slot for each of those.
 
     Args:
         insight: Its target, low water and cap.
         depth: What is out already.
         pace: For an automatic target.
+        newcomers: Customers that are back from idleness, and next.
     """
     aim = target(insight, pace)
-    if depth.unclaimed >= (insight.low_water or aim - aim // 4):
-        return 0
     room = aim - depth.unclaimed
+    if depth.unclaimed >= (insight.low_water or aim - aim // 4):
+        room = min(room, newcomers)
     if insight.max_in_flight is not None:
         room = min(room, insight.max_in_flight - depth.in_flight)
     return max(0, room)

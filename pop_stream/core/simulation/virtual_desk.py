@@ -85,15 +85,18 @@ class VirtualDesk:
             awaited=backlog.awaited,
         )
         self._pace.observe(counts, instant)
-        slots = admission.slots(backlog.insight, depth, self._pace) if ready else 0
         chosen: Sequence[Chosen] = ()
-        if slots > 0:
+        if ready and self._slots(depth, newcomers=ready) > 0:
             self._place()
+            slots = self._slots(depth, newcomers=backlog.queue.newcomers)
             chosen = backlog.choose(slots, now)
         if self._shelf is not None:
             self._place()
             self._shelf.save(backlog)
         return chosen
+
+    def _slots(self, depth: Depth, *, newcomers: int) -> int:
+        return admission.slots(self.backlog.insight, depth, self._pace, newcomers=newcomers)
 
     def reconfigure(self, insight: Insight) -> None:
         """Take up a changed insight and changed shares."""
