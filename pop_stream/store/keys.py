@@ -136,7 +136,9 @@ async def _note(
     await record_deed(connection, change)
     version = await connection.fetchval(_OUTBOX["next_version"], "key", after.id)
     body = api_key_record(after)
-    await connection.execute(_OUTBOX["record_version"], "key", after.id, version, body)
+    nobodys = (None, "owner", ())  # no customer is shown versions of keys
+    record = ("key", after.id, version, body, *nobodys)
+    await connection.execute(_OUTBOX["record_version"], *record)
 
 
 def _shown(key: ApiKey) -> "Mapping[str, object]":

@@ -7,9 +7,12 @@ add column allowed text[] not null default '{}';
 
 update definition_versions
 set
-    owner_id = case kind when 'customer' then id else body ->> 'owner' end,
+    owner_id = case
+        when kind = 'customer' then id
+        when kind in ('insight', 'template') then body ->> 'owner'
+    end,
     visibility = case
-        when kind in ('customer', 'pool') then 'owner'
+        when kind not in ('insight', 'template') then 'owner'
         else
             coalesce(
                 body ->> 'visibility',
