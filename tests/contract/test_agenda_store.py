@@ -159,6 +159,9 @@ async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agen
 
 
 async def test_only_what_has_ended_is_removed(agendas):
+    [ended] = await agendas.find(AgendaFilter(ids=("a4",)), limit=1)
     assert await agendas.delete(["a1", "a3", "a4", "a9"]) == ["a4"]
     assert await found(agendas) == ["a3", "a2", "a1", "a5"]
     assert await agendas.delete(["a4"]) == []
+    [gone] = await agendas.whole([ended])
+    assert (gone.body, gone.operations) == (b"", {})  # nor anything of its operations

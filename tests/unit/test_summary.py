@@ -393,8 +393,22 @@ def test_a_retry_remembers_the_attempt_before_it():
 
 
 def test_an_attempt_that_fell_silent_is_remembered_as_lost():
-    summary = told(accepted(), claimed(2), waiting(60, attempt=2, reason="lost"))
-    assert [one.outcome for one in summary.history] == ["lost"]
+    full = Diagnostic(message="disk full", at=at(8), code="full")
+    half = replace(operation("fetch", "running", percent=40), diagnostics=(full,))
+    summary = told(
+        accepted(),
+        claimed(2),
+        failed(9, diagnostics=(full,)),
+        claimed(20, attempt=2),
+        progressed(30, half, attempt=2),
+        waiting(60, attempt=3, reason="lost"),
+    )
+    assert [one.outcome for one in summary.history] == ["failed", "lost"]
+    # What was told of either stays.
+    assert [one.diagnostics for one in summary.history] == [(full,), ()]
+    assert summary.operations["fetch"].prior == PriorProgress(
+        attempt=2, state="running", percent=40, diagnostics=(full,)
+    )
 
 
 def test_giving_up_is_the_end_of_the_attempt_that_failed():

@@ -38,12 +38,17 @@ class Diagnostic(Struct, frozen=True):
 
 
 class PriorProgress(Struct, frozen=True):
-    """How far an operation was when an earlier attempt ended without its success."""
+    """How far an operation was when an earlier attempt ended without its success.
+
+    Attributes:
+        diagnostics: What had been told of it by then.
+    """
 
     attempt: int
     state: OperationState
     percent: float = 0.0
     message: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class OperationProgress(Struct, frozen=True):

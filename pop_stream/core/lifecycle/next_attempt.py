@@ -104,7 +104,11 @@ def _left(one: OperationProgress, attempt: int) -> OperationProgress | None:
     prior = one.prior
     if one.state != "waiting":
         prior = PriorProgress(
-            attempt=attempt, state=one.state, percent=percent_told(one), message=one.message
+            attempt=attempt,
+            state=one.state,
+            percent=percent_told(one),
+            message=one.message,
+            diagnostics=one.diagnostics,
         )
     if prior is None:
         return None
@@ -132,5 +136,6 @@ def _remembered(summary: Summary) -> tuple[PastAttempt, ...]:
         started_at=summary.started_at,
         ended_at=summary.ended_at,
         message=summary.message,
+        diagnostics=summary.diagnostics,
     )
     return (*summary.history, past)[-MOST_REMEMBERED:]

@@ -28,6 +28,7 @@ class PastAttempt(Struct, frozen=True):
         outcome: `failed`, `lost` if its puller fell silent, or how the agenda had ended
             before it was run again.
         message: Why it failed.
+        diagnostics: What was told of it; of its operations, `prior` has it.
     """
 
     attempt: int
@@ -37,6 +38,7 @@ class PastAttempt(Struct, frozen=True):
     started_at: Instant | None = None
     ended_at: Instant | None = None
     message: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
