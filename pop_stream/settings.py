@@ -222,6 +222,11 @@ class Settings(BaseSettings):
             return not self.listens_on_loopback
         return self.auth == "required"
 
+    @property
+    def seal_key(self) -> bytes | None:
+        """`intake_secret`, to seal and to judge with; None if there is none."""
+        return self.intake_secret.get_secret_value().encode() if self.intake_secret else None
+
     @model_validator(mode="after")
     def _intake_knows_the_api(self) -> Self:
         if self.intake_auth == "required" and self.intake_secret is None:

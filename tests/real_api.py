@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,26 +11,20 @@ from aiohttp import web
 from fakes import MemoryDesk
 
 from pop_stream.api.agendas.streams import Pace
-from pop_stream.api.app import ApiPorts, create_app
+from pop_stream.api.app import create_app
 from pop_stream.api.http.server import serve
-from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.deeds import Author
 from pop_stream.core.events import InsightAnswered
 from pop_stream.core.values.identity import ALL_ROLES, ANYONE
 from pop_stream.identity.minting import mint
-from pop_stream.outbox.publication import Publication
 from pop_stream.settings import Settings
-from pop_stream.store.agendas import PostgresAgendas
-from pop_stream.store.audit import PostgresAuditLog
-from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.pool import open_pool
-from pop_stream.store.reader import PostgresSummaryReader
 from pop_stream.store.summaries import PostgresSummaries
-from pop_stream.wiring import connections, upkeep
-from pop_stream.wiring.api import authenticator
+from pop_stream.wiring import upkeep
+from pop_stream.wiring.api import open_ports
 
 if TYPE_CHECKING:
     from pop_stream.store.pool import Pool
@@ -93,27 +87,8 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
     await upkeep.migrate(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        publish = await enter(connections.publisher(settings, client_id="api"))
-        definitions = await enter(DefinitionFollower(settings, client_id="api"))
-        pool = await enter(open_pool(settings))
-        publication = Publication(PostgresOutbox(pool), publish, Topics(settings.topic_prefix))
-        desk = MemoryDesk()
-        ports = ApiPorts(
-            publisher=publish,
-            summaries=PostgresSummaryReader(pool),
-            agendas=PostgresAgendas(pool),
-            definitions=definitions,
-            definition_store=PostgresDefinitions(pool),
-            on_defined=publication.wake,
-            questions=IdleScheduler(),
-            keys=PostgresKeys(pool),
-            audit=PostgresAuditLog(pool),
-            desk=desk,
-            clock=WallClock(),
-            authenticator=authenticator(settings, pool, definitions),
-        )
-        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
-        stack.callback(publishing.cancel)
+        pool, desk = await enter(open_pool(settings)), MemoryDesk()
+        ports = replace(await enter(open_ports(settings)), questions=IdleScheduler(), desk=desk)
         url, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
         tasks = await enter(asyncio.TaskGroup())
         app = create_app(ports, settings, pace=QUICK)

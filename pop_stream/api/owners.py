@@ -4,7 +4,7 @@ from pop_stream.api.definitions.naming import ownership
 from pop_stream.api.http.access import Subject
 from pop_stream.core.definitions.definitions import Kind
 from pop_stream.core.values.identity import Ownership, Principal
-from pop_stream.core.values.ids import INSIGHT_ID_LENGTH, CustomerId, InsightId
+from pop_stream.core.values.ids import CustomerId, InsightId
 from pop_stream.core.values.own_ids import is_marked, only_one
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.keys import KeyStore
@@ -41,9 +41,7 @@ class Owners:
             called=self._agenda_called,
         )
         self.link = Subject("link", "link_id", self._link)
-        self.insight = Subject(
-            "insight", "insight_id", self._insight, longest=INSIGHT_ID_LENGTH
-        )
+        self.insight = Subject("insight", "insight_id", self._insight)
         self.customer = Subject("customer", "customer_id", self._customer)
         self.key = Subject("key", "key_id", self._key)
 
@@ -58,7 +56,6 @@ class Owners:
             kind,
             f"{kind}_id",
             owner,
-            longest=INSIGHT_ID_LENGTH,
             is_named_by_customers=kind == "template",
         )
 

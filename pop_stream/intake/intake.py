@@ -60,14 +60,9 @@ class Intake:
         gate: Gate | None = None,
         doors: DoorKeeper | None = None,
     ) -> None:
-        secret = settings.intake_secret
         self._gate = gate
         self._doors = doors
-        self._entry = (
-            None
-            if doors is None
-            else Entry(doors.door, secret.get_secret_value().encode() if secret else None)
-        )
+        self._entry = None if doors is None else Entry(doors.door, settings.seal_key)
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher

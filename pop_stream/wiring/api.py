@@ -1,8 +1,8 @@
 """What the HTTP API is made of."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pop_stream.api.app import ApiPorts, create_app
@@ -42,13 +42,28 @@ async def run_api(
         stop: Set by whoever ends the process.
         on_url: Told the address once it accepts connections.
     """
+    async with open_ports(settings) as ports:
+        dispatching = asyncio.create_task(
+            Dispatcher(settings, ports.publisher, WallClock()).run()
+        )
+        try:
+            await serve(create_app(ports, settings), settings, stop, on_url=on_url)
+        finally:
+            await _ended(dispatching)
+
+
+@asynccontextmanager
+async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
+    """All that the API is made of, while entered; changes of definitions are published."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         publish = await enter(connections.publisher(settings, client_id="api"))
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
         pool = await enter(open_pool(settings))
         publication = Publication(PostgresOutbox(pool), publish, Topics(settings.topic_prefix))
-        ports = ApiPorts(
+        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
+        stack.push_async_callback(_ended, publishing)
+        yield ApiPorts(
             publisher=publish,
             summaries=PostgresSummaryReader(pool),
             agendas=PostgresAgendas(pool),
@@ -63,11 +78,6 @@ async def run_api(
             door=(await enter(doors(settings, publish, definitions, "api"))).door,
             authenticator=authenticator(settings, pool, definitions),
         )
-        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
-        stack.push_async_callback(_ended, publishing)
-        dispatching = asyncio.create_task(Dispatcher(settings, publish, WallClock()).run())
-        stack.push_async_callback(_ended, dispatching)
-        await serve(create_app(ports, settings), settings, stop, on_url=on_url)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -25,10 +25,9 @@ async def intake_gate(
         yield None
         return
     async with open_pool(settings) as pool:
-        secret = settings.intake_secret
         yield Gate(
             credentials(settings, pool, definitions),
-            secret=secret.get_secret_value().encode() if secret else None,
+            secret=settings.seal_key,
             is_strict=settings.intake_auth == "required",
         )
 

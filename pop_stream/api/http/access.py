@@ -5,7 +5,6 @@ a body names, and what a list holds, only the handler knows: it asks `principal_
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
+from pop_stream.api.http.path_ids import id_shape
 from pop_stream.api.http.patience import answer_in_time
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.values.identity import (
@@ -24,13 +24,10 @@ from pop_stream.core.values.identity import (
     expect_access,
     expect_role,
 )
-from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.core.values.own_ids import meant_by
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_ID: Final = re.compile(ID_PATTERN)
-_OWN_ID: Final = re.compile(OWN_ID_PATTERN)
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 _OBJECT_ID: Final = web.RequestKey("object_id", str)
 
@@ -42,7 +39,6 @@ class Subject:
     Attributes:
         kind: As an error calls it, such as `agenda`.
         parameter: Of the path, such as `agenda_id`.
-        longest: Most characters of its id.
         owner: Whose the object with this id is, as far as a principal may know; None if there
             is none. Raises UnavailableError while that cannot be said.
         is_named_by_customers: Whether customers choose such ids, each in a space of its own.
@@ -52,7 +48,6 @@ class Subject:
     kind: str
     parameter: str
     owner: Callable[[str, Principal], Awaitable[Ownership | None]]
-    longest: int = ID_LENGTH
     is_named_by_customers: bool = False
     called: Callable[[str], Awaitable[str]] | None = None
 
@@ -62,10 +57,9 @@ class Subject:
         Raises:
             NotFoundError: If nothing can.
         """
-        own = self.is_named_by_customers
-        longest, pattern = (OWN_ID_LENGTH, _OWN_ID) if own else (self.longest, _ID)
-        if len(named) > longest or not pattern.fullmatch(named):
-            raise NotFoundError(self.kind, named[:longest])
+        shape = id_shape(self.parameter)
+        if not shape.fits(named):
+            raise NotFoundError(self.kind, named[: shape.longest])
 
     def meant_by(self, named: str, principal: Principal) -> Sequence[str]:
         """The ids that a caller may mean, likeliest first."""

@@ -59,7 +59,7 @@ class Submissions:
         self._repeats = repeats
         self._quota = quota
         self._topic = Topics(settings.topic_prefix).submissions
-        self._secret = settings.intake_secret
+        self._seal_key = settings.seal_key
         self._bodies = body.Bodies(settings)
         self._most = settings.max_batch_agendas
         self._metrics = metrics
@@ -160,9 +160,9 @@ class Submissions:
 
     def _record(self, submission: Submission, told: tuple[tuple[str, bytes], ...]) -> Record:
         key, value = submission.agenda_id.encode(), submission.value
-        if self._secret is None:
+        if self._seal_key is None:
             return Record(self._topic, key, value, headers=(ADMITTED, *told))
-        stamp = seal(self._secret.get_secret_value().encode(), key=key, value=value)
+        stamp = seal(self._seal_key, key=key, value=value)
         return Record(self._topic, key, value, headers=((SEAL_HEADER, stamp), *told))
 
 
