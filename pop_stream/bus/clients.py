@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -11,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import IllegalGenerationError
 from aiokafka.helpers import create_ssl_context
 
-from pop_stream.bus import compression
+from pop_stream.bus import compression, succession
 from pop_stream.settings import Settings
 
 _CONSUMED_WITHIN_S: Final = 10.0
@@ -19,7 +20,11 @@ _LOOK_AGAIN_S: Final = 1.0
 
 
 class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
+    before_start: Callable[[], Awaitable[None]] | None = None
+
     async def start(self) -> None:
+        if self.before_start is not None:
+            await self.before_start()
         await super().start()
         wait_for_consumption(self)
         commit_in_term(self)
@@ -127,9 +132,12 @@ def consumer(
         overrides: Further arguments of `AIOKafkaConsumer`.
     """
     session_ms = _milliseconds(settings.session_timeout)
+    client_name = f"{settings.topic_prefix}{client_id}"
+    if group_id is not None:
+        client_name = succession.named(settings, client_name)
     arguments: dict[str, Any] = {
         **connection(settings),
-        "client_id": f"{settings.topic_prefix}{client_id}",
+        "client_id": client_name,
         "group_id": group_id,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
@@ -139,7 +147,16 @@ def consumer(
         "fetch_max_wait_ms": _HELD_MS,
         "max_partition_fetch_bytes": 4 * 1024 * 1024,
     }
-    return _PatientConsumer(*topics, **(arguments | overrides))
+    made = _PatientConsumer(*topics, **(arguments | overrides))
+    if group_id is not None:
+        made.before_start = partial(take_over, settings, group_id, client_name)
+    return made
+
+
+async def take_over(settings: Settings, group: str, client_name: str) -> None:
+    """Remove who bore this process's name in the group before; nothing happens without one."""
+    if settings.instance is not None:
+        await succession.succeed(admin(settings, client_id="succession"), group, client_name)
 
 
 async def undisturbed(asking: Awaitable[T]) -> T:

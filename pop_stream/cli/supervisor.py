@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,10 +15,12 @@ from typing import Final, Literal, Self
 
 from pop_stream.cli.errors import CommandError
 from pop_stream.cli.lifetime import STOP_WITH_PARENT
+from pop_stream.clock import is_set_within
 
 _LOG_KEPT_BYTES: Final = 8 << 20
 _LOG_TAIL_BYTES: Final = 4096
 _MOST_DOUBLINGS: Final = 20
+_UNNAMED: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 PartState = Literal["running", "crashed", "stopped", "failed"]
 
@@ -226,7 +230,7 @@ class Supervisor:
             await self._note(kept, self._crash(kept, code, final=pause is None))
             if pause is None:
                 return
-            if await _is_set_within(kept.stopping, pause):
+            if await is_set_within(kept.stopping, pause.total_seconds()):
                 await self._note(kept, replace(kept.status, state="stopped"))
                 return
             await self._restart(kept)
@@ -256,7 +260,7 @@ class Supervisor:
                 stdin=self._lifeline[0],
                 stdout=output,
                 stderr=asyncio.subprocess.STDOUT,
-                env={**self._environment, **part.environment},
+                env={**self._environment, "POP_INSTANCE": _instance(part), **part.environment},
                 # Ctrl-C in a terminal must reach the supervisor alone, who stops in order.
                 start_new_session=True,
             )
@@ -268,13 +272,9 @@ class Supervisor:
             self._changed.notify_all()
 
 
-async def _is_set_within(event: asyncio.Event, span: timedelta) -> bool:
-    try:
-        async with asyncio.timeout(span.total_seconds()):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
+def _instance(part: Part) -> str:
+    """Parts of these names may run on other machines too, against the same Kafka."""
+    return f"{_UNNAMED.sub('-', socket.gethostname())[:50]}.{part.name}"
 
 
 def _shorten(log: Path) -> None:

@@ -1,11 +1,12 @@
 """The Faust application's settings: what of Faust is used, and how it reaches the cluster."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import faust
 
-from pop_stream.bus import compression
+from pop_stream.bus import clients, compression, succession
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.settings import Settings
@@ -40,6 +41,7 @@ def faust_app(
         web_enabled=False,
         key_serializer="raw",
         value_serializer="raw",
+        broker_client_id=succession.named(settings, f"{settings.topic_prefix}{PART}"),
         broker_session_timeout=session_s,
         broker_heartbeat_interval=session_s / 3,
         # A member that hears the group and does not come to it holds all others up as long.
@@ -56,6 +58,9 @@ def faust_app(
         topic_disable_leader=True,
     )
     app.transport = PatientTransport(app.conf.broker_consumer, app)
+    app.transport.take_over = partial(
+        clients.take_over, settings, app.conf.id, app.conf.broker_client_id
+    )
     app.transport.on_heartbeat = on_heartbeat
     app.transport.on_forgotten = on_forgotten
     return app

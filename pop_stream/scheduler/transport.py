@@ -1,7 +1,7 @@
 """Faust's transport, which tells of heartbeats, and lets no partition wait for another."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         """Called by Faust, in the consumer's thread."""
         # Several times for each fetch, this thread would wait 5 ms for a busy one to let it on.
         sys.setswitchinterval(_SWITCH_S)
+        await self.transport.take_over()
         await super().on_start()
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         commit_in_term(self._consumer)
@@ -68,11 +69,13 @@ class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is unty
             the consumer's thread.
         on_forgotten: Told that the group has expelled this member; called in that thread, and
             before Faust waits for the record under way.
+        take_over: Called before this member joins its group; in that thread.
     """
 
     Consumer: Any = _Consumer
     on_heartbeat: Callable[[float], None]
     on_forgotten: Callable[[], None]
+    take_over: Callable[[], Awaitable[None]]
     _coordinator: Any = None
 
     def follow(self, coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
