@@ -133,7 +133,7 @@ class Settings(BaseSettings):
         default=timedelta(seconds=6),
         description="A dead part's partitions move after this; the broker sets the least.",
     )
-    instance: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")] | None = Field(
+    instance: Annotated[str, Field(pattern=r"^[A-Za-z0-9._@:-]{1,100}$")] | None = Field(
         default=None,
         description="A name that one living process has at a time, and that who is started in "
         "its place has again, such as a pod's or a unit's. Then what a killed one left in its "

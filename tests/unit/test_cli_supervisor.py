@@ -177,6 +177,15 @@ async def test_parts_get_the_environment_and_log_to_a_file(supervisor):
     assert "hello" in supervisor.log_file("worker").read_text()
 
 
+async def test_a_part_has_the_same_name_again_when_it_is_started_anew(supervisor):
+    tell = "import os; print(os.environ['POP_INSTANCE'], flush=True); os._exit(1)"
+    await supervisor.start(part("worker", tell))
+    await until(supervisor, lambda parts: parts["worker"].restarts > 1)
+    names = {*supervisor.log_file("worker").read_text().split()}
+    assert len(names) == 1
+    assert names.pop().endswith(".worker")
+
+
 def test_pauses_double_up_to_the_longest():
     policy = RestartPolicy(timedelta(seconds=1), timedelta(seconds=5), most_crashes=5)
     pauses = [policy.pause(crashes) for crashes in (1, 2, 3, 4, 5)]
