@@ -254,7 +254,7 @@ async def partitions_of(world: World, topic: str) -> int:
 
 
 async def test_a_running_scheduler_acts_on_changes(world):
-    """Paused, then not; targeted anew; its topic grown: each time without a restart."""
+    """Paused, then not; targeted anew, its topic grown, weighted: never with a restart."""
     topic = world.topics.insight("media")
     path = "/v1/insights/media"
     mappers = {"operation_types": ["scan"]}
@@ -303,6 +303,9 @@ async def test_a_running_scheduler_acts_on_changes(world):
         async with session.patch(path, json={"algorithm": "fifo"}) as response:
             assert response.status == 200
         await queue_until(lambda found: found.get("algorithm") == "fifo")
+        async with session.patch("/v1/customers/acme", json={"weight": 9}) as response:
+            assert response.status == 200
+        await queue_until(lambda found: found["customers"][0]["weight"] == 9)
 
 
 async def test_what_has_work_under_way_is_not_deleted(world):

@@ -85,6 +85,21 @@ async def test_conditions_are_heeded(api, method, headers, status):
         assert "version 1" in told["detail"]
 
 
+@pytest.mark.parametrize(("path", "content"), ONE_OF_EACH.items())
+async def test_of_each_kind_an_outdated_version_is_refused_and_nothing_changed(
+    api, path, content
+):
+    one = f"{path}/new"
+    await api.call("POST", path, content)
+    await api.call("PATCH", one, {"title": "meanwhile"}, If_Match='"1"')
+    for method, body in (("PUT", content), ("PATCH", {"title": "lost"}), ("DELETE", None)):
+        status, told, _ = await api.call(method, one, body, If_Match='"1"')
+        assert (status, told["code"]) == (412, "precondition_failed")
+    _, kept, headers = await api.call("GET", one)
+    assert (kept["title"], headers["ETag"]) == ("meanwhile", '"2"')
+    assert (await api.call("DELETE", one, None, If_Match='"2"'))[0] == 204
+
+
 async def test_conditions_on_what_is_not_there(api):
     assert (await api.call("PUT", "/v1/customers/new", {}, If_Match="*"))[0] == 412
     assert (await api.call("PUT", "/v1/customers/new", {}, If_Match='"1"'))[0] == 412

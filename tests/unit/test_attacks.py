@@ -371,6 +371,7 @@ async def test_a_customer_makes_keys_for_itself_and_no_others(world):
         ({"roles": ["operate"]}, 201),
         ({"roles": ["operate"], "customer_id": "acme"}, 201),
         ({"roles": ["operate"], "customer_id": "beta"}, 403),
+        ({"roles": ["operate"], "customer_id": "nobody-at-all"}, 403),
         ({"roles": ["submit"]}, 403),
         ({"roles": ["admin"]}, 422),
         ({"roles": []}, 422),
