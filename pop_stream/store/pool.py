@@ -21,6 +21,15 @@ CONNECT_S: Final = 5.0
 STATEMENT_S: Final = 60.0
 """For one statement; far above what a batch needs, so only a dead server takes longer."""
 
+# The internal error is of a connection that is lost while it is being got ready to be used.
+_AWAY: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+
 # A plan that is kept is of the table as it was: a scan of an empty one is kept while it fills
 # up, and then compares each of its rows with each id that is asked for.
 _FOR_ALL: Final = {"plan_cache_mode": "force_custom_plan"}
@@ -70,7 +79,7 @@ def translated() -> Iterator[None]:
         yield
     except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
         raise UnstorableError(str(error)) from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except _AWAY as error:
         msg = f"the database does not answer: {error!r}"
         raise UnavailableError(msg) from error
 
