@@ -23,6 +23,8 @@ Place = Literal[
     "scheduler.emitting",
     "scheduler.emitted",
     "scheduler.kept",
+    "scheduler.kept_half",
+    "scheduler.decided",
     "puller.claimed",
     "puller.committed",
     "puller.ran",
@@ -40,9 +42,11 @@ Place = Literal[
 | intake.accepted | `agenda.accepted` is written | its page on `pop.ready` |
 | intake.placed | both are written | the commit |
 | relay.published | notes are written | the commit |
-| scheduler.emitting | half a round is written | the rest of it |
-| scheduler.emitted | a round is written | its row in the table |
-| scheduler.kept | the row is handed to Faust | changelog and commit, as it comes |
+| scheduler.emitting | half a round is written | the rest of it, its row in the table |
+| scheduler.emitted | a round is written | its row |
+| scheduler.kept | the row is written | the round |
+| scheduler.kept_half | the row and half of the round are written | the rest of it |
+| scheduler.decided | the round is written, its row is handed to Faust | the commit |
 | puller.claimed | claims are written | the commit |
 | puller.committed | the commit | the start |
 | puller.ran | the operations | the report |

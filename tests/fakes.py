@@ -1,7 +1,7 @@
 """In-memory stand-ins for ports; each passes the contract suite of the real one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -99,6 +99,16 @@ class MemoryPublisher:
 
     def on(self, topic: str) -> list[Record]:
         return [record for record in self.records if record.topic == topic]
+
+    async def tails(self, most: Mapping[str, int]) -> Mapping[str, Sequence[bytes]]:
+        """The newest values of topics, as a scheduler asks for them after a crash."""
+        tails: dict[str, list[bytes]] = {}
+        for topic, count in most.items():
+            by_partition: dict[int | None, list[bytes]] = {}
+            for record in self.on(topic):
+                by_partition.setdefault(record.partition, []).append(record.value or b"")
+            tails[topic] = [one for lane in by_partition.values() for one in lane[-count:]]
+        return tails
 
 
 @dataclass

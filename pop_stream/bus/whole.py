@@ -1,15 +1,20 @@
-"""Topics read beside their groups: whole, or a span of one partition."""
+"""Topics read beside their groups: whole, a span of one partition, or their newest records."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
+from pop_stream.core.errors import UnavailableError
 from pop_stream.settings import Settings
 
 _POLL_MS = 500
 _WAIT_MS = 50
 """A broker may still hold the request of one partition when the next is asked for."""
+
+_TAILS_WITHIN_S = 20.0
 
 
 async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
@@ -46,6 +51,60 @@ async def read_span(
             consumer.seek(partition, max(start, first))
             async for record in _until(consumer, partition, end):
                 yield record
+
+
+async def read_tails(
+    settings: Settings, most: Mapping[str, int]
+) -> Mapping[str, Sequence[bytes]]:
+    """The values of the newest records of topics, older ones first within a partition.
+
+    Args:
+        settings: Where the cluster is.
+        most: By topic, how many of each of its partitions. One that does not exist has none.
+
+    Raises:
+        UnavailableError: If the brokers do not tell, or not in time.
+    """
+    found: dict[str, list[bytes]] = {topic: [] for topic in most}
+    consumer = clients.consumer(
+        settings, client_id="tails", group_id=None, fetch_max_wait_ms=_WAIT_MS
+    )
+    try:
+        async with asyncio.timeout(_TAILS_WITHIN_S), clients.started(consumer):
+            ends = await _seek_tails(consumer, most)
+            while ends:
+                fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+                for partition, records in fetched.items():
+                    found[partition.topic] += [record.value or b"" for record in records]
+                    if await consumer.position(partition) >= ends[partition]:
+                        consumer.pause(partition)
+                        del ends[partition]
+    except (KafkaError, OSError, TimeoutError) as error:
+        msg = f"the newest records of {', '.join(most)} cannot be read: {error!r}"
+        raise UnavailableError(msg) from error
+    return found
+
+
+async def _seek_tails(
+    consumer: AIOKafkaConsumer, most: Mapping[str, int]
+) -> dict[TopicPartition, int]:
+    """Go to where the tails begin; where they end, of partitions that have any."""
+    existing = await consumer.topics()
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in most
+        if topic in existing
+        for number in consumer.partitions_for_topic(topic) or ()
+    ]
+    if not partitions:
+        return {}
+    firsts = await consumer.beginning_offsets(partitions)
+    ends = await consumer.end_offsets(partitions)
+    starts = {one: max(firsts[one], ends[one] - most[one.topic]) for one in partitions}
+    consumer.assign([one for one in partitions if starts[one] < ends[one]])
+    for one in consumer.assignment():
+        consumer.seek(one, starts[one])
+    return {one: ends[one] for one in consumer.assignment()}
 
 
 async def _partition(

@@ -28,10 +28,11 @@ from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.wire import Publisher
 from pop_stream.scheduler.census import Census
+from pop_stream.scheduler.emission import Source, Tails
 from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.metrics import SchedulerCollector
-from pop_stream.scheduler.rounds import NoEventError, Rounds, Source
+from pop_stream.scheduler.rounds import NoEventError, Rounds
 from pop_stream.scheduler.table import FaustReadyTable
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.ticks import Ticker
@@ -62,6 +63,7 @@ class Scheduler:
         clock: For the instants in events.
         create_topic: Makes sure an insight's topic exists.
         reread: Reads a partition of `pop.ready` beside Faust, from an offset to another.
+        tails: Reads what is on insights' topics already.
         partitions: Of `pop.ready`.
     """
 
@@ -75,6 +77,7 @@ class Scheduler:
         clock: Clock,
         create_topic: Callable[[Insight], Awaitable[None]],
         reread: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+        tails: Tails,
         partitions: int,
     ) -> None:
         self._topics = Topics(settings.topic_prefix)
@@ -106,6 +109,7 @@ class Scheduler:
             create_topic=create_topic,
             partitions=partitions,
             is_sure_of=self._hold.is_sure_of,
+            tails=tails,
             term=lambda: self._term,
         )
         self._ticker = Ticker(

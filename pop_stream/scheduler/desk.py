@@ -1,11 +1,14 @@
 """One insight on this worker: what it holds, where it is kept, and how fast it goes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from pop_stream.core.backlog import hearing
 from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.backlog.page import EMITTED
+from pop_stream.core.backlog.whereabouts import Chosen
 from pop_stream.core.events import (
     MOST_ASKED,
     InsightAnswered,
@@ -90,6 +93,18 @@ class Desk:
         return admission.slots(
             backlog.insight, self.depth, self.pace, newcomers=backlog.queue.newcomers
         )
+
+    def unclaimed(self, refs: Iterable[int]) -> list[Chosen]:
+        """Those of these places whose agendas are emitted and, as far as heard, not claimed."""
+        slots = self.backlog.slots
+        found: list[Chosen] = []
+        for ref in refs:
+            note = slots.out(ref)
+            if note is not None and note.state == EMITTED:
+                page, slot = slots.at(ref)
+                chosen = Chosen(ref, page.ids[slot], page.customers[slot], note.attempt)
+                found.append(chosen)
+        return found
 
     def claimant(self) -> Claimant:
         """What the insight wants of its pool: what is out, and what it could emit now."""

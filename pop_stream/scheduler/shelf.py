@@ -27,10 +27,10 @@ import msgspec
 from msgspec.structs import replace
 
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.delta import Delta
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import PlacedAgenda, Struct, decode_placed
+from pop_stream.core.events import PlacedAgenda, decode_placed
 from pop_stream.ports.table import ReadyTable
+from pop_stream.scheduler.rows import HEAD, JOURNAL_ROW, MARK, PAGE, Head, JournalRow, RoundNote
 from pop_stream.scheduler.terms import Spans, base, guessed, place, term_of, used
 
 RING: Final = 256
@@ -43,24 +43,6 @@ _PART: Final = 1_000
 R = TypeVar("R")
 
 
-class _JournalRow(Struct, frozen=True):
-    sequence: int
-    delta: Delta
-    offset: int = -1
-
-
-class _Head(Struct, frozen=True):
-    sequence: int
-    side: int
-    parts: int
-    offset: int = -1
-    spans: tuple[tuple[int, int], ...] = ((0, 0),)
-
-
-_JOURNAL_ROW: Final = msgspec.json.Decoder(_JournalRow)
-_MARK: Final = msgspec.json.Decoder(Delta)
-_HEAD: Final = msgspec.json.Decoder(_Head)
-_PAGE: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _encode: Final = msgspec.json.encode
 
 
@@ -77,6 +59,8 @@ class Shelf:
         size: Bytes of all pages.
         offset: Of the last record of `pop.ready` that led to a row; -1 if none is known.
         unreadable: Rows that could not be read, with why.
+        last_round: Sent with the newest row, and not known to be out; None once it is. The
+            next row says so, too.
     """
 
     def __init__(
@@ -95,6 +79,7 @@ class Shelf:
         self._side = 0
         self.size = 0
         self.offset = -1
+        self.last_round: RoundNote | None = None
         self.unreadable: dict[str, str] = {}
 
     def put_page(self, number: int, bodies: Sequence[bytes]) -> None:
@@ -142,7 +127,12 @@ class Shelf:
             # Only now: the pages dropped bear the names of the terms that wrote them.
             self._spans = used(self._spans, self._offsets)
             return
-        row = _JournalRow(sequence=self._sequence, delta=delta, offset=self.offset)
+        row = JournalRow(
+            sequence=self._sequence,
+            delta=delta,
+            offset=self.offset,
+            last_round=self.last_round,
+        )
         self._table.put(self._journal_key(self._sequence), _encode(row))
         self.drop_pages(backlog.take_emptied())
         if self._sequence - self._marked >= RING:
@@ -162,29 +152,30 @@ class Shelf:
         term, head = self._in_force(rows)
         self._marked, self._side, self._spans = head.sequence, head.side, head.spans
         keys = _mark_keys(base(self._prefix, term), head)
-        marks = [self._read(key, rows.get(key), _MARK) for key in keys]
+        marks = [self._read(key, rows.get(key), MARK) for key in keys]
         deltas = [mark for mark in marks if mark is not None]
         journal = sorted(self._journal(rows, term), key=lambda row: row.sequence)
         newer = [row for row in journal if row.sequence > head.sequence]
         deltas.extend(row.delta for row in newer)
-        self._sequence = newer[-1].sequence if newer else head.sequence
+        newest = newer[-1] if newer else head
+        self._sequence, self.last_round = newest.sequence, newest.last_round
         self.offset = max([head.offset, *(row.offset for row in newer)])
         backlog.restore(self._pages(rows, term), deltas, now)
         self._succeed(term, backlog.next_page)
         self.drop_pages(backlog.take_emptied())
 
-    def _in_force(self, rows: Mapping[str, bytes]) -> tuple[int, _Head]:
+    def _in_force(self, rows: Mapping[str, bytes]) -> tuple[int, Head]:
         """The latest term that has begun, and its head; best guesses if that cannot be read."""
         heads = {place(self._prefix, key).term: key for key in rows if key.endswith("/head")}
         for term, key in sorted(heads.items(), reverse=True):
-            head = self._read(key, rows[key], _HEAD)
+            head = self._read(key, rows[key], HEAD)
             if head is None:
                 spans = guessed(place(self._prefix, key) for key in rows)
-                return term, _Head(sequence=0, side=0, parts=0, spans=tuple(spans))
+                return term, Head(sequence=0, side=0, parts=0, spans=tuple(spans))
             is_whole = all(mark in rows for mark in _mark_keys(base(self._prefix, term), head))
             if is_whole or term == 0:
                 return term, head
-        return 0, _Head(sequence=0, side=0, parts=0)
+        return 0, Head(sequence=0, side=0, parts=0)
 
     def _succeed(self, term: int, next_page: int) -> None:
         """Begin a term of our own after the one that was read, with the next row."""
@@ -203,12 +194,13 @@ class Shelf:
         parts = replace(snapshot, gone=gone).parts(_PART)
         for number, part in enumerate(parts):
             self._table.put(self._mark_key(side, number), _encode(part))
-        head = _Head(
+        head = Head(
             sequence=self._sequence,
             side=side,
             parts=len(parts),
             offset=self.offset,
             spans=tuple(self._spans),
+            last_round=self.last_round,
         )
         self._table.put(f"{base(self._prefix, self._term)}/head", _encode(head))
         self._marked, self._side = self._sequence, side
@@ -217,12 +209,12 @@ class Shelf:
         # Deleted once the head that stands for them has surely been kept.
         self._outdated, self._former = self._former, []
 
-    def _journal(self, rows: Mapping[str, bytes], term: int) -> Iterator[_JournalRow]:
+    def _journal(self, rows: Mapping[str, bytes], term: int) -> Iterator[JournalRow]:
         for slot in range(RING):
             key = f"{base(self._prefix, term)}/journal/{slot}"
             row = rows.get(key)
             if row is not None:
-                read = self._read(key, row, _JOURNAL_ROW)
+                read = self._read(key, row, JOURNAL_ROW)
                 if read is not None:
                     yield read
 
@@ -232,7 +224,7 @@ class Shelf:
         """Oldest first, one at a time: decoded, all of them would need as much as the index."""
         for number, key in sorted(self._page_keys(rows, term)):
             try:
-                bodies = [bytes(body) for body in _PAGE.decode(rows[key])]
+                bodies = [bytes(body) for body in PAGE.decode(rows[key])]
                 agendas = [decode_placed(body) for body in bodies]
             except (ValueError, UnreadableRecordError) as error:  # msgspec's are ValueErrors
                 self.unreadable[key] = str(error)
@@ -289,7 +281,7 @@ def insights_in(table: ReadyTable, partition: int) -> dict[str, dict[str, bytes]
     return found
 
 
-def _mark_keys(start: str, head: _Head) -> list[str]:
+def _mark_keys(start: str, head: Head) -> list[str]:
     return [f"{start}/mark/{head.side}/{part}" for part in range(head.parts)]
 
 

@@ -1,6 +1,7 @@
 """The records that tell of a round and of all else that happened with it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -11,7 +12,8 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.outbox import Told
 from pop_stream.core.backlog.page import place_of
 from pop_stream.core.backlog.whereabouts import Chosen
-from pop_stream.core.events import AgendaEmitted, EmittedAgenda, encode
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.events import AgendaEmitted, EmittedAgenda, decode_emitted, encode
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Record
 from pop_stream.scheduler.desk import Desk
@@ -20,7 +22,13 @@ PART: Final = "scheduler"
 
 
 def emitted_records(
-    topics: Topics, desk: Desk, chosen: Sequence[Chosen], *, partitions: int, now: datetime
+    topics: Topics,
+    desk: Desk,
+    chosen: Sequence[Chosen],
+    *,
+    partitions: int,
+    at: datetime,
+    now: datetime,
 ) -> list[Record]:
     """A round's agendas for the insight's topic; the desk takes note where each one goes.
 
@@ -29,6 +37,7 @@ def emitted_records(
         desk: After the choice.
         chosen: In order of emission.
         partitions: Of the insight's topic.
+        at: When they were chosen.
         now: The present instant.
     """
     group_type = desk.backlog.insight.group_type
@@ -39,9 +48,23 @@ def emitted_records(
         key = one.agenda_id.encode()
         partition = partition_of(key, partitions)
         desk.backlog.send(one.ref, partition, seconds)
-        value = encode(_emitted_agenda(desk, one, now))
+        value = encode(_emitted_agenda(desk, one, at))
         records.append(Record(topic, key, value, partition, alone=is_shared))
     return records
+
+
+def attempts_in(values: Iterable[bytes]) -> Set[tuple[str, int]]:
+    """Which attempts records of an insight's topic are of; what is no such record is left out.
+
+    Returns:
+        Agenda and attempt of each.
+    """
+    found: set[tuple[str, int]] = set()
+    for value in values:
+        with suppress(UnreadableRecordError):
+            emitted = decode_emitted(value)
+            found.add((emitted.agenda_id, emitted.attempt))
+    return found
 
 
 def emissions(desk: Desk, chosen: Sequence[Chosen], now: datetime) -> list[AgendaEmitted]:
@@ -76,7 +99,7 @@ def letters(topics: Topics, desk: Desk, told: Told, now: datetime) -> list[Recor
     ]
 
 
-def _emitted_agenda(desk: Desk, chosen: Chosen, now: datetime) -> EmittedAgenda:
+def _emitted_agenda(desk: Desk, chosen: Chosen, at: datetime) -> EmittedAgenda:
     placed = desk.shelf.agenda(*place_of(chosen.ref))
     return EmittedAgenda(
         agenda_id=chosen.agenda_id,
@@ -84,7 +107,7 @@ def _emitted_agenda(desk: Desk, chosen: Chosen, now: datetime) -> EmittedAgenda:
         customer_id=chosen.customer_id,
         attempt=chosen.attempt,
         accepted_at=placed.accepted_at,
-        emitted_at=now,
+        emitted_at=at,
         lease_ms=desk.backlog.insight.lease_ms,
         agenda=Raw(placed.agenda),
         # Of a lone operation nothing can have succeeded that would not have ended the agenda.

@@ -12,7 +12,7 @@ from pop_stream.bus import clients, share_groups, topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_span
+from pop_stream.bus.whole import read_span, read_tails
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnavailableError
@@ -42,6 +42,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             reread=lambda partition, start, end: read_span(
                 settings, TopicPartition(names.ready, partition), start, end
             ),
+            tails=lambda most: read_tails(settings, most),
             partitions=await publish.partitions(names.ready),
         )
         await enter(exposed(scheduler.registry, settings.metrics_host, settings.metrics_port))

@@ -14,7 +14,8 @@ from pop_stream.core.events import InsightPlaced, Origin, encode
 from pop_stream.core.values.ids import CustomerId, InsightId
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.scheduler.census import Census
-from pop_stream.scheduler.rounds import Rounds, Source
+from pop_stream.scheduler.emission import Source
+from pop_stream.scheduler.rounds import Rounds
 
 PARTITIONS = 4
 ROOMY = Load(agendas=1_000, size=1_000_000)
@@ -45,6 +46,7 @@ class Stage:
             create_topic=create_topic,
             partitions=PARTITIONS,
             is_sure_of=lambda _: self.is_sure,
+            tails=self.publisher.tails,
         )
         self.is_sure = True
         self.census = Census(

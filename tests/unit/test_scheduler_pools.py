@@ -23,8 +23,9 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.values.ids import InsightId
 from pop_stream.core.values.partitioning import partition_of
+from pop_stream.scheduler.emission import Source
 from pop_stream.scheduler.metrics import SchedulerCollector
-from pop_stream.scheduler.rounds import Rounds, Source
+from pop_stream.scheduler.rounds import Rounds
 
 TOPICS = Topics("t.")
 PARTITIONS = 4
@@ -50,6 +51,7 @@ class Stage:
             create_topic=self._create,
             partitions=PARTITIONS,
             is_sure_of=lambda _: True,
+            tails=self.publisher.tails,
         )
 
     async def _create(self, insight: Insight) -> None:

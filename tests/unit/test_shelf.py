@@ -7,7 +7,7 @@ from fakes import MemoryTable
 
 from pop_stream.core.backlog.page import PAGE_SLOTS
 from pop_stream.core.events import Origin, encode
-from pop_stream.scheduler.rounds import MOST_CHOSEN
+from pop_stream.scheduler.emission import MOST_CHOSEN
 from pop_stream.scheduler.shelf import RING, Shelf, insights_in
 from pop_stream.scheduler.terms import term_of, used
 

@@ -1,0 +1,70 @@
+"""What the rows of an insight say, as JSON."""
+
+from typing import Final
+
+import msgspec
+
+from pop_stream.core.delta import Delta
+from pop_stream.core.events import Struct
+
+
+class RoundNote(Struct, frozen=True, array_like=True):
+    """A round, as far as must be known to emit and tell of it once more.
+
+    Attributes:
+        refs: Places of the chosen, in order of emission.
+        at: When they were chosen, in seconds since the epoch.
+        slots: How many could be.
+        lag: Unclaimed before the round.
+        in_flight: Emitted and not settled before the round.
+        offset: Of the record of `pop.ready` that led to it.
+        definitions: Version of those in force.
+    """
+
+    refs: tuple[int, ...]
+    at: float
+    slots: int
+    lag: int
+    in_flight: int
+    offset: int
+    definitions: int
+
+
+class JournalRow(Struct, frozen=True):
+    """What a handled event changed.
+
+    Attributes:
+        sequence: Of the insight's rows, from 1.
+        offset: Of the last record of `pop.ready` that is told of.
+        last_round: Sent with this row, or not known to be out; a later row without it says
+            that it is.
+    """
+
+    sequence: int
+    delta: Delta
+    offset: int = -1
+    last_round: RoundNote | None = None
+
+
+class Head(Struct, frozen=True):
+    """Which side of the snapshot is whole.
+
+    Attributes:
+        sequence: Of the last row that the snapshot stands for; its `offset` and
+            `last_round` are that row's.
+        parts: Rows of the snapshot.
+        spans: From which page number on pages are of which term.
+    """
+
+    sequence: int
+    side: int
+    parts: int
+    offset: int = -1
+    spans: tuple[tuple[int, int], ...] = ((0, 0),)
+    last_round: RoundNote | None = None
+
+
+JOURNAL_ROW: Final = msgspec.json.Decoder(JournalRow)
+MARK: Final = msgspec.json.Decoder(Delta)
+HEAD: Final = msgspec.json.Decoder(Head)
+PAGE: Final = msgspec.json.Decoder(list[msgspec.Raw])
