@@ -1,0 +1,66 @@
+"""The newest values of topics, as a scheduler asks for them: of a list, and of a real Kafka."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import pytest_asyncio
+from fakes import MemoryPublisher
+
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_tails
+from pop_stream.core.errors import UnavailableError
+from pop_stream.ports.wire import Publisher, Record
+from pop_stream.scheduler.emission import Tails
+from pop_stream.settings import Settings
+from pop_stream.wiring import connections, upkeep
+
+
+class Shore(NamedTuple):
+    publisher: Publisher
+    topics: Topics
+    tails: Tails
+
+
+@pytest.fixture
+def memory_shore() -> Shore:
+    publisher = MemoryPublisher()
+    return Shore(publisher, Topics("t."), publisher.tails)
+
+
+@pytest_asyncio.fixture
+async def kafka_shore(settings: Settings) -> AsyncIterator[Shore]:
+    await upkeep.ensure_topics(settings)
+    async with connections.publisher(settings, client_id="shore") as publisher:
+        yield Shore(publisher, Topics(settings.topic_prefix), partial(read_tails, settings))
+
+
+@pytest.fixture(params=["memory_shore", "kafka_shore"])
+def shore(request: pytest.FixtureRequest) -> Shore:
+    return request.getfixturevalue(request.param)
+
+
+async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(shore):
+    here, there, empty = shore.topics.decisions, shore.topics.controls, shore.topics.answers
+    lanes = {0: 9, 2: 2}
+    await shore.publisher.publish(
+        [Record(here, b"k", b"%d-%d" % (n, i), n) for n, k in lanes.items() for i in range(k)]
+    )
+    await shore.publisher.publish([Record(there, b"k", b"other", 0)])
+    missing = f"{here}.missing"
+    found = await shore.tails({here: 3, there: 5, empty: 5, missing: 5})
+    lanes = [[one for one in found[here] if one[0:1] == lane] for lane in (b"0", b"2")]
+    print("LANES", lanes, found)
+    assert lanes == [[b"0-6", b"0-7", b"0-8"], [b"2-0", b"2-1"]]
+    assert {topic: [*found[topic]] for topic in (there, empty, missing)} == {
+        there: [b"other"],
+        empty: [],
+        missing: [],
+    }
+
+
+async def test_brokers_that_do_not_answer_are_told():
+    nowhere = Settings(kafka_bootstrap="127.0.0.1:9")
+    with pytest.raises(UnavailableError, match=r"newest records of t\.x"):
+        await read_tails(nowhere, {"t.x": 1})
