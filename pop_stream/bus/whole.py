@@ -66,34 +66,46 @@ async def read_tails(
         UnavailableError: If the brokers do not tell, or not in time.
     """
     found: dict[str, list[bytes]] = {topic: [] for topic in most}
-    consumer = clients.consumer(
-        settings, client_id="tails", group_id=None, fetch_max_wait_ms=_WAIT_MS
-    )
     try:
-        async with asyncio.timeout(_TAILS_WITHIN_S), clients.started(consumer):
-            ends = await _seek_tails(consumer, most)
-            while ends:
-                fetched = await consumer.getmany(timeout_ms=_POLL_MS)
-                for partition, records in fetched.items():
-                    found[partition.topic] += [record.value or b"" for record in records]
-                    if await consumer.position(partition) >= ends[partition]:
-                        consumer.pause(partition)
-                        del ends[partition]
+        async with asyncio.timeout(_TAILS_WITHIN_S):
+            async for record in _tails(settings, most):
+                found[record.topic].append(record.value or b"")
     except (KafkaError, OSError, TimeoutError) as error:
         msg = f"the newest records of {', '.join(most)} cannot be read: {error!r}"
         raise UnavailableError(msg) from error
     return found
 
 
+async def _tails(settings: Settings, most: Mapping[str, int]) -> AsyncIterator[ConsumerRecord]:
+    looking = clients.consumer(settings, client_id="tails", group_id=None)
+    async with clients.started(looking):
+        names = most.keys() & await looking.topics()
+    if not names:
+        return
+    # Named at the start, the topics' partitions are known.
+    consumer = clients.consumer(
+        settings, *names, client_id="tails", group_id=None, fetch_max_wait_ms=_WAIT_MS
+    )
+    async with clients.started(consumer):
+        consumer.unsubscribe()
+        ends = await _seek_tails(consumer, {name: most[name] for name in names})
+        while ends:
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+            for partition, records in fetched.items():
+                for record in records:
+                    yield record
+                if await consumer.position(partition) >= ends[partition]:
+                    consumer.pause(partition)
+                    del ends[partition]
+
+
 async def _seek_tails(
     consumer: AIOKafkaConsumer, most: Mapping[str, int]
 ) -> dict[TopicPartition, int]:
     """Go to where the tails begin; where they end, of partitions that have any."""
-    existing = await consumer.topics()
     partitions = [
         TopicPartition(topic, number)
         for topic in most
-        if topic in existing
         for number in consumer.partitions_for_topic(topic) or ()
     ]
     if not partitions:
@@ -101,10 +113,11 @@ async def _seek_tails(
     firsts = await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
     starts = {one: max(firsts[one], ends[one] - most[one.topic]) for one in partitions}
-    consumer.assign([one for one in partitions if starts[one] < ends[one]])
-    for one in consumer.assignment():
+    filled = {one: end for one, end in ends.items() if starts[one] < end}
+    consumer.assign([*filled])
+    for one in filled:
         consumer.seek(one, starts[one])
-    return {one: ends[one] for one in consumer.assignment()}
+    return filled
 
 
 async def _partition(

@@ -51,7 +51,6 @@ async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(
     missing = f"{here}.missing"
     found = await shore.tails({here: 3, there: 5, empty: 5, missing: 5})
     lanes = [[one for one in found[here] if one[0:1] == lane] for lane in (b"0", b"2")]
-    print("LANES", lanes, found)
     assert lanes == [[b"0-6", b"0-7", b"0-8"], [b"2-0", b"2-1"]]
     assert {topic: [*found[topic]] for topic in (there, empty, missing)} == {
         there: [b"other"],

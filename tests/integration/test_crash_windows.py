@@ -66,6 +66,7 @@ PLACES = {
     "rollup.folding": 1,
     "rollup.folded": 1,
 }
+MADE_GOOD = {"scheduler.kept", "scheduler.kept_half"}
 
 
 @dataclass
@@ -201,7 +202,8 @@ async def test_killed_between_two_effects_nothing_is_lost_and_little_is_repeated
     assert judged.accepted == judged.terminal == AGENDAS
     assert not judged.disagreeing
     assert not judged.unclaimed_starts
-    assert judged.rounds_repeated <= 1
+    # Once its rows are kept, a round is made good: what its topic has is not emitted again.
+    assert judged.rounds_repeated <= (0 if place in MADE_GOOD else 1)
     # A round is the most that may be started again; a puller that lives drops what it saw.
     most = 12 if place.startswith(("puller", "api")) else 0
     assert judged.duplicate_starts <= most
