@@ -153,7 +153,7 @@ class Emission:
             if (chosen := desk.unclaimed(note.refs))
         ]
         there = await self._tails(
-            {self._topic(desk): _MOST_WRITTEN * len(chosen) for desk, _, chosen in doubtful}
+            {self._topic(desk): _MOST_WRITTEN * len(note.refs) for desk, note, _ in doubtful}
         )
         records: list[Record] = []
         for desk, note, chosen in doubtful:
