@@ -112,6 +112,48 @@ def test_one_who_competes_with_those_that_do_not_count_is_no_index_either():
     assert (audit(log).jain, audit(log).competitors) == (None, 0)
 
 
+def emissions(order, *, costs=None, **waiting):
+    """So many agendas of each wait from the beginning, and are emitted in this order."""
+    log, costs = ServiceLog(), costs or {}
+    for customer, count in waiting.items():
+        for _ in range(count):
+            log.arrived(0.0, log.index(customer))
+    for at, customer in enumerate(order, start=1):
+        cost = costs.get(customer, 1.0)
+        log.emitted(at, log.index(customer), charged=cost, spent=cost)
+    return log
+
+
+def test_a_stretch_counts_from_twenty_agendas_due_on():
+    assert audit(emissions("ab" * 20, a=21, b=20)).competitors == 2
+    assert audit(emissions("ab" * 20, a=20, b=20)).competitors == 0, "39 halves were due"
+
+
+def test_who_goes_on_when_a_third_has_left_shares_with_fewer():
+    judged = audit(emissions("abc" * 30 + "ab" * 70, a=100, b=100, c=30))
+    assert judged.competitors == 3
+    assert judged.jain == pytest.approx(1.0, abs=1e-4)
+
+
+def test_in_every_stretch_an_agenda_may_be_off():
+    once = emissions("ab" * 50, a=51, b=50)
+    assert audit(once).jain_floor == pytest.approx(1 / (1 + (1 / 50) ** 2))
+    again = emissions("ab" * 50, a=101, b=50)
+    for _ in range(50):
+        again.arrived(100.0, again.index("b"))
+    for customer in "ab" * 50:
+        again.emitted(101.0, again.index(customer), charged=1.0, spent=1.0)
+    assert audit(again).jain_floor == pytest.approx(1 / (1 + (2 / 100) ** 2))
+
+
+def test_who_is_starved_of_small_agendas_counts_too():
+    log = emissions("a" * 50, a=51, b=50, costs={"a": 0.01, "b": 0.01})
+    assert audit(log).competitors == 0, "nobody knows what those of b would have cost"
+    served = emissions("a" * 100 + "b", a=101, b=50, costs={"a": 0.01, "b": 0.01})
+    assert audit(served).competitors == 2
+    assert audit(served).jain == pytest.approx(0.51, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("coarseness", "expected"),
     [([], 1.0), ([0.0, 0.0], 1.0), ([0.05, 0.05], 1 / 1.0025), ([0.1, 0.0], 1 / 1.005)],
