@@ -210,14 +210,13 @@ def test_the_target_is_what_is_claimed_in_a_few_trips_within_the_wanted_wait():
     assert pace.target(0.05) == 1 + 80 * 2 / 8, "in less than two trips runners would be idle"
 
 
-def test_while_runners_stand_idle_the_topic_is_filled_further_up_to_twice_the_wait():
+def test_while_runners_stand_idle_the_topic_is_filled_further_within_the_wanted_wait():
     watched = after_a_span(awaited=10)
     assert watched.pace.target(10.0) == about(80 * 4 / 8 * 5.6)
-    assert watched.pace.target(0.5) == 1 + 80 * 0.5
     watched.spans(2, 3, awaited=10)
-    assert watched.pace.target(0.5) == about(80 * 0.5 * 4 * 1.4**3 / 8)
+    assert watched.pace.target(100.0) == about(80 * 4 / 8 * 4 * 1.4**3)
     watched.spans(4, 30, awaited=10)
-    assert watched.pace.target(0.5) == 1 + 80 * 0.5 * 2
+    assert watched.pace.target(0.5) == 1 + 80 * 0.5
     assert watched.pace.target(100.0) == 1 + 80 * 4 / 8 * 16
 
 

@@ -38,6 +38,7 @@ after its arrival on, for priority p.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ulp
+from typing import Final
 
 from pop_stream.core.delta import Tags
 from pop_stream.core.fairness.algorithms import Algorithm
@@ -48,6 +49,9 @@ from pop_stream.core.fairness.pick import Pick
 from pop_stream.core.fairness.rota import Rota
 from pop_stream.core.fairness.virtual_clock import TOP
 from pop_stream.core.values.ids import CustomerId
+
+_MOST_NEWCOMERS: Final = 64
+"""That are looked for: more than one round need serve ahead of its time."""
 
 
 class FairQueue:
@@ -93,8 +97,11 @@ class FairQueue:
 
     @property
     def newcomers(self) -> int:
-        """Customers back from idleness whose turn is next: none if agendas go by age alone."""
-        return 0 if self.algorithm.by_age else len(self._rota.newcomers)
+        """Who owes nothing, so is next: back from idleness and not picked since, up to 64.
+
+        One that stays backlogged is ahead by its last charge, unless others tie with it.
+        """
+        return self._rota.owing_nothing(_MOST_NEWCOMERS)
 
     @property
     def virtual_time(self) -> float:

@@ -22,10 +22,6 @@ class Rota:
         aging: For strict priority across customers; None for none.
         flows: All customers; only looked up here.
         times: Of the virtual clock, to go on from.
-
-    Attributes:
-        newcomers: Of the most urgent level, who came to it without debt and was given nothing
-            since: by tag nobody goes before them. It does not outlast the process.
     """
 
     def __init__(
@@ -35,7 +31,6 @@ class Rota:
         flows: Mapping[CustomerId, Flow],
         times: Sequence[float] = (0.0,),
     ) -> None:
-        self.newcomers: set[CustomerId] = set()
         self.clock = VirtualClock(1 if aging is None else LEVELS, times)
         self._algorithm = algorithm
         self._aging = aging
@@ -57,6 +52,15 @@ class Rota:
     def soonest(self, most: int) -> list[Flow]:
         """About the next `most` customers, soonest first; O(most)."""
         return [self._flows[customer_id] for customer_id in self._turns.soonest(most)]
+
+    def owing_nothing(self, most: int) -> int:
+        """How many of the most urgent are not ahead of the virtual time, at most so many.
+
+        None if agendas go by age alone; O(most).
+        """
+        if self._algorithm.by_age:
+            return 0
+        return self._turns.up_to((TOP, self.clock.at(TOP)), most)
 
     def least(self, level: int) -> float | None:
         """The least tag of those who may go, if turns go by tag and none is more urgent."""
@@ -94,12 +98,10 @@ class Rota:
         if not flow.is_eligible:
             flow.level = 0
             self._turns.drop(flow.customer_id)
-            self.newcomers.discard(flow.customer_id)
             return False
         before = flow.level
         flow.level, head = self.standing(flow, now)
         present = self.clock.at(flow.level)
-        self._note_newcomer(flow, is_new=not before, is_ahead=flow.tag > present)
         is_behind = flow.level != before and flow.tag < present
         if is_behind:
             flow.tag = present
@@ -123,7 +125,6 @@ class Rota:
             if token_at <= now:
                 return flow
             flow.is_parked, flow.level = True, 0
-            self.newcomers.discard(flow.customer_id)
             self._dues.put(flow.customer_id, token_at)
         return None
 
@@ -138,12 +139,6 @@ class Rota:
     def forget(self, customer_id: CustomerId) -> None:
         """Let go of a customer that has nothing waiting."""
         self._dues.drop(customer_id)
-
-    def _note_newcomer(self, flow: Flow, *, is_new: bool, is_ahead: bool) -> None:
-        if is_ahead or flow.level != TOP:
-            self.newcomers.discard(flow.customer_id)
-        elif is_new:
-            self.newcomers.add(flow.customer_id)
 
     def _watch(self, flow: Flow, aging: Aging, now: float) -> None:
         """See to it that the customer moves up with the first of its agendas that ages."""

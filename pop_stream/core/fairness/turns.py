@@ -68,6 +68,16 @@ class Turns(Generic[K]):
         some = nsmallest(most, filter(self._is_valid, self._heap[: 4 * most]))
         return [customer_id for _, customer_id, _ in some]
 
+    def up_to(self, key: K, most: int) -> int:
+        """How many have this key or a lesser one, at most `most`; O(most)."""
+        heap, found, open_ = self._heap, 0, [0]
+        while open_ and found < most:
+            index = open_.pop()
+            if index < len(heap) and heap[index][0] <= key:
+                found += self._is_valid(heap[index])
+                open_ += (2 * index + 1, 2 * index + 2)
+        return found
+
     def _is_valid(self, turn: tuple[K, CustomerId, int]) -> bool:
         _, customer_id, number = turn
         return self._valid.get(customer_id) == number

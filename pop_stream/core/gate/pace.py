@@ -11,8 +11,9 @@ short: Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 20
 
 Whether it is enough is what pullers say: a claim tells whether a runner stood idle for it. If
 some did although agendas waited, the topic is filled further, up to what is claimed within
-the wanted wait (Little's law) and, if that is not enough either, up to twice that. A few that
-stood idle are each given one, whatever the rate: it is small only because they lack work.
+the wanted wait (Little's law) and no more: runners that are idle then lack processor time for
+their claims, and no length of the topic gives them that. A few that stood idle are each given
+one, whatever the rate: it is small only because they lack work.
 """
 
 from collections import deque
@@ -33,7 +34,6 @@ _MOST_IDLE: Final = 8
 _FIRST_STRETCH: Final = 4.0
 _STARVED_GAIN: Final = 1.4
 _FED_DECAY: Final = 0.95
-_LONG_STRETCH: Final = 8.0
 _MOST_STRETCH: Final = 16.0
 
 
@@ -92,15 +92,15 @@ class Pace:
         """Unclaimed agendas that keep the runners busy; None while too little is known.
 
         Args:
-            wanted_wait_s: Most that an emitted agenda should wait, unless news of a claim
-                takes so long that runners would be idle.
+            wanted_wait_s: Most that an emitted agenda should wait at the best rate of late,
+                unless news of a claim takes so long that runners would be idle.
         """
         trip_s = self._trips.least_s
         if not self._rates or trip_s == inf:
             return None
         peak = max(self._rates)
         needed_s = _TRIPS * trip_s * self._stretch
-        allowed_s = max(wanted_wait_s, 2 * trip_s) * max(1.0, self._stretch / _LONG_STRETCH)
+        allowed_s = max(wanted_wait_s, 2 * trip_s)
         return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
 
     def _end_span(self, counts: Counts, at: float) -> None:
