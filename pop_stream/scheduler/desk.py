@@ -76,6 +76,7 @@ class Desk:
             claimed=backlog.claimed,
             ready=backlog.ready,
             awaited=backlog.awaited,
+            awaited_s=backlog.awaited_s,
         )
         self.pace.observe(counts, now)
 

@@ -154,7 +154,7 @@ class Reweighed:
         self.picks += 1
         cost = self.costs[chosen.customer_id]
         self.given[chosen.customer_id] += cost
-        self.desk.claim(Claim(chosen.agenda_id, 1))
+        self.desk.claim(Claim(chosen.agenda_id, 1), float(self.picks))
         self.desk.settle(settled(chosen.agenda_id, noop=cost))
 
     def look(self):

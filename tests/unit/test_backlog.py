@@ -673,3 +673,19 @@ def test_an_insight_may_be_asked_anew_for_every_share():
     assert asked == ["ann"]
     one.reconfigure(one.insight)
     assert asked == ["ann", "ann"]
+
+
+def test_claims_that_a_runner_waited_for_are_timed_from_their_emission():
+    one = backlog()
+    one.place(several("ann", 5))
+    chosen = one.choose(4, 10.0)
+    for number, emitted in enumerate(chosen[:3]):
+        one.send(emitted.ref, 0, 10.0 + number)
+    one.claim("ann-0", 1, 10.5, awaited=True)
+    one.claim("ann-0", 1, 99.0, awaited=True)
+    one.claim("ann-1", 1, 12.0)
+    one.claim("ann-2", 1, 12.25, awaited=True)
+    assert (one.awaited, one.awaited_s) == (2, 0.75)
+    one.claim("ann-3", 1, 50.0, awaited=True)
+    one.claim("ann-4", 1, 50.0, awaited=True)
+    assert (one.awaited, one.awaited_s) == (4, 0.75), "when these two were sent is not known"

@@ -31,6 +31,7 @@ class Pullers:
         self.claimed = 0
         self.heard = 0
         self.awaited = 0
+        self.awaited_s = 0.0
         self.idle = runners
         self.starved_s = 0.0
         self.waits = []
@@ -41,6 +42,7 @@ class Pullers:
             claimed=self.heard,
             ready=ready,
             awaited=self.awaited,
+            awaited_s=self.awaited_s,
         )
 
     def step(self, ready):
@@ -62,6 +64,7 @@ class Pullers:
             _, taken, awaited = self.news.pop(0)
             self.heard += taken
             self.awaited += awaited
+            self.awaited_s += awaited * self.trip_s
         self.pace.observe(self.counts(ready), START + timedelta(seconds=self.now))
         aim = self.pace.target(WANTED_S) or 8
         count = max(0, aim - (self.emitted - self.heard)) if ready else 0
@@ -175,20 +178,22 @@ class Watched:
     def __init__(self, emitted=0, claimed=0, ready=1_000):
         self.pace = Pace()
         self.emitted, self.claimed, self.ready, self.awaited = emitted, claimed, ready, 0
+        self.awaited_s = 0.0
         self.look(0)
 
-    def look(self, at, *, emitted=0, claimed=0, awaited=0):
+    def look(self, at, *, emitted=0, claimed=0, awaited=0, trip_s=0.0):
         """What happened since the last look: so many more of each."""
         self.emitted += emitted
         self.claimed += claimed
         self.awaited += awaited
-        counts = Counts(self.emitted, self.claimed, self.ready, self.awaited)
+        self.awaited_s += awaited * trip_s
+        counts = Counts(self.emitted, self.claimed, self.ready, self.awaited, self.awaited_s)
         self.pace.observe(counts, START + timedelta(seconds=at / 8))
 
-    def spans(self, first, last, *, awaited=0):
+    def spans(self, first, last, **claims):
         """Eighths of a second from `first` to `last`, in each of which ten are claimed."""
         for at in range(first, last + 1):
-            self.look(at, emitted=10, claimed=10, awaited=awaited)
+            self.look(at, emitted=10, claimed=10, **claims)
 
 
 def after_a_span(awaited=0, claimed=10):
@@ -218,6 +223,24 @@ def test_while_runners_stand_idle_the_topic_is_filled_further_within_the_wanted_
     watched.spans(4, 30, awaited=10)
     assert watched.pace.target(0.5) == 1 + 80 * 0.5
     assert watched.pace.target(100.0) == 1 + 80 * 4 / 8 * 16
+
+
+def test_where_claims_take_long_though_runners_wait_for_them_it_is_filled_for_so_long():
+    watched = after_a_span(awaited=10)
+    watched.spans(2, 40, awaited=10, trip_s=1.0)
+    assert watched.pace.target(0.5) == about(80 * 1.0)
+    assert watched.pace.target(2.0) == 1 + 80 * 2, "no less than wanted"
+    watched.spans(41, 80, awaited=10, trip_s=0.125)
+    assert watched.pace.target(0.5) == 1 + 80 * 0.5, "it was the machine, and is over"
+
+
+def test_how_long_claims_take_is_forgotten_once_none_is_awaited():
+    watched = after_a_span(awaited=10)
+    watched.spans(2, 40, awaited=10, trip_s=1.0)
+    watched.spans(41, 50)
+    assert watched.pace.target(0.3) == about(80 * 0.95**10)
+    watched.spans(51, 80)
+    assert watched.pace.target(0.3) == 1 + 80 * 0.3
 
 
 def test_once_they_are_fed_it_runs_short_again():

@@ -45,6 +45,7 @@ class Backlog:
         steering: Commands, and what is due.
         rounds: That chose any.
         awaited: Claims heard for which a runner stood idle, of those since it was loaded.
+        awaited_s: How long after their emissions those were heard, in all.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -53,6 +54,7 @@ class Backlog:
         self.steering = Steering(self._stock)
         self.rounds = 0
         self.awaited = 0
+        self.awaited_s = 0.0
         self._origins = Origins()
         self._changed = False
 
@@ -179,8 +181,12 @@ class Backlog:
         self, agenda_id: str, attempt: int, now: float = 0.0, *, awaited: bool = False
     ) -> bool:
         """A puller holds the attempt; False if it is not one that is out unclaimed."""
+        ref = self.slots.find(agenda_id) if awaited else None
+        sent_at = None if ref is None else self._stock.unclaimed.sent_at(ref)
         is_taken = self.attempts.claim(agenda_id, attempt, now)
-        self.awaited += is_taken and awaited
+        if is_taken and awaited:
+            self.awaited += 1
+            self.awaited_s += 0.0 if sent_at is None else max(0.0, now - sent_at)
         return is_taken
 
     def settle(self, settlement: Settlement, now: float = 0.0) -> bool:

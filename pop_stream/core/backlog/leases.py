@@ -78,6 +78,11 @@ class Unclaimed:
         """The agenda was emitted before a restart, so before all that are sent now."""
         self._sent[ref] = (-1, -1, 0.0)
 
+    def sent_at(self, ref: int) -> float | None:
+        """When the place's agenda went; None if that is not known any more."""
+        sent = self._sent.get(ref)
+        return None if sent is None or sent[0] < 0 else sent[2]
+
     def remove(self, ref: int) -> None:
         """It was claimed, or is over; nothing happens if that is known."""
         self._sent.pop(ref, None)

@@ -11,9 +11,10 @@ short: Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 20
 
 Whether it is enough is what pullers say: a claim tells whether a runner stood idle for it. If
 some did although agendas waited, the topic is filled further, up to what is claimed within
-the wanted wait (Little's law) and no more: runners that are idle then lack processor time for
-their claims, and no length of the topic gives them that. A few that stood idle are each given
-one, whatever the rate: it is small only because they lack work.
+the wanted wait (Little's law), or in the *present trip* if that is longer: how long after their
+emission such claims are heard of, which stood in no line. It is the least trip where there is
+processor time for everybody, and several times as much where there is not. A few that stood
+idle are each given one, whatever the rate: it is small only because they lack work.
 """
 
 from collections import deque
@@ -34,6 +35,7 @@ _MOST_IDLE: Final = 8
 _FIRST_STRETCH: Final = 4.0
 _STARVED_GAIN: Final = 1.4
 _FED_DECAY: Final = 0.95
+_PRESENT_GAIN: Final = 0.25
 _MOST_STRETCH: Final = 16.0
 
 
@@ -46,12 +48,14 @@ class Counts:
         claimed: Ever, as far as heard; never falls.
         ready: Waiting for emission.
         awaited: Of those claimed, for how many a runner stood idle; never falls.
+        awaited_s: How long after their emissions those were heard, in all; never falls.
     """
 
     emitted: int
     claimed: int
     ready: int
     awaited: int = 0
+    awaited_s: float = 0.0
 
 
 class Pace:
@@ -68,11 +72,13 @@ class Pace:
         self._trips = _Trips()
         self._stretch = _FIRST_STRETCH
         self._idle = 0
+        self._present_s = 0.0
         self._was: Counts | None = None
         self._was_at = 0.0
         self._span_at = 0.0
         self._span_claimed = 0
         self._span_awaited = 0
+        self._span_awaited_s = 0.0
 
     def observe(self, counts: Counts, now: datetime) -> None:
         """Take note of the present; call it before every round, with what is out before it."""
@@ -85,6 +91,7 @@ class Pace:
             self._trips.note(counts, emitted_at=self._was_at, now=at)
             if was.ready > counts.emitted - was.emitted:  # else runners waited for submissions
                 self._span_awaited += counts.awaited - was.awaited
+                self._span_awaited_s += counts.awaited_s - was.awaited_s
             self._end_span(counts, at)
         self._was, self._was_at = counts, at
 
@@ -100,7 +107,7 @@ class Pace:
             return None
         peak = max(self._rates)
         needed_s = _TRIPS * trip_s * self._stretch
-        allowed_s = max(wanted_wait_s, 2 * trip_s)
+        allowed_s = max(wanted_wait_s, 2 * trip_s, self._present_s)
         return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
 
     def _end_span(self, counts: Counts, at: float) -> None:
@@ -113,13 +120,20 @@ class Pace:
             self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (rate - self.rate_per_s)
             self._rates.append(rate)
             self._idle = min(_MOST_IDLE, self._span_awaited)
+            self._present_s = self._present_trip()
             change = _STARVED_GAIN if self._span_awaited > _FEW * claims else _FED_DECAY
             self._stretch = min(_MOST_STRETCH, max(1.0, self._stretch * change))
             self._begin_span(counts, at)
 
+    def _present_trip(self) -> float:
+        if not self._span_awaited:
+            return self._present_s * _FED_DECAY
+        seen_s = self._span_awaited_s / self._span_awaited
+        return self._present_s + _PRESENT_GAIN * (seen_s - self._present_s)
+
     def _begin_span(self, counts: Counts, at: float) -> None:
         self._span_at, self._span_claimed = at, counts.claimed
-        self._span_awaited = 0
+        self._span_awaited, self._span_awaited_s = 0, 0.0
 
 
 class _Trips:

@@ -163,7 +163,7 @@ class _Simulation:
         while self._notices and self._notices[0][0] <= now:
             _, news = self._notices.popleft()
             if isinstance(news, Claim):
-                self._desk.claim(news)
+                self._desk.claim(news, now)
             else:
                 self._desk.settle(news)
             heard = True

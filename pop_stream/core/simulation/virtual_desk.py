@@ -63,9 +63,9 @@ class VirtualDesk:
         """
         self._unplaced.append(placed)
 
-    def claim(self, claim: Claim) -> None:
-        """A runner has one."""
-        self.backlog.claim(claim.agenda_id, claim.attempt, awaited=claim.awaited)
+    def claim(self, claim: Claim, now: float) -> None:
+        """It is heard that a runner has one."""
+        self.backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
 
     def settle(self, settlement: Settlement) -> None:
         """It has ended."""
@@ -83,6 +83,7 @@ class VirtualDesk:
             claimed=backlog.claimed,
             ready=ready,
             awaited=backlog.awaited,
+            awaited_s=backlog.awaited_s,
         )
         self._pace.observe(counts, instant)
         chosen: Sequence[Chosen] = ()
@@ -90,6 +91,8 @@ class VirtualDesk:
             self._place()
             slots = self._slots(depth, newcomers=backlog.queue.newcomers)
             chosen = backlog.choose(slots, now)
+            for one in chosen:
+                backlog.send(one.ref, 0, now)
         if self._shelf is not None:
             self._place()
             self._shelf.save(backlog)
