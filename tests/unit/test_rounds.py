@@ -792,6 +792,20 @@ async def test_gained_partitions_are_woken_until_they_are_loaded(stage):
     assert len(ticks(stage)) == 1
 
 
+async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_away(stage):
+    await stage.place("ann", 25)
+    ticker = ticker_of(stage)
+    ticker.gain({2})
+
+    async def away(*_, **__):
+        assert [wake.partition for wake in stage.publisher.on(TOPICS.ready)] == [2]
+        raise TimeoutError
+
+    ticker._probe.look = away
+    with pytest.raises(TimeoutError):
+        await ticker._tick()
+
+
 async def test_a_clock_that_is_set_back_ends_the_ticker(stage):
     ticker = ticker_of(stage)
     for seconds in (0, 3_600, -4):
