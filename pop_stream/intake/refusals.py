@@ -111,14 +111,12 @@ def refused(
     fields = strings(body, "id", "customer_id")
     customer_id = fields.get("customer_id", sender.customer_id)
     agenda_id = _refused_id(fields.get("id"), customer_id) or key_id(*found)
-    if agenda_id is not None:
-        agenda_id = own_id(agenda_id, sender.customer_id)
     may_pass_later = isinstance(error, MissingDefinitionError | QuotaError | FullError)
     if may_pass_later and agenda_id is None:
         agenda_id = made_id(*found)
     if agenda_id is not None:
         yield AgendaRefused(
-            agenda_id=agenda_id,
+            agenda_id=own_id(agenda_id, sender.customer_id),
             at=now,
             issues=refused_issues(error.issues),
             customer_id=customer_id if _fits(_ID, customer_id) else None,

@@ -16,7 +16,7 @@ import pytest_asyncio
 import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from api_fakes import QUICK, agenda, ports
+from api_fakes import AGENDA, QUICK, agenda, ports, summary
 from attack_world import (
     EXPECTED_OF_OTHERS,
     GUARDED,
@@ -38,11 +38,14 @@ from yarl import URL
 
 from pop_stream.api.app import create_app
 from pop_stream.api.http.route import Route
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.values.identity import Role
 from pop_stream.identity.credentials import Credentials
 from pop_stream.identity.key_book import KeyBook
 from pop_stream.identity.minting import mint
 from pop_stream.settings import Settings
+
+SOUND = {"operations": AGENDA["operations"]}
 
 
 @pytest_asyncio.fixture
@@ -336,6 +339,34 @@ async def test_nobody_submits_for_another_known_or_not(world, customer):
     assert status == 202
     assert [item["status"] for item in several["results"]] == [202, 403]
     assert [json.loads(one.value)["customer_id"] for one in world.publisher.records] == ["acme"]
+
+
+@pytest.mark.parametrize("caller", ["acme", None])
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"template_id": "t-foreign"},
+        {"template_id": "t-global", "payload": {"for": "beta"}},
+        {"customer_id": "beta", **SOUND},
+    ],
+)
+async def test_what_was_refused_gains_nothing_by_being_tried_again(world, caller, run):
+    """As a record of acme's leaves it that named a template before there was one."""
+    world.summaries.put(
+        summary(
+            "r1@acme",
+            state=State.REFUSED,
+            customer_id="acme",
+            body=json.dumps(run).encode(),
+            accepted_at=None,
+        )
+    )
+    headers = {"Authorization": f"Bearer {world.token(caller, OPERATE)}"}
+    wish = {"filter": {"customer_id": ["acme"]}}
+    async with world.client.post("/v1/resubmissions", json=wish, headers=headers) as response:
+        told = await response.json()
+    assert (response.status, told["resubmitted"], told["still_refused"]) == (202, 0, 1)
+    assert world.publisher.records == []
 
 
 async def test_an_operator_submits_for_anyone(world):

@@ -16,11 +16,12 @@ from pop_stream.api.http.body import Bodies
 from pop_stream.api.http.errors import InvalidError, TooLargeError
 from pop_stream.api.submissions.judge import Judge, Submission
 from pop_stream.api.submissions.submissions import Submissions
-from pop_stream.core.errors import SubmissionError
+from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.core.values.faults import issues_of
-from pop_stream.core.values.own_ids import plain_id
+from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.own_ids import customer_of, plain_id
 from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
 from pop_stream.shapes.commands import Selection
 from pop_stream.shapes.submissions import Resubmitted, StillRefused
@@ -69,7 +70,7 @@ class Resubmissions:
                     without_body += 1
                     continue
                 try:
-                    submission = self._judged(summary)
+                    submission = self._judged(summary, principal)
                     if not wish.dry_run:
                         self._submissions.admit(submission)
                     passed.append(submission)
@@ -91,8 +92,21 @@ class Resubmissions:
         _log.info("agendas.resubmitted", resubmitted=resubmitted, refused=still_refused)
         return answer(result, status=HTTPStatus.OK if wish.dry_run else HTTPStatus.ACCEPTED)
 
-    def _judged(self, summary: Summary) -> Submission:
-        agenda = self._judge.read(summary.body)
+    def _judged(self, summary: Summary, caller: Principal) -> Submission:
+        """What was refused, as its sender may submit it now, whoever tries it again.
+
+        Raises:
+            SubmissionError: If it is not sound, fits no insight, or is another customer's
+                than it was when it was refused: a template may have been defined meanwhile.
+            TooLargeError: If it is too large when written out.
+        """
+        chosen_by = customer_of(summary.agenda_id) or caller.customer_id
+        sender = replace(caller, customer_id=chosen_by)
+        agenda = self._judge.read(summary.body, sender)
+        customer_id = summary.customer_id or chosen_by
+        if customer_id is not None and agenda.customer_id != customer_id:
+            message = "is not the customer whose agenda was refused; submit it as that customer"
+            raise SubmissionError([Issue("customer_id", agenda.customer_id, message)])
         return self._judge.accept(agenda.model_copy(update={"id": summary.agenda_id}))
 
     async def _pages(self, selected: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:

@@ -40,6 +40,11 @@ def is_marked(object_id: str) -> bool:
     return _MARK in object_id
 
 
+def customer_of(object_id: str) -> str | None:
+    """The customer that chose the id, if it says so."""
+    return object_id.partition(_MARK)[2] or None
+
+
 def only_one(named: str, called: Sequence[str]) -> str:
     """What an operator means by a name without a mark: the only object that is called so.
 
