@@ -90,7 +90,7 @@ def create_app(
         pace: Times of event streams.
     """
     metrics = Metrics(registry or CollectorRegistry())
-    document = Document()
+    document = Document(asks_who_calls=settings.asks_who_calls)
     pace = pace or Pace()
     pulls = _pulls(ports, settings, pace)
     streams = Streams(ports.summaries, metrics, pace)

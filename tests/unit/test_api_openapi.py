@@ -178,3 +178,11 @@ def _absolute(schema):
             for key, value in schema.items()
         }
     return [_absolute(one) for one in schema] if isinstance(schema, list) else schema
+
+
+@pytest.mark.parametrize(("auth", "asked"), [("required", [{"bearer": []}]), ("off", [])])
+async def test_the_document_asks_for_a_token_only_where_the_api_does(auth, asked):
+    async with open_api(auth=auth) as api:
+        _, document = await api.get("/openapi.json")
+    validate(document)
+    assert document["security"] == asked
