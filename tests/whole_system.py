@@ -183,17 +183,20 @@ class System:
         told = [one for value in values for one in listed(json.loads(value))]
         return [one for one in told if one["agenda_id"].startswith(run)]
 
-    async def kept(self, load: Load, *, by_each_puller: bool = False) -> None:
+    async def kept(
+        self, load: Load, *, attempts: int = 1, by_each_puller: bool = False
+    ) -> None:
         """Nothing was lost, tried again, or done twice: all ended well at once.
 
         Args:
             load: Ended.
+            attempts: The most that any may have needed.
             by_each_puller: Two pullers may have started the same attempt, but each once.
         """
         rows = await self.ended(load.run, load.acknowledged)
         assert {*rows} == load.acknowledged
         assert {row["state"] for row in rows.values()} == {"succeeded"}
-        again = {one: row["attempt"] for one, row in rows.items() if row["attempt"] > 1}
+        again = {one: row["attempt"] for one, row in rows.items() if row["attempt"] > attempts}
         assert again == {}
         events = await self.events(load.run)
         for kind in ("accepted", "succeeded"):

@@ -72,5 +72,6 @@ async def test_of_three_brokers_one_may_be_killed_under_load_and_nothing_is_lost
             await system.stack.servers.bring_back(broker)
             await all_in_sync(system)
     await system.kept(load)
-    # The client of share groups may take longer to find the new leader than a lease lasts.
+    # Of an acceptance whose answer died with its broker nobody can ask what came of it: what
+    # was claimed starts nothing then, and comes back with its lease.
     await system.kept(shared, attempts=2)
