@@ -600,6 +600,34 @@ def test_everything_wanted_outlives_a_restart():
     assert (other.waiting, other.held, other.in_flight) == (1, 1, 4)
 
 
+def test_a_deadline_outlives_a_restart_for_what_is_there_still():
+    by = START.replace(minute=20)
+    agendas = [placed("waits", held=True, expires_at=by), placed("ended", expires_at=by)]
+    one = started(*agendas)
+    one.settle(settled("ended"), NOW)
+    other = restarted(one, [(0, agendas)])
+    assert other.steering.due_at == by.timestamp()
+    assert other.wake(by.timestamp()) == 1
+    assert told(other) == [(AgendaExpired, "waits", 1)]
+
+
+def test_the_priority_of_what_is_held_or_waits_for_an_instant_outlives_a_restart():
+    later = START.replace(minute=30)
+    agendas = [
+        placed("plain"),
+        placed("held", held=True),
+        placed("waits", not_before=later),
+    ]
+    one = backlog(backoff=STEADY)
+    one.place(agendas, NOW)
+    for agenda_id, rank in (("held", 2), ("waits", 1)):
+        assert one.obey(wants("reprioritise", agenda_id, priority=1, rank=rank), NOW)
+    other = restarted(one, [(0, agendas)])
+    other.obey(wants("release", "held"), NOW + 501)
+    other.wake(later.timestamp())
+    assert ids(other.choose(3, later.timestamp())) == ["waits", "held", "plain"]
+
+
 def test_on_a_clock_that_is_behind_a_pause_is_no_longer_than_it_was():
     agendas = [placed("fails"), placed("lost"), placed("held"), placed("later")]
     agendas[3] = replace(agendas[3], not_before=START.replace(minute=1))
