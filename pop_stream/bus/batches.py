@@ -12,6 +12,7 @@ COMMIT_EVERY_S: Final = 0.25
 """Under load; what lies so far back may be handled again after a crash."""
 
 _POLL_MS: Final = 250
+_REST_MS: Final = 5_000
 
 _log = structlog.get_logger()
 
@@ -43,7 +44,10 @@ async def handle_batches(
     commits, beat = Commits(consumer), beat or Beat(0.0)
     while not stop.is_set():
         await beat.wait()
-        fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
+        if commits.are_pending:
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
+        else:  # nothing but a record or the stop need wake this loop
+            fetched = await _first_of(consumer, stop, max_records=max_records)
         if not fetched:
             await commits.flush()
             continue
@@ -51,6 +55,23 @@ async def handle_batches(
         await handle([record for records in fetched.values() for record in records])
         await commits.note({tp: records[-1].offset + 1 for tp, records in fetched.items()})
     await commits.flush()
+
+
+async def _first_of(
+    consumer: AIOKafkaConsumer, stop: asyncio.Event, *, max_records: int
+) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
+    """The records that come next; none if `stop` comes before, or neither within seconds."""
+    reading = asyncio.ensure_future(
+        consumer.getmany(timeout_ms=_REST_MS, max_records=max_records)
+    )
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return reading.result() if reading.done() else {}
+    finally:
+        reading.cancel()
+        stopping.cancel()
+        await asyncio.gather(reading, stopping, return_exceptions=True)
 
 
 class Beat:
@@ -110,6 +131,11 @@ class Commits:
         self._consumer = consumer
         self._pending: dict[TopicPartition, int] = {}
         self._beat = Beat(COMMIT_EVERY_S)
+
+    @property
+    def are_pending(self) -> bool:
+        """Whether `flush` would commit."""
+        return bool(self._pending)
 
     async def note(self, offsets: Mapping[TopicPartition, int]) -> None:
         """All before these offsets is handled."""

@@ -92,14 +92,14 @@ class DefinitionFollower:
         self._consumer.assign([partition])
         end = (await self._consumer.end_offsets([partition]))[partition]
         while await self._consumer.position(partition) < end:
-            self._take(await self._fetch())
+            self._take(await self._fetch(within_s=1))
 
     async def _follow(self) -> None:
         while True:
-            self._take(await self._fetch())
+            self._take(await self._fetch(within_s=10))
 
-    async def _fetch(self) -> list[ConsumerRecord]:
-        fetched = await self._consumer.getmany(timeout_ms=1000)
+    async def _fetch(self, *, within_s: int) -> list[ConsumerRecord]:
+        fetched = await self._consumer.getmany(timeout_ms=within_s * 1000)
         return [record for records in fetched.values() for record in records]
 
     def _take(self, records: Sequence[ConsumerRecord]) -> None:

@@ -91,7 +91,7 @@ class KafkaQuestions:
 
     async def _read(self) -> None:
         while True:
-            fetched = await self._consumer.getmany(timeout_ms=1000)
+            fetched = await self._consumer.getmany(timeout_ms=10_000)
             for record in (one for records in fetched.values() for one in records):
                 try:
                     answer = decode_answer(record.value)

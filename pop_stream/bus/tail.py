@@ -13,7 +13,7 @@ from pop_stream.bus import clients
 from pop_stream.settings import Settings
 
 _LOOK_EVERY_S: Final = 1.0
-_POLL_MS: Final = 1000
+_POLL_MS: Final = 10_000
 
 _log = structlog.get_logger()
 

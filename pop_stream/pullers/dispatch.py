@@ -50,6 +50,7 @@ PULLER_ID: Final = "(http)"
 all names of workers, and the last in order is the one that is shown."""
 
 _POLL_MS: Final = 200
+_REST_MS: Final = 5_000
 _RETRY_S: Final = 1.0
 
 _log = structlog.get_logger()
@@ -162,7 +163,9 @@ class Dispatcher:
                 self._tidy(monotonic())
 
     async def _hear(self, consumer: AIOKafkaConsumer, feeds: asyncio.TaskGroup) -> None:
-        fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+        # Who wants nothing need not be looked after in between.
+        rest_ms = _POLL_MS if self._counters else _REST_MS
+        fetched = await consumer.getmany(timeout_ms=rest_ms)
         for record in (one for records in fetched.values() for one in records):
             told = _decoded(record)
             if told is None:

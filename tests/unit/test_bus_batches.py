@@ -79,6 +79,24 @@ async def test_what_is_handled_is_committed_before_stopping():
     assert consumer.committed == [{HERE: 1}, {HERE: 2}]
 
 
+async def test_stop_ends_a_loop_at_rest_at_once():
+    class Resting(Consumer):
+        async def getmany(self, *, timeout_ms, max_records):
+            asyncio.get_running_loop().call_soon(self.stop.set)
+            await asyncio.Event().wait()
+
+    assert await handled(Resting()) == []
+
+
+async def test_error_of_a_read_at_rest_leaves_the_loop():
+    class Failing(Consumer):
+        async def getmany(self, *, timeout_ms, max_records):
+            raise CommitFailedError
+
+    with pytest.raises(CommitFailedError):
+        await handled(Failing())
+
+
 async def test_batch_that_failed_is_not_committed():
     consumer = Consumer([batch(0), batch(1)])
 
