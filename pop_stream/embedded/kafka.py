@@ -5,8 +5,6 @@ import shutil
 import signal
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -15,54 +13,16 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.embedded.errors import ServerStartError
 from pop_stream.embedded.folder import DataFolder
+from pop_stream.embedded.jvm import LOG4J_FILE, Jvm
 from pop_stream.embedded.process import Launch, ServerProcess, end_leftovers, run_to_end
-from pop_stream.embedded.wheels import java
+from pop_stream.embedded.properties import Cluster, Node, broker_properties, log4j, write
 
-_LOG4J_FILE = "log4j2.properties"
 _FORMAT_LIMIT_S = 60.0
 _START_LIMIT_S = 60.0
 _RETRY_S = 0.05
-_JVM_OPTIONS = (
-    "-Xms64m",
-    "-Xmx512m",
-    "-XX:+UseSerialGC",
-    # Only the quick compiler: beside Python workers on few cores it starts a broker 0.5 s
-    # sooner and halves its processor time over the first million records; only after that is
-    # the optimising one ahead, by a microsecond a record.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-    "-XX:+ExitOnOutOfMemoryError",
-    # Java 25 warns about what Kafka's compression libraries need.
-    "--enable-native-access=ALL-UNNAMED",
-    "--sun-misc-unsafe-memory-access=allow",
-    "-Djava.awt.headless=true",
-    "-Dlog4j2.disableJmx=true",
-    f"-Dlog4j2.configurationFile={_LOG4J_FILE}",
-)
+_GRACE_S = 20.0
+_NOTING_GRACE_S = 60.0
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One broker's place in its cluster.
-
-    Attributes:
-        number: From 1.
-        port: For clients and other brokers.
-        controller: Port of the quorum.
-    """
-
-    number: int
-    port: int
-    controller: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The brokers that belong together, and the id their data are formatted with."""
-
-    id: str
-    nodes: Sequence[Node]
 
 
 def plan_cluster(folder: DataFolder, brokers: int) -> Cluster:
@@ -100,12 +60,26 @@ class Kafka:
     The port is kept over restarts while it is free. Records survive a kill of the process;
     after a loss of power the last ones may be gone, since Kafka leaves syncing to replicas.
 
+    Args:
+        folder: Entered.
+        jvm: What runs it.
+        cluster: Of which it is one.
+        node: Which.
+        noting: Where its orderly end leaves a cache of the classes that it loaded; that takes
+            some seconds more.
+
     Attributes:
         bootstrap: `host:port` for clients, once started.
     """
 
     def __init__(
-        self, folder: DataFolder, jars: list[Path], *, cluster: Cluster, node: Node
+        self,
+        folder: DataFolder,
+        jvm: Jvm,
+        *,
+        cluster: Cluster,
+        node: Node,
+        noting: Path | None = None,
     ) -> None:
         self.bootstrap = ""
         self._cluster = cluster
@@ -117,9 +91,11 @@ class Kafka:
         self._properties = home / f"server-{node_id}.properties"
         self._format_properties = home / f"format-{node_id}.properties"
         self._log_file = home / "logs" / f"server-{node_id}.log"
-        self._classpath = ":".join(map(str, jars))
-        command = self._java("kafka.Kafka", self._properties.name)
-        self._launch = Launch(_name(node_id), command, home)
+        self._jvm = jvm
+        runs = jvm if noting is None else jvm.writing(noting)
+        command = runs.command("kafka.Kafka", self._properties.name)
+        grace_s = _GRACE_S if noting is None else _NOTING_GRACE_S
+        self._launch = Launch(_name(node_id), command, home, grace_s=grace_s)
         self._process = ServerProcess(self._launch)
 
     @property
@@ -168,12 +144,12 @@ class Kafka:
 
     def _configure(self) -> None:
         self.bootstrap = f"127.0.0.1:{self._node.port}"
-        properties = _broker_properties(self._node, self._cluster)
+        properties = broker_properties(self._node, self._cluster)
         # Relative to the working directory: a comma or a letter beyond Latin-1 in the folder's
         # own path would not survive a properties file.
-        _write(self._properties, properties | {"log.dirs": self._data.name})
-        _write(self._format_properties, properties | {"log.dirs": self._aside.name})
-        _write(self._home / _LOG4J_FILE, _log4j(f"logs/{self._log_file.stem}"))
+        write(self._properties, properties | {"log.dirs": self._data.name})
+        write(self._format_properties, properties | {"log.dirs": self._aside.name})
+        write(self._home / LOG4J_FILE, log4j(f"logs/{self._log_file.stem}"))
         self._log_file.parent.mkdir(exist_ok=True)
 
     async def _format(self) -> None:
@@ -183,7 +159,7 @@ class Kafka:
         shutil.rmtree(self._aside, ignore_errors=True)
         alone = ("--standalone",) if len(self._cluster.nodes) == 1 else ()
         arguments = ("format", *alone, f"--cluster-id={self._cluster.id}", "--config")
-        command = self._java(
+        command = self._jvm.command(
             "kafka.tools.StorageTool", *arguments, self._format_properties.name
         )
         launch = Launch("kafka-format", command, self._home)
@@ -200,86 +176,6 @@ class Kafka:
         except TimeoutError as error:
             reason = f"no answer at {self.bootstrap} within {_START_LIMIT_S:.0f} s"
             raise self._process.start_error(reason, log=self._log_file) from error
-
-    def _java(self, main: str, *arguments: str) -> tuple[str, ...]:
-        return (str(java()), "-cp", self._classpath, *_JVM_OPTIONS, main, *arguments)
-
-
-def _broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
-    listeners = f"CLIENT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller}"
-    copies = str(min(3, len(cluster.nodes)))
-    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
-    return {
-        "process.roles": "broker,controller",
-        "node.id": str(node.number),
-        "listeners": listeners,
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "CLIENT",
-        "controller.listener.names": "CONTROLLER",
-        **_quorum(cluster),
-        "auto.create.topics.enable": "false",
-        "default.replication.factor": copies,
-        "min.insync.replicas": in_sync,
-        "offsets.topic.replication.factor": copies,
-        "offsets.topic.num.partitions": "8",
-        "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": in_sync,
-        "transaction.state.log.num.partitions": "4",
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": in_sync,
-        "share.coordinator.state.topic.num.partitions": "4",
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1000",
-        # A new member of a share group is given partitions with its second heartbeat.
-        "group.share.min.heartbeat.interval.ms": "1000",
-        "group.share.heartbeat.interval.ms": "1000",
-        # Else an idle controller writes and syncs a record twice a second.
-        "metadata.max.idle.interval.ms": "10000",
-        # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
-        "log.cleaner.dedupe.buffer.size": str(16 << 20),
-    }
-
-
-def _quorum(cluster: Cluster) -> dict[str, str]:
-    if len(cluster.nodes) == 1:
-        controller = cluster.nodes[0].controller
-        return {"controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}"}
-    voters = (f"{one.number}@127.0.0.1:{one.controller}" for one in cluster.nodes)
-    return {
-        "controller.quorum.voters": ",".join(voters),
-        # A dead broker's partitions move after this; Kafka's own 9 s suit machines far apart.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
-    }
-
-
-def _log4j(stem: str) -> dict[str, str]:
-    return {
-        "status": "error",
-        "appender.file.type": "RollingFile",
-        "appender.file.name": "file",
-        "appender.file.fileName": f"{stem}.log",
-        "appender.file.filePattern": f"{stem}.%i.log",
-        "appender.file.layout.type": "PatternLayout",
-        "appender.file.layout.pattern": "%d{yyyy-MM-dd'T'HH:mm:ss.SSSX}{UTC} %p %c{1} %m%n",
-        "appender.file.policies.type": "Policies",
-        "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
-        "appender.file.policies.size.size": "10MB",
-        "appender.file.strategy.type": "DefaultRolloverStrategy",
-        "appender.file.strategy.max": "3",
-        # Every setting at every start, and a line for every partition, would bury the rest.
-        "logger.settings.name": "org.apache.kafka.common.config",
-        "logger.settings.level": "warn",
-        "logger.partitions.name": "state.change.logger",
-        "logger.partitions.level": "warn",
-        "rootLogger.level": "info",
-        "rootLogger.appenderRef.file.ref": "file",
-    }
-
-
-def _write(path: Path, properties: dict[str, str]) -> None:
-    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
 
 async def _serves(bootstrap: str) -> bool:

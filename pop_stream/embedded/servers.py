@@ -11,7 +11,9 @@ from typing import Final, Self
 
 from pop_stream.embedded.errors import EmbeddedError, ServerStartError
 from pop_stream.embedded.folder import DataFolder
+from pop_stream.embedded.head_start import with_head_start
 from pop_stream.embedded.jars import default_cache, kafka_jars
+from pop_stream.embedded.jvm import Jvm
 from pop_stream.embedded.kafka import Kafka, plan_cluster
 from pop_stream.embedded.postgres import Postgres
 
@@ -158,11 +160,12 @@ class EmbeddedServers:
         except asyncio.CancelledError:
             cancelled.set()
             raise
+        jvm = await with_head_start(Jvm(jars), self._cache)
         cluster = await asyncio.to_thread(plan_cluster, self._folder, self._brokers)
         alone = self._brokers == 1
         brokers = {
             "kafka" if alone else f"kafka-{node.number}": Kafka(
-                self._folder, jars, cluster=cluster, node=node
+                self._folder, jvm, cluster=cluster, node=node
             )
             for node in cluster.nodes
         }
