@@ -5,17 +5,16 @@ a few hundred bytes an agenda. Every change is also noted in a `Delta`, a set of
 values, so that the state after a restart is the pages with all deltas laid over them.
 
 This is the door; the rooms are `slots` (what each agenda is), `stock` (its moves), `attempts`
-(what is out, and what follows an attempt), `steering` (commands and dues) and `outbox`.
+(what is out, and what follows an attempt), `steering` (commands and dues), `keeping` (deltas)
+and `outbox`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
-from msgspec.structs import replace
-
 from pop_stream.core.backlog.attempts import Attempts
 from pop_stream.core.backlog.costs import CostBook
-from pop_stream.core.backlog.origins import Origins, is_comparable
+from pop_stream.core.backlog.keeping import Keeping
 from pop_stream.core.backlog.outbox import Outbox, Told
 from pop_stream.core.backlog.page import EMITTED, HELD, READY, WAITING, Page
 from pop_stream.core.backlog.slots import Slots
@@ -23,7 +22,7 @@ from pop_stream.core.backlog.steering import Steering
 from pop_stream.core.backlog.stock import Stock
 from pop_stream.core.backlog.whereabouts import Chosen, Whereabouts
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.delta import Delta, Tags
+from pop_stream.core.delta import Delta
 from pop_stream.core.events import Command, Origin, PlacedAgenda, Settlement
 from pop_stream.core.fairness.flow import Share
 from pop_stream.core.fairness.line import ref_in
@@ -43,7 +42,6 @@ class Backlog:
     Attributes:
         attempts: What is out; its lease clocks are in memory only.
         steering: Commands, and what is due.
-        rounds: That chose any.
         awaited: Claims heard for which a runner stood idle, of those since it was loaded.
         awaited_s: How long after their emissions those were heard, in all.
     """
@@ -52,11 +50,9 @@ class Backlog:
         self._stock = Stock(insight, share_of)
         self.attempts = Attempts(self._stock)
         self.steering = Steering(self._stock)
-        self.rounds = 0
         self.awaited = 0
         self.awaited_s = 0.0
-        self._origins = Origins()
-        self._changed = False
+        self._keeping = Keeping(self._stock)
 
     @property
     def insight(self) -> Insight:
@@ -114,9 +110,14 @@ class Backlog:
         return self._stock.claimed
 
     @property
+    def rounds(self) -> int:
+        """Rounds that chose any."""
+        return self._stock.rounds
+
+    @property
     def placed_up_to(self) -> Mapping[str, tuple[int, int]]:
         """By partition of `pop.submissions`, offset and index of the last agenda placed."""
-        noted = self._origins.noted()
+        noted = self._keeping.origins.noted()
         return {partition: at for partition, at in noted.items() if int(partition) >= 0}
 
     @property
@@ -137,8 +138,8 @@ class Backlog:
         fresh: dict[str, int] = {}
         for index, agenda in enumerate(agendas):
             agenda_id = agenda.agenda_id
-            is_new = self._is_new(origins[index]) and self.slots.find(agenda_id) is None
-            if is_new and not self._stock.is_over(agenda_id, agenda.attempt):
+            is_new = self._keeping.is_new(origins[index]) and self.slots.find(agenda_id) is None
+            if is_new and not self._stock.reruns.is_over(agenda_id, agenda.attempt):
                 fresh.setdefault(agenda_id, index)
         return [*fresh.values()]
 
@@ -146,7 +147,7 @@ class Backlog:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
         page = self.slots.add(self.next_page, agendas, latest=now or inf)
         self._enter(page, now)
-        self._changed = True
+        self._keeping.note_change()
         return page.number
 
     # ---- emission ----
@@ -170,7 +171,7 @@ class Backlog:
             flow = queue.flow(pick.customer_id)
             flow.note_emission(cost=pick.cost, wait_s=wait_s, now=now)
             chosen.append(Chosen(pick.ref, page.ids[slot], pick.customer_id, attempt))
-        self.rounds += bool(chosen)
+        stock.rounds += bool(chosen)
         return chosen
 
     def send(self, ref: int, partition: int, now: float) -> None:
@@ -195,7 +196,7 @@ class Backlog:
 
     def obey(self, command: Command, now: float = 0.0) -> bool:
         """Do what someone wants; False if that changes nothing, or was heard before."""
-        if command.origin is not None and not self._is_new(command.origin):
+        if command.origin is not None and not self._keeping.is_new(command.origin):
             return False
         return self.steering.obey(command, now)
 
@@ -240,18 +241,7 @@ class Backlog:
 
     def take_delta(self) -> Delta | None:
         """What changed since the last call, or None."""
-        moved = self.queue.take_moved()
-        if not self._changed and not moved and not self.slots.has_changed:
-            return None
-        self._changed = False
-        learned, ratios = self.costs.take_changed()
-        return replace(
-            self._delta(),
-            slots=self.slots.take_changed(),
-            tags=moved,
-            learned=learned,
-            ratios=ratios,
-        )
+        return self._keeping.take_delta()
 
     def take_emptied(self) -> list[int]:
         """Numbers of the pages that became empty since the last call."""
@@ -259,15 +249,7 @@ class Backlog:
 
     def snapshot(self) -> Delta:
         """The whole state but for the pages; replaces all deltas so far."""
-        self.queue.forget_idle()
-        return replace(
-            self._delta(),
-            slots=self.slots.notes(),
-            gone=dict(self.slots.gone()),
-            tags=self.queue.all_tags(),
-            learned=dict(self.costs.learned),
-            ratios=dict(self.costs.ratios),
-        )
+        return self._keeping.snapshot()
 
     def restore(
         self,
@@ -282,24 +264,8 @@ class Backlog:
         listed by `take_emptied`, as their deletion may not have been written. Leases begin
         anew.
         """
-        for number, agendas in pages:
-            self.slots.add(number, agendas, latest=now or inf)
-        clock: Sequence[float] = (0.0,)
-        noted = 0
-        tags: dict[CustomerId, Tags] = {}
-        for delta in deltas:
-            clock, noted = (delta.virtual_time, *delta.lower), delta.next_page
-            for name, moved in delta.tags.items():
-                known = tags.get(CustomerId(name), Tags(tag=0.0))
-                tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
-            self._lay(delta)
-        self.slots.sweep()
-        self._stock.fill_queue(clock, tags, before=noted)
-        self._stock.resume(now, before=noted)
-        for page in sorted(self.slots.pages(), key=lambda page: page.number):
-            if page.number >= noted:  # its row is all that a crash left of its placing
-                self._enter(page, now)
-        self._changed = False
+        for page in self._keeping.restore(pages, deltas, now):
+            self._enter(page, now)
 
     def reconfigure(self, insight: Insight) -> None:
         """Take up a changed insight and changed shares, for all that waits."""
@@ -312,13 +278,6 @@ class Backlog:
 
     # ---- inside ----
 
-    def _is_new(self, origin: Origin) -> bool:
-        if not is_comparable(origin):
-            return True
-        is_new = self._origins.is_new(origin)
-        self._changed |= is_new
-        return is_new
-
     def _enter(self, page: Page, now: float) -> None:
         """Let a new page's agendas wait as they came, and tell of those that must."""
         self._stock.enter(page)
@@ -330,25 +289,3 @@ class Backlog:
                 self.outbox.waiting(
                     agenda_id, terms.attempt, now, until=terms.not_before, why="not_before"
                 )
-
-    def _delta(self) -> Delta:
-        virtual_time, *lower = self.queue.clock
-        return Delta(
-            virtual_time=virtual_time,
-            lower=tuple(lower),
-            emitted=self.emitted,
-            claimed=self.claimed,
-            rounds=self.rounds,
-            next_page=self.next_page,
-            origins=self._origins.noted(),
-        )
-
-    def _lay(self, delta: Delta) -> None:
-        stock = self._stock
-        stock.emitted, stock.claimed, self.rounds = delta.emitted, delta.claimed, delta.rounds
-        stock.slots.next_number = max(self.next_page, delta.next_page)
-        self._origins.lay(delta.origins)
-        stock.costs = CostBook(
-            {**self.costs.learned, **delta.learned}, {**self.costs.ratios, **delta.ratios}
-        )
-        stock.slots.lay(delta.gone, delta.slots)

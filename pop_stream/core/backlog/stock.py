@@ -6,7 +6,6 @@ through here, so that these never disagree. Who may move what, and when, is for 
 above: `attempts` for what is out, `steering` for what people and the clock want.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -26,6 +25,7 @@ from pop_stream.core.backlog.page import (
     Page,
     ref_of,
 )
+from pop_stream.core.backlog.reruns import Reruns
 from pop_stream.core.backlog.slots import NO_MARK, Slots, each
 from pop_stream.core.backlog.timetable import Timetable
 from pop_stream.core.definitions.definitions import Insight
@@ -38,9 +38,6 @@ from pop_stream.core.fairness.queue import FairQueue
 from pop_stream.core.values.ids import CustomerId
 from pop_stream.core.values.retry import LOST_PAUSE_S
 
-MOST_RERUN: Final = 10_000
-"""Agendas that ended after they were run again, and are remembered for it."""
-
 _KEPT_LENGTH: Final = 80
 """Of a stop's message, so that a thousand of them fit a row of a snapshot."""
 
@@ -51,6 +48,8 @@ class Stock:
     Attributes:
         emitted: Agendas ever emitted.
         claimed: Agendas ever claimed.
+        rounds: That chose any.
+        reruns: What ended after it was run again.
         dues: When those that wait go on.
         deadlines: When those with a deadline expire.
     """
@@ -59,6 +58,7 @@ class Stock:
         self.insight = insight
         self.emitted = 0
         self.claimed = 0
+        self.rounds = 0
         self.costs = CostBook()
         self.slots = Slots()
         self.dues = Timetable()
@@ -67,7 +67,7 @@ class Stock:
         self.unclaimed = Unclaimed()
         self.outbox = Outbox(insight.id)
         self._share_of = share_of
-        self._rerun: OrderedDict[str, int] = OrderedDict()
+        self.reruns = Reruns()
         self.queue = self._new_queue()
 
     # ---- moves ----
@@ -167,27 +167,15 @@ class Stock:
     def forget(self, ref: int) -> None:
         """The agenda has ended; it is in no state's care any more."""
         if self.slots.terms(ref).attempt > 1:
-            self._remember(self.agenda_id(ref), self.slots.attempt(ref))
+            self.reruns.remember(self.agenda_id(ref), self.slots.attempt(ref))
         self.deadlines.clear(ref)
         self.slots.forget(ref)
 
-    def _remember(self, agenda_id: str, attempt: int) -> None:
-        """Whoever wanted it run again may not know yet that it was, and want it once more."""
-        self._rerun[agenda_id] = attempt
-        self._rerun.move_to_end(agenda_id)
-        if len(self._rerun) > MOST_RERUN:
-            self._rerun.popitem(last=False)
-
     # ---- questions ----
-
-    def is_over(self, agenda_id: str, attempt: int) -> bool:
-        """Whether the agenda is known to have ended with this attempt or a later one."""
-        return attempt <= self._rerun.get(agenda_id, 0)
 
     def entry(self, ref: int) -> int:
         """Where a ready agenda stands among its customer's own."""
-        page, slot = self.slots.at(ref)
-        return self._entry(page, slot, ref)
+        return self._entry(*self.slots.at(ref), ref)
 
     def cost(self, ref: int) -> float:
         """Worker-seconds it is taken to cost."""
@@ -289,9 +277,8 @@ class Stock:
         self.queue.push(page.customers[slot], self.entry(ref), page.keys[slot])
 
     def _note(self, ref: int, state: int, attempt: int, mark: Mark) -> None:
-        self.slots.note(
-            SlotNote(ref=ref, state=state, attempt=attempt, mark=_worth_noting(mark))
-        )
+        worth_noting = _worth_noting(mark)
+        self.slots.note(SlotNote(ref=ref, state=state, attempt=attempt, mark=worth_noting))
 
     def _new_queue(self) -> FairQueue:
         aging_s = self.insight.aging_s
@@ -305,9 +292,8 @@ class Stock:
 
 def _lasting(mark: Mark) -> Mark:
     """What of it outlasts the wait."""
-    if mark is NO_MARK:
-        return mark
-    return Mark(priority=mark.priority, rank=mark.rank, hold=mark.hold)
+    is_none = mark is NO_MARK
+    return mark if is_none else Mark(priority=mark.priority, rank=mark.rank, hold=mark.hold)
 
 
 def _worth_noting(mark: Mark) -> Mark | None:
