@@ -1,57 +1,18 @@
-"""Which customer is next: start-time fair queueing over cost, decided at the last moment.
-
-Start-time fair queueing (SFQ) gives the j-th agenda of customer f, of cost c and weight w, a
-start tag S and a finish tag F on a virtual clock v(t), in worker-seconds per unit of weight::
-
-    S(f, j) = max( v(arrival of j), F(f, j - 1) )        F(f, j) = S(f, j) + c / w
-
-and emits in the order of S. v(t) is the start tag emitted last, and when nothing waits and
-nothing runs, the greatest F so far. Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM
-1996, section 2; SFQ(D), the same with up to D agendas out at once, which here is all that is
-emitted and not settled: Jin, Chase and Kaur, SIGMETRICS 2004, section 4.
-
-Here only the head of a customer's line has a tag, and that tag is the customer's, `Flow.tag`:
-F(f, j - 1) while the customer waits without a break, raised to v when it comes back from
-idleness, a pause or a cap. For those who stay backlogged it is the same S, but it is made up
-when it is needed, so that weights and priorities act on all that waits; who returns has saved
-nothing up and owes nothing but its last charge. Four things are not in the papers:
-
-- Costs are estimates. What an agenda cost more or less moves its customer's tag when it
-  settles. v goes back with a refunded customer, or newcomers would wait for it, and on with
-  the least tag, or they would be given what nobody owes them. What was emitted while one
-  customer had all turns is not put right once somebody else has come.
-- A new weight scales how far a customer is ahead of v: that is a debt in worker-seconds.
-- Those held by a limit of their own are as good as idle, so a slot is empty only if nobody
-  who may go has work waiting.
-- Strict priorities, where wanted, are levels with a v of their own: `core.virtual_clock`.
-
-Bound. While f and g are both backlogged and weigh the same, what they were given over w
-differs over any interval by at most c_f / w_f + c_g / w_g by emission (SFQ, theorem 1, of
-requests sent one by one), and by at most D + 1 times that by completion (SFQ(D), theorem 1);
-c is the largest cost. With wrong estimates: `core.gap`.
-
-Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
-customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of
-g is between v and the start tag of that agenda. With strict priorities so from (p - 1) steps
-after its arrival on, for priority p.
-"""
+"""The backlogged customers of one insight and their turns; the package tells by what rules."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ulp
-from typing import Final
 
 from pop_stream.core.delta import Tags
 from pop_stream.core.fairness.algorithms import Algorithm
 from pop_stream.core.fairness.busy_period import BusyPeriod
+from pop_stream.core.fairness.customers import Customers
 from pop_stream.core.fairness.flow import Aging, Flow, Share
 from pop_stream.core.fairness.line import ref_in
 from pop_stream.core.fairness.pick import Pick
 from pop_stream.core.fairness.rota import Rota
 from pop_stream.core.fairness.virtual_clock import TOP
 from pop_stream.core.values.ids import CustomerId
-
-_MOST_NEWCOMERS: Final = 64
-"""That are looked for: more than one round need serve ahead of its time."""
 
 
 class FairQueue:
@@ -75,14 +36,13 @@ class FairQueue:
     ) -> None:
         self.algorithm = algorithm
         self.aging = aging
-        self._share_of = share_of
-        self._flows: dict[CustomerId, Flow] = {}
+        self._customers = Customers(share_of)
+        self._flows = self._customers.flows
         self._rota = Rota(algorithm, aging, self._flows)
         self._now = 0.0
         self._ready = 0
         self._in_flight = 0
         self._moved: set[CustomerId] = set()
-        self._weighed: dict[CustomerId, float] = {}  # until then, where it changed
         self._period = BusyPeriod()
 
     @property
@@ -97,11 +57,8 @@ class FairQueue:
 
     @property
     def newcomers(self) -> int:
-        """Who owes nothing, so is next: back from idleness and not picked since, up to 64.
-
-        One that stays backlogged is ahead by its last charge, unless others tie with it.
-        """
-        return self._rota.owing_nothing(_MOST_NEWCOMERS)
+        """How many are back from idleness, and not picked since; see `Rota.newcomers`."""
+        return self._rota.newcomers()
 
     @property
     def virtual_time(self) -> float:
@@ -128,11 +85,7 @@ class FairQueue:
 
     def flow(self, customer_id: CustomerId) -> Flow:
         """One customer's flow, made if it is new; where it starts is seen when it may go."""
-        flow = self._flows.get(customer_id)
-        if flow is None:
-            flow = Flow(customer_id, self._share_of(customer_id), self.clock[-1])
-            self._flows[customer_id] = flow
-        return flow
+        return self._flows.get(customer_id) or self._customers.join(customer_id, self.clock[-1])
 
     def upcoming(self, most: int) -> list[Flow]:
         """About the next `most` customers, soonest first, without picking; O(most)."""
@@ -170,7 +123,7 @@ class FairQueue:
         self._now = max(self._now, now)
         for due in self._rota.due(self._now):
             self._seat(due)
-        if self._weighed and self._rota.may_pick(self._now):
+        if self._customers.are_reweighed and self._rota.may_pick(self._now):
             self._scale_debts()
         flow = self._rota.next(self._now)
         if flow is None:
@@ -225,13 +178,8 @@ class FairQueue:
 
     def reshare(self) -> None:
         """Ask every customer's share anew; it acts on the standing backlog at the next pick."""
-        for flow in self._flows.values():
-            share = self._share_of(flow.customer_id)
-            if share != flow.share:
-                self._weighed.setdefault(flow.customer_id, flow.share.weight)
-                flow.share = share
-                flow.is_parked = False
-                self._seat(flow)
+        for flow in self._customers.reshare():
+            self._seat(flow)
 
     def restore(
         self,
@@ -254,7 +202,7 @@ class FairQueue:
             flow = self.flow(customer_id)
             flow.in_flight = in_flight.get(customer_id, 0)
             if customer_id in tags:
-                self._restore(flow, tags[customer_id])
+                self._customers.restore(flow, tags[customer_id])
             flow.line.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
@@ -274,18 +222,17 @@ class FairQueue:
         """Where customers and keys are that moved since the last call."""
         moved, self._moved = self._moved, set()
         flows = (self._flows.get(customer_id) for customer_id in moved)
+        weight = self._customers.weight
         return {
-            flow.customer_id: flow.tags(flow.line.take_moved(), self._weight(flow))
-            for flow in flows
-            if flow
+            one.customer_id: one.tags(one.line.take_moved(), weight(one))
+            for one in flows
+            if one
         }
 
     def all_tags(self) -> dict[str, Tags]:
         """Where all customers and keys are, for `restore`."""
-        return {
-            flow.customer_id: flow.tags(flow.line.tags, self._weight(flow))
-            for flow in self._flows.values()
-        }
+        weight, flows = self._customers.weight, self._flows.values()
+        return {one.customer_id: one.tags(one.line.tags, weight(one)) for one in flows}
 
     def forget_idle(self) -> None:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
@@ -303,15 +250,6 @@ class FairQueue:
 
     def _key(self, key: str) -> str:
         return "" if self.algorithm.by_age else key
-
-    def _weight(self, flow: Flow) -> float:
-        """With which its tag was reckoned: a new one has yet to be seen to."""
-        return self._weighed.get(flow.customer_id, flow.share.weight)
-
-    def _restore(self, flow: Flow, tags: Tags) -> None:
-        flow.restore(tags)
-        if tags.weight not in {0.0, flow.share.weight}:
-            self._weighed[flow.customer_id] = tags.weight
 
     def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
         charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
@@ -337,11 +275,10 @@ class FairQueue:
 
     def _scale_debts(self) -> None:
         """See to weights that changed; with a pick, so that rounds chosen again do the same."""
-        weighed, self._weighed = self._weighed, {}
-        for flow in filter(None, map(self._flows.get, sorted(weighed))):
+        for flow, weight in self._customers.take_reweighed():
             present = self._rota.clock.at(flow.level or TOP)
             self._moved.add(flow.customer_id)
-            by = flow.shift_from(weighed[flow.customer_id], present)
+            by = flow.shift_from(weight, present)
             if by and self.algorithm.by_weight:
                 self._move(flow, by)
                 self._seat(flow)

@@ -1,6 +1,7 @@
 """The customers that may go, each with its turn; and those that must wait, with an instant."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from pop_stream.core.fairness.algorithms import Algorithm
 from pop_stream.core.fairness.flow import LEVELS, Aging, Flow
@@ -8,6 +9,9 @@ from pop_stream.core.fairness.line import ref_in
 from pop_stream.core.fairness.turns import Turns
 from pop_stream.core.fairness.virtual_clock import TOP, VirtualClock
 from pop_stream.core.values.ids import CustomerId
+
+MOST_NEWCOMERS: Final = 64
+"""That are looked for: more than one round need serve ahead of its time."""
 
 
 class Rota:
@@ -53,14 +57,15 @@ class Rota:
         """About the next `most` customers, soonest first; O(most)."""
         return [self._flows[customer_id] for customer_id in self._turns.soonest(most)]
 
-    def owing_nothing(self, most: int) -> int:
-        """How many of the most urgent are not ahead of the virtual time, at most so many.
+    def newcomers(self) -> int:
+        """How many owe nothing, so are next: back from idleness and not picked since.
 
-        None if agendas go by age alone; O(most).
+        One that stays backlogged is ahead by its last charge, unless others tie with it. Up to
+        `MOST_NEWCOMERS`; none if agendas go by age alone.
         """
         if self._algorithm.by_age:
             return 0
-        return self._turns.up_to((TOP, self.clock.at(TOP)), most)
+        return self._turns.up_to((TOP, self.clock.at(TOP)), MOST_NEWCOMERS)
 
     def least(self, level: int) -> float | None:
         """The least tag of those who may go, if turns go by tag and none is more urgent."""
