@@ -14,35 +14,28 @@ from typing import Any, Final
 
 import structlog
 from aiokafka import ConsumerRecord
-from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
-from pop_stream.bus.dead_letters import dead_letter
-from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.doors.fullness import Load
-from pop_stream.core.errors import PopStreamError, UnavailableError
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.wire import Publisher
 from pop_stream.scheduler.census import Census
-from pop_stream.scheduler.emission import Source, Tails
+from pop_stream.scheduler.dealing import Dealing
+from pop_stream.scheduler.emission import Tails
 from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.metrics import SchedulerCollector
-from pop_stream.scheduler.rounds import NoEventError, Rounds
+from pop_stream.scheduler.rounds import Rounds
 from pop_stream.scheduler.table import FaustReadyTable
-from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.ticks import Ticker
 from pop_stream.scheduler.vigil import Vigil
 from pop_stream.settings import Settings
 
 TABLE: Final = "ready"
-
-LOOK_BACK: Final = 1_000
-"""Records that are read again where the table does not tell what was handled."""
 
 _LOOK_AHEAD: Final = 32
 
@@ -88,7 +81,6 @@ class Scheduler:
         self._app = faust_app(
             settings, on_heartbeat=self._hold.heard, on_forgotten=self._hold.forgotten
         )
-        self._reread = reread
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
             self._app.Table(
@@ -115,6 +107,15 @@ class Scheduler:
         self._ticker = Ticker(
             self._rounds, probe, publisher, self._topics, settings.lag_interval, clock
         )
+        self._dealing = Dealing(
+            self._rounds,
+            self._ticker,
+            self._hold,
+            publisher=publisher,
+            clock=clock,
+            topics=self._topics,
+            reread=reread,
+        )
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._finish_s = settings.session_timeout.total_seconds() / 2
@@ -126,8 +127,6 @@ class Scheduler:
             topics=self._topics,
             limit=Load(settings.scheduler_agendas, settings.scheduler_bytes),
         )
-        self._postponed: set[int] = set()
-        self._next: dict[int, int] = {}
         self._unread: int | None = None
         self._term = 0
         self._vigil = Vigil(
@@ -187,7 +186,7 @@ class Scheduler:
         """Whether work waits for Kafka, or for the table, which is being read and gets on."""
         if not self._app.in_recovery:
             self._unread = None
-            return any(self._hold.is_sure_of(one) for one in self._postponed)
+            return any(self._hold.is_sure_of(one) for one in self._dealing.postponed)
         before = self._unread
         self._unread = self._app.tables.recovery.active_remaining_total()
         return self._unread != before
@@ -197,114 +196,15 @@ class Scheduler:
             message = event.message
             self._is_idle.clear()
             try:
-                await self._catch_up(message.partition, message.offset)
-                await self._deal(message, next_waits=_waits(stream, message.partition))
+                await self._dealing.deal(message, next_waits=_waits(stream, message.partition))
             finally:
                 self._is_idle.set()
-
-    async def _catch_up(self, partition: int, offset: int) -> None:
-        """Deal with records before this one that Faust took for handled, and were not.
-
-        A rebalance or a crash may make it pass over records: those it had begun to hand on,
-        and those whose acknowledgement overtook the rows they led to. The table tells how
-        far records were handled, so what lies between is read again, beside Faust.
-        """
-        pause_s = 0.1
-        while self._has(partition) and (start := self._start(partition, offset)) < offset:
-            try:
-                async for record in self._reread(partition, start, offset):
-                    await self._deal(record, next_waits=True)
-            except (KafkaError, OSError) as error:
-                self._note_postponed("span.postponed", partition, repr(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, 5.0)
-            else:
-                self._postponed.discard(partition)
-                _log.info("span.read_again", partition=partition, start=start, end=offset)
-                return
-
-    def _start(self, partition: int, offset: int) -> int:
-        """From where a record's predecessors are still to be dealt with."""
-        if partition not in self._next:
-            try:
-                kept = self._rounds.kept_until(partition)
-            except Exception:
-                _log.exception("rows.unreadable", partition=partition)
-                return offset  # whoever handles the record meets the same, and tells
-            self._next[partition] = max(0, offset - LOOK_BACK) if kept is None else kept
-        return self._next[partition]
-
-    async def _deal(self, message: Any, *, next_waits: bool) -> None:  # noqa: ANN401
-        """Handle a record of Faust's or of ours; nothing may leave the agent's loop."""
-        source = Source(message.partition, message.offset)
-        try:
-            await self._handle(source, message.value, next_waits=next_waits)
-        except NoEventError as error:
-            _log.warning("record.refused", partition=message.partition, reason=str(error))
-            await self._bury(message, (error.code, str(error)))
-        except Exception as error:
-            # The index may be half changed: the table is what counts, so read it anew.
-            _log.exception("round.failed", partition=message.partition)
-            self._rounds.unload(message.partition)
-            self._ticker.gain({message.partition})
-            code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
-            await self._bury(message, (code, repr(error)))
-        self._next[message.partition] = max(
-            self._next.get(message.partition, 0), message.offset + 1
-        )
-
-    async def _handle(
-        self, source: Source, value: bytes | None, *, next_waits: bool = False
-    ) -> None:
-        """Handle a record, as often as a broker that is away makes it necessary.
-
-        One of a partition that is lost meanwhile is for its next owner to read.
-        """
-        pause_s = 0.1
-        while self._has(source.partition):
-            try:
-                await self._rounds.handle(source, value, next_waits=next_waits)
-            except UnavailableError as error:
-                self._note_postponed("round.postponed", source.partition, str(error))
-                self._rounds.unload(source.partition)
-            else:
-                self._postponed.discard(source.partition)
-                return
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 5.0)
-
-    def _note_postponed(self, what: str, partition: int, reason: str) -> None:
-        """Tell it once, however often it is tried again."""
-        if partition not in self._postponed:
-            _log.warning(what, partition=partition, reason=reason)
-        self._postponed.add(partition)
-
-    def _has(self, partition: int) -> bool:
-        return partition in self._hold.partitions
-
-    async def _bury(self, message: Any, error: tuple[str, str]) -> None:  # noqa: ANN401
-        record = ConsumerRecord(
-            topic=message.topic,
-            partition=message.partition,
-            offset=message.offset,
-            timestamp=0,
-            timestamp_type=0,
-            key=message.key,
-            value=message.value,
-            checksum=None,
-            serialized_key_size=0,
-            serialized_value_size=0,
-            headers=(),
-        )
-        letter = dead_letter(self._topics, record, part=PART, at=self._clock.now(), error=error)
-        await publish_until_acknowledged(self._publisher, [letter])
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(assigned)
         self._term = self._app.transport.generation()
         self._table.settle(partitions)
-        for partition in partitions:
-            self._next.pop(partition, None)
+        self._dealing.gain(partitions)
         self._hold.gain(partitions)
         self._ticker.gain(partitions)
 
@@ -312,9 +212,7 @@ class Scheduler:
         partitions = self._ready_partitions(revoked)
         self._ticker.lose(partitions)
         await self._let_go(partitions)
-        self._postponed -= partitions
-        for partition in partitions:
-            self._rounds.unload(partition)
+        self._dealing.lose(partitions)
 
     async def _let_go(self, partitions: Set[int]) -> None:
         """Give partitions up once the record under way is done, or its round would be repeated.

@@ -594,7 +594,7 @@ def scheduler_on(stage, *passed_over):
         tails=stage.publisher.tails,
         partitions=PARTITIONS,
     )
-    scheduler._rounds = stage.rounds
+    scheduler._dealing._rounds = scheduler._rounds = stage.rounds
     scheduler._hold.gain(set(range(PARTITIONS)))
     return scheduler
 
@@ -603,7 +603,7 @@ async def test_an_event_is_tried_again_until_the_broker_is_back(stage):
     stage.topic_failures = [UnavailableError("no controller")]
     page = stage.page(["ann-0", "ann-1"])
     source = Source(stage.home("media"), 7)
-    await scheduler_on(stage)._handle(source, encode(page))
+    await scheduler_on(stage)._dealing._handle(source, encode(page))
     assert stage.emitted_ids() == ["ann-0", "ann-1"]
     assert stage.publisher.on(TOPICS.dead_letters) == []
 
@@ -672,7 +672,7 @@ async def test_a_gained_partition_goes_on_where_its_table_says(stage):
     scheduler = scheduler_on(stage, (5, missed))
     await scheduler._consume(Stream(message(first, home, 4)))
     gained = TopicPartition(TOPICS.ready, home)
-    scheduler._next[home] = 6  # a record that was under way when the partition was lost
+    scheduler._dealing._next[home] = 6  # a record that was under way when the partition was lost
     stage.rounds.unload(home)
     await scheduler._on_assigned(None, {gained})
     await scheduler._consume(Stream(message(last, home, 6)))
@@ -723,7 +723,7 @@ async def test_a_partition_is_let_go_once_the_record_under_way_is_done(stage):
         await go_on.wait()
         assert scheduler._hold.is_sure_of(home)
 
-    scheduler._handle = slow
+    scheduler._dealing._handle = slow
     handling = asyncio.create_task(scheduler._consume(Stream(message(b"[]", home))))
     await entered.wait()
     revoked = {TopicPartition(TOPICS.ready, home)}

@@ -120,7 +120,7 @@ async def test_a_table_that_is_being_read_excuses_for_as_long_as_it_gets_on():
     assert [scheduler._is_excused() for _ in range(4)] == [True, True, False, True]
     scheduler._app.in_recovery = False
     assert not scheduler._is_excused()
-    scheduler._postponed.add(3)
+    scheduler._dealing.postponed.add(3)
     assert scheduler._is_excused()
 
 

@@ -1,0 +1,181 @@
+"""What the agent does with a record of `pop.ready`, and with those that Faust passed over."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Set
+from typing import Any, Final
+
+import structlog
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from pop_stream.bus.dead_letters import dead_letter
+from pop_stream.bus.publisher import publish_until_acknowledged
+from pop_stream.bus.topics import Topics
+from pop_stream.core.errors import PopStreamError, UnavailableError
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.wire import Publisher
+from pop_stream.scheduler.emission import Source
+from pop_stream.scheduler.hold import Hold
+from pop_stream.scheduler.rounds import NoEventError, Rounds
+from pop_stream.scheduler.telling import PART
+from pop_stream.scheduler.ticks import Ticker
+
+LOOK_BACK: Final = 1_000
+"""Records that are read again where the table does not tell what was handled."""
+
+_log = structlog.get_logger()
+
+
+class Dealing:
+    """Deals with records one by one, so that nothing of them leaves the agent's loop.
+
+    Args:
+        rounds: To hand them to.
+        ticker: To be told of partitions that are read anew.
+        hold: Of the partitions that are this worker's.
+        publisher: Of dead letters.
+        clock: For their instants.
+        topics: Names of topics.
+        reread: Reads a partition of `pop.ready` beside Faust, from an offset to another.
+
+    Attributes:
+        postponed: Partitions with a record that waits for Kafka.
+    """
+
+    def __init__(  # noqa: PLR0913  # every port that dealing needs, named once
+        self,
+        rounds: Rounds,
+        ticker: Ticker,
+        hold: Hold,
+        *,
+        publisher: Publisher,
+        clock: Clock,
+        topics: Topics,
+        reread: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+    ) -> None:
+        self.postponed: set[int] = set()
+        self._rounds = rounds
+        self._ticker = ticker
+        self._hold = hold
+        self._publisher = publisher
+        self._clock = clock
+        self._topics = topics
+        self._reread = reread
+        self._next: dict[int, int] = {}
+
+    async def deal(self, message: Any, *, next_waits: bool) -> None:  # noqa: ANN401
+        """Deal with one of Faust's records, and before it with those that it passed over.
+
+        Args:
+            message: Faust's.
+            next_waits: Whether the next record of the partition is at hand.
+        """
+        await self._catch_up(message.partition, message.offset)
+        await self._deal(message, next_waits=next_waits)
+
+    def gain(self, partitions: Set[int]) -> None:
+        """How far these were handled is to be read in the table."""
+        for partition in partitions:
+            self._next.pop(partition, None)
+
+    def lose(self, partitions: Set[int]) -> None:
+        """These are for somebody else."""
+        self.postponed -= partitions
+        for partition in partitions:
+            self._rounds.unload(partition)
+
+    async def _catch_up(self, partition: int, offset: int) -> None:
+        """Deal with records before this one that Faust took for handled, and were not.
+
+        A rebalance or a crash may make it pass over records: those it had begun to hand on,
+        and those whose acknowledgement overtook the rows they led to. The table tells how
+        far records were handled, so what lies between is read again, beside Faust.
+        """
+        pause_s = 0.1
+        while partition in self._hold.partitions:
+            if (start := self._start(partition, offset)) >= offset:
+                return
+            try:
+                async for record in self._reread(partition, start, offset):
+                    await self._deal(record, next_waits=True)
+            except (KafkaError, OSError) as error:
+                self._note_postponed("span.postponed", partition, repr(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 5.0)
+            else:
+                self.postponed.discard(partition)
+                _log.info("span.read_again", partition=partition, start=start, end=offset)
+                return
+
+    def _start(self, partition: int, offset: int) -> int:
+        """From where a record's predecessors are still to be dealt with."""
+        if partition not in self._next:
+            try:
+                kept = self._rounds.kept_until(partition)
+            except Exception:
+                _log.exception("rows.unreadable", partition=partition)
+                return offset  # whoever handles the record meets the same, and tells
+            self._next[partition] = max(0, offset - LOOK_BACK) if kept is None else kept
+        return self._next[partition]
+
+    async def _deal(self, message: Any, *, next_waits: bool) -> None:  # noqa: ANN401
+        """Handle a record of Faust's or of ours; nothing may leave the agent's loop."""
+        source = Source(message.partition, message.offset)
+        try:
+            await self._handle(source, message.value, next_waits=next_waits)
+        except NoEventError as error:
+            _log.warning("record.refused", partition=message.partition, reason=str(error))
+            await self._bury(message, (error.code, str(error)))
+        except Exception as error:
+            # The index may be half changed: the table is what counts, so read it anew.
+            _log.exception("round.failed", partition=message.partition)
+            self._rounds.unload(message.partition)
+            self._ticker.gain({message.partition})
+            code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
+            await self._bury(message, (code, repr(error)))
+        self._next[message.partition] = max(
+            self._next.get(message.partition, 0), message.offset + 1
+        )
+
+    async def _handle(
+        self, source: Source, value: bytes | None, *, next_waits: bool = False
+    ) -> None:
+        """Handle a record, as often as a broker that is away makes it necessary.
+
+        One of a partition that is lost meanwhile is for its next owner to read.
+        """
+        pause_s = 0.1
+        while source.partition in self._hold.partitions:
+            try:
+                await self._rounds.handle(source, value, next_waits=next_waits)
+            except UnavailableError as error:
+                self._note_postponed("round.postponed", source.partition, str(error))
+                self._rounds.unload(source.partition)
+            else:
+                self.postponed.discard(source.partition)
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 5.0)
+
+    def _note_postponed(self, what: str, partition: int, reason: str) -> None:
+        """Tell it once, however often it is tried again."""
+        if partition not in self.postponed:
+            _log.warning(what, partition=partition, reason=reason)
+        self.postponed.add(partition)
+
+    async def _bury(self, message: Any, error: tuple[str, str]) -> None:  # noqa: ANN401
+        record = ConsumerRecord(
+            topic=message.topic,
+            partition=message.partition,
+            offset=message.offset,
+            timestamp=0,
+            timestamp_type=0,
+            key=message.key,
+            value=message.value,
+            checksum=None,
+            serialized_key_size=0,
+            serialized_value_size=0,
+            headers=(),
+        )
+        letter = dead_letter(self._topics, record, part=PART, at=self._clock.now(), error=error)
+        await publish_until_acknowledged(self._publisher, [letter])
