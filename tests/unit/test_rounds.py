@@ -672,7 +672,7 @@ async def test_a_gained_partition_goes_on_where_its_table_says(stage):
     scheduler = scheduler_on(stage, (5, missed))
     await scheduler._consume(Stream(message(first, home, 4)))
     gained = TopicPartition(TOPICS.ready, home)
-    scheduler._dealing._next[home] = 6  # a record that was under way when the partition was lost
+    scheduler._dealing._next[home] = 6  # it was under way when the partition was lost
     stage.rounds.unload(home)
     await scheduler._on_assigned(None, {gained})
     await scheduler._consume(Stream(message(last, home, 6)))

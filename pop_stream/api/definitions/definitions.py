@@ -159,10 +159,8 @@ class Resource:
         object_id = await self._naming.target(request)
         content = self._naming.identified(request, content, object_id)
         _expect_kept(principal_of(request), content)
-        stored = await self._make(
-            request, patch(self.kind, object_id, content, condition_of(request))
-        )
-        return await self._answer(request, stored)
+        revision = patch(self.kind, object_id, content, condition_of(request))
+        return await self._answer(request, await self._make(request, revision))
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete one that nothing needs."""
