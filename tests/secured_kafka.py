@@ -20,12 +20,14 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from pop_stream.clock import WallClock
-from pop_stream.embedded import kafka
+from pop_stream.embedded import kafka, properties
 from pop_stream.embedded.folder import DataFolder
 from pop_stream.embedded.jars import default_cache, kafka_jars
+from pop_stream.embedded.jvm import Jvm
 from pop_stream.embedded.process import Launch, run_to_end
 
 MECHANISM = "SCRAM-SHA-512"
+USER = "pop"
 
 
 class Secured(NamedTuple):
@@ -46,7 +48,7 @@ async def secured_kafka(
     with DataFolder(folder / "data") as data:
         [node] = (cluster := kafka.plan_cluster(data, 1)).nodes
         bootstrap = f"127.0.0.1:{data.port('kafka-secured')}"
-        plain = kafka._broker_properties(node, cluster)
+        plain = properties.broker_properties(node, cluster)
         secured = {
             "listeners": f"{plain['listeners']},SECURED://{bootstrap}",
             "advertised.listeners": f"{plain['listeners']},SECURED://{bootstrap}",
@@ -60,25 +62,26 @@ async def secured_kafka(
             "listener.name.secured.ssl.keystore.type": "PEM",
             "listener.name.secured.ssl.keystore.location": str(key_store),
         }
-        monkeypatch.setattr(kafka, "_broker_properties", lambda *_: plain | secured)
-        broker = kafka.Kafka(data, kafka_jars(default_cache()), cluster=cluster, node=node)
+        monkeypatch.setattr(kafka, "broker_properties", lambda *_: plain | secured)
+        jvm = Jvm(kafka_jars(default_cache()))
+        broker = kafka.Kafka(data, jvm, cluster=cluster, node=node)
         await broker.start()
         try:
             password = secrets.token_hex(8)
-            await _add_user(broker, "pop", password)
-            yield Secured(bootstrap, "pop", password, ca_file)
+            await _add_user(jvm, broker, password)
+            yield Secured(bootstrap, USER, password, ca_file)
         finally:
             await broker.stop()
 
 
-async def _add_user(broker: kafka.Kafka, user: str, password: str) -> None:
-    command = broker._java(
+async def _add_user(jvm: Jvm, broker: kafka.Kafka, password: str) -> None:
+    command = jvm.command(
         "kafka.admin.ConfigCommand",
         f"--bootstrap-server={broker.bootstrap}",
         "--alter",
         f"--add-config={MECHANISM}=[password={password}]",
         "--entity-type=users",
-        f"--entity-name={user}",
+        f"--entity-name={USER}",
     )
     await run_to_end(Launch("kafka-user", command, broker._home), limit_s=60)
 

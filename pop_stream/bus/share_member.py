@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from aiokafka import ConsumerRecord
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Message, ShareConsumer
 
 _ANSWER_S: Final = 10.0
+
+_SURELY_OURS_S: Final = 14.0
+"""A record is held for 15 s at least (`group.share.min.record.lock.duration.ms`). Later its
+settling must not be believed: the client says that it was, also if somebody else has it."""
+
 _NO_POLL_LIMIT_MS: Final = 86_400_000
 
 T = TypeVar("T")
@@ -51,6 +57,8 @@ class ShareMember:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="share-group")
         self._consumer = _consumer(settings, group)
         self._topic = topic
+        self._silent_since_s: float | None = None
+        self._held_since_s = 0.0
 
     async def __aenter__(self) -> Self:
         await self._call(lambda: self._consumer.subscribe([self._topic]))
@@ -72,7 +80,13 @@ class ShareMember:
         Raises:
             UnavailableError: If Kafka, or the client, is in trouble; join anew.
         """
+        began_s = monotonic()
         messages = await self._call(lambda: [*self._consumer.poll(within_s)])
+        # What it tells may have been given to the client right after it last told nothing.
+        told_nothing_s, self._silent_since_s = self._silent_since_s, None
+        self._held_since_s = began_s if told_nothing_s is None else told_nothing_s
+        if not messages:
+            self._silent_since_s = began_s
         for message in messages:
             if (error := message.error()) is not None:
                 raise UnavailableError(str(error))
@@ -84,10 +98,14 @@ class ShareMember:
         """Say that some are done with, and that others are for someone else.
 
         Returns:
-            Whether the broker has taken note of all. If not, those accepted may be given to
-            others: they were held for too long, or the answer was lost.
+            Whether the broker has surely taken note of all. If not, those accepted may be given
+            to others: they were held for too long, or the answer was lost.
         """
-        return await self._call(lambda: self._settle(accepted, released))
+        is_settled = await self._call(lambda: self._settle(accepted, released))
+        held_s = monotonic() - self._held_since_s
+        if is_settled and held_s > _SURELY_OURS_S:
+            _log.warning("records were held for %.1f s, so somebody else may have them", held_s)
+        return is_settled and held_s <= _SURELY_OURS_S
 
     def _settle(
         self, accepted: Sequence[ConsumerRecord], released: Sequence[ConsumerRecord]

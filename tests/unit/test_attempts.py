@@ -5,7 +5,7 @@ from backlogs import START, backlog, cancel, failed, ids, nowhere, placed, settl
 from msgspec.structs import replace
 
 from pop_stream.core.backlog import attempts as attempts_module
-from pop_stream.core.backlog import stock as stock_module
+from pop_stream.core.backlog import reruns
 from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
 from pop_stream.core.events import (
     AgendaCancelled,
@@ -518,7 +518,7 @@ def test_what_was_placed_anew_is_still_the_same_run():
 
 
 def test_of_two_who_want_the_same_rerun_the_second_comes_too_late(monkeypatch):
-    monkeypatch.setattr(stock_module, "MOST_RERUN", 2)
+    monkeypatch.setattr(reruns, "MOST_RERUN", 2)
     one = started(placed("a", attempt=2))
     one.settle(settled("a", 2), NOW)
     assert one.news([placed("a", attempt=2)], nowhere(1)) == []

@@ -39,3 +39,43 @@ def test_the_client_is_told_of_the_cluster_as_all_others_are():
     assert expected.items() <= told.items()
     plain = share_member._arguments(Settings(), "pop.share.media")
     assert not [key for key in plain if key.startswith(("sasl.", "ssl."))]
+
+
+class Client:
+    """Stands in for the client, which says that all was settled, whoever has it by then."""
+
+    def __init__(self, *polls):
+        self.polls = [*polls]
+
+    def poll(self, _):
+        return self.polls.pop(0)
+
+    def acknowledge_offset(self, *_):
+        pass
+
+    def commit_sync(self, _):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("polled_at", "settled_at", "is_ours"),
+    [
+        ([100.0], 100.1, True),
+        ([100.0], 113.0, True),
+        ([100.0], 131.0, False),  # frozen since the record came
+        ([100.0, 100.5], 101.0, True),
+        ([100.0, 130.5], 131.0, False),  # it may have come right after the first, unseen
+        ([100.0, 130.5, 131.0], 131.5, True),
+    ],
+)
+async def test_what_was_held_for_longer_than_the_broker_must_may_be_somebody_elses(
+    monkeypatch, polled_at, settled_at, is_ours
+):
+    now = iter([*polled_at, settled_at])
+    monkeypatch.setattr(share_member, "monotonic", lambda: next(now))
+    client = Client(*[[] for _ in polled_at])
+    monkeypatch.setattr(share_member, "_consumer", lambda *_: client)
+    one = ShareMember(Settings(), topic="pop.share.media", group="pop.share.media")
+    for _ in polled_at:
+        await one.poll(0.5)
+    assert await one.settle([]) == is_ours
