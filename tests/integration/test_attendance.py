@@ -5,6 +5,7 @@ import json
 import signal
 from datetime import timedelta
 
+import pytest
 from ledger_world import agenda, parts
 from processes import process
 from puller_world import serving
@@ -32,11 +33,15 @@ WITHIN_S = 45
 
 async def until_said(settings, *wanted):
     """Until the doctor finds exactly these parts absent, each told of by such words."""
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            said = sorted(await attendance.absences(settings))
-            if len(said) == len(wanted) and all(map(str.startswith, said, sorted(wanted))):
-                return said
+    said = []
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                said = sorted(await attendance.absences(settings))
+                if len(said) == len(wanted) and all(map(str.startswith, said, sorted(wanted))):
+                    return said
+    except TimeoutError:
+        pytest.fail(f"wanted {sorted(wanted)}, and it last said {said}")
 
 
 async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
