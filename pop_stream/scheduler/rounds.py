@@ -122,13 +122,15 @@ class Rounds:
         return desk.slots() > 0 and desk.backlog.queue.may_pick(now)
 
     def kept_until(self, partition: int) -> int | None:
-        """The offset after the last record that the table shows to have been handled.
+        """The offset before which the table shows all records to have been handled.
 
-        Records that changed nothing are not shown. None if no row tells.
+        It is that of the last record that any row tells of: of the rows it led to, of several
+        insights, a crash may have kept some only. To handle it again does what was missing.
+        None if no row tells.
         """
         offsets = [desk.shelf.offset for desk in self._desks.of(partition).values()]
         last = max(offsets, default=-1)
-        return None if last < 0 else last + 1
+        return None if last < 0 else last
 
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""

@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 import pytest
-from backlogs import START, backlog, failed, settled, several
+from backlogs import START, failed, settled, several
 from msgspec import Raw
 
+from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.hearing import hear, look_again
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
 from pop_stream.core.events import (
@@ -48,8 +49,7 @@ class Recorder:
         self.decisions: list[RoundDecided] = []
         self._offset = 0
         self._now = START
-        self._backlog = backlog({})
-        self._backlog._share_of = self._backlog.queue._share_of = self._share
+        self._backlog = Backlog(Insight(id="media"), self._share)
 
     def _share(self, customer_id: CustomerId) -> Share:
         return Share(weight=self.versions[-1].customer(customer_id).weight)
