@@ -22,6 +22,7 @@ from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 60
+AGAIN_S = 5
 PARTITIONS = 8
 
 
@@ -106,9 +107,11 @@ class FaustDesk:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         job = secrets.token_bytes(8)
         self._jobs[job] = (act, done)
-        await self._publisher.publish([Record(self._topic, None, job, partition)])
         async with asyncio.timeout(PATIENCE_S):
-            return await done
+            while not done.done():  # Faust may pass over what it was to hand on in a rebalance
+                await self._publisher.publish([Record(self._topic, None, job, partition)])
+                await asyncio.wait({done}, timeout=AGAIN_S)
+        return done.result()
 
     async def restart(self) -> None:
         await self.stop()
