@@ -1,6 +1,6 @@
 """One insight on this worker: what it holds, where it is kept, and how fast it goes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -141,7 +141,7 @@ class Desk:
             limited_by: What keeps it from emitting, its depth and its customers left aside.
         """
         backlog, seconds = self.backlog, now.timestamp()
-        waiting = [flow for flow in backlog.queue.flows() if flow.ready or flow.in_flight]
+        waiting = [flow for flow in backlog.queue.flows() if not flow.is_idle]
         waiting.sort(key=lambda flow: (-flow.ready, flow.customer_id))
         place = None
         if question.agenda_id:
@@ -183,3 +183,18 @@ class Desk:
             mean = forecast.mean_service(self.backlog, now.timestamp())
             view = self._view = _View(now, mean, queue.spread(), queue.bound())
         return view
+
+
+def save_rows(desks: Sequence[Desk], offset: int) -> None:
+    """Write what a record changed: the last row alone tells that the record is wholly kept.
+
+    Rows arrive in order, so one that a crash kept tells of all before it.
+
+    Args:
+        desks: Those that the record changed.
+        offset: Of the record.
+    """
+    for desk in desks[:-1]:
+        desk.shelf.save(desk.backlog, offset - 1)
+    for desk in desks[-1:]:
+        desk.shelf.save(desk.backlog, offset)

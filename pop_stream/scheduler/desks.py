@@ -36,7 +36,7 @@ class Desks:
         term: Greater with each owner of a partition; asked when it is loaded.
     """
 
-    def __init__(  # what they are made of
+    def __init__(
         self,
         *,
         table: ReadyTable,

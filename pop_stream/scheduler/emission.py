@@ -28,7 +28,7 @@ from pop_stream.ports.table import ReadyTable
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler import telling
 from pop_stream.scheduler.decisions import decided
-from pop_stream.scheduler.desk import Desk
+from pop_stream.scheduler.desk import Desk, save_rows
 from pop_stream.scheduler.desks import Desks
 from pop_stream.scheduler.rows import RoundNote
 
@@ -244,8 +244,7 @@ class Emission:
 
     def _keep(self, desks: Sequence[Desk], offset: int, *, at_once: bool) -> None:
         """Write the rows; those of rounds at once, for later rounds wait for them."""
-        for desk in desks:
-            desk.shelf.save(desk.backlog, offset)
+        save_rows(desks, offset)
         if at_once:
             self._table.send()
             self._rows_of_rounds = self._table.written

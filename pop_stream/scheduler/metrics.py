@@ -94,7 +94,7 @@ class SchedulerCollector(Collector):
 
 def customers_shown(desk: Desk, now: datetime) -> Sequence[CustomerShare]:
     """The customers with most waiting, and one that stands for all others."""
-    flows = [flow for flow in desk.backlog.queue.flows() if flow.ready or flow.in_flight]
+    flows = [flow for flow in desk.backlog.queue.flows() if not flow.is_idle]
     flows.sort(key=lambda flow: (-flow.ready, -flow.in_flight, flow.customer_id))
     mean, seconds = desk.mean_service(now), now.timestamp()
     named = forecast.shares(flows[:CUSTOMERS], mean=mean, now=seconds)

@@ -23,7 +23,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.table import ReadyTable
 from pop_stream.ports.wire import Publisher, Record
-from pop_stream.scheduler.desk import Desk
+from pop_stream.scheduler.desk import Desk, save_rows
 from pop_stream.scheduler.desks import Desks
 from pop_stream.scheduler.emission import Emission, Source, Tails
 
@@ -124,13 +124,11 @@ class Rounds:
     def kept_until(self, partition: int) -> int | None:
         """The offset before which the table shows all records to have been handled.
 
-        It is that of the last record that any row tells of: of the rows it led to, of several
-        insights, a crash may have kept some only. To handle it again does what was missing.
         None if no row tells.
         """
         offsets = [desk.shelf.offset for desk in self._desks.of(partition).values()]
         last = max(offsets, default=-1)
-        return None if last < 0 else last
+        return None if last < 0 else last + 1
 
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""
@@ -173,8 +171,7 @@ class Rounds:
         is_silent = all(desk.backlog.outbox.is_empty for desk in touched.values())
         if next_waits and is_silent and put_off.records < MOST_PUT_OFF:
             put_off.add(touched)
-            for desk in touched.values():
-                desk.shelf.save(desk.backlog, source.offset)
+            save_rows([*touched.values()], source.offset)
             return
         touched = {**self._put_off.pop(source.partition).desks, **touched}
         await self._emission.decide(self._desks.with_mates(source.partition, touched), source)

@@ -92,6 +92,11 @@ class Flow:
         return self.line.ready
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it waits, or is out."""
+        return not self.line.ready and not self.in_flight
+
+    @property
     def held_by(self) -> str:
         """Why nothing of it can be picked: `paused`, `max_in_flight`, `rate`, or empty."""
         if self.share.paused:

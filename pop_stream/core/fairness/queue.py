@@ -103,7 +103,7 @@ class FairQueue:
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
-        was_eligible, was_idle = flow.is_eligible, not flow.ready and not flow.in_flight
+        was_eligible, was_idle = flow.is_eligible, flow.is_idle
         old_head = flow.line.head() if was_eligible else None
         flow.line.push(entry, self._key(key))
         self._moved.add(customer_id)
@@ -238,8 +238,7 @@ class FairQueue:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
         least = self.clock[-1]
         for flow in [*self._flows.values()]:
-            is_idle = not flow.ready and not flow.in_flight
-            if is_idle and flow.tag <= least and flow.is_rested(self._now):
+            if flow.is_idle and flow.tag <= least and flow.is_rested(self._now):
                 del self._flows[flow.customer_id]
                 self._rota.forget(flow.customer_id)
                 self._period.served.discard(flow.customer_id)
