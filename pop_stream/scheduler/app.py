@@ -39,6 +39,8 @@ TABLE: Final = "ready"
 
 _LOOK_AHEAD: Final = 32
 
+_STOPPED_WITHIN_S: Final = 10.0
+
 _RECOVERED_AT_ONCE: Final = 64
 """Rows that Faust gathers before it takes them over; a page has up to 256 KiB."""
 
@@ -176,11 +178,20 @@ class Scheduler:
         for error in errors:
             _log.error("scheduler.failed", exc_info=error)
         await self._let_go(self._hold.partitions)
-        await self._app.stop()
+        await self._end()
         if not orderly:
             cause = errors[0] if errors else self._app.crash_reason
             msg = f"the scheduler ended by itself: {cause!r}"
             raise RuntimeError(msg)
+
+    async def _end(self) -> None:
+        """Have Faust stop, or the process end without it: until then the group waits for us."""
+        try:
+            async with asyncio.timeout(_STOPPED_WITHIN_S):
+                await self._app.stop()
+        except TimeoutError:
+            _log.error("scheduler.killed", reason="it did not stop")
+            os._exit(os.EX_SOFTWARE)
 
     def _is_excused(self) -> bool:
         """Whether work waits for Kafka, or for the table, which is being read and gets on."""

@@ -1,10 +1,12 @@
 """Faust's transport, which tells of heartbeats, and lets no partition wait for another."""
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Final
 
+import structlog
 import uvloop
 from faust.transport.drivers import aiokafka as driver
 
@@ -13,10 +15,14 @@ from pop_stream.bus.clients import commit_in_term, wait_for_consumption
 _FETCH_WAIT_MS: Final = 500
 """Faust has brokers hold a fetch for three times as long, and no setting for it."""
 
+_AGAIN_AFTER_S: Final = 0.5
+
 _SWITCH_S: Final = 0.0005
 
 _CONSUMED_WITHIN_S: Final = 0.5
 """Faust leaves records of partitions that it has paused lying there."""
+
+_log = structlog.get_logger()
 
 
 class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
@@ -32,6 +38,7 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         coordinator = self._consumer._coordinator  # noqa: SLF001
         self.transport.follow(coordinator)
         _tell_of_membership(coordinator, self.transport)
+        join_again_after_errors(coordinator)
 
 
 def _tell_of_membership(coordinator: Any, transport: "PatientTransport") -> None:  # noqa: ANN401
@@ -53,7 +60,38 @@ def _tell_of_membership(coordinator: Any, transport: "PatientTransport") -> None
     coordinator.reset_generation = told_forget
 
 
+def join_again_after_errors(coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
+    """What the client cannot mend it hands to its reader, and waits for that to take it.
+
+    Faust reads past the part of the client that hands it on, so it would wait for ever.
+    """
+
+    async def join_again(error: BaseException) -> None:
+        _log.warning("group.disturbed", error=repr(error))
+        await asyncio.sleep(_AGAIN_AFTER_S)
+        coordinator.request_rejoin()
+
+    coordinator._push_error_to_user = join_again  # noqa: SLF001
+
+
 class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
+    def _new_offset(self, tp: Any) -> int | None:  # noqa: ANN401  # Faust is untyped
+        """What may be committed: all up to the last record that was acknowledged.
+
+        Called by Faust. Left to itself, it waits for every record in between, and some never
+        come: what a rebalance drops from its queues it neither hands on nor takes note of, and
+        it would commit nothing of the partition ever again. The records in between have been
+        read beside it, and handled first.
+        """
+        acknowledged: list[int] = self._acked[tp]
+        newest = max(acknowledged, default=None)
+        acknowledged.clear()
+        self._acked_index[tp].clear()
+        return None if newest is None else newest + 1
+
+    async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:  # noqa: ANN401
+        """Called by Faust; what is missing is of no interest, see above."""
+
     def _new_consumer_thread(self) -> _Thread:
         loop = uvloop.new_event_loop()
         thread = _Thread(self, loop=self.loop, thread_loop=loop, beacon=self.beacon)

@@ -7,34 +7,22 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.commit import OffsetCommitRequest
+from group_members import WITHIN_S, has, work_topic
 
-from pop_stream.bus import clients, topics
-from pop_stream.bus.topics import TopicSpec
+from pop_stream.bus import clients
 from pop_stream.pullers import commits as module
 from pop_stream.pullers.commits import ClaimCommits
-from pop_stream.wiring import connections
-
-WITHIN_S = 40
 
 
 @pytest.fixture
 async def topic(settings):
-    async with connections.admin_client(settings) as admin:
-        name = f"{settings.topic_prefix}work"
-        await topics.ensure(admin, [TopicSpec(name, 2)], replication_factor=1)
-    return name
+    return await work_topic(settings)
 
 
 @asynccontextmanager
 async def member(settings, topic):
     async with clients.consumer(settings, topic, client_id="m", group_id=f"{topic}.g") as one:
         yield one
-
-
-async def has(consumer, count):
-    async with asyncio.timeout(WITHIN_S):
-        while len(consumer.assignment()) != count:
-            await consumer.getmany(timeout_ms=50)
 
 
 def lose_answers(consumer, *, are_written):

@@ -6,21 +6,16 @@ from datetime import timedelta
 from time import monotonic
 
 import pytest
+from group_members import WITHIN_S, has, work_topic
 
-from pop_stream.bus import clients, succession, topics
-from pop_stream.bus.topics import TopicSpec
-from pop_stream.wiring import connections
+from pop_stream.bus import clients, succession
 
 SESSION_S = 60
-WITHIN_S = 30  # far less than the session
 
 
 @pytest.fixture
 async def topic(settings):
-    async with connections.admin_client(settings) as admin:
-        name = f"{settings.topic_prefix}work"
-        await topics.ensure(admin, [TopicSpec(name, 2)], replication_factor=1)
-    return name
+    return await work_topic(settings)
 
 
 @asynccontextmanager
@@ -39,12 +34,6 @@ async def member(settings, topic, instance):
         coordinator = one._coordinator
         coordinator.generation = -1  # then it does not say that it leaves
         await one.stop()
-
-
-async def has(consumer, count):
-    async with asyncio.timeout(WITHIN_S):
-        while len(consumer.assignment()) != count:
-            await consumer.getmany(timeout_ms=50)
 
 
 @pytest.mark.parametrize("others", [0, 1])
