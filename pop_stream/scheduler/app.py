@@ -107,7 +107,13 @@ class Scheduler:
             term=lambda: self._term,
         )
         self._ticker = Ticker(
-            self._rounds, probe, publisher, self._topics, settings.lag_interval, clock
+            self._rounds,
+            probe,
+            publisher,
+            self._topics,
+            settings.lag_interval,
+            clock,
+            is_settled=lambda: not self._app.rebalancing,
         )
         self._dealing = Dealing(
             self._rounds,

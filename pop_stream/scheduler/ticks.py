@@ -5,6 +5,7 @@ clocks are in no table, so they may be set here.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -41,9 +42,20 @@ _log = structlog.get_logger()
 
 
 class Ticker:
-    """Wakes partitions that were gained, and insights in which something may happen."""
+    """Wakes partitions that were gained, and insights in which something may happen.
 
-    def __init__(
+    Args:
+        rounds: All desks of this worker.
+        probe: Reads lags from the broker.
+        publisher: Of ticks.
+        topics: Names of topics.
+        interval: Between two looks, if nothing is due before.
+        clock: Says what is due.
+        is_settled: Whether Faust has come through the last rebalance. What it read before, it
+            may have dropped without a note, and with it the last record for a long time.
+    """
+
+    def __init__(  # noqa: PLR0913  # everything a look asks, named once
         self,
         rounds: Rounds,
         probe: LagProbe,
@@ -51,6 +63,8 @@ class Ticker:
         topics: Topics,
         interval: timedelta,
         clock: Clock,
+        *,
+        is_settled: Callable[[], bool] = lambda: True,
     ) -> None:
         self._rounds = rounds
         self._probe = probe
@@ -58,7 +72,9 @@ class Ticker:
         self._topics = topics
         self._clock = clock
         self._interval_s = interval.total_seconds()
+        self._is_settled = is_settled
         self._gained: set[int] = set()
+        self._unsettled: set[int] = set()
         self._heard = HeardClock()
         self._listened_at: float | None = None
         self._asked_at: float | None = None
@@ -68,10 +84,12 @@ class Ticker:
     def gain(self, partitions: set[int]) -> None:
         """These partitions have just been assigned to this worker."""
         self._gained |= partitions
+        self._unsettled |= partitions
 
     def lose(self, partitions: set[int]) -> None:
         """These partitions have just been revoked."""
         self._gained -= partitions
+        self._unsettled -= partitions
 
     async def run(self) -> None:
         """Tick until cancelled; a broker that is away is waited for.
@@ -108,9 +126,8 @@ class Ticker:
         return min(self._interval_s, max(LEAST_PAUSE_S, soonest - now))
 
     async def _tick(self) -> None:
-        if new := self._gained - self._rounds.loaded():
-            # Before the look, which a broker that is away may hold up for seconds.
-            await self._publisher.publish([self._wake(partition) for partition in new])
+        # Before the look, which a broker that is away may hold up for seconds.
+        await self._wake_gained()
         ticks: list[Record] = []
         desks = self._rounds.desks()
         emitted = {desk.insight_id: desk.backlog.emitted for desk in desks}
@@ -123,6 +140,13 @@ class Ticker:
         if ticks:
             await self._publisher.publish(ticks)
         self._gained -= self._rounds.loaded()
+
+    async def _wake_gained(self) -> None:
+        settled = set(self._unsettled) if self._is_settled() else set()
+        new = self._gained - self._rounds.loaded() | settled
+        if new:
+            await self._publisher.publish([self._wake(partition) for partition in new])
+        self._unsettled -= settled
 
     async def _look(self, desks: list[Desk]) -> Look:
         """Ask for the lag of insights that wait for it to fall, and for what was heard."""

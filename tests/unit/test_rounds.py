@@ -765,7 +765,7 @@ async def test_after_an_error_the_table_is_what_counts(stage):
 # ---- the ticker ----
 
 
-def ticker_of(stage, **lags):
+def ticker_of(stage, is_settled=lambda: True, **lags):
     return Ticker(
         stage.rounds,
         FixedLags({one: [lag] for one, lag in lags.items()}),
@@ -773,11 +773,27 @@ def ticker_of(stage, **lags):
         TOPICS,
         timedelta(milliseconds=250),
         stage.clock,
+        is_settled=is_settled,
     )
 
 
 def ticks(stage):
     return [decode_ready(one.value)[0] for one in stage.publisher.on(TOPICS.ready)]
+
+
+async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(stage):
+    over = False
+    ticker = ticker_of(stage, is_settled=lambda: over)
+    ticker.gain({2})
+    await ticker._tick()
+    [wake] = stage.publisher.on(TOPICS.ready)
+    await stage.rounds.handle(Source(2, 1), wake.value)
+    await ticker._tick()
+    assert len(ticks(stage)) == 1
+    over = True  # what Faust read before, it may have dropped
+    await ticker._tick()
+    await ticker._tick()
+    assert [one.partition for one in stage.publisher.on(TOPICS.ready)] == [2, 2]
 
 
 async def test_gained_partitions_are_woken_until_they_are_loaded(stage):
