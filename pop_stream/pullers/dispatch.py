@@ -36,7 +36,9 @@ from pop_stream.core.pulls.demand import Demand
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.claims import Claimer
+from pop_stream.pullers.lease import LeaseKeeper
 from pop_stream.pullers.pipeline import Intake
+from pop_stream.pullers.reporter import Reporter
 from pop_stream.pullers.supply import supply
 from pop_stream.pullers.window import AttemptWindow
 from pop_stream.settings import Settings
@@ -124,6 +126,16 @@ class Dispatcher:
         self._claimer = Claimer(
             publisher, self._topics, clock, puller_id=PULLER_ID, window=AttemptWindow()
         )
+        self._reporter = Reporter(publisher, self._topics.agenda_events)
+        # Once handed out, an agenda is its worker's to keep alive.
+        self._leases = LeaseKeeper(
+            (),
+            self._claimer,
+            self._reporter,
+            clock,
+            puller_id=PULLER_ID,
+            heartbeat=settings.heartbeat,
+        )
         self._counters: dict[str, _Counter] = {}
         self._outbox: asyncio.Queue[HandoutEvent] = asyncio.Queue()
 
@@ -131,6 +143,8 @@ class Dispatcher:
         """Dispatch until cancelled; outlives any fault of Kafka."""
         async with asyncio.TaskGroup() as feeds:
             feeds.create_task(self._publish())
+            feeds.create_task(self._reporter.run())
+            feeds.create_task(self._leases.run())
             while True:
                 try:
                     await self._consume(feeds)

@@ -11,7 +11,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.pullers.attempt_events import progress
 from pop_stream.pullers.claims import Unstarted
 from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.running import RunningAgendas
+from pop_stream.pullers.running import Held
 
 PROGRESS_EVERY_S: Final = 0.5
 """An agenda's progress is told no more often, and not before it ran for so long: one that
@@ -22,11 +22,11 @@ _RENEWALS_PER_LEASE: Final = 3
 
 
 class LeaseKeeper:
-    """One per puller.
+    """One per claimer.
 
     Args:
-        running: Whose leases.
-        unstarted: The same, before they run; read anew each time.
+        running: Whose leases; read anew each time.
+        unstarted: The same, before they run.
         reporter: Publishes the renewals and the progress.
         clock: For the instants in them.
         puller_id: Who renews.
@@ -35,7 +35,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        running: RunningAgendas,
+        running: Iterable[Held],
         unstarted: Iterable[Unstarted],
         reporter: Reporter,
         clock: Clock,

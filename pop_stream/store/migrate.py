@@ -1,5 +1,14 @@
-"""Brings the schema up to date: numbered files, each applied once, never backwards."""
+"""Brings the schema up to date: numbered files, each applied once, never backwards.
 
+A file is one transaction, unless lines `-- step` divide it: for what would keep a large table
+from others for long. Each step is sent on its own then: several statements are a transaction,
+and one alone may be what none takes, such as `create index concurrently`. A file that did not
+come to its end begins anew, so its steps must be repeatable.
+
+A file that says `-- supersedes CHECKSUM` is also held for applied where that earlier text was.
+"""
+
+import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,7 +37,15 @@ _FAULTS: Final = (
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.DataError,
 )
+_BESIDE: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+"""Others are at the same tables; they go first."""
+
 _FILE: Final = re.compile(r"(\d{4})_[a-z0-9_]+")
+_STEP: Final = re.compile(r"^-- step$", re.MULTILINE)
+_SUPERSEDED: Final = re.compile(r"^-- supersedes ([0-9a-f]{64})$", re.MULTILINE)
+_TRIES: Final = 30
+_AGAIN_S: Final = 1.0
+_LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,16 @@ class Migration:
     def checksum(self) -> str:
         """Tells a file that was changed after it was applied."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def checksums(self) -> Sequence[str]:
+        """Of this text, and of earlier ones that came to the same."""
+        return [self.checksum, *_SUPERSEDED.findall(self.sql)]
+
+    @property
+    def steps(self) -> Sequence[str]:
+        """What is sent on its own, in order."""
+        return _STEP.split(self.sql)
 
 
 def load_migrations(directory: Path | None = None) -> Sequence[Migration]:
@@ -76,7 +103,12 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
     """
     wanted = load_migrations() if migrations is None else migrations
     async with _connected(dsn) as connection:
-        await connection.execute(_SQL["lock"], timeout=STATEMENT_S)
+        async with asyncio.timeout(STATEMENT_S):
+            # Asked for again and again: whoever waits in a statement is waited for by those
+            # that build an index beside everybody.
+            while not await connection.fetchval(_SQL["lock"]):  # noqa: ASYNC110  # no event
+                await asyncio.sleep(_LOOK_S)
+        await connection.execute(_SQL["hurry"])
         await connection.execute(_SQL["create_table"])
         missing = _missing(wanted, await _applied(connection))
         for migration in missing:
@@ -134,19 +166,33 @@ async def _applied(connection: "Connection") -> Mapping[int, str]:
 
 def _missing(wanted: Sequence[Migration], applied: Mapping[int, str]) -> Sequence[Migration]:
     for migration in wanted:
-        if applied.get(migration.number, migration.checksum) != migration.checksum:
+        if applied.get(migration.number, migration.checksum) not in migration.checksums:
             msg = f"{migration.name} was changed after it was applied; add a new file instead"
             raise MigrationError(msg)
     return [migration for migration in wanted if migration.number not in applied]
 
 
 async def _apply(connection: "Connection", migration: Migration) -> None:
-    try:
-        async with connection.transaction():
-            await connection.execute(migration.sql)
-            await connection.execute(
-                _SQL["record"], migration.number, migration.name, migration.checksum
-            )
-    except _FAULTS as error:
-        msg = f"{migration.name} cannot be applied: {error}"
-        raise MigrationError(msg) from error
+    for left in reversed(range(_TRIES)):
+        try:
+            return await _apply_now(connection, migration)
+        except _BESIDE as error:
+            if not left:
+                msg = f"{migration.name} cannot be applied beside what else runs: {error}"
+                raise MigrationError(msg) from error
+        except _FAULTS as error:
+            msg = f"{migration.name} cannot be applied: {error}"
+            raise MigrationError(msg) from error
+        await asyncio.sleep(_AGAIN_S)
+    return None
+
+
+async def _apply_now(connection: "Connection", migration: Migration) -> None:
+    *steps, last = migration.steps
+    for step in steps:
+        await connection.execute(step)
+    async with connection.transaction():
+        await connection.execute(last)
+        await connection.execute(
+            _SQL["record"], migration.number, migration.name, migration.checksum
+        )

@@ -1,6 +1,10 @@
 -- name: lock
 -- One starter at a time, until its connection closes. The number is "pop_stre" in ASCII.
-select pg_advisory_lock(8101817809924026981);
+select pg_try_advisory_lock(8101817809924026981);
+
+-- name: hurry
+-- A lock that is not to be had soon is given up: all who come later would wait behind it.
+set lock_timeout = '2s';
 
 -- name: create_table
 -- What was applied, and what the file held then.

@@ -18,6 +18,7 @@ from pop_stream.store.queries import load_queries, parse_queries
 
 FIRST = Migration(1, "0001_first", "create table first (id integer);")
 SECOND = Migration(2, "0002_second", "alter table first add column name text;")
+WITHIN_S = 20
 BROKEN = Migration(2, "0002_broken", "create table second (); alter table nothing drop x;")
 
 
@@ -56,6 +57,50 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(dsn):
         await migrate(dsn, [FIRST, BROKEN])
     assert await tables(dsn) == {"first", "schema_migrations"}
     assert await migrate(dsn, [FIRST, SECOND]) == ["0002_second"]
+
+
+async def test_a_file_whose_earlier_text_was_applied_is_held_for_applied(dsn):
+    await migrate(dsn, [FIRST])
+    text = f"-- supersedes {FIRST.checksum}\ncreate table first (id integer not null);"
+    assert await migrate(dsn, [Migration(1, "0001_first", text), SECOND]) == ["0002_second"]
+
+
+async def test_steps_are_sent_one_by_one_and_begin_anew_if_they_did_not_come_to_an_end(dsn):
+    await migrate(dsn, [FIRST])
+    steps = [
+        "alter table first add column if not exists name text; insert into first values (1);",
+        "create index concurrently if not exists firsts on first (name);",
+        "alter table SECOND add column extra text;",
+    ]
+    stepwise = Migration(2, "0002_stepwise", "\n-- step\n".join(steps))
+    with pytest.raises(MigrationError, match="0002_stepwise cannot be applied"):
+        await migrate(dsn, [FIRST, stepwise])
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute("create table second (id integer)")
+        assert await migrate(dsn, [FIRST, stepwise]) == ["0002_stepwise"]
+        assert await connection.fetchval("select count(*) from first") == 2
+    finally:
+        await connection.close()
+
+
+async def test_a_lock_that_is_not_to_be_had_soon_keeps_nobody_from_the_table(dsn):
+    await migrate(dsn, [FIRST])
+    holder, reader = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+    try:
+        async with holder.transaction():
+            await holder.fetch("select * from first")
+            migrating = asyncio.create_task(migrate(dsn, [FIRST, SECOND]))
+            waits = "select count(*) from pg_locks where not granted"
+            async with asyncio.timeout(WITHIN_S):
+                while not await reader.fetchval(waits):  # noqa: ASYNC110  # no event
+                    await asyncio.sleep(0.01)
+                await reader.fetch("select * from first")
+            assert not migrating.done()
+        assert await migrating == ["0002_second"]
+    finally:
+        await holder.close()
+        await reader.close()
 
 
 async def test_a_database_ahead_of_this_code_is_left_as_it_is(dsn):

@@ -105,6 +105,16 @@ async def test_wish_that_is_not_sound_is_refused_with_its_field(api, wish, field
     assert [issue["field"] for issue in problem["issues"]] == [field]
 
 
+async def test_attempt_that_another_has_replaced_on_its_way_is_given_to_nobody(api):
+    api.desk.stops["a1"] = AttemptStop(
+        agenda_id="a1", insight_id="files", attempt=2, reason="outdated"
+    )
+    api.desk.by_insight["files"] = [emitted(), emitted("a2")]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
+    assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
+    assert [one["agenda_id"] for one in events(api)] == ["a2"]
+
+
 async def test_insight_that_does_not_exist_is_not_found(api):
     status, problem = await api.post("/v1/insights/gone/pull", WHO)
     assert (status, problem["code"]) == (404, "not_found")

@@ -1,5 +1,6 @@
 """Submissions under an id that is known: the same again, something else, and whose it is."""
 
+import asyncio
 import json
 
 import pytest
@@ -81,6 +82,20 @@ async def test_while_postgres_is_away_what_is_new_passes_and_what_came_of_late_i
     for number in range(3):
         assert (await api.submit(agenda(id=f"b{number}")))[0] == 202
     assert len(api.summaries.asked) == asked + 1  # it is left alone for a moment
+
+
+async def test_a_slow_postgres_is_waited_for(api, monkeypatch):
+    """Who lost the answer in a crash asks again when everything is slow."""
+    stored(api)
+    ask = api.summaries.accepted_bodies
+
+    async def slowly(agenda_ids):
+        await asyncio.sleep(1.2)
+        return await ask(agenda_ids)
+
+    monkeypatch.setattr(api.summaries, "accepted_bodies", slowly)
+    assert (await api.submit(agenda(id="a1")))[0] == 202
+    assert not api.published
 
 
 async def test_what_kafka_did_not_take_is_not_remembered(api):

@@ -152,6 +152,14 @@ class LeaseBook:
             summary.appended,
         )
 
+    def is_current(self, emitted: EmittedAgenda) -> bool:
+        """Whether nothing heard here says that another attempt has taken its place."""
+        try:
+            self._expect_current(emitted.agenda_id, emitted.attempt)
+        except LeaseLostError:
+            return False
+        return True
+
     def _expect_current(self, agenda_id: str, attempt: int) -> None:
         handed = self._desk.lease(agenda_id)
         if handed is not None and handed.attempt > attempt:

@@ -95,6 +95,8 @@ class Pulls:
             return answer(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
         if taken:
             faults.reach("api.pulled")
+        # One that was long on its way may have been given up, and handed out anew.
+        taken = [one for one in taken if self.leases.is_current(one)]
         # The lease began when the agenda was claimed; it begins anew for whom it is for.
         await self._publish([self._renewed(one, wish.puller_id) for one in taken])
         agendas = await asyncio.gather(*(self._pulled(one, seen_by) for one in taken))

@@ -1,7 +1,8 @@
 """Submissions whose id is known: what was accepted under it, of late here or ever in Postgres.
 
 While Postgres is away nobody waits for it: what this process accepted of late is still
-recognised, and of anything else a repeat is dropped where the agenda arrives.
+recognised, and of anything else a repeat is dropped where the agenda arrives. One that is slow
+is waited for: who asks may have lost the answer to the same in a crash, when all is slow.
 """
 
 import asyncio
@@ -24,7 +25,6 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _ENTRY_BYTES: Final = 300
 """About what remembering one takes besides its body, which is often less than that."""
 
-_ANSWERS_WITHIN_S: Final = 1.0
 _REST_S: Final = 2.0
 
 _log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Repeats:
             return {}
         try:
             asked = self._summaries.accepted_bodies(agenda_ids)
-            return dict(await answer_in_time(asked, within_s=_ANSWERS_WITHIN_S))
+            return dict(await answer_in_time(asked))
         except UnavailableError as error:
             self._blind_until = now + _REST_S
             _log.warning("repeats.unknown", reason=str(error))
