@@ -6,7 +6,14 @@ address that was judged: a name that answers otherwise a moment later reaches no
 
 import socket
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 from typing import Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -18,6 +25,12 @@ from pop_stream.core.errors import PopStreamError
 Address = IPv4Address | IPv6Address
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
+_EVERYONES: Final = (_NAT64, IPv6Network("2000::/3"))
+"""All that is given to hosts of the Internet. The library takes for global whatever it knows
+no purpose of: former site-local addresses, and several ways to write one of IPv4."""
+
+_ASSIGNED: Final = IPv4Network("192.0.0.0/24")
+"""To protocols, such as NAT64 and its discovery."""
 
 
 class ForbiddenAddressError(PopStreamError):
@@ -49,7 +62,7 @@ class Guard:
         if any(found.version == one.version and found in one for one in self._allowed):
             return
         for one in (found, *_carried(found)):
-            if not one.is_global or one.is_multicast:
+            if not _is_everyones(one):
                 msg = f"{address} is an internal address"
                 raise ForbiddenAddressError(msg)
 
@@ -82,6 +95,14 @@ class GuardedResolver(AbstractResolver):
     async def close(self) -> None:
         """Close what looks names up."""
         await self._resolver.close()
+
+
+def _is_everyones(address: Address) -> bool:
+    if not address.is_global or address.is_multicast:
+        return False
+    if isinstance(address, IPv6Address):
+        return any(address in one for one in _EVERYONES)
+    return address not in _ASSIGNED
 
 
 def _carried(address: Address) -> list[Address]:
