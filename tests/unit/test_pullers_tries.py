@@ -146,7 +146,8 @@ async def test_thread_that_heeds_the_flag_is_tried_again(handlers):
         return operation.tries
 
     with pool() as threads:
-        run = run_of(handlers, tried(timeout_s=0.02), threads=threads)
+        # The second try has as long, and its thread may start late.
+        run = run_of(handlers, tried(timeout_s=0.5), threads=threads)
         assert await run.run() is None
     assert bytes(run.take_changes().operations[0].result) == b"2"
 
