@@ -70,9 +70,11 @@ def expect_sender(sender: Principal, customer_id: str | None) -> None:
     Raises:
         ForbiddenError: If it may not.
     """
-    speaks = customer_id is None or sender.speaks_for(customer_id)
-    if not speaks or not sender.holds(Role.SUBMIT):
+    if customer_id is not None and not sender.speaks_for(customer_id):
         msg = f"{sender.name} does not submit for customer {customer_id!r}"
+        raise ForbiddenError(msg)
+    if not sender.holds(Role.SUBMIT):
+        msg = f"{sender.name} submits nothing: it lacks the role {Role.SUBMIT.value!r}"
         raise ForbiddenError(msg)
 
 

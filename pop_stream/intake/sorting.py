@@ -14,7 +14,7 @@ from pop_stream.core.agendas.agenda import Agenda, encode_agenda
 from pop_stream.core.agendas.placing import placed_agenda
 from pop_stream.core.definitions.definitions import VersionedTemplate
 from pop_stream.core.doors.placement import Placement
-from pop_stream.core.doors.submission import TemplatesSeenBy, parse_submission
+from pop_stream.core.doors.submission import parse_submission
 from pop_stream.core.errors import (
     ForbiddenError,
     Issue,
@@ -155,10 +155,7 @@ class Sorter:
         if sender is not ANYONE:
             expect_sender(sender, strings(body, "customer_id").get("customer_id"))
         self._check_size(body)
-        templates = self._templates
-        if not sender.is_operator:
-            templates = TemplatesSeenBy(templates, sender)
-        parsed = _with_trace(parse_submission(body, templates), record)
+        parsed = _with_trace(parse_submission(body, self._templates, sender), record)
         agenda = _with_id(parsed, record, index, sender)
         expect_sender(sender, agenda.customer_id)
         insight_id = self._placement.place(agenda)

@@ -154,6 +154,7 @@ TEMPLATE = {
                     "node": "@<pop.transformRequest::/reel>",
                     "item": "@<pop.payload::/cuts/1>",
                     "bare": "@<pop.payload::reel/id>",
+                    "all": "@<pop.payload::/>",
                     "number": "@<pop.payload::/seconds>",
                     "flag": "@<pop.payload::/draft>",
                     "nothing": "@<pop.payload::/empty>",
@@ -199,6 +200,7 @@ async def test_a_template_fills_in_every_kind_of_token(pop):
         "node": PAYLOAD["reel"],
         "item": {"from": 7},
         "bare": "reel-9",
+        "all": PAYLOAD,
         "number": 2.5,
         "flag": False,
         "nothing": None,
@@ -216,7 +218,8 @@ async def test_a_template_fills_in_every_kind_of_token(pop):
     }
     assert (progress["link_id"], progress["external_id"]) == ("reel-9", "none")
     whole = await pop.get("/v1/agendas/run-1")
-    assert (whole["title"], whole["agenda"]["template"]["id"]) == ("Cut a trailer", "trailer")
+    made_from = {"id": "trailer", "version": 1}
+    assert (whole["title"], whole["agenda"]["template"]) == ("Cut a trailer", made_from)
 
 
 async def test_a_run_is_previewed_and_what_leads_nowhere_is_named(pop):

@@ -117,8 +117,9 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(*, customers=("acme",)):
-    behind = ports()
+async def open_world(*, customers=("acme",), pace=QUICK, **changes):
+    """Two customers' world; `changes` are ports of the API that are not the usual ones."""
+    behind = replace(ports(), **changes)
     insights = [
         Insight(id="i-own", owner="acme", mappers=Mappers(operation_types=("own",))),
         Insight(
@@ -171,7 +172,7 @@ async def open_world(*, customers=("acme",)):
     verifier = TokenVerifier(RULES, KeySet(Issuer(jwk(RSA, "k1")), behind.clock))
     credentials = Credentials(KeyBook(behind.keys, behind.clock), verifier)
     app = create_app(
-        replace(behind, authenticator=credentials), Settings(auth="required"), pace=QUICK
+        replace(behind, authenticator=credentials), Settings(auth="required"), pace=pace
     )
     async with TestClient(TestServer(app)) as client:
         yield World(

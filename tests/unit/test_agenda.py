@@ -133,6 +133,8 @@ def test_what_pop_called_otherwise_is_told_by_its_name_here():
     as_in_pop = {
         "customerId": "acme",
         "linkId": "l1",
+        "external_id": "x",
+        "doNotRun": None,
         "params": {"externalId": "x"},
         "operations": [{"name": "a", "type": "noop", "id": "1"}],
     }
@@ -141,6 +143,8 @@ def test_what_pop_called_otherwise_is_told_by_its_name_here():
         "operations[0].id": "is no field here; leave it out, or correct its name",
         "customerId": "is no field here; use customer_id of an agenda, owner of a definition",
         "linkId": "is no field here; use link_id",
+        "external_id": "is no field here; use external_id in params",
+        "doNotRun": "is no field here; use hold",
     }
 
 

@@ -66,6 +66,14 @@ async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api
     ]
 
 
+async def test_a_hundred_are_handed_out_at_once(api):
+    """POP's queues gave no more than ten."""
+    names = [f"a{number}" for number in range(100)]
+    api.desk.by_insight["files"] = [emitted(name, 1) for name in names]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 100})
+    assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, names)
+
+
 async def test_retried_agenda_comes_with_what_earlier_attempts_left(api):
     prior = PriorProgress(attempt=1, state="running", percent=70)
     operations = {

@@ -346,7 +346,7 @@ async def test_nobody_submits_for_another_known_or_not(world, customer):
     "run",
     [
         {"template_id": "t-foreign"},
-        {"template_id": "t-global", "payload": {"for": "beta"}},
+        {"template_id": "t-global", "customer_id": "beta"},
         {"customer_id": "beta", **SOUND},
     ],
 )
@@ -367,6 +367,28 @@ async def test_what_was_refused_gains_nothing_by_being_tried_again(world, caller
         told = await response.json()
     assert (response.status, told["resubmitted"], told["still_refused"]) == (202, 0, 1)
     assert world.publisher.records == []
+
+
+@pytest.mark.parametrize("caller", ["acme", None])
+async def test_what_is_run_again_is_run_for_whom_it_was_refused(world, caller):
+    """The template names beta; acme ran it, before there was one, and named nobody."""
+    run = json.dumps({"template_id": "t-global", "payload": {"for": "beta"}}).encode()
+    refused = {"state": State.REFUSED, "customer_id": "acme", "accepted_at": None}
+    world.summaries.put(summary("r1@acme", body=run, **refused))
+    headers = {"Authorization": f"Bearer {world.token(caller, OPERATE)}"}
+    async with world.client.post("/v1/resubmissions", json={}, headers=headers) as response:
+        assert (await response.json())["resubmitted"] == 1
+    [record] = world.publisher.records
+    assert json.loads(record.value)["customer_id"] == "acme"
+
+
+async def test_a_customer_runs_a_global_template_in_a_list_for_itself(world):
+    token = world.token("acme", Role.SUBMIT)
+    run = {"template_id": "t-global", "payload": {"for": "beta"}}
+    assert (await _submit(world, token, run))[0] == 202
+    assert (await _submit(world, token, [run, {**run, "customer_id": "beta"}]))[0] == 202
+    made = [json.loads(one.value)["customer_id"] for one in world.publisher.records]
+    assert made == ["acme", "acme"]
 
 
 async def test_an_operator_submits_for_anyone(world):

@@ -13,7 +13,11 @@ from pop_stream.core.lifecycle.summary import Summary
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUNNING = Summary(
-    agenda_id="a-1", state=State.RUNNING, customer_id="anna", callback_url="https://x.example"
+    agenda_id="a-1",
+    state=State.RUNNING,
+    customer_id="anna",
+    link_id="reel-7",
+    callback_url="https://x.example",
 )
 
 
@@ -26,6 +30,7 @@ def test_every_end_of_an_accepted_agenda_is_told(state):
     told = owed(RUNNING, become(state))
     assert told is not None
     assert (told.id, told.state, told.customer_id) == ("a-1/1", state.value, "anna")
+    assert told.link_id == "reel-7"
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - ENDS, key=lambda one: one.value))

@@ -8,6 +8,7 @@ from pop_stream.core.definitions.definitions import VersionedTemplate
 from pop_stream.core.definitions.template import AgendaTemplate
 from pop_stream.core.doors.submission import parse_submission
 from pop_stream.core.errors import MissingDefinitionError, SubmissionError
+from pop_stream.core.values.identity import ANYONE, Principal, Role
 
 SKELETON = {"customer_id": "acme", "operations": [{"name": "a", "type": "noop"}]}
 
@@ -28,6 +29,26 @@ def test_an_agenda_is_itself():
 def test_a_run_is_the_agenda_that_it_makes():
     made = parse({"template_id": "t", "id": "a1"})
     assert (made.id, made.template.id, made.template.version) == ("a1", "t", 4)
+
+
+ACME = Principal("a program of acme's", "acme", frozenset({Role.SUBMIT}))
+
+
+@pytest.mark.parametrize(
+    ("told", "principal", "runs_as"),
+    [
+        ({}, ACME, "acme"),
+        ({"customer_id": None}, ACME, "acme"),
+        ({"customer_id": "gamma"}, ACME, "gamma"),  # which its door refuses
+        ({}, ANYONE, "beta"),
+        ({"customer_id": "gamma"}, ANYONE, "gamma"),
+    ],
+)
+def test_a_customer_runs_a_template_for_itself_whomever_that_names(told, principal, runs_as):
+    agenda = {**SKELETON, "customer_id": "beta"}
+    known = {"t": VersionedTemplate(AgendaTemplate(id="t", agenda=agenda), 1)}
+    run = json.dumps({"template_id": "t", **told}).encode()
+    assert parse_submission(run, known, principal).customer_id == runs_as
 
 
 def test_the_word_alone_makes_no_run():

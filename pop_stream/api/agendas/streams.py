@@ -13,11 +13,12 @@ from aiohttp import web
 from pop_stream.api.agendas.progress import Kind, found
 from pop_stream.api.agendas.views import link_view, progress_view
 from pop_stream.api.agendas.watch import Snapshot, Watch, WatchHub
-from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.access import expect_still_known, object_of, principal_of
 from pop_stream.api.http.answers import encode
 from pop_stream.api.http.errors import BusyError
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.route import EVENT_STREAM
+from pop_stream.core.errors import UnauthenticatedError
 from pop_stream.ports.summaries import LinkPart, SummaryReader
 
 _MOST_STREAMS: Final = 10_000
@@ -168,6 +169,8 @@ class _Stream:
             await self._send_all(watch)
         except ConnectionError:
             pass  # the client left, as clients do
+        except UnauthenticatedError as error:
+            _log.info("stream.ended", path=self._request.path, reason=str(error))
         except TimeoutError:
             _log.info("stream.dropped", path=self._request.path)
             if self._request.transport is not None:
@@ -187,6 +190,7 @@ class _Stream:
                 await self._send(b":\n\n")
 
     async def _send(self, data: bytes) -> None:
+        await expect_still_known(self._request)
         async with asyncio.timeout(self._slow_after_s):
             await self._response.write(data)
 

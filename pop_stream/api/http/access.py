@@ -6,6 +6,7 @@ a body names, and what a list holds, only the handler knows: it asks `principal_
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
@@ -15,7 +16,7 @@ from aiohttp import web
 
 from pop_stream.api.http.path_ids import id_shape
 from pop_stream.api.http.patience import answer_in_time
-from pop_stream.core.errors import NotFoundError
+from pop_stream.core.errors import NotFoundError, UnavailableError
 from pop_stream.core.values.identity import (
     ANYONE,
     Ownership,
@@ -30,6 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 _OBJECT_ID: Final = web.RequestKey("object_id", str)
+_ASK_AGAIN: Final = web.RequestKey("ask_again", Callable[[], Awaitable[Principal]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,10 @@ class Guard:
             return handler
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            principal = await self._authenticator.identify(request.headers.get("Authorization"))
+            shown = request.headers.get("Authorization")
+            principal = await self._authenticator.identify(shown)
             request[_PRINCIPAL] = principal
+            request[_ASK_AGAIN] = lambda: self._authenticator.identify(shown)
             structlog.contextvars.bind_contextvars(principal=principal.name)
             role = access.operator_role if principal.is_operator else None
             role = role or needed
@@ -197,6 +201,18 @@ class Guard:
 def principal_of(request: web.Request) -> Principal:
     """Who sent the request; known to every handler of a route that is not public."""
     return request[_PRINCIPAL]
+
+
+async def expect_still_known(request: web.Request) -> None:
+    """Check again who sends a request that goes on for long, before it is told more.
+
+    While that cannot be found out, it goes on as it was let in.
+
+    Raises:
+        UnauthenticatedError: If its key was revoked, or its token expired, meanwhile.
+    """
+    with suppress(UnavailableError):
+        await request[_ASK_AGAIN]()
 
 
 def object_of(request: web.Request) -> str:

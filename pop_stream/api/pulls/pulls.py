@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pop_stream import faults
 from pop_stream.api.agendas.views import submitted
 from pop_stream.api.http import body
-from pop_stream.api.http.access import object_of, principal_of
+from pop_stream.api.http.access import expect_still_known, object_of, principal_of
 from pop_stream.api.http.answers import answer
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseBook
@@ -89,9 +89,7 @@ class Pulls:
 
         wait = timedelta(seconds=wish.wait_s)
         taken = await self._desk.take(insight_id, wish.count, wait, is_there=is_there)
-        if taken and not _is_there(request):
-            for emitted in taken:
-                self._desk.give_back(emitted)
+        if taken and not await self._may_have(request, taken):
             return answer(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
         if taken:
             faults.reach("api.pulled")
@@ -141,6 +139,22 @@ class Pulls:
         return self._heard(request, lease)
 
     # ---- what the handlers share ----
+
+    async def _may_have(self, request: web.Request, taken: Sequence[EmittedAgenda]) -> bool:
+        """Whether the caller is still there and known; else all of it is the next one's.
+
+        Raises:
+            UnauthenticatedError: If its key or token has ended while it waited.
+        """
+        is_there = False
+        try:
+            await expect_still_known(request)
+            is_there = _is_there(request)
+        finally:
+            if not is_there:
+                for emitted in taken:
+                    self._desk.give_back(emitted)
+        return is_there
 
     async def _read(self, request: web.Request, shape: type[M]) -> M:
         async with self._bodies.read(request) as content:

@@ -7,7 +7,7 @@ from pop_stream.api.http.errors import TooLargeError
 from pop_stream.core.agendas.agenda import Agenda, encode_agenda
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.doors.placement import Placement
-from pop_stream.core.doors.submission import TemplatesSeenBy, parse_submission
+from pop_stream.core.doors.submission import parse_submission
 from pop_stream.core.errors import ForbiddenError
 from pop_stream.core.values.identity import ANYONE, Principal
 from pop_stream.core.values.own_ids import own_id, plain_id
@@ -71,10 +71,7 @@ class Judge:
         Raises:
             SubmissionError: If it is malformed or unsound.
         """
-        templates = self._definitions.current.templates
-        if not principal.is_operator:
-            templates = TemplatesSeenBy(templates, principal)
-        return parse_submission(raw, templates)
+        return parse_submission(raw, self._definitions.current.templates, principal)
 
     def accept(self, agenda: Agenda, principal: Principal = ANYONE) -> Submission:
         """The submission that an agenda makes, under an id of its own.

@@ -17,7 +17,12 @@ from pop_stream.api.submissions.judge import Judge
 from pop_stream.api.submissions.submissions import Submissions
 from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
 from pop_stream.core.definitions.expansion import expand
-from pop_stream.core.definitions.template import TEMPLATE_CALL, AgendaTemplate, TemplateCall
+from pop_stream.core.definitions.template import (
+    TEMPLATE_CALL,
+    AgendaTemplate,
+    TemplateCall,
+    in_own_name,
+)
 from pop_stream.core.errors import (
     ForbiddenError,
     Issue,
@@ -127,7 +132,7 @@ class TemplateRuns:
         if not isinstance(stored.definition, AgendaTemplate):
             raise TypeError(stored.kind)
         principal = principal_of(request)
-        call = _in_own_name(call, principal)
+        call = in_own_name(call, principal.customer_id)
         agenda = expand(stored.definition, call, version=stored.version)
         _expect_own(principal, agenda.customer_id)
         return agenda
@@ -138,14 +143,6 @@ def _parse(raw: bytes) -> TemplateCall:
         return TEMPLATE_CALL.model_validate_json(without_nul(raw, document="run"), strict=True)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="run")) from None
-
-
-def _in_own_name(call: TemplateCall, principal: Principal) -> TemplateCall:
-    """A customer who names nobody runs the template for itself, whomever that names."""
-    if principal.customer_id is None or "customer_id" in call.model_fields_set:
-        return call
-    told = {**call.model_dump(exclude_unset=True), "customer_id": principal.customer_id}
-    return TEMPLATE_CALL.model_validate(told)
 
 
 def _expect_own(principal: Principal, customer_id: str) -> None:

@@ -177,6 +177,18 @@ TEMPLATE_RUN: Final = _with_overrides(TemplateRun, "TemplateRun")
 """The same with the template's id."""
 
 
+def in_own_name(call: TemplateCall, customer_id: str | None) -> TemplateCall:
+    """A customer who names nobody runs a template for itself, whomever that names.
+
+    Args:
+        call: A `TEMPLATE_CALL` or `TEMPLATE_RUN`.
+        customer_id: Who runs it; None is an operator, for whom it stays as it is.
+    """
+    if customer_id is None or call.model_dump(include={"customer_id"})["customer_id"]:
+        return call
+    return call.model_copy(update={"customer_id": customer_id})
+
+
 def fits(kind: ParamType, value: object) -> bool:
     """Whether a JSON value is of a parameter's type; 3.0 is an integer, true is no number."""
     match kind:

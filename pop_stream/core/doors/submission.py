@@ -9,10 +9,10 @@ from pydantic import ValidationError
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.definitions.definitions import VersionedTemplate
 from pop_stream.core.definitions.expansion import expand
-from pop_stream.core.definitions.template import TEMPLATE_RUN, TemplateRun
+from pop_stream.core.definitions.template import TEMPLATE_RUN, TemplateRun, in_own_name
 from pop_stream.core.errors import Issue, MissingDefinitionError, SubmissionError
 from pop_stream.core.values.faults import issues_of, shorten, without_nul
-from pop_stream.core.values.identity import Principal
+from pop_stream.core.values.identity import ANYONE, Principal
 from pop_stream.core.values.own_ids import meant_by, own_id
 
 _MARK: Final = b'"template_id"'
@@ -26,13 +26,17 @@ _OUTLINE: Final = msgspec.json.Decoder(_Outline)
 
 
 def parse_submission(
-    data: bytes | bytearray, templates: Mapping[str, VersionedTemplate]
+    data: bytes | bytearray,
+    templates: Mapping[str, VersionedTemplate],
+    principal: Principal = ANYONE,
 ) -> Agenda:
     """The agenda that a submission's JSON stands for.
 
     Args:
         data: An agenda; or, told by its `template_id`, a template to run.
         templates: Those in force, by id.
+        principal: Who submits it; a customer meets only templates that it sees, by the ids
+            that it calls them, and runs them for itself if it names nobody.
 
     Raises:
         SubmissionError: With one issue per fault.
@@ -44,7 +48,9 @@ def parse_submission(
         given = TEMPLATE_RUN.model_validate_json(without_nul(data, document="run"), strict=True)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="run")) from None
-    run = cast("TemplateRun", given)
+    run = cast("TemplateRun", in_own_name(given, principal.customer_id))
+    if not principal.is_operator:
+        templates = TemplatesSeenBy(templates, principal)
     told = run.model_dump(include={"customer_id"}).get("customer_id")
     known = templates.get(run.template_id) or templates.get(own_id(run.template_id, told))
     # Before it is expanded: what a template finds wrong with a run tells of the template.
