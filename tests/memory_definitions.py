@@ -50,7 +50,8 @@ class MemoryDefinitions:
     ) -> Stored | None:
         known = self.versions.get((kind, object_id), [])
         found = known[version - 1] if 1 <= version <= len(known) else None
-        judged = [one for one in (found, self.rows.get((kind, object_id))) if one]
+        last = next((one for one in reversed(known) if one), None)
+        judged = [one for one in (found, last) if one]
         if seen_by and not all(ownership(one).is_seen_by(seen_by) for one in judged):
             return None
         return found

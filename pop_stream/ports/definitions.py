@@ -46,7 +46,7 @@ class DefinitionStore(Protocol):
             object_id: Its id inside.
             version: From 1.
             seen_by: None also for a version that was not this customer's to see, and for all
-                of them if what there is now is not; nothing of it is read then.
+                of them if the last one was not; nothing of it is read then.
         """
         ...
 

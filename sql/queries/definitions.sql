@@ -20,7 +20,7 @@ where
 
 -- name: get_version
 -- What it was in one version; its body is null if that was its deletion. A customer must see
--- that version, and what there is now, if it is there.
+-- that version, and the last there was: what was narrowed and then deleted stays narrow.
 select kind, id, version, body, changed_at as created_at, changed_at as updated_at
 from definition_versions
 where
@@ -29,13 +29,15 @@ where
         $4::text is null or visibility = 'global' or owner_id = $4
         or (visibility = 'allowed' and $5::text = any(allowed))
     )
-    and not exists (
-        select from definitions
-        where
-            kind = $1 and id = $2 and $4::text is not null
-            and visibility <> 'global' and owner_id is distinct from $4
-            and not (visibility = 'allowed' and $5::text = any(allowed))
-    );
+    and ($4::text is null or (
+        select
+            visibility = 'global' or owner_id is not distinct from $4
+            or (visibility = 'allowed' and $5::text = any(allowed))
+        from definition_versions
+        where kind = $1 and id = $2 and body is not null
+        order by version desc
+        limit 1
+    ));
 
 -- name: templates_called
 -- Templates that have this id, or whose customers call them so.

@@ -107,7 +107,7 @@ async def test_a_definition_is_kept_in_versions(both):
     assert await both.store.get("pool", "acme") is None
 
 
-async def test_a_version_is_seen_by_whom_it_was_for_as_long_as_what_there_is_now_is_too(both):
+async def test_a_version_is_seen_by_whom_it_and_the_last_one_are_for(both):
     one = Insight(id="media", owner="acme", visibility="allowed", allowed=("Beta",))
 
     async def seen(version):
@@ -126,8 +126,12 @@ async def test_a_version_is_seen_by_whom_it_was_for_as_long_as_what_there_is_now
     await both.make(patch("insight", "media", {"visibility": "owner"}))
     assert await seen(2) == await seen(3) == ["acme", None]
     await both.make(remove("insight", "media"))
-    assert await seen(2) == ["acme", "beta", "gamma", None]
+    assert await seen(2) == await seen(3) == ["acme", None]
     assert await seen(4) == []
+    await both.define(one.model_copy(update={"visibility": "global", "allowed": ()}))
+    await both.make(remove("insight", "media"))
+    assert await seen(2) == await seen(5) == ["acme", "beta", "gamma", None]
+    assert await seen(3) == ["acme", None]
     await both.define(ACME)
     for version in (1, 2):
         stored = await both.store.version("customer", "acme", version, seen_by="beta")
