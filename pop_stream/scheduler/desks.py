@@ -117,6 +117,11 @@ class Desks:
             if insight is not None:
                 desk.backlog.reconfigure(insight)
 
+    def partitions_of(self, desk: Desk) -> int:
+        """Of the insight's topic, by the definitions in force; 0 if it is not defined."""
+        insight = self._definitions.current.insights.get(InsightId(desk.insight_id))
+        return insight.partitions if insight else 0
+
     # ---- whom an event is for ----
 
     def concerned(self, partition: int, event: ReadyEvent) -> Sequence[Desk]:

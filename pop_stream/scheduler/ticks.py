@@ -198,7 +198,8 @@ class Ticker:
         fell = bool(desk.backlog.ready) and lag is not None and lag < desk.depth.unclaimed
         passed = self._passed(desk, look, emitted, now)
         silent = self._has_silent(desk)
-        stirs = fell or passed or silent or self._is_due(desk, now)
+        grows = self._rounds.has_grown(desk)
+        stirs = fell or passed or silent or grows or self._is_due(desk, now)
         if not stirs and not (desk.backlog.ready and self._rounds.may_emit(desk)):
             return None
         heard = self._heard.until if silent else None

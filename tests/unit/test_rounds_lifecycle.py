@@ -239,6 +239,15 @@ def watch(stage):
     return Watch(stage)
 
 
+async def test_a_topic_grows_with_its_definition_while_nothing_waits(stage, watch):
+    await bring(stage, placed("a"))
+    assert stage.topics_made == ["media"]
+    stage.define(MEDIA.model_copy(update={"partitions": MEDIA.partitions + 2}))
+    assert len(await watch.tick()) == 1
+    assert stage.topics_made == ["media", "media"]
+    assert await watch.tick() == []
+
+
 async def test_the_ticker_wakes_for_a_due_and_no_sooner(stage, watch):
     await bring(stage, placed("a", not_before=START + timedelta(milliseconds=300)))
     assert await watch.tick() == []

@@ -31,7 +31,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _PRINCIPAL: Final = web.RequestKey("principal", Principal)
 _OBJECT_ID: Final = web.RequestKey("object_id", str)
-_ASK_AGAIN: Final = web.RequestKey("ask_again", Callable[[], Awaitable[Principal]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +114,17 @@ class Authenticator(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a request showed, for a second look at it."""
+
+    authorization: str | None
+    authenticator: Authenticator
+
+
+_SHOWN: Final = web.RequestKey("shown", _Shown)
+
+
 class Everyone:
     """Asks nobody who they are: for one's own machine."""
 
@@ -145,7 +155,7 @@ class Guard:
             shown = request.headers.get("Authorization")
             principal = await self._authenticator.identify(shown)
             request[_PRINCIPAL] = principal
-            request[_ASK_AGAIN] = lambda: self._authenticator.identify(shown)
+            request[_SHOWN] = _Shown(shown, self._authenticator)
             structlog.contextvars.bind_contextvars(principal=principal.name)
             role = access.operator_role if principal.is_operator else None
             role = role or needed
@@ -211,8 +221,9 @@ async def expect_still_known(request: web.Request) -> None:
     Raises:
         UnauthenticatedError: If its key was revoked, or its token expired, meanwhile.
     """
+    shown = request[_SHOWN]
     with suppress(UnavailableError):
-        await request[_ASK_AGAIN]()
+        await shown.authenticator.identify(shown.authorization)
 
 
 def object_of(request: web.Request) -> str:
