@@ -124,7 +124,10 @@ class ShareMember:
         refused = [error for error in answers.values() if error is not None]
         if refused:
             _log.info("records were held for too long: %s", refused[0])
-        return not refused
+            return False
+        # Of what it was given by a broker that is gone, the client says nothing at all.
+        answered = {(one.topic, one.partition) for one in answers}
+        return all((one.topic, one.partition) in answered for one in (*accepted, *released))
 
     def _close(self) -> None:
         from confluent_kafka import KafkaException  # noqa: PLC0415  # optional

@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from aiokafka import TopicPartition
 from pydantic import SecretStr
 
 from pop_stream.bus import share_member
@@ -46,15 +48,16 @@ class Client:
 
     def __init__(self, *polls):
         self.polls = [*polls]
+        self.answers = {}
 
     def poll(self, _):
         return self.polls.pop(0)
 
-    def acknowledge_offset(self, *_):
-        pass
+    def acknowledge_offset(self, topic, partition, *_):
+        self.answers[TopicPartition(topic, partition)] = None
 
     def commit_sync(self, _):
-        return {}
+        return self.answers
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,18 @@ async def test_what_was_held_for_longer_than_the_broker_must_may_be_somebody_els
     for _ in polled_at:
         await one.poll(0.5)
     assert await one.settle([]) == is_ours
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_what_the_client_says_nothing_of_is_not_taken_for_settled(
+    monkeypatch, is_answered
+):
+    """It forgets what it was given by a broker that is gone, and somebody else is given it."""
+    client = Client([])
+    monkeypatch.setattr(share_member, "_consumer", lambda *_: client)
+    if not is_answered:
+        monkeypatch.setattr(client, "commit_sync", lambda _: {})
+    one = ShareMember(Settings(), topic="pop.share.media", group="pop.share.media")
+    await one.poll(0.5)
+    record = SimpleNamespace(topic="pop.share.media", partition=0, offset=7)
+    assert await one.settle([record]) == is_answered
