@@ -21,7 +21,9 @@ MOST_RATIOS: Final = 10_000
 
 _GAIN: Final = 1 / 16
 _OUTLIER: Final = 4.0
-_MOST_RATIO: Final = 2.0
+_LEAST_RATIO: Final = 0.5
+_MOST_RATIO: Final = 4.0
+_ALIKE: Final = 1.5
 
 
 def bounded(seconds: float) -> float:
@@ -40,8 +42,10 @@ class CostBook:
     What a customer declares is multiplied by the *ratio* that its agendas took of what was
     declared. Whoever declares in other units, or too little, is then charged rightly from the
     start, and what is out when another joins is no debt that only shows later. A new customer
-    has the ratio of all, between a half and two: a machine is a little slower than people
-    think, but one customer's fancy is no other's.
+    has the ratio of all, between a half and four: a machine may be slower than people think,
+    but one customer's fancy is no other's. So has everybody whose own is within half as
+    much again of it, and only of those is it learned: who declares alike is charged alike, else
+    the chance of a customer's last 16 agendas would be its share while 200 are out.
 
     Args:
         learned: Worker-seconds by operation type.
@@ -99,17 +103,26 @@ class CostBook:
 
     def compare(self, customer_id: str, *, declared: float, spent: float) -> None:
         """Take note of what an agenda took beside what its customer had declared."""
-        ratio, known = bounded(spent) / bounded(declared), self._ratio(customer_id)
+        ratio, known = bounded(spent) / bounded(declared), self._own_ratio(customer_id)
         if customer_id in self._ratios or len(self._ratios) <= MOST_RATIOS:
             self._ratios[customer_id] = _moved(known, ratio)
             self._changed[1].add(customer_id)
-        of_all = self._ratios.get("", 1.0)
-        self._ratios[""] = of_all + _GAIN * (_plausible(ratio) - of_all)
-        self._changed[1].add("")
+        of_all = self._ratio_of_all
+        if _are_alike(known, of_all):
+            self._ratios[""] = of_all + _GAIN * (_plausible(ratio) - of_all)
+            self._changed[1].add("")
+
+    @property
+    def _ratio_of_all(self) -> float:
+        return self._ratios.get("", 1.0)
+
+    def _own_ratio(self, customer_id: str) -> float:
+        return self._ratios.get(customer_id, self._ratio_of_all)
 
     def _ratio(self, customer_id: str) -> float:
-        known = self._ratios.get(customer_id)
-        return self._ratios.get("", 1.0) if known is None else known
+        """Of all while its own is like that: a mean of 16 is off by chance alone."""
+        own, of_all = self._own_ratio(customer_id), self._ratio_of_all
+        return of_all if _are_alike(own, of_all) else own
 
     def _sample(self, name: str, seconds: float) -> None:
         known = self._learned.get(name)
@@ -127,5 +140,9 @@ def _moved(known: float, sample: float) -> float:
     return known + _GAIN * (clipped - known)
 
 
+def _are_alike(ratio: float, of_all: float) -> bool:
+    return of_all / _ALIKE <= ratio <= of_all * _ALIKE
+
+
 def _plausible(ratio: float) -> float:
-    return min(max(ratio, 1 / _MOST_RATIO), _MOST_RATIO)
+    return min(max(ratio, _LEAST_RATIO), _MOST_RATIO)
