@@ -936,6 +936,25 @@ def test_who_is_ahead_by_what_it_was_given_is_no_newcomer():
     assert queue.newcomers == 1
 
 
+def test_who_is_refunded_while_its_part_is_out_is_no_newcomer():
+    queue = flooded()
+    queue.settle("a", correction=-3.0)
+    assert queue.flow("a").tag == queue.virtual_time, "by tag alone it would be one"
+    assert queue.newcomers == 0
+    fill(queue, "b", [100])
+    assert queue.newcomers == 1, "b has nothing out"
+
+
+def test_those_who_tie_are_newcomers_only_while_little_of_theirs_is_out():
+    queue = queue_of()
+    for number, name in enumerate("abc"):
+        fill(queue, name, range(100 * number, 100 * number + 50))
+    picked(queue, 4)
+    assert queue.newcomers == 0, "b and c tie, and each has a part like any"
+    fill(queue, "d", [900])
+    assert queue.newcomers == 1
+
+
 def test_who_has_nothing_left_or_may_not_go_is_no_newcomer():
     shares = {}
     queue = flooded(shares=shares)

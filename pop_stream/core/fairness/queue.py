@@ -57,8 +57,8 @@ class FairQueue:
 
     @property
     def newcomers(self) -> int:
-        """How many are back from idleness, and not picked since; see `Rota.newcomers`."""
-        return self._rota.newcomers()
+        """How many are back from idleness, and next; see `Rota.newcomers`."""
+        return self._rota.newcomers(self._in_flight)
 
     @property
     def virtual_time(self) -> float:

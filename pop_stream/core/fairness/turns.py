@@ -68,13 +68,14 @@ class Turns(Generic[K]):
         some = nsmallest(most, filter(self._is_valid, self._heap[: 4 * most]))
         return [customer_id for _, customer_id, _ in some]
 
-    def up_to(self, key: K, most: int) -> int:
-        """How many have this key or a lesser one, at most `most`; O(most)."""
-        heap, found, open_ = self._heap, 0, [0]
-        while open_ and found < most:
+    def up_to(self, key: K, most: int) -> list[CustomerId]:
+        """Those with this key or a lesser one, at most `most`, in no order; O(most)."""
+        heap, found, open_ = self._heap, list[CustomerId](), [0]
+        while open_ and len(found) < most:
             index = open_.pop()
             if index < len(heap) and heap[index][0] <= key:
-                found += self._is_valid(heap[index])
+                if self._is_valid(heap[index]):
+                    found.append(heap[index][1])
                 open_ += (2 * index + 1, 2 * index + 2)
         return found
 
