@@ -141,7 +141,7 @@ def rows(*lines):
         ("submit_s,customer,runtime_s,priority\n0,a,1,10\n", "column priority: '10' is no"),
         ("submit_s,customer,runtime_s,weight\n0,a,1,1e9\n", "column weight: '1e9' is out of"),
         (b"submit_s,customer,runtime_s\n0,\xff\xfe,1\n", "a CSV file in UTF-8"),
-        (rows('0,"a,x,1,'), "a trace is a CSV file"),
+        (rows('0,"a,x,1,'), "line 2: unexpected end of data; is a quote open"),
     ],
 )
 def test_a_trace_that_cannot_be_used_is_refused_where_it_is_wrong(trace, text, told):

@@ -41,8 +41,15 @@ def read_trace(path: Path) -> TraceFile:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return _read(path, csv.reader(file, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            lines = csv.reader(file, strict=True)
+            try:
+                return _read(path, lines)
+            except csv.Error as error:
+                msg = (
+                    f"{path}, line {lines.line_num}: {error}; is a quote open, or one too many?"
+                )
+                raise UsageError(msg) from None
+    except (OSError, UnicodeDecodeError) as error:
         msg = f"{path}: {error}; a trace is a CSV file in UTF-8 with the header {_HEADER}"
         raise UsageError(msg) from None
 
