@@ -68,7 +68,7 @@ def test_encoding_leaves_out_defaults_and_comes_back_the_same():
         (b"", "agenda", "Invalid JSON"),
         (b"[]", "agenda", "an object"),
         (b"3", "agenda", "an object"),
-        (document(customer_id="a b"), "customer_id", "pattern"),
+        (document(customer_id="a b"), "customer_id", "letters, digits and"),
         (document(customer_id="x" * 129), "customer_id", "128"),
         ({"operations": [operation("a")]}, "customer_id", "required"),
         ({"customer_id": "acme"}, "operations", "required"),
@@ -146,6 +146,12 @@ def test_what_pop_called_otherwise_is_told_by_its_name_here():
         "external_id": "is no field here; use external_id in params",
         "doNotRun": "is no field here; use hold",
     }
+
+
+def test_an_account_that_was_an_url_is_told_what_an_id_may_be():
+    account = document(operation("a"), customer_id="http://host/data/Account/31")
+    words = "may hold letters, digits and ._:~-, and begins with a letter or digit"
+    assert faults(account) == {"customer_id": words}
 
 
 def test_params_that_steered_an_agenda_in_pop_are_not_ignored_in_silence():

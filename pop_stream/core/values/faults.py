@@ -8,11 +8,18 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pop_stream.core.errors import Issue, SubmissionError
+from pop_stream.core.values.ids import ID_PATTERN, OWN_ID_PATTERN, TOPIC_SAFE_PATTERN
 from pop_stream.core.values.pop_names import name_here
 
 Text = TypeVar("Text", bound=bytes | bytearray | str)
 
 _NO_FIELD: Final = "is no field here; leave it out, or correct its name"
+
+_IN_WORDS: Final = {
+    ID_PATTERN: "may hold letters, digits and ._:~-, and begins with a letter or digit",
+    OWN_ID_PATTERN: "may hold letters, digits and ._:~-, and begins with a letter or digit",
+    TOPIC_SAFE_PATTERN: "may hold letters, digits and ._-, and begins with a letter or digit",
+}
 
 _NUL_TEXT: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _NUL_BYTES: Final = re.compile(_NUL_TEXT.pattern.encode())
@@ -44,6 +51,8 @@ def _issue(fault: ErrorDetails, document: str) -> Issue:
             ours = name_here(str(fault["loc"][-1]))
             message = f"is no field here; use {ours}" if ours else _NO_FIELD
             return Issue(field, shorten(fault["input"]), message)
+        case "string_pattern_mismatch" if words := _IN_WORDS.get(fault["ctx"]["pattern"]):
+            return Issue(field, shorten(fault["input"]), words)
         case _:
             message = fault["msg"].removeprefix("Value error, ")
             return Issue(field, shorten(fault["input"]), message)
