@@ -19,6 +19,9 @@ _CONSUMED_WITHIN_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 1.0
 
 
+_TOLD_AGAIN_S: Final = 0.2
+
+
 class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
     before_start: Callable[[], Awaitable[None]] | None = None
 
@@ -28,6 +31,18 @@ class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is u
         await super().start()
         wait_for_consumption(self)
         commit_in_term(self)
+
+    async def stop(self) -> None:
+        stopping = asyncio.ensure_future(super().stop())
+        try:
+            while not stopping.done():
+                await asyncio.wait({stopping}, timeout=_TOLD_AGAIN_S)
+                # Told to end while it lets go of partitions, the fetcher takes no note of it.
+                if self._fetcher is not None:
+                    self._fetcher._fetch_task.cancel()  # noqa: SLF001
+            await stopping
+        finally:
+            stopping.cancel()
 
 
 def commit_in_term(consumer: AIOKafkaConsumer) -> None:

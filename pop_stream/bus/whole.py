@@ -1,7 +1,7 @@
 """Topics read beside their groups: whole, a span of one partition, or their newest records."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -51,6 +51,39 @@ async def read_span(
             consumer.seek(partition, max(start, first))
             async for record in _until(consumer, partition, end):
                 yield record
+
+
+async def read_on(
+    settings: Settings, starts: Mapping[TopicPartition, int]
+) -> AsyncGenerator[tuple[int, Sequence[ConsumerRecord], int], None]:
+    """The records of a topic's partitions, from where each starts up to their present ends.
+
+    Args:
+        settings: Where the cluster is.
+        starts: By partition, the offset to start from; all of one topic.
+
+    Yields:
+        A partition's number, records of it in order, and the offset after them: now and then
+        without records, so that who reads may think better of it.
+    """
+    async with clients.consumer(
+        settings, client_id="rest", group_id=None, fetch_max_wait_ms=_WAIT_MS
+    ) as consumer:
+        consumer.assign([*starts])
+        firsts = await consumer.beginning_offsets([*starts])
+        ends = await consumer.end_offsets([*starts])
+        left = {one: end for one, end in ends.items() if max(starts[one], firsts[one]) < end}
+        consumer.pause(*(starts.keys() - left.keys()))
+        for one in left:
+            consumer.seek(one, max(starts[one], firsts[one]))
+        while left:
+            fetched = await consumer.getmany(*left, timeout_ms=_POLL_MS)
+            for one in [*left]:
+                reached = await consumer.position(one)
+                yield one.partition, fetched.get(one, ()), reached
+                if reached >= left[one]:
+                    consumer.pause(one)
+                    del left[one]
 
 
 async def read_tails(

@@ -2,8 +2,8 @@
 
 What Faust does not promise is met here: nothing may leave the agent's loop, for Faust would
 acknowledge the event; the table's topic is created beforehand, for Faust would create it
-with one replica; and a partition's backlog is read from the table on its first event, for
-Faust swallows errors of its own recovery callback.
+with one replica; and the table, and a partition's backlog from it, is read on the first event,
+for Faust takes its time over it, may not come to its end, and swallows errors.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.scheduler.rounds import Rounds
-from pop_stream.scheduler.table import FaustReadyTable
+from pop_stream.scheduler.table import FaustReadyTable, ReadOn
 from pop_stream.scheduler.ticks import Ticker
 from pop_stream.scheduler.vigil import Vigil
 from pop_stream.settings import Settings
@@ -40,9 +40,6 @@ TABLE: Final = "ready"
 _LOOK_AHEAD: Final = 32
 
 _STOPPED_WITHIN_S: Final = 10.0
-
-_RECOVERED_AT_ONCE: Final = 64
-"""Rows that Faust gathers before it takes them over; a page has up to 256 KiB."""
 
 _log = structlog.get_logger()
 
@@ -59,6 +56,7 @@ class Scheduler:
         create_topic: Makes sure an insight's topic exists.
         reread: Reads a partition of `pop.ready` beside Faust, from an offset to another.
         tails: Reads what is on insights' topics already.
+        read_on: Reads partitions of the table's changelog.
         partitions: Of `pop.ready`.
     """
 
@@ -73,6 +71,7 @@ class Scheduler:
         create_topic: Callable[[Insight], Awaitable[None]],
         reread: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
         tails: Tails,
+        read_on: ReadOn,
         partitions: int,
     ) -> None:
         self._topics = Topics(settings.topic_prefix)
@@ -90,8 +89,8 @@ class Scheduler:
                 partitions=partitions,
                 key_type=bytes,
                 value_type=bytes,
-                recovery_buffer_size=_RECOVERED_AT_ONCE,
             ),
+            read_on,
             self._hold.is_sure_of,
         )
         self._rounds = Rounds(
@@ -123,6 +122,7 @@ class Scheduler:
             clock=clock,
             topics=self._topics,
             reread=reread,
+            recover=self._table.recover,
         )
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -135,7 +135,7 @@ class Scheduler:
             topics=self._topics,
             limit=Load(settings.scheduler_agendas, settings.scheduler_bytes),
         )
-        self._unread: int | None = None
+        self._recovered = 0
         self._term = 0
         self._vigil = Vigil(
             probe,
@@ -201,12 +201,10 @@ class Scheduler:
 
     def _is_excused(self) -> bool:
         """Whether work waits for Kafka, or for the table, which is being read and gets on."""
-        if not self._app.in_recovery:
-            self._unread = None
+        if self._table.is_whole:
             return any(self._hold.is_sure_of(one) for one in self._dealing.postponed)
-        before = self._unread
-        self._unread = self._app.tables.recovery.active_remaining_total()
-        return self._unread != before
+        before, self._recovered = self._recovered, self._table.recovered
+        return self._recovered != before
 
     async def _consume(self, stream: Any) -> None:  # noqa: ANN401  # a Faust stream
         async for event in stream.events():

@@ -1,7 +1,7 @@
 """What the agent does with a record of `pop.ready`, and with those that Faust passed over."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from typing import Any, Final
 
 import structlog
@@ -37,6 +37,7 @@ class Dealing:
         clock: For their instants.
         topics: Names of topics.
         reread: Reads a partition of `pop.ready` beside Faust, from an offset to another.
+        recover: Reads the table; see `FaustReadyTable.recover`.
 
     Attributes:
         postponed: Partitions with a record that waits for Kafka.
@@ -52,6 +53,7 @@ class Dealing:
         clock: Clock,
         topics: Topics,
         reread: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+        recover: Callable[[], Awaitable[bool]],
     ) -> None:
         self.postponed: set[int] = set()
         self._rounds = rounds
@@ -61,6 +63,7 @@ class Dealing:
         self._clock = clock
         self._topics = topics
         self._reread = reread
+        self._recover = recover
         self._next: dict[int, int] = {}
 
     async def deal(self, message: Any, *, next_waits: bool) -> None:  # noqa: ANN401
@@ -70,8 +73,9 @@ class Dealing:
             message: Faust's.
             next_waits: Whether the next record of the partition is at hand.
         """
-        await self._catch_up(message.partition, message.offset)
-        await self._deal(message, next_waits=next_waits)
+        if await self._has_recovered(message.partition):
+            await self._catch_up(message.partition, message.offset)
+            await self._deal(message, next_waits=next_waits)
 
     def gain(self, partitions: Set[int]) -> None:
         """How far these were handled is to be read in the table."""
@@ -83,6 +87,21 @@ class Dealing:
         self.postponed -= partitions
         for partition in partitions:
             self._rounds.unload(partition)
+
+    async def _has_recovered(self, partition: int) -> bool:
+        """Whether the table is whole; if not, the record is for the partition's next owner."""
+        pause_s = 0.1
+        while partition in self._hold.partitions:
+            try:
+                is_whole = await self._recover()
+            except (KafkaError, OSError) as error:
+                self._note_postponed("table.postponed", partition, repr(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 5.0)
+            else:
+                self.postponed.discard(partition)
+                return is_whole
+        return False
 
     async def _catch_up(self, partition: int, offset: int) -> None:
         """Deal with records before this one that Faust took for handled, and were not.

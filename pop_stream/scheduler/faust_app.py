@@ -5,6 +5,8 @@ from functools import partial
 from typing import Any, Final
 
 import faust
+from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
 
 from pop_stream.bus import clients, compression, succession
 from pop_stream.scheduler.telling import PART
@@ -13,6 +15,33 @@ from pop_stream.settings import Settings
 
 _BUFFERED_RECORDS: Final = 4_096
 _LEAST_REBALANCE_S: Final = 10.0
+
+
+class _Recovery(Recovery):  # type: ignore[misc]  # Faust is untyped
+    """Nothing is read by Faust: see `FaustReadyTable.recover`. All three are called by it."""
+
+    def need_recovery(self) -> bool:
+        return False
+
+    async def _build_highwaters(self, *_: Any) -> None:  # noqa: ANN401
+        pass
+
+    async def _build_offsets(self, *_: Any) -> None:  # noqa: ANN401
+        pass
+
+    async def _seek_offsets(self, *_: Any) -> None:  # noqa: ANN401
+        pass
+
+
+class _Tables(TableManager):  # type: ignore[misc]  # Faust is untyped
+    _recovery: Recovery | None = None
+
+    @property
+    def recovery(self) -> Recovery:
+        """Made when Faust first asks for it."""
+        if self._recovery is None:
+            self._recovery = _Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
 
 
 def faust_app(
@@ -56,6 +85,7 @@ def faust_app(
         table_standby_replicas=0,
         topic_allow_declare=False,
         topic_disable_leader=True,
+        TableManager=_Tables,
     )
     app.transport = PatientTransport(app.conf.broker_consumer, app)
     app.transport.take_over = partial(

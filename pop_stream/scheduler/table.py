@@ -1,32 +1,53 @@
 """The port `ReadyTable` on a Faust table of raw bytes."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Set
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence, Set
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
-from faust.types import TP
+from aiokafka import ConsumerRecord, TopicPartition
 
 _GATHER_S: Final = 0.02
 """So long rows wait for others, but those of rounds, for which the next round waits: a request
 costs much the same whatever it carries. A crash repeats the records that led to them."""
 
 
+ReadOn = Callable[
+    [Mapping[TopicPartition, int]],
+    AsyncGenerator[tuple[int, Sequence[ConsumerRecord], int], None],
+]
+"""Reads partitions from offsets to their ends; see `bus.whole.read_on`."""
+
+
 class FaustReadyTable:
     """Rows keyed by text that starts with the partition the row belongs to, and a slash.
 
+    Faust writes their changelog, and would read it too, a record at a time; here it is read
+    beside Faust, in lots.
+
     Args:
         table: A Faust table with raw keys and values, kept in memory.
+        read_on: Reads the changelog.
         is_sure_of: Whether a partition is surely this worker's at the moment: one that was
             frozen may write nothing of what it had gathered.
+
+    Attributes:
+        recovered: Rows read so far, deletions among them.
     """
 
     def __init__(
         self,
         table: Any,  # noqa: ANN401  # Faust is untyped
+        read_on: ReadOn,
         is_sure_of: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self._table = table
+        self._read_on = read_on
+        self._next: dict[int, int] = {}
+        self._unread: set[int] = set()
+        self._settled_at = 0
+        self.recovered = 0
         self._is_sure_of = is_sure_of
         self._held: Set[int] = frozenset()
         self._written = 0
@@ -54,7 +75,7 @@ class FaustReadyTable:
 
     def rows(self, partition: int) -> Iterator[tuple[str, bytes]]:
         """See the port."""
-        for key, value in self._table.items():
+        for key, value in self._table.data.data.items():
             if _owner(key) == partition:
                 yield key.decode(errors="replace"), value
 
@@ -93,12 +114,54 @@ class FaustReadyTable:
     def settle(self, partitions: Set[int]) -> None:
         """The group has settled, and these are this worker's; to be called each time.
 
-        Rows of a partition that stays are kept: Faust then reads only what it has not read
-        before. So whenever rows are forgotten, how far they were read is forgotten too.
+        Rows of a partition that stays are kept, and only what was written since, here or by
+        somebody who had it meanwhile, is read.
         """
         for partition in self._held ^ partitions:
             self._forget(partition)
         self._held = frozenset(partitions)
+        self._unread = set(partitions)
+        self._settled_at = self._table.app.rebalancing_count
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows of this worker's partitions have been read."""
+        return not self._unread
+
+    async def recover(self) -> bool:
+        """Read what is still unread of this worker's partitions; before anything else is done.
+
+        Returns:
+            Whether they are whole; not if another rebalance has begun, which waits for this.
+
+        Raises:
+            KafkaError, OSError: If the brokers do not tell; what was read so far is kept.
+        """
+        if self.is_whole:
+            return True
+        topic = self._table.changelog_topic.get_topic_name()
+        starts = {TopicPartition(topic, one): self._next.get(one, 0) for one in self._unread}
+        rows = self._table.data.data
+        async with aclosing(self._read_on(starts)) as lots:
+            async for partition, records, reached in lots:
+                if self._is_disturbed:
+                    return False
+                for record in records:
+                    if record.value is None:
+                        rows.pop(record.key, None)
+                    else:
+                        rows[record.key] = record.value
+                self._next[partition] = reached
+                self.recovered += len(records)
+        if self._is_disturbed:
+            return False
+        self._unread.clear()
+        return True
+
+    @property
+    def _is_disturbed(self) -> bool:
+        count: int = self._table.app.rebalancing_count
+        return count != self._settled_at
 
     def _forget(self, partition: int) -> None:
         """Have the partition read from its first row, should it be this worker's.
@@ -110,10 +173,7 @@ class FaustReadyTable:
         for key in [key for key in local if _owner(key) == partition]:
             del local[key]
         self._unsent = [one for one in self._unsent if _owner(one[1]) != partition]
-        read_until = self._table.app.tables.recovery.active_offsets
-        changelog = TP(self._table.changelog_topic.get_topic_name(), partition)
-        if changelog in read_until:
-            read_until[changelog] = None
+        self._next.pop(partition, None)
 
     def _write(self, row: bytes, value: bytes | None) -> None:
         self._written += 1

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -12,7 +13,7 @@ from pop_stream.bus import clients, share_groups, topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_span, read_tails
+from pop_stream.bus.whole import read_on, read_span, read_tails
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnavailableError
@@ -42,6 +43,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             reread=lambda partition, start, end: read_span(
                 settings, TopicPartition(names.ready, partition), start, end
             ),
+            read_on=partial(read_on, settings),
             tails=lambda most: read_tails(settings, most),
             partitions=await publish.partitions(names.ready),
         )

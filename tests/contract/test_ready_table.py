@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from fakes import MemoryTable
 
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_on
 from pop_stream.ports.table import ReadyTable
 from pop_stream.ports.wire import Record
 from pop_stream.scheduler.app import TABLE
@@ -71,11 +73,12 @@ class FaustDesk:
     async def start(self) -> None:
         app = self._app = faust_app(self._settings)
         rows = app.Table(TABLE, partitions=PARTITIONS, key_type=bytes, value_type=bytes)
-        self.table = FaustReadyTable(rows)
+        self.table = FaustReadyTable(rows, partial(read_on, self._settings))
 
         async def work(stream: Any) -> None:
             async for event in stream.events():
-                if event.value in self._jobs:  # else one that a rebalance has brought again
+                # Else a rebalance has brought it again, or begins just now.
+                if event.value in self._jobs and await self.table.recover():
                     act, done = self._jobs.pop(event.value)
                     done.set_result(act(self.table))
 

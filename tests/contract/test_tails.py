@@ -1,20 +1,25 @@
 """The newest values of topics, as a scheduler asks for them: of a list, and of a real Kafka."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
+from aiokafka import TopicPartition
 from fakes import MemoryPublisher
 
+from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_tails
+from pop_stream.bus.whole import read_on, read_tails
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler.emission import Tails
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
+
+WITHIN_S = 15
 
 
 class Shore(NamedTuple):
@@ -63,3 +68,36 @@ async def test_brokers_that_do_not_answer_are_told():
     nowhere = Settings(kafka_bootstrap="127.0.0.1:9")
     with pytest.raises(UnavailableError, match=r"newest records of t\.x"):
         await read_tails(nowhere, {"t.x": 1})
+
+
+async def test_partitions_are_read_on_from_where_each_was_left(settings):
+    await upkeep.ensure_topics(settings)
+    topic = Topics(settings.topic_prefix).decisions
+
+    async def read(starts):
+        found, reached = {}, {}
+        lots = read_on(settings, {TopicPartition(topic, n): at for n, at in starts.items()})
+        async for partition, records, after in lots:
+            found.setdefault(partition, []).extend(one.value for one in records)
+            reached[partition] = after
+        return found, reached
+
+    async with asyncio.timeout(WITHIN_S), connections.publisher(settings, client_id="t") as one:
+        assert await read({0: 0, 1: 0}) == ({}, {})
+        lanes = {0: [b"%d" % n for n in range(2_000)], 2: [b"last"]}
+        await one.publish([Record(topic, b"k", row, n) for n in lanes for row in lanes[n]])
+        assert await read({0: 0, 1: 0, 2: 0}) == (lanes, {0: 2_000, 2: 1})
+        assert await read({0: 1_998, 2: 1}) == ({0: lanes[0][1_998:]}, {0: 2_000})
+
+
+async def test_a_reader_that_is_stopped_while_partitions_change_does_stop(settings):
+    await upkeep.ensure_topics(settings)
+    partitions = [TopicPartition(Topics(settings.topic_prefix).decisions, n) for n in range(3)]
+    for changed in (partitions, []):
+        reader = clients.consumer(settings, client_id="t", group_id=None)
+        async with asyncio.timeout(WITHIN_S):
+            await reader.start()
+            reader.assign(partitions)
+            await reader.end_offsets(partitions)
+            reader.assign(changed)
+            await reader.stop()

@@ -1,6 +1,7 @@
 """How rows get out of the process; the rest of the table is tried on Kafka."""
 
 import asyncio
+from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +17,7 @@ class Sends:
         self._any = asyncio.Event()
         self.data = Data()
         self.changelog_topic = SimpleNamespace(get_topic_name=lambda: "changelog")
-        recovery = SimpleNamespace(active_offsets={})
-        self.app = SimpleNamespace(tables=SimpleNamespace(recovery=recovery))
+        self.app = SimpleNamespace(rebalancing_count=1)
 
     def send_changelog(self, partition, key, value, *, value_serializer):
         assert value_serializer == "raw"
@@ -47,9 +47,34 @@ def sure():
     return {3}
 
 
+class Changelog:
+    """Rows by partition, in the order in which they were written; read two at a time."""
+
+    def __init__(self):
+        self.written = defaultdict(list)
+        self.asked = []
+        self.on_lot = lambda: None
+
+    async def read_on(self, starts):
+        self.asked.append({one.partition: offset for one, offset in starts.items()})
+        for one, start in starts.items():
+            assert one.topic == "changelog"
+            there = self.written[one.partition]
+            for begin in range(start, len(there), 2):
+                lot = there[begin : begin + 2]
+                rows = [SimpleNamespace(key=key, value=value) for key, value in lot]
+                yield one.partition, rows, begin + len(lot)
+                self.on_lot()
+
+
 @pytest.fixture
-def rows(sends, sure):
-    rows = FaustReadyTable(sends, sure.__contains__)
+def changelog():
+    return Changelog()
+
+
+@pytest.fixture
+def rows(sends, sure, changelog):
+    rows = FaustReadyTable(sends, changelog.read_on, sure.__contains__)
     rows.settle({3})
     return rows
 
@@ -142,3 +167,66 @@ async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, sen
     rows.send()
     assert await is_kept(rows)
     assert sends.sent == []
+
+
+# ---- recovery ----
+
+
+def settle(rows, sends, partitions):
+    sends.app.rebalancing_count += 1
+    rows.settle(partitions)
+
+
+def found(rows, partition):
+    return dict(rows.rows(partition))
+
+
+async def test_rows_are_what_the_changelog_says_last(rows, changelog):
+    changelog.written[3] = [
+        (b"3/media/head", b"one"),
+        (b"3/media/page/0", b"page"),
+        (b"3/media/head", b"two"),
+        (b"3/media/page/0", None),
+        (b"3/media/page/9", None),
+    ]
+    assert not rows.is_whole
+    assert await rows.recover()
+    assert rows.is_whole
+    assert (found(rows, 3), rows.recovered) == ({"3/media/head": b"two"}, 5)
+    assert await rows.recover()
+    assert len(changelog.asked) == 1
+
+
+async def test_only_what_is_new_is_read_of_a_partition_that_stays(rows, sends, changelog):
+    changelog.written[3] = [(b"3/media/head", b"one"), (b"3/media/page/0", b"page")]
+    await rows.recover()
+    changelog.written[3] += [(b"3/media/page/0", None), (b"3/media/head", b"theirs")]
+    changelog.written[4] = [(b"4/scans/head", b"four")]
+    settle(rows, sends, {3, 4})
+    assert await rows.recover()
+    assert changelog.asked == [{3: 0}, {3: 2, 4: 0}]
+    assert (found(rows, 3), found(rows, 4)) == (
+        {"3/media/head": b"theirs"},
+        {"4/scans/head": b"four"},
+    )
+    settle(rows, sends, {4})
+    settle(rows, sends, {3, 4})
+    assert await rows.recover()
+    assert changelog.asked[-1] == {3: 0, 4: 1}
+    assert found(rows, 3) == {"3/media/head": b"theirs"}
+
+
+async def test_a_rebalance_need_not_wait_for_a_long_recovery(rows, sends, changelog):
+    changelog.written[3] = [(b"3/media/head", str(n).encode()) for n in range(7)]
+
+    def begin_another():
+        sends.app.rebalancing_count = 2
+
+    changelog.on_lot = begin_another
+    assert not await rows.recover()
+    assert not rows.is_whole
+    changelog.on_lot = lambda: None
+    rows.settle({3})
+    assert await rows.recover()
+    assert changelog.asked == [{3: 0}, {3: 2}]
+    assert found(rows, 3) == {"3/media/head": b"6"}

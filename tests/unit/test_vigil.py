@@ -112,13 +112,12 @@ async def test_what_others_own_is_not_ones_own(watch):
 
 async def test_a_table_that_is_being_read_excuses_for_as_long_as_it_gets_on():
     scheduler = scheduler_on(Stage())
-    unread = iter([900, 600, 600, 0])
-    recovery = SimpleNamespace(active_remaining_total=lambda: next(unread))
-    scheduler._app = SimpleNamespace(
-        in_recovery=True, tables=SimpleNamespace(recovery=recovery)
-    )
-    assert [scheduler._is_excused() for _ in range(4)] == [True, True, False, True]
-    scheduler._app.in_recovery = False
+    table = scheduler._table = SimpleNamespace(is_whole=False, recovered=0)
+    found = []
+    for table.recovered in (900, 1_500, 1_500, 2_000):
+        found.append(scheduler._is_excused())
+    assert found == [True, True, False, True]
+    table.is_whole = True
     assert not scheduler._is_excused()
     scheduler._dealing.postponed.add(3)
     assert scheduler._is_excused()
