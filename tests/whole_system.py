@@ -197,7 +197,7 @@ class System:
         assert {*rows} == load.acknowledged
         assert {row["state"] for row in rows.values()} == {"succeeded"}
         again = {one: row["attempt"] for one, row in rows.items() if row["attempt"] > attempts}
-        assert again == {}
+        assert again == {}, [rows[one]["history"] for one in again]
         events = await self.events(load.run)
         for kind in ("accepted", "succeeded"):
             told = {one["agenda_id"] for one in events if one["type"] == f"agenda.{kind}"}

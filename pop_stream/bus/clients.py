@@ -50,6 +50,8 @@ def commit_in_term(consumer: AIOKafkaConsumer) -> None:
 
     Left to itself, the client repeats one that was not answered, and does so as the member
     that it has meanwhile become: offsets of partitions that others have would be set back.
+    And from who is no member, expelled and not back yet, a group without members takes any
+    offset: that of a later record, too, when an earlier one was just found to be uncommitted.
 
     Args:
         consumer: Started; nothing changes for one without a group.
@@ -57,10 +59,12 @@ def commit_in_term(consumer: AIOKafkaConsumer) -> None:
     if consumer._group_id is None:  # noqa: SLF001
         return
     coordinator = consumer._coordinator  # noqa: SLF001  # nothing of the client's is between
+    subscription = consumer._subscription  # noqa: SLF001
     send: Callable[[Any, Any], Awaitable[None]] = coordinator._do_commit_offsets  # noqa: SLF001
 
     async def send_in_term(assignment: Any, offsets: Any) -> None:  # noqa: ANN401
-        if not assignment.active:
+        is_member = coordinator.generation >= 0 or not subscription.partitions_auto_assigned()
+        if not assignment.active or not is_member:
             raise IllegalGenerationError
         await send(assignment, offsets)
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import CommitFailedError, KafkaConnectionError
 from aiokafka.protocol.commit import OffsetCommitRequest
 from group_members import WITHIN_S, has, work_topic
 
@@ -66,3 +66,14 @@ async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_told_by_what_is_w
                 # Nor is anything set back that others committed meanwhile.
                 assert await second.committed(theirs) == 9
                 assert await first.committed(left) == (7 if are_written else None)
+
+
+async def test_who_is_no_member_commits_nothing_though_the_group_is_empty(settings, topic):
+    place = TopicPartition(topic, 0)
+    async with member(settings, topic) as one:
+        await has(one, 2)
+        await one._coordinator._maybe_leave_group()
+        with pytest.raises(CommitFailedError):
+            await one.commit({place: 7})
+        await has(one, 2)
+        assert await one.committed(place) is None
