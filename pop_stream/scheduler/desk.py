@@ -9,6 +9,7 @@ from pop_stream.core.backlog import hearing
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.page import EMITTED
 from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.events import (
     MOST_ASKED,
     InsightAnswered,
@@ -67,6 +68,19 @@ class Desk:
             # A tick from before a crash may know of more emissions than the table does.
             unclaimed = min(unclaimed, lag + max(0, self.backlog.emitted - emitted))
         return Depth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
+
+    @property
+    def partitions_before(self) -> int:
+        """Of the topic: a definition that wants more adds to them; 0 if there may be none."""
+        if self.topic_partitions or not self.backlog.emitted:
+            return self.topic_partitions
+        return self.backlog.insight.partitions
+
+    def follow(self, insight: Insight) -> None:
+        """Take up a definition; a topic that it adds to will be fitted."""
+        if insight.partitions > self.backlog.insight.partitions:
+            self.topic_partitions = self.partitions_before
+        self.backlog.reconfigure(insight)
 
     def observe(self, now: datetime) -> None:
         """Let the pace take note of the present."""

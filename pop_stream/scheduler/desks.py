@@ -115,7 +115,7 @@ class Desks:
             insight = current.insights.get(desk.insight_id)
             desk.is_defined = insight is not None
             if insight is not None:
-                desk.backlog.reconfigure(insight)
+                desk.follow(insight)
 
     def partitions_of(self, desk: Desk) -> int:
         """Of the insight's topic, by the definitions in force; 0 if it is not defined."""

@@ -123,7 +123,7 @@ class Rounds:
 
     def has_grown(self, desk: Desk) -> bool:
         """Whether its topic has fewer partitions than its definition says by now."""
-        return 0 < desk.topic_partitions < self._desks.partitions_of(desk)
+        return 0 < desk.partitions_before < self._desks.partitions_of(desk)
 
     def kept_until(self, partition: int) -> int | None:
         """The offset before which the table shows all records to have been handled.

@@ -248,6 +248,20 @@ async def test_a_topic_grows_with_its_definition_while_nothing_waits(stage, watc
     assert await watch.tick() == []
 
 
+async def test_it_does_so_too_after_a_restart_since_which_nothing_was_emitted(stage):
+    await bring(stage, placed("a"))
+    await noted(stage, claims=claims("a"))
+    stage.rounds = stage.new_rounds()
+    await stage.tell(InsightTick(insight_id="media"))
+    watch = Watch(stage)
+    assert await watch.tick() == []
+    assert stage.topics_made == ["media"]
+    stage.define(MEDIA.model_copy(update={"partitions": MEDIA.partitions + 2}))
+    assert len(await watch.tick()) == 1
+    assert stage.topics_made == ["media", "media"]
+    assert await watch.tick() == []
+
+
 async def test_the_ticker_wakes_for_a_due_and_no_sooner(stage, watch):
     await bring(stage, placed("a", not_before=START + timedelta(milliseconds=300)))
     assert await watch.tick() == []
