@@ -62,14 +62,14 @@ class Rota:
 
         One that stays backlogged is ahead by its last charge, unless others tie with it or what
         it had out cost less than it was charged; but then it has its part out. Little is less
-        than half of an equal part of `in_flight`, all that is out. Up to `MOST_NEWCOMERS`;
+        than three quarters of an equal part of `in_flight`, all that is out. Up to `MOST_NEWCOMERS`;
         none if agendas go by age alone.
         """
         if self._algorithm.by_age:
             return 0
         least = self._turns.up_to((TOP, self.clock.at(TOP)), MOST_NEWCOMERS)
-        parts = 2 * len(self._turns)
-        return sum(self._flows[one].in_flight * parts < in_flight for one in least)
+        parts = 4 * len(self._turns)
+        return sum(self._flows[one].in_flight * parts < 3 * in_flight for one in least)
 
     def least(self, level: int) -> float | None:
         """The least tag of those who may go, if turns go by tag and none is more urgent."""
