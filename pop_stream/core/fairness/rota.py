@@ -62,8 +62,8 @@ class Rota:
 
         One that stays backlogged is ahead by its last charge, unless others tie with it or what
         it had out cost less than it was charged; but then it has its part out. Little is less
-        than three quarters of an equal part of `in_flight`, all that is out. Up to `MOST_NEWCOMERS`;
-        none if agendas go by age alone.
+        than three quarters of an equal part of `in_flight`, all that is out. Up to
+        `MOST_NEWCOMERS`; none if agendas go by age alone.
         """
         if self._algorithm.by_age:
             return 0
