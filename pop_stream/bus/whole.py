@@ -76,14 +76,8 @@ async def read_on(
         consumer.pause(*(starts.keys() - left.keys()))
         for one in left:
             consumer.seek(one, max(starts[one], firsts[one]))
-        while left:
-            fetched = await consumer.getmany(*left, timeout_ms=_POLL_MS)
-            for one in [*left]:
-                reached = await consumer.position(one)
-                yield one.partition, fetched.get(one, ()), reached
-                if reached >= left[one]:
-                    consumer.pause(one)
-                    del left[one]
+        async for one, records, reached in _lots(consumer, left):
+            yield one.partition, records, reached
 
 
 async def read_tails(
@@ -122,14 +116,9 @@ async def _tails(settings: Settings, most: Mapping[str, int]) -> AsyncIterator[C
     async with clients.started(consumer):
         consumer.unsubscribe()
         ends = await _seek_tails(consumer, {name: most[name] for name in names})
-        while ends:
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
-            for partition, records in fetched.items():
-                for record in records:
-                    yield record
-                if await consumer.position(partition) >= ends[partition]:
-                    consumer.pause(partition)
-                    del ends[partition]
+        async for _, records, _ in _lots(consumer, ends):
+            for record in records:
+                yield record
 
 
 async def _seek_tails(
@@ -151,6 +140,21 @@ async def _seek_tails(
     for one in filled:
         consumer.seek(one, starts[one])
     return filled
+
+
+async def _lots(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> AsyncGenerator[tuple[TopicPartition, Sequence[ConsumerRecord], int], None]:
+    """Records of each partition up to its end, or none for now, and the offset after them."""
+    left = dict(ends)
+    while left:
+        fetched = await consumer.getmany(*left, timeout_ms=_POLL_MS)
+        for one in [*left]:
+            reached = await consumer.position(one)
+            yield one, fetched.get(one, ()), reached
+            if reached >= left[one]:
+                consumer.pause(one)
+                del left[one]
 
 
 async def _partition(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from aiokafka import ConsumerRecord
@@ -22,6 +22,10 @@ from pop_stream.scheduler.ticks import Ticker
 
 LOOK_BACK: Final = 1_000
 """Records that are read again where the table does not tell what was handled."""
+
+_FAULTS: Final = (KafkaError, OSError)
+
+T = TypeVar("T")
 
 _log = structlog.get_logger()
 
@@ -90,18 +94,7 @@ class Dealing:
 
     async def _has_recovered(self, partition: int) -> bool:
         """Whether the table is whole; if not, the record is for the partition's next owner."""
-        pause_s = 0.1
-        while partition in self._hold.partitions:
-            try:
-                is_whole = await self._recover()
-            except (KafkaError, OSError) as error:
-                self._note_postponed("table.postponed", partition, repr(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, 5.0)
-            else:
-                self.postponed.discard(partition)
-                return is_whole
-        return False
+        return bool(await self._insist("table.postponed", partition, self._recover))
 
     async def _catch_up(self, partition: int, offset: int) -> None:
         """Deal with records before this one that Faust took for handled, and were not.
@@ -110,21 +103,15 @@ class Dealing:
         and those whose acknowledgement overtook the rows they led to. The table tells how
         far records were handled, so what lies between is read again, beside Faust.
         """
-        pause_s = 0.1
-        while partition in self._hold.partitions:
+
+        async def once() -> None:
             if (start := self._start(partition, offset)) >= offset:
                 return
-            try:
-                async for record in self._reread(partition, start, offset):
-                    await self._deal(record, next_waits=True)
-            except (KafkaError, OSError) as error:
-                self._note_postponed("span.postponed", partition, repr(error))
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, 5.0)
-            else:
-                self.postponed.discard(partition)
-                _log.info("span.read_again", partition=partition, start=start, end=offset)
-                return
+            async for record in self._reread(partition, start, offset):
+                await self._deal(record, next_waits=True)
+            _log.info("span.read_again", partition=partition, start=start, end=offset)
+
+        await self._insist("span.postponed", partition, once)
 
     def _start(self, partition: int, offset: int) -> int:
         """From where a record's predecessors are still to be dealt with."""
@@ -163,22 +150,44 @@ class Dealing:
 
         One of a partition that is lost meanwhile is for its next owner to read.
         """
-        pause_s = 0.1
-        while source.partition in self._hold.partitions:
+
+        async def once() -> None:
             try:
                 await self._rounds.handle(source, value, next_waits=next_waits)
-            except UnavailableError as error:
-                self._note_postponed("round.postponed", source.partition, str(error))
+            except UnavailableError:
                 self._rounds.unload(source.partition)
+                raise
+
+        await self._insist("round.postponed", source.partition, once, (UnavailableError,))
+
+    async def _insist(
+        self,
+        what: str,
+        partition: int,
+        once: Callable[[], Awaitable[T]],
+        errors: tuple[type[Exception], ...] = _FAULTS,
+    ) -> T | None:
+        """What `once` gives, tried again after these errors, for as long as it takes.
+
+        None if the partition is lost meanwhile.
+        """
+        pause_s = 0.1
+        while partition in self._hold.partitions:
+            try:
+                found = await once()
+            except errors as error:
+                self._note_postponed(what, partition, error)
             else:
-                self.postponed.discard(source.partition)
-                return
+                self.postponed.discard(partition)
+                return found
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 5.0)
+        return None
 
-    def _note_postponed(self, what: str, partition: int, reason: str) -> None:
+    def _note_postponed(self, what: str, partition: int, error: Exception) -> None:
         """Tell it once, however often it is tried again."""
         if partition not in self.postponed:
+            reason = str(error) if isinstance(error, UnavailableError) else repr(error)
             _log.warning(what, partition=partition, reason=reason)
         self.postponed.add(partition)
 
