@@ -15,7 +15,8 @@ Agendas are whole, so even a perfect order is off by up to one of them at either
 stretch. `floor` says what the index comes to if every competitor is off by its largest
 agenda in every stretch: an index above it cannot be told from 1, one below it was unfair.
 
-Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness", DEC-TR-301, 1984.
+Source: Jain, Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
+Allocation in Shared Computer Systems", DEC-TR-301, 1984.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ Bound: (D + 1) (c_f + c_g) + D (u_f + u_g + o). D is the most agendas that were 
 c the largest charge of an agenda over any weight its customer had since, u the most by
 which one cost more than it was charged, o the most by which one of any customer cost less.
 With true charges u and o are 0, and this is the bound of SFQ(D): Jin, Chase and Kaur,
-SIGMETRICS 2004, theorem 1. Wrong charges are put right when the agenda settles, so each of
+SIGMETRICS 2004. Wrong charges are put right when the agenda settles, so each of
 the D that were out can be off by u at the end of an interval, or have led a newcomer astray
 by o at its beginning.
 """

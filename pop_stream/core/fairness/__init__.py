@@ -10,8 +10,9 @@ start tag S and a finish tag F on a virtual clock v(t), in worker-seconds per un
 
 and emits in the order of S. v(t) is the start tag emitted last, and when nothing waits and
 nothing runs, the greatest F so far. Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM
-1996, section 2; SFQ(D), the same with up to D agendas out at once, which here is all that is
-emitted and not settled: Jin, Chase and Kaur, SIGMETRICS 2004, section 4.
+1996, section 2 (IEEE/ACM Transactions on Networking 5(5), 1997). SFQ(D) is the same with up to
+D agendas out at once, which here is all that is emitted and not settled: Jin, Chase and Kaur,
+"Interposed Proportional Sharing for a Storage Service Utility", SIGMETRICS 2004.
 
 Here only the head of a customer's line has a tag, and that tag is the customer's, `Flow.tag`:
 F(f, j - 1) while the customer waits without a break, raised to v when it comes back from
@@ -29,9 +30,9 @@ nothing up and owes nothing but its last charge. Four things are not in the pape
 - Strict priorities, where wanted, are levels with a v of their own: `virtual_clock`.
 
 Bound. While f and g are both backlogged and weigh the same, what they were given over w
-differs over any interval by at most c_f / w_f + c_g / w_g by emission (SFQ, theorem 1, of
-requests sent one by one), and by at most D + 1 times that by completion (SFQ(D), theorem 1);
-c is the largest cost. With wrong estimates: `core.audits.gap`.
+differs over any interval by at most c_f / w_f + c_g / w_g by emission (as SFQ's, of requests
+served one by one), and by at most D + 1 times that by completion (as SFQ(D)'s); c is the
+largest cost. With wrong estimates: `core.audits.gap`.
 
 Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
 customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of

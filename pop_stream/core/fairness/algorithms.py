@@ -38,7 +38,7 @@ class Algorithm(Protocol):
 
 
 class WeightedFair:
-    """Equal worker-seconds per weight; inside a customer the order of `core.line`."""
+    """Equal worker-seconds per weight; inside a customer the order of `fairness.line`."""
 
     by_age = False
     by_weight = True

@@ -30,7 +30,7 @@ def limits(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
     demand alone, so a loan ends as soon as its owner wants it back.
 
     Source: weighted max-min fairness by water-filling (Bertsekas and Gallager, Data
-    Networks, 1992, 6.5.2), rounded by largest remainders.
+    Networks, 1992, on max-min flow control), rounded by largest remainders.
     """
     floors = {one.insight_id: min(one.minimum, one.demand) for one in claimants}
     wanted = sum(floors.values())
