@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from pop_stream.core.backlog import attempts as attempts_module
 from pop_stream.core.backlog import reruns
 from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.backlog.slots import NO_MARK
 from pop_stream.core.events import (
     AgendaCancelled,
     AgendaExpired,
@@ -99,15 +100,33 @@ def test_attempts_are_counted_from_the_first_one_here():
     assert state(one) == (CLAIMED, 5)
     one.settle(failed("a", 5), NOW)
     assert state(one) == (WAITING, 6)
+    assert one.steering.due_at == NOW + 10, "the first pause, too, is of the first one here"
     one.wake(NOW + 100)
     one.choose(1, NOW)
     one.settle(failed("a", 6), NOW)
     assert state(one) is None
 
 
+def test_an_agenda_may_have_more_attempts_than_its_insight_allows():
+    one = started(placed("a", max_attempts=5))
+    for attempt in range(1, 5):
+        one.settle(failed("a", attempt), NOW)
+        one.wake(NOW + 1_000)
+        one.choose(1, NOW)
+    assert state(one) == (EMITTED, 5)
+
+
+def test_pauses_of_agendas_that_fail_together_end_at_different_times():
+    one = started(placed("a"), placed("b"), backoff=Backoff(first_s=10.0, jitter=0.5))
+    for agenda_id in "ab":
+        one.settle(failed(agenda_id), NOW)
+    assert len({event.until for event in one.take_told().lifecycle}) == 2
+
+
 def test_a_final_failure_is_buried_without_another_word():
     one = started(placed("a"))
     one.settle(failed("a", retryable=False), NOW)
+    assert not one.outbox.is_empty
     news = one.take_told()
     assert news.lifecycle == []
     assert news.failed[0].code == "final_failure"
@@ -128,11 +147,14 @@ def test_a_failure_is_service_all_the_same_but_teaches_no_cost():
 
 
 def test_an_agenda_that_was_begun_goes_before_its_likes():
-    one = started(placed("a"), placed("b"))
+    one = backlog(backoff=STEADY)
+    one.place([placed("older", held=True), placed("a")], NOW)
+    one.choose(1, NOW)
     one.place([placed("c"), placed("urgent", priority=1)], NOW)
     one.settle(failed("a"), NOW)
     one.wake(NOW + 10)
-    assert ids(one.choose(9, NOW)) == ["urgent", "a", "c"]
+    one.obey(wants("release", "older"), NOW)
+    assert ids(one.choose(9, NOW)) == ["urgent", "a", "older", "c"]
 
 
 # ---- silence ----
@@ -162,11 +184,30 @@ def test_the_last_attempt_that_falls_silent_is_given_up():
     assert [stop.reason for stop in one.take_told().stops] == ["outdated"]
 
 
+def test_a_sign_of_life_of_an_attempt_before_keeps_no_other_alive():
+    one = started(placed("a"))
+    one.attempts.expire_leases(NOW + 61, NOW + 61)
+    one.wake(NOW + 100)
+    one.choose(1, NOW + 100)
+    one.claim("a", 2, NOW + 100)
+    one.take_told()
+    assert not one.attempts.renew("a", 1, NOW + 150)
+    assert [(stop.attempt, stop.reason) for stop in one.take_told().stops] == [(1, "outdated")]
+    assert one.attempts.lease_ends_at == NOW + 160
+
+
+def test_leases_that_end_together_are_all_counted():
+    one = started(placed("a"), placed("b"))
+    assert one.attempts.expire_leases(NOW + 61, NOW + 61) == 2
+    assert one.attempts.lost == 2
+
+
 def test_an_outdated_sign_of_life_is_answered_with_a_stop():
     one = started(placed("a"))
     one.settle(failed("a"), NOW)
     one.take_told()
     assert not one.attempts.renew("a", 1, NOW)
+    assert not one.outbox.is_empty
     assert not one.claim("a", 1, NOW)
     assert [(stop.attempt, stop.reason) for stop in one.take_told().stops] == [
         (1, "outdated")
@@ -209,13 +250,28 @@ def test_what_was_passed_over_unclaimed_comes_back_after_a_lease():
     one = started(placed("a"), placed("b"), claimed=False)
     assert not one.attempts.has_unclaimed(NOW + 1)
     assert one.attempts.has_unclaimed(NOW + 2)
+    one.attempts.pass_over([0], 0, NOW + 1)
+    assert one.attempts.lease_ends_at is None, "within a second a claim may be on its way"
     one.attempts.pass_over([1], 0, NOW + 2)
+    assert one.attempts.lease_ends_at == NOW + 62
     assert one.attempts.expire_leases(NOW + 62, NOW + 62) == 0
     assert one.attempts.expire_leases(NOW + 62.1, NOW + 63) == 1
     [event] = one.take_told().lifecycle
     assert (event.agenda_id, event.attempt, event.reason) == ("a", 2, "lost")
     assert "claimed" in event.message
     assert state(one, "b") == (EMITTED, 1)
+
+
+def test_nobody_looks_for_what_was_passed_over_claimed_or_ended():
+    for hear in (
+        lambda one: one.attempts.pass_over([0], 0, NOW + 2),
+        lambda one: one.claim("a", 1, NOW),
+        lambda one: one.settle(settled("a"), NOW),
+    ):
+        one = started(placed("a"), claimed=False)
+        assert one.attempts.has_unclaimed(NOW + 2)
+        hear(one)
+        assert not one.attempts.has_unclaimed(NOW + 2)
 
 
 def test_a_claim_that_was_on_its_way_keeps_what_was_passed_over():
@@ -234,6 +290,21 @@ def test_an_attempt_that_a_crash_made_forgotten_is_caught_up_with():
     assert one.settle(settled("a", 3), NOW)
     assert state(one) is None
     assert one.in_flight == 0
+
+
+def test_no_attempt_is_believed_that_cannot_have_been():
+    one = started(placed("a", attempt=5, max_attempts=2))
+    assert not one.claim("a", 7, NOW)
+    assert one.claim("a", 6, NOW)
+    assert state(one) == (CLAIMED, 6)
+
+
+def test_a_hold_of_an_attempt_before_was_released_if_there_is_another():
+    one = started(placed("a"))
+    assert one.obey(wants("hold"), NOW)
+    assert one.claim("a", 2, NOW)
+    one.settle(failed("a", 2), NOW)
+    assert state(one) == (WAITING, 3)
 
 
 def test_an_attempt_of_what_waits_is_believed():
@@ -268,6 +339,24 @@ def test_only_so_many_that_are_over_are_remembered(monkeypatch):
     for name in "abc":
         one.claim(name, 1, NOW)
     assert [stop.agenda_id for stop in one.take_told().stops] == ["b", "c"]
+
+
+def test_of_those_that_are_over_the_last_to_fall_silent_are_remembered(monkeypatch):
+    monkeypatch.setattr(attempts_module, "_MOST_ENDED", 2)
+    one = started(placed("a", max_attempts=2), placed("b", max_attempts=1))
+    one.attempts.expire_leases(NOW + 61, NOW + 61)
+    one.wake(NOW + 100)
+    one.choose(1, NOW + 100)
+    one.claim("a", 2, NOW + 100)
+    one.attempts.expire_leases(NOW + 161, NOW + 161)
+    one.place([placed("c", max_attempts=1)], NOW + 200)
+    one.choose(1, NOW + 200)
+    one.claim("c", 1, NOW + 200)
+    one.attempts.expire_leases(NOW + 261, NOW + 261)
+    one.take_told()
+    for name in "abc":
+        one.claim(name, 1, NOW + 300)
+    assert [stop.agenda_id for stop in one.take_told().stops] == ["a", "c"]
 
 
 def test_one_to_stop_that_is_passed_over_keeps_its_short_time():
@@ -324,10 +413,13 @@ def test_whatever_the_attempt_comes_to_none_follows_a_cancel(end, events):
 
 def test_a_puller_that_stays_silent_cannot_keep_it():
     one = started(placed("a"))
-    cancel(one, "a", NOW)
+    one.obey(wants("cancel", by="ann", reason="r" * 100), NOW)
     one.take_told()
+    assert one.attempts.expire_leases(NOW + 3, NOW + 3) == 0, "what runs has its whole lease"
     one.attempts.expire_leases(NOW + 61, NOW + 61)
-    assert told(one) == [(AgendaCancelled, "a", 1)]
+    [event] = one.take_told().lifecycle
+    assert (type(event), event.agenda_id, event.attempt) == (AgendaCancelled, "a", 1)
+    assert event.message == "by ann: " + "r" * 72, "cut, to fit a snapshot's row"
     one.attempts.renew("a", 1, NOW + 70)
     assert [stop.reason for stop in one.take_told().stops] == ["outdated"]
 
@@ -450,6 +542,31 @@ def test_an_impossible_priority_changes_nothing(wrong):
     assert not one.take_told()
 
 
+def test_the_last_priority_and_rank_are_possible_too():
+    one = backlog()
+    one.place([placed("a"), placed("b")], NOW)
+    assert one.obey(wants("reprioritise", "a", priority=9, rank=65_535), NOW)
+    assert ids(one.choose(5, NOW)) == ["b", "a"]
+
+
+def test_another_priority_outlives_a_stop_and_a_restart():
+    agendas = [placed("a"), placed("b")]
+    one = backlog()
+    one.place(agendas, NOW)
+    assert one.obey(wants("reprioritise", "b", priority=2), NOW)
+    assert ids(restarted(one, [(0, agendas)]).choose(5, NOW)) == ["b", "a"]
+    one.choose(1, NOW)
+    cancel(one, "b", NOW)
+    assert one.whereabouts("b").mark.priority == 2
+
+
+def test_what_goes_on_has_no_mark_of_its_wait():
+    one = backlog()
+    one.place([placed("a", not_before=START.replace(minute=1))], NOW)
+    one.wake(NOW + 60)
+    assert one.whereabouts("a").mark == NO_MARK
+
+
 def test_another_priority_of_what_is_out_or_held_counts_when_it_waits_again():
     one = started(placed("a"))
     one.place([placed("b", priority=3), placed("h", held=True)], NOW)
@@ -529,7 +646,37 @@ def test_of_two_who_want_the_same_rerun_the_second_comes_too_late(monkeypatch):
     assert one.news([placed("a", attempt=2)], nowhere(1)) == [0]
 
 
+def test_a_rerun_is_over_with_the_last_of_its_attempts(monkeypatch):
+    monkeypatch.setattr(reruns, "MOST_RERUN", 2)
+    one = started(placed("a", attempt=2), placed("b"), placed("c"), placed("d"))
+    one.settle(failed("a", 2), NOW)
+    one.wake(NOW + 10)
+    one.choose(1, NOW + 10)
+    one.settle(settled("a", 3), NOW + 10)
+    for other in "bcd":  # what never ran again takes nobody's place
+        one.settle(settled(other), NOW + 10)
+    assert one.news([placed("a", attempt=3)], nowhere(1)) == []
+
+
+def test_of_reruns_that_are_over_the_last_to_end_are_remembered(monkeypatch):
+    monkeypatch.setattr(reruns, "MOST_RERUN", 2)
+    over = reruns.Reruns()
+    for agenda_id, attempt in (("a", 2), ("b", 2), ("a", 3), ("c", 2)):
+        over.remember(agenda_id, attempt)
+    assert [over.is_over(*one) for one in (("a", 3), ("b", 2), ("c", 2))] == [True, False, True]
+
+
 # ---- deadlines ----
+
+
+def test_what_is_due_when_its_deadline_has_passed_is_not_readied_first():
+    one = backlog()
+    soon, later = START.replace(minute=1), START.replace(minute=2)
+    one.place([placed("a", not_before=soon, expires_at=later), placed("b")], NOW)
+    one.take_told()
+    assert one.wake(NOW + 300) == 1
+    assert told(one) == [(AgendaExpired, "a", 1)]
+    assert (state(one), ids(one.choose(5, NOW + 300))) == (None, ["b"])
 
 
 def test_a_deadline_ends_what_waits_and_stops_what_runs():
@@ -598,6 +745,13 @@ def test_everything_wanted_outlives_a_restart():
     assert other.steering.due_at == one.steering.due_at == NOW + 10
     assert other.attempts.lease_ends_at == NOW + 560
     assert (other.waiting, other.held, other.in_flight) == (1, 1, 4)
+
+
+def test_what_is_out_unclaimed_is_looked_for_after_a_restart():
+    agendas = [placed("a")]
+    other = restarted(started(*agendas, claimed=False), [(0, agendas)])
+    assert other.attempts.has_unclaimed(NOW + 2)
+    assert other.attempts.passed([0], 0, NOW + 2) == [0]
 
 
 def test_a_deadline_outlives_a_restart_for_what_is_there_still():

@@ -18,7 +18,7 @@ from pop_stream.core.backlog.page import (
 )
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.delta import Delta, SlotNote, Tags
-from pop_stream.core.events import Origin
+from pop_stream.core.events import Command, Origin
 from pop_stream.core.fairness.flow import Share
 
 NOW = START.timestamp()
@@ -274,6 +274,15 @@ def test_a_change_of_shares_acts_on_the_standing_backlog():
     assert ids(one.choose(3)) == ["bob-0", "bob-1", "bob-2"]
 
 
+def test_a_change_of_anything_else_leaves_debts_as_they_are():
+    one = backlog()
+    one.place([placed("dear", "ann", cost_s=50.0), *several("ann", 30), *several("bob", 30)])
+    one.choose(1)
+    one.reconfigure(Insight(id="media", max_in_flight=99))
+    assert one.insight.max_in_flight == 99
+    assert {each.customer_id for each in one.choose(20)} == {"bob"}
+
+
 @pytest.mark.parametrize("algorithm", ["round_robin", "weighted_fair"])
 def test_each_of_hundreds_of_customers_has_its_turn(algorithm):
     one = backlog(algorithm=algorithm)
@@ -312,6 +321,28 @@ def test_a_change_to_strict_priorities_leaves_no_debts_either():
     one.choose(1)
     one.reconfigure(Insight(id="media", aging_s=60.0))
     assert [each.customer_id for each in one.choose(20, NOW)].count("bob") == 10
+
+
+def test_who_was_given_most_by_another_algorithm_is_where_newcomers_begin():
+    one = backlog()
+    one.place([placed("dear", "ann", cost_s=50.0), *several("ann", 9), *several("bob", 9)])
+    one.choose(3)
+    one.take_delta()
+    one.reconfigure(Insight(id="media", algorithm="round_robin"))
+    assert one.queue.virtual_time == 50.0
+    assert {flow.tag for flow in one.queue.flows()} == {50.0}
+    told = one.take_delta()
+    assert {name: tags.tag for name, tags in told.tags.items()} == {"ann": 50.0, "bob": 50.0}
+
+
+def test_by_age_keys_are_none_after_a_change_and_after_a_restart():
+    one = backlog()
+    agendas = [placed(f"a-{number}", fairness_key=key) for number, key in enumerate("kkkl")]
+    one.place(agendas)
+    one.reconfigure(Insight(id="media", algorithm="fifo"))
+    again = reloaded([(0, agendas)], one.snapshot(), algorithm="fifo")
+    for each in (one, again):
+        assert ids(each.choose(9)) == ["a-0", "a-1", "a-2", "a-3"]
 
 
 def test_strict_priorities_may_be_switched_on_and_off():
@@ -689,3 +720,29 @@ def test_claims_that_a_runner_waited_for_are_timed_from_their_emission():
     one.claim("ann-3", 1, 50.0, awaited=True)
     one.claim("ann-4", 1, 50.0, awaited=True)
     assert (one.awaited, one.awaited_s) == (4, 0.75), "when these two were sent is not known"
+
+
+def test_on_a_clock_set_back_a_claim_took_no_time():
+    one = backlog()
+    one.place(several("ann", 1))
+    [chosen] = one.choose(1, 10.0)
+    one.send(chosen.ref, 0, 10.0)
+    one.claim("ann-0", 1, 5.0, awaited=True)
+    assert (one.awaited, one.awaited_s) == (1, 0.0)
+
+
+def test_only_what_came_from_submissions_counts_as_placed_up_to():
+    one = backlog()
+    one.news(several("ann", 1), [Origin(partition=3, offset=7)])
+    one.obey(Command(agenda_id="x", action="cancel", origin=Origin(partition=-9, offset=1)))
+    assert one.placed_up_to == {"3": (7, 0)}
+
+
+def test_what_is_declared_is_compared_with_what_it_took_not_with_what_was_charged():
+    one = backlog()
+    for number in range(150):
+        one.place([placed(f"a-{number}", cost_s=2.0)])
+        one.choose(1)
+        one.settle(settled(f"a-{number}", noop=6.0))
+    one.place([placed("next", cost_s=2.0)])
+    assert one.whereabouts("next").cost == pytest.approx(6.0, rel=0.01)

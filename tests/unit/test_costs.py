@@ -183,6 +183,13 @@ def test_declarations_that_cannot_be_are_bounded(declared, spent):
     assert LEAST_COST_S <= book.estimate((), declared, "ann") <= MOST_COST_S
 
 
+def test_what_is_declared_as_less_than_anything_costs_is_taken_for_the_least():
+    book = CostBook()
+    for _ in range(400):
+        book.compare("tiny", declared=1e-6, spent=1.0)
+    assert book.estimate((), 1e-6, "tiny") == pytest.approx(1.0, rel=0.01)
+
+
 def test_names_that_are_made_up_do_not_fill_the_memory_with_ratios():
     book = CostBook()
     for number in range(MOST_RATIOS + 5):

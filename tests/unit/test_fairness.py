@@ -721,6 +721,15 @@ def test_an_agenda_taken_out_of_turn_is_paid_for():
     assert picked(queue, 4) == "bbab"
 
 
+def test_a_paused_newcomers_agenda_that_is_taken_is_paid_for_from_the_present_on():
+    queue = queue_of({"b": Share(paused=True)})
+    fill(queue, "a", range(20))
+    picked(queue, 11)
+    fill(queue, "b", [100])
+    queue.take("b", entry(100), cost=3.0)
+    assert queue.flow("b").tag == queue.virtual_time + 3.0
+
+
 def test_taking_the_last_one_leaves_nothing_to_pick():
     queue = queue_of()
     fill(queue, "a", [1])
@@ -882,13 +891,14 @@ def test_a_debt_is_of_worker_seconds_whatever_they_weighed(before, after, expect
     assert picked(queue, 7) == expected
 
 
-def test_turns_without_weights_are_not_scaled():
-    shares = {"a": Share(weight=0.01)}
+@pytest.mark.parametrize(("before", "after"), [(0.01, 100.0), (1.0, 0.01)])
+def test_turns_without_weights_are_not_scaled(before, after):
+    shares = {"a": Share(weight=before)}
     queue = queue_of(shares, "round_robin")
     fill(queue, "a", range(20))
     fill(queue, "b", range(100, 120))
     picked(queue, 1)
-    shares["a"] = Share(weight=100.0)
+    shares["a"] = Share(weight=after)
     queue.reshare()
     assert picked(queue, 4) == "baba"
 
@@ -982,8 +992,23 @@ def test_who_waits_for_a_token_is_no_newcomer_until_it_has_one():
 
 def test_by_age_nobody_is_a_newcomer():
     queue = flooded(algorithm="fifo")
+    picked(queue, 2, cost=1_000.0)
     fill(queue, "b", [100])
+    assert queue.virtual_time > 100, "so by its tag and its age b would be one"
     assert queue.newcomers == 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "out", "newcomers"), [((3.0, 4.0), 3, 0), ((2.0, 5.0), 2, 1)]
+)
+def test_three_quarters_of_an_equal_part_are_not_little(costs, out, newcomers):
+    """Eight are out, so an equal part of the two is four; b ties with the virtual time."""
+    queue = queue_of()
+    fill(queue, "a", range(50))
+    fill(queue, "b", range(100, 150))
+    picked(queue, 8, cost=lambda ref: costs[ref >= 100])
+    assert queue.flow("b").tag == queue.virtual_time
+    assert (queue.flow("b").in_flight, queue.newcomers) == (out, newcomers)
 
 
 def test_who_is_less_urgent_is_no_newcomer():

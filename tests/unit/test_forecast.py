@@ -106,6 +106,22 @@ def test_those_that_are_held_are_not_ahead_and_stand_where_they_would_come_back(
     assert order(again).index("a-15") + 1 == told
 
 
+def test_one_that_is_held_would_come_back_at_the_present():
+    shares = {"zed": Share(paused=True)}
+    target = fill(backlog(shares), ("zed", 5), ("ann", 20), ("bob", 20))
+    assert [one.agenda_id for one in target.choose(3, NOW)] == ["ann-0", "bob-0", "ann-1"]
+    assert where(target, "zed-0").position == 2, "bob stands at the present too, and ties by id"
+
+
+def test_no_more_urgent_ones_are_ahead_than_ones_in_all():
+    """Those of the same customer that aged are more urgent, but stand behind by priority."""
+    target = backlog(aging_s=2.0)
+    target.place(several("mine", 3, priority=4))
+    target.place([placed("new", "mine", priority=2, after=10.0)])
+    told = where(target, "new")
+    assert told.urgent_ahead <= told.position - 1
+
+
 def test_agendas_that_were_withdrawn_are_not_ahead():
     target = fill(backlog(), ("acme", 5))
     cancel(target, "acme-1", NOW)

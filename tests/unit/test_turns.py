@@ -68,3 +68,11 @@ def test_those_up_to_a_key_are_named_outdated_keys_left_aside():
     turns.put("c20", 5.0)
     assert sorted(turns.up_to(0.0, 100)) == ["c0", "c30"]
     assert len(turns) == 39, "naming takes nobody's turn"
+
+
+def test_the_other_one_is_told_if_there_is_just_one():
+    one = turns(a=1.0, b=2.0)
+    assert (one.only_other("a"), one.only_other("b")) == ("b", "a")
+    assert one.only_other("c") is None, "it is none of the two"
+    one.put("c", 3.0)
+    assert one.only_other("a") is None

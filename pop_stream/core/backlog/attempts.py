@@ -227,12 +227,12 @@ class Attempts:
             stock.free(note, {}, learn=False)
         else:
             stock.leave(ref)
-        mark = replace(stock.slots.mark(ref), stopping="", hold=False)
-        stock.ready(ref, attempt, mark)
+        # Whatever held an earlier attempt was released, or this one had not been emitted.
+        stock.ready(ref, attempt, replace(stock.slots.mark(ref), hold=False))
         return True
 
     def _recalled(self, ref: int) -> SlotNote:
-        """Others have seen that it was emitted, so it counts as emitted."""
+        """Others have seen that it was emitted, and claimed, so it counts as emitted."""
         stock = self._stock
         if stock.slots.state(ref) != READY:
             mark, attempt = stock.slots.mark(ref), stock.slots.attempt(ref)
@@ -243,7 +243,6 @@ class Attempts:
         pick = stock.queue.take(
             page.customers[slot], stock.entry(ref), page.keys[slot], cost=stock.cost(ref)
         )
-        stock.unclaimed.recover(ref)
         return stock.emit(pick)
 
     def _answer_outdated(self, agenda_id: str, attempt: int) -> None:

@@ -53,8 +53,8 @@ class Customers:
         return self._reweighed.get(flow.customer_id, flow.share.weight)
 
     def take_reweighed(self) -> Iterator[tuple[Flow, float]]:
-        """Those whose weight changed since the last call, with the one of before, by id."""
+        """Those whose weight changed since the last call, with the one of before."""
         reweighed, self._reweighed = self._reweighed, {}
-        for customer_id, weight in sorted(reweighed.items()):
+        for customer_id, weight in reweighed.items():
             if customer_id in self.flows:
                 yield self.flows[customer_id], weight
