@@ -314,6 +314,8 @@ def test_an_attempt_of_what_waits_is_believed():
     assert state(one) == (CLAIMED, 2)
     assert (one.waiting, one.in_flight) == (0, 1)
     assert one.wake(NOW + 1_000) == 0
+    one.settle(failed("a", 2), NOW)
+    assert state(one) == (WAITING, 3)
 
 
 def test_an_attempt_of_what_is_on_hold_is_believed_and_the_hold_comes_after():
@@ -433,6 +435,12 @@ def test_what_nobody_claimed_is_cancelled_within_seconds():
     assert state(one, "b") == (EMITTED, 1)
 
 
+def test_a_lease_shorter_than_the_grace_of_a_stop_is_not_made_longer():
+    one = started(placed("a"), claimed=False, lease_ms=1_000)
+    cancel(one, "a", NOW)
+    assert one.attempts.expire_leases(NOW + 1.1, NOW + 2) == 1
+
+
 def test_who_claims_it_after_the_stop_is_told_again():
     one = started(placed("a"), claimed=False)
     cancel(one, "a", NOW)
@@ -496,17 +504,25 @@ def test_it_may_come_held_and_with_a_start_in_the_future():
     one = backlog()
     later = START.replace(minute=1)
     one.place(
-        [placed("held", held=True), placed("later", not_before=later), placed("now")], NOW
+        [
+            placed("held", held=True, attempt=4),
+            placed("later", not_before=later),
+            placed("both", held=True, not_before=later),
+            placed("now"),
+        ],
+        NOW,
     )
     news = one.take_told().lifecycle
-    assert [(type(event), event.agenda_id) for event in news] == [
-        (AgendaHeld, "held"),
-        (AgendaWaiting, "later"),
+    assert [(type(event), event.agenda_id, event.attempt) for event in news] == [
+        (AgendaHeld, "held", 4),
+        (AgendaWaiting, "later", 1),
+        (AgendaHeld, "both", 1),
     ]
     assert news[1].reason == "not_before"
     assert ids(one.choose(5, NOW)) == ["now"]
-    one.wake(NOW + 60)
+    assert one.wake(NOW + 60) == 1
     assert ids(one.choose(5, NOW)) == ["later"]
+    assert state(one, "both") == (HELD, 1)
 
 
 def test_a_start_in_the_past_is_no_wait():
@@ -525,8 +541,9 @@ def test_another_priority_acts_at_once_on_what_waits():
     one.place([placed("a"), placed("b"), placed("c")], NOW)
     assert one.obey(wants("reprioritise", "c", priority=1), NOW)
     assert not one.obey(wants("reprioritise", "c", priority=1), NOW)
-    assert one.obey(wants("reprioritise", "b", rank=3), NOW)
+    assert one.obey(wants("reprioritise", "b", rank=3, by="ann", reason="later"), NOW)
     [first, second] = one.take_told().lifecycle
+    assert (second.by, second.reason) == ("ann", "later")
     assert (type(first), first.priority, first.rank) == (AgendaReprioritised, 1, 0)
     assert (second.priority, second.rank) == (5, 3)
     assert ids(one.choose(5, NOW)) == ["c", "a", "b"]

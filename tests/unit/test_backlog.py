@@ -364,7 +364,7 @@ def test_whereabouts_of_an_agenda():
     assert one.whereabouts("nobody") is None
     assert one.whereabouts("ann-0").state == EMITTED
     where = one.whereabouts("ann-3")
-    assert (where.state, where.own_ahead, where.cost) == (READY, 2, 1.0)
+    assert (where.state, where.flow.customer_id, where.cost) == (READY, "ann", 1.0)
     assert where.flow is one.queue.flow("ann")
     assert one.cost_of(where.flow.line.head()) == 1.0
 
@@ -746,3 +746,17 @@ def test_what_is_declared_is_compared_with_what_it_took_not_with_what_was_charge
         one.settle(settled(f"a-{number}", noop=6.0))
     one.place([placed("next", cost_s=2.0)])
     assert one.whereabouts("next").cost == pytest.approx(6.0, rel=0.01)
+
+
+def test_a_page_of_which_nothing_is_ready_is_a_change_too():
+    one = backlog()
+    one.place([placed("a", held=True)])
+    assert one.take_delta().next_page == 1
+    assert one.take_delta() is None
+
+
+def test_on_a_clock_set_back_nothing_waited_less_than_no_time():
+    one = backlog()
+    one.place(several("ann", 1), NOW + 50)
+    one.choose(1, NOW - 50)
+    assert one.queue.flow("ann").wait_s == 0.0

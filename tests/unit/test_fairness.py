@@ -535,8 +535,8 @@ def test_ahead_counts_what_goes_first():
     fill(queue, "a", range(5))
     fill(queue, "a", [9], priority=1, key="x")
     line = queue.flow("a").line
-    assert line.ahead(entry(3)) == 4
-    assert line.ahead(entry(9, priority=1)) == 0
+    assert line.ahead(lambda _: entry(3)) == 4
+    assert line.ahead(lambda _: entry(9, priority=1)) == 0
 
 
 # ---- strict priorities with aging ----
@@ -819,6 +819,38 @@ def test_who_comes_back_with_work_out_or_third_changes_no_debts():
     assert queue.flow("a").uncontested == 0
     fill(queue, "c", [50])
     assert queue.flow("a").uncontested == 0
+
+
+def test_who_comes_back_with_debts_begins_no_contest():
+    queue = queue_of()
+    fill(queue, "a", range(20))
+    fill(queue, "b", [100])
+    picked(queue, 2, cost=9.0)
+    queue.settle("b")
+    fill(queue, "b", [101])
+    assert queue.flow("b").tag > queue.virtual_time
+    assert queue.flow("a").uncontested == 0
+
+
+def test_who_comes_with_another_urgency_begins_no_contest():
+    queue = queue_of(aging=Aging(1e9, lambda _: 0.0))
+    fill(queue, "a", range(20))
+    picked(queue, 3)
+    fill(queue, "b", [100], priority=6)
+    assert queue.flow("a").uncontested == 0
+    fill(queue, "c", [200])
+    assert queue.flow("a").uncontested == 0, "b is a third"
+
+
+def test_the_present_keeps_its_distance_from_the_least_tag_that_moves_on():
+    queue = queue_of()
+    fill(queue, "a", range(20))
+    fill(queue, "b", range(100, 120))
+    assert picked(queue, 2, cost=5.0) == "ab"
+    queue.settle("a", correction=2.0)
+    assert queue.virtual_time == 0.0, "b has not moved"
+    queue.settle("b", correction=3.0)
+    assert queue.virtual_time == 2.0, "the least went from 5 to 7"
 
 
 def test_with_all_at_rest_the_bound_starts_anew():

@@ -113,13 +113,21 @@ def test_one_that_is_held_would_come_back_at_the_present():
     assert where(target, "zed-0").position == 2, "bob stands at the present too, and ties by id"
 
 
-def test_no_more_urgent_ones_are_ahead_than_ones_in_all():
-    """Those of the same customer that aged are more urgent, but stand behind by priority."""
+def test_what_has_aged_is_ahead_of_what_came_later_with_that_priority():
+    """At NOW those of before have waited for five steps, the others for none."""
     target = backlog(aging_s=2.0)
-    target.place(several("mine", 3, priority=4))
-    target.place([placed("new", "mine", priority=2, after=10.0)])
-    told = where(target, "new")
-    assert told.urgent_ahead <= told.position - 1
+    target.place(
+        [
+            *several("mine", 3, priority=4),
+            *several("mine", 2, 3, priority=7),
+            *several("mine", 2, 5, priority=9),
+        ]
+    )
+    target.place([placed(f"new-{one}", "mine", priority=one, after=10.0) for one in (1, 2, 3)])
+    new = [where(target, f"new-{one}") for one in (1, 2, 3)]
+    assert [(one.own_ahead, one.urgent_ahead) for one in new] == [(3, 0), (6, 4), (7, 7)]
+    told, came = told_and_come(target)
+    assert told == came
 
 
 def test_agendas_that_were_withdrawn_are_not_ahead():

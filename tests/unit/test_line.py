@@ -86,3 +86,27 @@ def test_keys_without_work_are_forgotten_once_the_clock_has_reached_them():
     assert one.tags == {"a": 1.0, "b": 1.0, "c": 2.0, "d": 1.0}
     one.forget_idle_keys()
     assert one.tags == {"c": 2.0, "d": 1.0}
+
+
+def test_a_key_does_not_escape_its_charge_by_going_idle_for_a_moment():
+    one = line(a=[1], b=[2, 3, 4])
+    popped(one, 2, cost=9.0)
+    one.forget_idle_keys()
+    one.push(entry(5), "a")
+    assert one.tags == {"a": 9.0, "b": 0.0}, "who is alone is not charged"
+
+
+def test_once_nothing_waits_the_clock_is_past_all_tags():
+    """Tags that were told before may be laid over it again."""
+    one = line(a=[1], b=[2])
+    popped(one, 2, cost=9.0)
+    assert (one.virtual_time, one.tags) == (9.0, {})
+
+
+def test_a_key_that_comes_and_goes_between_turns_has_one():
+    one = line(b=[1, 2, 3], c=[4], d=[5, 6])
+    for _ in range(2):
+        one.withdraw(entry(4), "c")
+        one.push(entry(4), "c")
+    one.withdraw(entry(4), "c")
+    assert popped(one, 5) == [1, 5, 2, 6, 3]

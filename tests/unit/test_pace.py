@@ -234,6 +234,13 @@ def test_where_claims_take_long_though_runners_wait_for_them_it_is_filled_for_so
     assert watched.pace.target(0.5) == 1 + 80 * 0.5, "it was the machine, and is over"
 
 
+def test_how_long_claims_take_is_learned_a_quarter_at_a_time():
+    watched = after_a_span(awaited=10)
+    watched.spans(2, 40, awaited=10, trip_s=1.0)
+    watched.spans(41, 41, awaited=10, trip_s=0.5)
+    assert watched.pace.target(0.3) == about(80 * 0.875)
+
+
 def test_how_long_claims_take_is_forgotten_once_none_is_awaited():
     watched = after_a_span(awaited=10)
     watched.spans(2, 40, awaited=10, trip_s=1.0)

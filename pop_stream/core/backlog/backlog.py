@@ -16,7 +16,7 @@ from pop_stream.core.backlog.attempts import Attempts
 from pop_stream.core.backlog.costs import CostBook
 from pop_stream.core.backlog.keeping import Keeping
 from pop_stream.core.backlog.outbox import Outbox, Told
-from pop_stream.core.backlog.page import EMITTED, HELD, READY, WAITING, Page
+from pop_stream.core.backlog.page import EMITTED, HELD, WAITING, Page
 from pop_stream.core.backlog.slots import Slots
 from pop_stream.core.backlog.steering import Steering
 from pop_stream.core.backlog.stock import Stock
@@ -221,13 +221,10 @@ class Backlog:
         ref = stock.slots.find(agenda_id)
         if ref is None:
             return None
-        state = stock.slots.state(ref)
-        flow, entry = self.queue.flow(stock.customer_id(ref)), stock.entry(ref)
         return Whereabouts(
-            flow=flow,
-            state=state,
-            entry=entry,
-            own_ahead=flow.line.ahead(entry) if state == READY else 0,
+            flow=self.queue.flow(stock.customer_id(ref)),
+            state=stock.slots.state(ref),
+            entry=stock.entry(ref),
             cost=stock.cost(ref),
             attempt=stock.slots.attempt(ref),
             mark=stock.slots.mark(ref),

@@ -215,13 +215,10 @@ class Stock:
     def reorder(self, insight: Insight) -> None:
         """Another algorithm, or another aging, for all that is ready."""
         self.insight = insight
-        # What one order gave is no debt in another: all customers start at the present. A
+        # What one order gave is no debt in another: nobody is ahead of where all go on. A
         # customer's keys keep their turns, as they would if it were all read back.
         present = max([self.queue.virtual_time, *(flow.tag for flow in self.queue.flows())])
-        tags = {
-            CustomerId(one): replace(known, tag=present)
-            for one, known in self.queue.all_tags().items()
-        }
+        tags = {CustomerId(one): known for one, known in self.queue.all_tags().items()}
         self.queue = self._new_queue()
         self.fill_queue((present,), tags, before=self.slots.next_number)
         self.queue.note_moved(tags)

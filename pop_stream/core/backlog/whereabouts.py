@@ -24,7 +24,6 @@ class Whereabouts:
     Attributes:
         state: Of its slot.
         entry: Its place in its customer's line.
-        own_ahead: Agendas of its customer that go before it, of one that is ready.
         cost: Worker-seconds it is taken to cost.
         mark: What people or the clock want of it.
     """
@@ -32,7 +31,6 @@ class Whereabouts:
     flow: Flow
     state: int
     entry: int
-    own_ahead: int
     cost: float
     attempt: int
     mark: Mark

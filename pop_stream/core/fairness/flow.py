@@ -6,7 +6,14 @@ from math import exp2, inf, nextafter
 from typing import Final
 
 from pop_stream.core.delta import Tags
-from pop_stream.core.fairness.line import Line, ref_in, within_priority
+from pop_stream.core.fairness.line import (
+    Line,
+    class_of,
+    priority_of,
+    ref_in,
+    with_priority,
+    within_priority,
+)
 from pop_stream.core.values.ids import CustomerId
 
 HALF_LIFE_S: Final = 30.0
@@ -209,6 +216,22 @@ class Aging:
             for priority, head in heads
         )
         return urgency, entry
+
+    def bar(self, entry: int, head: int, now: float) -> float:
+        """Below which a class of a line goes before an entry of the line.
+
+        Args:
+            entry: Of one that waits.
+            head: The next entry of the class; the others in it are taken to be as urgent.
+            now: The present instant, in seconds.
+        """
+        if class_of(head) == class_of(entry):
+            return entry
+        mine = self.urgency(priority_of(entry), ref_in(entry), now)
+        theirs = self.urgency(priority_of(head), ref_in(head), now)
+        if mine != theirs:
+            return inf if theirs < mine else 0
+        return with_priority(entry, priority_of(head))
 
     def changes_at(self, priority: int, ref: int, now: float) -> float | None:
         """When the urgency rises next, always after `now`; None once it is highest."""

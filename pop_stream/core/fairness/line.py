@@ -52,6 +52,11 @@ def within_priority(entry: int) -> int:
     return entry & _WITHIN_PRIORITY
 
 
+def with_priority(entry: int, priority: int) -> int:
+    """The entry that an agenda of another priority would have, all else being equal."""
+    return priority << (_CLASS_SHIFT + 1) | within_priority(entry)
+
+
 class _Lane:
     """Agendas of one class and fairness key; its first entry always waits."""
 
@@ -149,16 +154,20 @@ class Line:
             self._moved.add(key)
         self._tidy(number, key)
 
-    def ahead(self, entry: int) -> int:
-        """How many go before it by priority, rank and age; costs the line's length.
+    def ahead(self, bar_of: Callable[[int], float]) -> int:
+        """How many entries are below the bar of their class; costs the line's length.
 
         Where fairness keys take turns it is what would go first without them.
+
+        Args:
+            bar_of: Of a class, by its next entry.
         """
         return sum(
-            sum(map(entry.__gt__, lane.entries)) - sum(map(entry.__gt__, lane.withdrawn))
-            for number, queue in self._classes.items()
-            if number <= class_of(entry)
+            sum(map(bar.__gt__, lane.entries)) - sum(map(bar.__gt__, lane.withdrawn))
+            for queue in self._classes.values()
+            for bar in [bar_of(queue.lanes[self._turn(queue)].entries[0])]
             for lane in queue.lanes.values()
+            if lane.entries[0] < bar
         )
 
     def withdraw(self, entry: int, key: str = "") -> None:

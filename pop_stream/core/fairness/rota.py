@@ -93,7 +93,7 @@ class Rota:
         """
         least = self.least(level)
         if least is not None:
-            self.clock.advance(level, self.clock.at(level) + max(0.0, least - was_least))
+            self.clock.advance(level, self.clock.at(level) + least - was_least)
 
     def seat(self, flow: Flow, now: float) -> bool:
         """Give a customer its turn, or none if it may not go; call it after every change.

@@ -1,6 +1,6 @@
 """What the scheduler can say about its backlog: shares, and when an agenda's turn comes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Final
@@ -72,7 +72,8 @@ def place(
     where = backlog.whereabouts(agenda_id)
     if where is None:
         return AgendaPlace(agenda_id=agenda_id, state="unknown")
-    urgent, position = _ahead(backlog, where, now) if where.state == READY else (0, 0)
+    is_ready = where.state == READY
+    own_ahead, urgent, position = _ahead(backlog, where, now) if is_ready else (0, 0, 0)
     eta_s = None
     if where.state == CLAIMED:
         eta_s = 0.0
@@ -83,9 +84,9 @@ def place(
         agenda_id=agenda_id,
         state=_NAMES[where.state],
         position=position,
-        own_ahead=where.own_ahead,
+        own_ahead=own_ahead,
         urgent_ahead=urgent,
-        rises_at=_rises_at(backlog, where, now) if where.state == READY else None,
+        rises_at=_rises_at(backlog, where, now) if is_ready else None,
         eta_s=eta_s,
         customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
         attempt=where.attempt,
@@ -114,8 +115,8 @@ def _rises_at(backlog: Backlog, where: Whereabouts, now: float) -> datetime | No
     return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
-def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int]:
-    """How many more urgent go before it, and how many in all up to and with it.
+def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int, int]:
+    """How many of its own and how many more urgent go before it, and its position among all.
 
     Nothing else is taken to come, and nothing to become more urgent meanwhile.
 
@@ -126,19 +127,28 @@ def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int]:
     """
     mine, queue = where.flow, backlog.queue
     others = [flow for flow in queue.flows() if flow.is_eligible and flow is not mine]
-    position = 1 + where.own_ahead
+    own_ahead = mine.line.ahead(_bar_of(backlog, where.entry, now))
+    position = 1 + own_ahead
     if queue.algorithm.by_age:
-        return 0, position + sum(flow.line.ahead(where.entry) for flow in others)
+        older = sum(flow.line.ahead(lambda _: where.entry) for flow in others)
+        return own_ahead, 0, position + older
     level = TOP
     if queue.aging is not None:
         level = queue.aging.urgency(priority_of(where.entry), ref_in(where.entry), now)
     race = _Race(backlog, level, now)
     own, _ = race.waiting(mine)
-    own = min(own, where.own_ahead)
-    alike = where.own_ahead - own
+    own = min(own, own_ahead)
+    alike = own_ahead - own
     turn = race.start(mine, own, where.cost) + alike * race.charge(mine, where.cost)
     urgent = own + sum(race.waiting(flow)[0] for flow in others)
-    return urgent, position + sum(race.before(turn, mine.customer_id, one) for one in others)
+    position += sum(race.before(turn, mine.customer_id, one) for one in others)
+    return own_ahead, urgent, position
+
+
+def _bar_of(backlog: Backlog, entry: int, now: float) -> Callable[[int], float]:
+    """For `Line.ahead` of the entry's own line."""
+    aging = backlog.queue.aging
+    return lambda head: entry if aging is None else aging.bar(entry, head, now)
 
 
 class _Race:
