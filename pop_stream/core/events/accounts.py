@@ -74,7 +74,8 @@ class AgendaPlace(Struct, frozen=True):
     Attributes:
         state: `unknown` if the scheduler has none of it.
         position: About how many are emitted up to and with it; 0 unless ready.
-        own_ahead: How many of these are the customer's own; exact.
+        own_ahead: How many of these are the customer's own; exact, but that with strict
+            priorities those of one priority are taken to be as urgent as the next of them.
         urgent_ahead: How many of these go first for their priority, not for their turn.
         rises_at: When it counts as one priority more urgent; None if it never does.
         eta_s: Until it is claimed, at the present rate; None while nothing moves.
