@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 import structlog
@@ -82,6 +83,7 @@ class Beat:
         most_s: The same after one of `full_bytes` or more; in between after one that is
             smaller. So a flood pays less for each event, and a trickle waits for less.
         full_bytes: At least 1.
+        unhurried_s: Batches are at least so far apart while nobody is in a `hurry`.
         now: The clock, in seconds; the event loop's if not given.
     """
 
@@ -91,28 +93,42 @@ class Beat:
         most_s: float = 0.0,
         full_bytes: int = 1,
         *,
+        unhurried_s: float = 0.0,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._least_s = least_s
         self._more_s = max(0.0, most_s - least_s)
         self._full_bytes = full_bytes
         self._now = now or asyncio.get_running_loop().time
-        self._next_s = self._now()
+        self._unhurried_s = unhurried_s
+        self._begun_s = self._hurry_until_s = -inf
+        self._apart_s = 0.0
 
     @property
     def is_due(self) -> bool:
         """Whether the next may begin."""
-        return self._now() >= self._next_s
+        return self.pause_s <= 0
 
     def begin(self, size: int = 0) -> None:
         """One of so many bytes begins now."""
-        more_s = self._more_s * min(1.0, size / self._full_bytes)
-        self._next_s = self._now() + self._least_s + more_s
+        self._begun_s = self._now()
+        self._apart_s = self._least_s + self._more_s * min(1.0, size / self._full_bytes)
+
+    def hurry(self, seconds: float) -> None:
+        """What comes of batches is wanted soon, of those that begin within so many seconds."""
+        self._hurry_until_s = self._now() + seconds
 
     async def wait(self) -> None:
         """Wait until the next may begin."""
-        if (pause_s := self._next_s - self._now()) > 0:
+        if (pause_s := self.pause_s) > 0:
             await asyncio.sleep(pause_s)
+
+    @property
+    def pause_s(self) -> float:
+        """How long until the next may begin; not above 0 if it may."""
+        is_hurried = self._begun_s < self._hurry_until_s
+        apart_s = self._apart_s if is_hurried else max(self._apart_s, self._unhurried_s)
+        return self._begun_s + apart_s - self._now()
 
 
 def bytes_of(fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> int:

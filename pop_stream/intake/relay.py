@@ -1,9 +1,10 @@
 """Carries to the scheduler what it must hear of the lifecycle, past Postgres."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -18,6 +19,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
     AgendaCommanded,
+    AgendaEmitted,
     AgendaRestarted,
     LifecycleEvent,
     Origin,
@@ -39,6 +41,11 @@ _MOST_S: Final = 0.02
 _FULL_BYTES: Final = 32 * 1024
 """Between batches: the scheduler makes a round for each, and runners have work meanwhile."""
 
+_UNHURRIED_S: Final = 0.03
+_HURRY_S: Final = 0.1
+"""Where no agenda waits for room, no news of a claim or an end makes any, so more of them share
+a record; while some wait, and for a moment after, news go on as above."""
+
 NOT_SUBMITTED: Final = -2
 """Less a partition of `pop.agenda-events`: the partition of a restart's origin."""
 
@@ -56,12 +63,18 @@ class Relay:
     """
 
     def __init__(
-        self, settings: Settings, publisher: Publisher, definitions: DefinitionSource
+        self,
+        settings: Settings,
+        publisher: Publisher,
+        definitions: DefinitionSource,
+        *,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._definitions = definitions
+        self._beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES, unhurried_s=_UNHURRIED_S, now=now)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop`."""
@@ -78,13 +91,15 @@ class Relay:
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
-                beat=Beat(_LEAST_S, _MOST_S, _FULL_BYTES),
+                beat=self._beat,
             )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
         aside = Aside()
         notes = notes_of(_heard(records, aside), aside.commanded)
+        if aside.is_crowded:
+            self._beat.hurry(_HURRY_S)
         told = [part for event in in_order(notes, aside.restarted) for part in fitting(event)]
         if not told:
             return
@@ -100,10 +115,15 @@ class Relay:
 
 @dataclass(slots=True)
 class Aside:
-    """Events of a batch whose place in the topic matters, with that place."""
+    """Events of a batch whose place in the topic matters, with that place.
+
+    Attributes:
+        is_crowded: Whether agendas wait for room.
+    """
 
     restarted: list[tuple[AgendaRestarted, Origin]] = field(default_factory=list)
     commanded: list[tuple[AgendaCommanded, Origin]] = field(default_factory=list)
+    is_crowded: bool = False
 
 
 def _told(record: ConsumerRecord) -> Iterator[LifecycleEvent]:
@@ -134,6 +154,8 @@ def _heard(records: Sequence[ConsumerRecord], aside: Aside) -> Iterator[Lifecycl
             elif isinstance(event, AgendaCommanded):
                 aside.commanded.append((event, _origin(record, index, WANTED)))
             else:
+                if isinstance(event, AgendaEmitted) and event.more_ready:
+                    aside.is_crowded = True
                 yield event
 
 

@@ -90,6 +90,7 @@ class Scheduler:
                 key_type=bytes,
                 value_type=bytes,
             ),
+            publisher,
             read_on,
             self._hold.is_sure_of,
         )

@@ -8,7 +8,7 @@ import faust
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 
-from pop_stream.bus import clients, compression, succession
+from pop_stream.bus import clients, succession
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.settings import Settings
@@ -57,7 +57,6 @@ def faust_app(
         on_heartbeat: See `PatientTransport`.
         on_forgotten: See there too.
     """
-    compression.compress_fast()
     session_s = settings.session_timeout.total_seconds()
     brokers = settings.kafka_bootstrap.split(",")
     app = faust.App(
@@ -76,11 +75,6 @@ def faust_app(
         # A member that hears the group and does not come to it holds all others up as long.
         broker_rebalance_timeout=max(2 * session_s, _LEAST_REBALANCE_S),
         broker_commit_interval=1.0,
-        producer_request_timeout=30.0,
-        # Rows gather in the table itself, until they are wanted.
-        producer_linger=0.0,
-        producer_compression_type=compression.FORMAT,
-        producer_max_request_size=1_000_000,
         stream_buffer_maxsize=_BUFFERED_RECORDS,
         table_standby_replicas=0,
         topic_allow_declare=False,

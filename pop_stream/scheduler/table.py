@@ -1,17 +1,13 @@
 """The port `ReadyTable` on a Faust table of raw bytes."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from aiokafka import ConsumerRecord, TopicPartition
 
-_GATHER_S: Final = 0.02
-"""So long rows wait for others, but those of rounds, for which the next round waits: a request
-costs much the same whatever it carries. A crash repeats the records that led to them."""
-
+from pop_stream.ports.wire import Publisher
+from pop_stream.scheduler.outgoing import Outgoing
 
 ReadOn = Callable[
     [Mapping[TopicPartition, int]],
@@ -23,11 +19,12 @@ ReadOn = Callable[
 class FaustReadyTable:
     """Rows keyed by text that starts with the partition the row belongs to, and a slash.
 
-    Faust writes their changelog, and would read it too, a record at a time; here it is read
-    beside Faust, in lots.
+    Faust would write and read their changelog a record at a time; here that is done beside it,
+    in lots.
 
     Args:
         table: A Faust table with raw keys and values, kept in memory.
+        publisher: Writes the changelog.
         read_on: Reads the changelog.
         is_sure_of: Whether a partition is surely this worker's at the moment: one that was
             frozen may write nothing of what it had gathered.
@@ -39,6 +36,7 @@ class FaustReadyTable:
     def __init__(
         self,
         table: Any,  # noqa: ANN401  # Faust is untyped
+        publisher: Publisher,
         read_on: ReadOn,
         is_sure_of: Callable[[int], bool] = lambda _: True,
     ) -> None:
@@ -48,18 +46,18 @@ class FaustReadyTable:
         self._unread: set[int] = set()
         self._settled_at = 0
         self.recovered = 0
-        self._is_sure_of = is_sure_of
         self._held: Set[int] = frozenset()
-        self._written = 0
-        self._unsent: list[tuple[int, bytes, bytes | None]] = []
-        self._sending: asyncio.TimerHandle | None = None
-        self._under_way: dict[int, asyncio.Future[Any]] = {}
+        self._outgoing = Outgoing(
+            publisher,
+            self._changelog,
+            present=self._present,
+            is_held=lambda partition: partition in self._held,
+            is_sure_of=is_sure_of,
+        )
 
     def get(self, key: str) -> bytes | None:
         """See the port."""
-        # Not through the table itself, which asks its sensors around every look-up.
-        value: bytes | None = self._table.data.data.get(key.encode())
-        return value
+        return self._present(key.encode())
 
     def put(self, key: str, value: bytes) -> None:
         """See the port."""
@@ -82,34 +80,15 @@ class FaustReadyTable:
     @property
     def written(self) -> int:
         """See the port."""
-        return self._written
+        return self._outgoing.written
 
     def send(self) -> None:
         """See the port."""
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
-        unsent, self._unsent = self._unsent, []
-        for number, row, value in unsent:
-            owner = _owner(row)
-            if owner is None or self._is_sure_of(owner):
-                self._hand_over(number, row, value)
-            else:
-                self._gather(number, row, value)
+        self._outgoing.send()
 
     async def kept(self, written: int | None = None) -> None:
         """See the port."""
-        last = self._written if written is None else written
-        while True:
-            if self._unsent and self._unsent[0][0] <= last:
-                self.send()
-            sent = [one for number, one in self._under_way.items() if number <= last]
-            if sent:
-                await asyncio.wait(sent)
-            elif self._unsent and self._unsent[0][0] <= last:
-                await asyncio.sleep(_GATHER_S)
-            else:
-                return
+        await self._outgoing.kept(self.written if written is None else written)
 
     def settle(self, partitions: Set[int]) -> None:
         """The group has settled, and these are this worker's; to be called each time.
@@ -139,7 +118,7 @@ class FaustReadyTable:
         """
         if self.is_whole:
             return True
-        topic = self._table.changelog_topic.get_topic_name()
+        topic = self._changelog()
         starts = {TopicPartition(topic, one): self._next.get(one, 0) for one in self._unread}
         rows = self._table.data.data
         async with aclosing(self._read_on(starts)) as lots:
@@ -172,30 +151,24 @@ class FaustReadyTable:
         local = self._table.data.data
         for key in [key for key in local if _owner(key) == partition]:
             del local[key]
-        self._unsent = [one for one in self._unsent if _owner(one[1]) != partition]
+        self._outgoing.drop(partition)
         self._next.pop(partition, None)
 
     def _write(self, row: bytes, value: bytes | None) -> None:
-        self._written += 1
-        self._gather(self._written, row, value)
+        owner = _owner(row)
+        if owner is None:
+            msg = f"the key {row!r} names no partition"
+            raise ValueError(msg)
+        self._outgoing.add(owner, row, value)
 
-    def _gather(self, number: int, row: bytes, value: bytes | None) -> None:
-        self._unsent.append((number, row, value))
-        if self._sending is None:
-            loop = asyncio.get_running_loop()
-            self._sending = loop.call_later(_GATHER_S, self.send)
+    def _present(self, row: bytes) -> bytes | None:
+        # Not through the table itself, which asks its sensors around every look-up.
+        value: bytes | None = self._table.data.data.get(row)
+        return value
 
-    def _hand_over(self, number: int, row: bytes, value: bytes | None) -> None:
-        """Faust writes in the background, and of what fails it only logs that it did."""
-        sent = self._table.send_changelog(_owner(row), row, value, value_serializer="raw")
-        self._under_way[number] = sent
-        sent.add_done_callback(partial(self._note_sent, number, row))
-
-    def _note_sent(self, number: int, row: bytes, sent: "asyncio.Future[Any]") -> None:
-        del self._under_way[number]
-        failed = not sent.cancelled() and sent.exception() is not None
-        if failed and _owner(row) in self._held:
-            self._hand_over(number, row, self._table.data.data.get(row))  # as it is by now
+    def _changelog(self) -> str:
+        name: str = self._table.changelog_topic.get_topic_name()
+        return name
 
 
 def _owner(key: bytes) -> int | None:

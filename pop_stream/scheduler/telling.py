@@ -71,7 +71,11 @@ def emissions(desk: Desk, chosen: Sequence[Chosen], now: datetime) -> list[Agend
     """What the lifecycle hears of a round."""
     return [
         AgendaEmitted(
-            agenda_id=one.agenda_id, at=now, insight_id=desk.insight_id, attempt=one.attempt
+            agenda_id=one.agenda_id,
+            at=now,
+            insight_id=desk.insight_id,
+            attempt=one.attempt,
+            more_ready=desk.backlog.ready > 0,
         )
         for one in chosen
     ]

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, Final
 
 import structlog
@@ -34,7 +35,10 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         await super().on_start()
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         commit_in_term(self._consumer)
-        self._consumer._fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
+        fetcher = self._consumer._fetcher  # noqa: SLF001
+        fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
+        tables = self.transport.app.tables
+        fetch_no_other(fetcher, lambda tp: tp.topic not in tables.changelog_topics)
         coordinator = self._consumer._coordinator  # noqa: SLF001
         self.transport.follow(coordinator)
         _tell_of_membership(coordinator, self.transport)
@@ -58,6 +62,21 @@ def _tell_of_membership(coordinator: Any, transport: "PatientTransport") -> None
 
     coordinator._do_heartbeat = told_beat  # noqa: SLF001
     coordinator.reset_generation = told_forget
+
+
+def fetch_no_other(fetcher: Any, is_wanted: Callable[[Any], bool]) -> None:  # noqa: ANN401
+    """Have a client's fetcher ask for these partitions only, whatever it is assigned.
+
+    Faust has the table's changelog assigned to it, and each request would ask for it too,
+    though it is read beside Faust.
+    """
+    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
+
+    def look_at_wanted(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+        wanted = [tp for tp in assignment.tps if is_wanted(tp)]
+        return look(SimpleNamespace(tps=wanted, state_value=assignment.state_value))
+
+    fetcher._get_actions_per_node = look_at_wanted  # noqa: SLF001
 
 
 def join_again_after_errors(coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped

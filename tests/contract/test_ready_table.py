@@ -73,7 +73,7 @@ class FaustDesk:
     async def start(self) -> None:
         app = self._app = faust_app(self._settings)
         rows = app.Table(TABLE, partitions=PARTITIONS, key_type=bytes, value_type=bytes)
-        self.table = FaustReadyTable(rows, partial(read_on, self._settings))
+        self.table = FaustReadyTable(rows, self._publisher, partial(read_on, self._settings))
 
         async def work(stream: Any) -> None:
             async for event in stream.events():

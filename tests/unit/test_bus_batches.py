@@ -140,6 +140,24 @@ async def test_beat_keeps_batches_apart_and_delays_none_after_a_rest():
     assert beat.is_due
 
 
+async def test_who_is_in_a_hurry_waits_for_less_company():
+    now = 0.0
+    beat = Beat(0.1, 0.1, unhurried_s=0.3, now=lambda: now)
+    assert beat.is_due, "the first after a rest"
+    beat.begin()
+    now = 0.2
+    assert not beat.is_due
+    beat.hurry(1.0)
+    assert beat.is_due, "what has begun already is in a hurry, too"
+    beat.begin()
+    now = 0.25
+    assert not beat.is_due
+    now = 1.3
+    beat.begin()
+    now = 1.5
+    assert not beat.is_due, "the hurry is over"
+
+
 async def test_batches_are_kept_further_apart_the_larger_they_are():
     now = 0.0
     beat = Beat(0.1, 0.5, 1_000, now=lambda: now)

@@ -6,28 +6,48 @@ from types import SimpleNamespace
 
 import pytest
 
+from pop_stream.bus.publisher import PORTION_BYTES
+from pop_stream.core.errors import UnavailableError
 from pop_stream.scheduler.table import FaustReadyTable
 
 
-class Sends:
-    """A Faust table whose sends end when the test says so."""
+class Table:
+    """As much of a Faust table as is asked for."""
 
     def __init__(self):
-        self.sent = []
-        self._any = asyncio.Event()
         self.data = Data()
         self.changelog_topic = SimpleNamespace(get_topic_name=lambda: "changelog")
         self.app = SimpleNamespace(rebalancing_count=1)
 
-    def send_changelog(self, partition, key, value, *, value_serializer):
-        assert value_serializer == "raw"
-        self.sent.append((partition, key, value, asyncio.get_running_loop().create_future()))
-        self._any.set()
-        return self.sent[-1][3]
 
-    async def begun(self):
+class Brokers:
+    """A publisher whose lots of rows are acknowledged, or fail, when the test says so."""
+
+    def __init__(self):
+        self.lots = []
+        self._any = asyncio.Event()
+
+    async def publish(self, records):
+        assert {one.topic for one in records} == {"changelog"}
+        self.lots.append((records, asyncio.get_running_loop().create_future()))
+        self._any.set()
+        await self.lots[-1][1]
+
+    async def begun(self, count=1):
         async with asyncio.timeout(5):
-            await self._any.wait()
+            while len(self.lots) < count:
+                self._any.clear()
+                await self._any.wait()
+
+    @property
+    def values(self):
+        return [[one.value for one in records] for records, _ in self.lots]
+
+    def acknowledge(self):
+        self.lots[-1][1].set_result(None)
+
+    def fail(self):
+        self.lots[-1][1].set_exception(UnavailableError("away"))
 
 
 class Data(dict):
@@ -37,8 +57,13 @@ class Data(dict):
 
 
 @pytest.fixture
-def sends():
-    return Sends()
+def faust():
+    return Table()
+
+
+@pytest.fixture
+def brokers():
+    return Brokers()
 
 
 @pytest.fixture
@@ -73,8 +98,8 @@ def changelog():
 
 
 @pytest.fixture
-def rows(sends, sure, changelog):
-    rows = FaustReadyTable(sends, changelog.read_on, sure.__contains__)
+def rows(faust, brokers, sure, changelog):
+    rows = FaustReadyTable(faust, brokers, changelog.read_on, sure.__contains__)
     rows.settle({3})
     return rows
 
@@ -88,92 +113,151 @@ async def is_kept(rows, written=None):
     return done
 
 
-async def test_rows_are_kept_once_all_are_acknowledged(rows, sends):
+async def test_rows_are_kept_once_they_are_acknowledged(rows, brokers):
     assert await is_kept(rows)
     rows.put("3/media/head", b"one")
     rows.put("3/media/page/0", b"two")
     rows.delete("3/media/page/0")
     rows.send()
-    for partition, _, _, send in sends.sent:
-        assert partition == 3
-        assert not await is_kept(rows)
-        send.set_result(None)
-    assert await is_kept(rows)
-    assert [value for _, _, value, _ in sends.sent] == [b"one", b"two", None]
-
-
-async def test_a_row_that_failed_is_sent_again_as_it_is_by_then(rows, sends):
-    rows.put("3/media/head", b"one")
-    rows.put("3/media/head", b"two")
-    rows.send()
-    sends.sent[0][3].set_exception(OSError("away"))
-    sends.sent[1][3].set_result(None)
+    await brokers.begun()
     assert not await is_kept(rows)
-    assert [value for _, _, value, _ in sends.sent] == [b"one", b"two", b"two"]
-    sends.sent[2][3].set_result(None)
+    brokers.acknowledge()
     assert await is_kept(rows)
+    assert brokers.values == [[b"one", b"two", None]]
+    assert {one.partition for one in brokers.lots[0][0]} == {3}
 
 
-async def test_a_row_of_a_lost_partition_is_not_sent_again(rows, sends):
-    rows.put("3/media/head", b"one")
-    rows.send()
-    rows.settle(set())
-    sends.sent[0][3].set_exception(OSError("away"))
-    assert await is_kept(rows)
-    assert len(sends.sent) == 1
-
-
-async def test_what_was_written_since_need_not_be_waited_for(rows, sends):
+async def test_no_row_overtakes_another(rows, brokers):
     rows.put("3/media/journal/1", b"one")
+    rows.send()
+    await brokers.begun()
     rows.put("3/media/journal/2", b"two")
     rows.send()
-    before = rows.written
-    rows.put("3/media/page/0", b"three")
-    assert not await is_kept(rows, before)
-    sends.sent[0][3].set_result(None)
-    sends.sent[1][3].set_exception(OSError("away"))
-    assert not await is_kept(rows, before)
-    sends.sent[2][3].set_result(None)  # the second, once more
-    assert await is_kept(rows, before)
-    assert [value for _, _, value, _ in sends.sent] == [b"one", b"two", b"two"]
     assert not await is_kept(rows)
-
-
-async def test_rows_gather_for_a_moment_and_are_sent_in_order(rows, sends):
-    rows.put("3/media/page/0", b"one")
-    rows.put("3/media/head", b"two")
-    assert sends.sent == []
-    await sends.begun()
-    assert [value for _, _, value, _ in sends.sent] == [b"one", b"two"]
-
-
-async def test_rows_of_a_partition_in_doubt_wait_until_it_is_sure(rows, sends, sure):
-    sure.clear()
-    rows.put("3/media/head", b"one")
-    rows.send()
-    assert not await is_kept(rows)
-    assert sends.sent == []
-    sure.add(3)
-    await sends.begun()
-    sends.sent[0][3].set_result(None)
+    assert brokers.values == [[b"one"]]
+    brokers.acknowledge()
+    await brokers.begun(2)
+    assert brokers.values == [[b"one"], [b"two"]]
+    brokers.acknowledge()
     assert await is_kept(rows)
 
 
-async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, sends, sure):
+async def test_rows_that_failed_are_sent_again_as_they_are_by_then(rows, brokers):
+    rows.put("3/media/head", b"one")
+    rows.put("3/media/page/0", b"page")
+    rows.send()
+    await brokers.begun()
+    rows.put("3/media/head", b"two")
+    brokers.fail()
+    await brokers.begun(2)
+    assert not await is_kept(rows, 2)
+    assert brokers.values == [[b"one", b"page"], [b"two", b"page"]]
+    brokers.acknowledge()
+    await brokers.begun(3)
+    assert await is_kept(rows, 2)
+    assert not await is_kept(rows)
+    brokers.acknowledge()
+    assert await is_kept(rows)
+    assert brokers.values[2:] == [[b"two"]]
+
+
+async def test_rows_of_a_lost_partition_are_not_sent_again(rows, brokers, sure):
+    sure.add(4)
+    rows.settle({3, 4})
+    rows.put("3/media/head", b"lost")
+    rows.put("4/scans/head", b"stays")
+    rows.send()
+    await brokers.begun()
+    rows.settle({4})
+    brokers.fail()
+    await brokers.begun(2)
+    brokers.acknowledge()
+    assert await is_kept(rows)
+    assert brokers.values == [[b"lost", b"stays"], [b"stays"]]
+
+
+async def test_who_loses_all_partitions_waits_for_no_row(rows, brokers):
+    rows.put("3/media/head", b"one")
+    rows.send()
+    await brokers.begun()
+    rows.settle(set())
+    brokers.fail()
+    async with asyncio.timeout(5):
+        await rows.kept()
+    assert len(brokers.lots) == 1
+
+
+async def test_what_was_written_since_need_not_be_waited_for(rows, brokers):
+    rows.put("3/media/journal/1", b"one")
+    rows.send()
+    before = rows.written
+    rows.put("3/media/page/0", b"two")
+    await brokers.begun()
+    assert not await is_kept(rows, before)
+    brokers.acknowledge()
+    async with asyncio.timeout(5):
+        await rows.kept(before)
+    assert not await is_kept(rows)
+
+
+async def test_a_large_lot_goes_in_portions(rows, brokers):
+    for number in range(3):
+        rows.put(f"3/media/page/{number}", bytes(PORTION_BYTES // 2))
+    rows.send()
+    await brokers.begun()
+    brokers.acknowledge()
+    await brokers.begun(2)
+    brokers.acknowledge()
+    assert await is_kept(rows)
+    assert [len(records) for records, _ in brokers.lots] == [2, 1]
+
+
+async def test_rows_gather_for_a_moment_and_are_sent_in_order(rows, brokers):
+    rows.put("3/media/page/0", b"one")
+    await asyncio.sleep(0)
+    rows.put("3/media/head", b"two")
+    assert brokers.lots == []
+    await brokers.begun()
+    assert brokers.values == [[b"one", b"two"]]
+
+
+async def test_rows_of_a_partition_in_doubt_wait_until_it_is_sure(rows, brokers, sure):
+    sure.add(4)
+    sure.remove(3)
+    rows.settle({3, 4})
+    rows.put("3/media/head", b"in doubt")
+    rows.put("4/scans/head", b"sure")
+    rows.send()
+    await brokers.begun()
+    brokers.acknowledge()
+    assert not await is_kept(rows)
+    assert brokers.values == [[b"sure"]]
+    sure.add(3)
+    await brokers.begun(2)
+    brokers.acknowledge()
+    assert await is_kept(rows)
+    assert brokers.values == [[b"sure"], [b"in doubt"]]
+
+
+async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, brokers, sure):
     sure.clear()
     rows.put("3/media/head", b"one")
+    rows.send()
+    waiting = asyncio.ensure_future(rows.kept())
+    assert not await is_kept(rows)
     rows.settle(set())
     sure.add(3)
-    rows.send()
+    async with asyncio.timeout(5):
+        await waiting
     assert await is_kept(rows)
-    assert sends.sent == []
+    assert brokers.lots == []
 
 
 # ---- recovery ----
 
 
-def settle(rows, sends, partitions):
-    sends.app.rebalancing_count += 1
+def settle(rows, faust, partitions):
+    faust.app.rebalancing_count += 1
     rows.settle(partitions)
 
 
@@ -197,30 +281,30 @@ async def test_rows_are_what_the_changelog_says_last(rows, changelog):
     assert len(changelog.asked) == 1
 
 
-async def test_only_what_is_new_is_read_of_a_partition_that_stays(rows, sends, changelog):
+async def test_only_what_is_new_is_read_of_a_partition_that_stays(rows, faust, changelog):
     changelog.written[3] = [(b"3/media/head", b"one"), (b"3/media/page/0", b"page")]
     await rows.recover()
     changelog.written[3] += [(b"3/media/page/0", None), (b"3/media/head", b"theirs")]
     changelog.written[4] = [(b"4/scans/head", b"four")]
-    settle(rows, sends, {3, 4})
+    settle(rows, faust, {3, 4})
     assert await rows.recover()
     assert changelog.asked == [{3: 0}, {3: 2, 4: 0}]
     assert (found(rows, 3), found(rows, 4)) == (
         {"3/media/head": b"theirs"},
         {"4/scans/head": b"four"},
     )
-    settle(rows, sends, {4})
-    settle(rows, sends, {3, 4})
+    settle(rows, faust, {4})
+    settle(rows, faust, {3, 4})
     assert await rows.recover()
     assert changelog.asked[-1] == {3: 0, 4: 1}
     assert found(rows, 3) == {"3/media/head": b"theirs"}
 
 
-async def test_a_rebalance_need_not_wait_for_a_long_recovery(rows, sends, changelog):
+async def test_a_rebalance_need_not_wait_for_a_long_recovery(rows, faust, changelog):
     changelog.written[3] = [(b"3/media/head", str(n).encode()) for n in range(7)]
 
     def begin_another():
-        sends.app.rebalancing_count = 2
+        faust.app.rebalancing_count = 2
 
     changelog.on_lot = begin_another
     assert not await rows.recover()

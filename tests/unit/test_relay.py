@@ -99,6 +99,31 @@ def notes(records):
     return [event for one in records for event in decode_ready(one.value)]
 
 
+async def pause_s_after(*values):
+    """For how long the next batch gathers once the relay has seen these."""
+    relay = Relay(
+        Settings(topic_prefix="t."),
+        MemoryPublisher(),
+        FixedDefinitions(Definitions()),
+        now=lambda: 5.0,
+    )
+    relay._beat.begin()
+    await relay.handle([record(encode(value), offset=n) for n, value in enumerate(values)])
+    return relay._beat.pause_s
+
+
+def emitted(agenda_id, *, more_ready):
+    return AgendaEmitted(
+        agenda_id=agenda_id, at=START, insight_id="media", attempt=1, more_ready=more_ready
+    )
+
+
+async def test_news_gather_for_longer_where_no_agenda_waits_for_room():
+    calm = await pause_s_after(emitted("a", more_ready=False), claimed("a"))
+    crowded = await pause_s_after(emitted("a", more_ready=True), claimed("a"))
+    assert (calm, crowded) == pytest.approx((0.03, 0.008))
+
+
 def test_claims_and_ends_become_one_note_per_insight_in_order():
     found = notes_of(
         [

@@ -192,6 +192,17 @@ async def test_every_emission_is_told_to_the_lifecycle(stage):
             assert record.partition == partition_of(event.agenda_id.encode(), PARTITIONS)
 
 
+async def test_an_emission_tells_whether_others_had_no_room(stage):
+    await stage.place("ann", 12)
+    await stage.end("ann-0", "ann-1")
+    told = {
+        event.agenda_id: event.more_ready
+        for record in stage.publisher.on(TOPICS.agenda_events)
+        for event in decode_lifecycle(record.value)
+    }
+    assert told == {f"ann-{number}": number < 10 for number in range(12)}
+
+
 async def test_a_freed_slot_is_filled_at_once(stage):
     await stage.place("ann", 25)
     await stage.end("ann-0", "ann-1")

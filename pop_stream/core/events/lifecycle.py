@@ -142,7 +142,13 @@ class AgendaReprioritised(AttemptEvent, frozen=True):
 
 
 class AgendaEmitted(AttemptEvent, frozen=True):
-    """The scheduler put the agenda on its insight's topic."""
+    """The scheduler put the agenda on its insight's topic.
+
+    Attributes:
+        more_ready: Others of the insight stayed behind, for which there was no room.
+    """
+
+    more_ready: bool = False
 
 
 class AgendaClaimed(AttemptEvent, frozen=True):
