@@ -25,10 +25,10 @@ from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.wire import Publisher
 from pop_stream.scheduler.census import Census
 from pop_stream.scheduler.dealing import Dealing
-from pop_stream.scheduler.emission import Tails
 from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.metrics import SchedulerCollector
+from pop_stream.scheduler.on_topic import Tails
 from pop_stream.scheduler.rounds import Rounds
 from pop_stream.scheduler.table import FaustReadyTable, ReadOn
 from pop_stream.scheduler.ticks import Ticker

@@ -1,6 +1,6 @@
 """One insight on this worker: what it holds, where it is kept, and how fast it goes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -47,6 +47,8 @@ class Desk:
         lag: Consumer lag and the number emitted when it was asked for; None if unknown.
         topic_partitions: The insight's topic is known to have as many; 0 if it is not known.
         is_defined: Whether its definition is known; without it nothing is emitted.
+        known: Agendas and attempts that are ready, and on the topic since before the first
+            round; None until they were looked for.
     """
 
     insight_id: InsightId
@@ -57,6 +59,7 @@ class Desk:
     lag: tuple[int, int] | None = None
     topic_partitions: int = 0
     is_defined: bool = False
+    known: set[tuple[str, int]] | None = None
     _view: "_View | None" = None
 
     @property
@@ -108,6 +111,16 @@ class Desk:
         return admission.slots(
             backlog.insight, self.depth, self.pace, newcomers=backlog.queue.newcomers
         )
+
+    def take_known(self, chosen: Iterable[Chosen], now: datetime) -> Set[tuple[str, int]]:
+        """Those of a round that are known to be on the topic, once, and noted as such."""
+        refs = {(one.agenda_id, one.attempt): one.ref for one in chosen if self.known}
+        taken = refs.keys() & (self.known or frozenset())
+        for one in taken:
+            self.backlog.on_topic.recover(refs[one], now.timestamp())
+        if self.known:
+            self.known -= taken
+        return taken
 
     def unclaimed(self, refs: Iterable[int]) -> list[Chosen]:
         """Those of these places whose agendas are emitted and, as far as heard, not claimed."""

@@ -6,7 +6,7 @@ rollup drop. Kept and not emitted, its row tells of it, and what its topic lacks
 whoever reads the row. No round begins before the one before it is both, so there is one such.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
@@ -30,16 +30,17 @@ from pop_stream.scheduler import telling
 from pop_stream.scheduler.decisions import decided
 from pop_stream.scheduler.desk import Desk, save_rows
 from pop_stream.scheduler.desks import Desks
+from pop_stream.scheduler.on_topic import Attempts, OnTopic, lacking
 from pop_stream.scheduler.rows import RoundNote
 
 MOST_CHOSEN: Final = 2_000
 """Of one round, so that its decision and its journal row fit a record; the next follows."""
 
+_LOOKED_AT: Final = 500
+"""Newest records of a partition among which a forgotten round is looked for."""
+
 _MOST_WRITTEN: Final = 3
 """So often a record may be on its topic, as one whose acknowledgement failed was sent again."""
-
-Tails = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Sequence[bytes]]]]
-"""Reads the newest values of topics: so many of each partition, or all if there are fewer."""
 
 _log = structlog.get_logger()
 
@@ -76,7 +77,7 @@ class Emission:
         topics: Names of topics.
         create_topic: Makes sure an insight's topic exists, with its partitions.
         is_sure_of: Whether a partition is surely this worker's at the moment.
-        tails: Reads what is on insights' topics already.
+        on_topic: Knows what is on insights' topics already.
     """
 
     def __init__(  # noqa: PLR0913  # every port it needs, named once
@@ -89,7 +90,7 @@ class Emission:
         topics: Topics,
         create_topic: Callable[[Insight], Awaitable[None]],
         is_sure_of: Callable[[int], bool],
-        tails: Tails,
+        on_topic: OnTopic,
     ) -> None:
         self._desks = desks
         self._table = table
@@ -98,7 +99,7 @@ class Emission:
         self._topics = topics
         self._create_topic = create_topic
         self._is_sure_of = is_sure_of
-        self._tails = tails
+        self._on_topic = on_topic
         self._rows_of_rounds = 0
 
     def be_sure_of(self, partition: int) -> None:
@@ -120,20 +121,21 @@ class Emission:
             UnavailableError: If a topic cannot be made, or the partition is not surely this
                 worker's any more; what was done since its last row must be forgotten.
         """
+        await self._look_back(desks)
         drafts = [await self._draft(desk, source) for desk in desks]
         told = [record for draft in drafts for record in draft.told]
         emitted = [record for draft in drafts for record in draft.emitted]
         also = [record for draft in drafts for record in draft.also]
 
-        if told or emitted:
+        if told or also:
             await self._come_first(source.partition, told)
-        keep = partial(self._keep, desks, source.offset, at_once=bool(told or emitted))
-        if not emitted:
+        keep = partial(self._keep, desks, source.offset, at_once=bool(told or also))
+        if not also:
             keep()
             return
         await self._side_by_side([*emitted, *also], len(emitted) // 2 + 1, keep)
         for desk, draft in zip(desks, drafts, strict=True):
-            if draft.emitted:
+            if draft.also:
                 desk.shelf.last_round = None
 
     async def make_good(self, desks: Sequence[Desk], partition: int) -> None:
@@ -152,13 +154,12 @@ class Emission:
             for desk, note in lately
             if (chosen := desk.unclaimed(note.refs))
         ]
-        there = await self._tails(
-            {self._topic(desk): _MOST_WRITTEN * len(note.refs) for desk, note, _ in doubtful}
+        there = await self._on_topic.attempts(
+            [(desk, _MOST_WRITTEN * len(note.refs)) for desk, note, _ in doubtful]
         )
         records: list[Record] = []
-        for desk, note, chosen in doubtful:
+        for (desk, note, chosen), known in zip(doubtful, there, strict=True):
             await self._fit_topic(desk)
-            known = telling.attempts_in(there.get(self._topic(desk), ()))
             emitted, also = await self._records(desk, chosen, note, known)
             records += [*emitted, *also]
             _log.info("round.made_good", insight_id=desk.insight_id, lacked=len(emitted))
@@ -166,6 +167,17 @@ class Emission:
         await publish_until_acknowledged(self._publisher, records)
         for desk in desks:
             desk.shelf.last_round = None
+
+    async def _look_back(self, desks: Sequence[Desk]) -> None:
+        """Find what is on the topic of an insight that was just read, before its first round.
+
+        A crash may have let a round out and kept its row from being written. It is chosen
+        again, but what is there is not sent again: it might go elsewhere, to two pullers.
+        """
+        new = [desk for desk in desks if desk.known is None and desk.slots()]
+        there = await self._on_topic.attempts([(desk, _LOOKED_AT) for desk in new])
+        for desk, seen in zip(new, there, strict=True):
+            desk.known = {one for one in seen if desk.backlog.slots.is_ready(*one)}
 
     async def _draft(self, desk: Desk, source: Source) -> _Draft:
         """Let happen what is due, choose, and word all there is to tell."""
@@ -188,7 +200,8 @@ class Emission:
             offset=source.offset,
             definitions=self._desks.version,
         )
-        emitted, also = await self._records(desk, chosen, note)
+        known = desk.take_known(chosen, now)
+        emitted, also = await self._records(desk, chosen, note, known)
         return _Draft(told, emitted, also)
 
     async def _told(self, desk: Desk, told: Told, now: datetime) -> list[Record]:
@@ -206,15 +219,15 @@ class Emission:
         desk: Desk,
         chosen: Sequence[Chosen],
         note: RoundNote,
-        known: Set[tuple[str, int]] = frozenset(),
+        known: Attempts,
     ) -> tuple[list[Record], list[Record]]:
         """A round's agendas but those known to be on their topic, and what tells of it."""
         at = datetime.fromtimestamp(note.at, UTC)
         emitted = telling.emitted_records(
             self._topics,
             desk,
-            [one for one in chosen if (one.agenda_id, one.attempt) not in known],
-            partitions=await self._publisher.partitions(self._topic(desk)),
+            lacking(chosen, known),
+            partitions=await self._publisher.partitions(self._on_topic.name(desk)),
             at=at,
             now=self._clock.now(),
         )
@@ -278,9 +291,6 @@ class Emission:
         """Write the first so many now; returns the rest."""
         await publish_until_acknowledged(self._publisher, records[:count])
         return records[count:]
-
-    def _topic(self, desk: Desk) -> str:
-        return self._topics.insight(desk.insight_id, desk.backlog.insight.group_type)
 
     async def _fit_topic(self, desk: Desk) -> None:
         """Create the insight's topic, or let it grow with the definition."""

@@ -25,7 +25,8 @@ from pop_stream.ports.table import ReadyTable
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler.desk import Desk, save_rows
 from pop_stream.scheduler.desks import Desks
-from pop_stream.scheduler.emission import Emission, Source, Tails
+from pop_stream.scheduler.emission import Emission, Source
+from pop_stream.scheduler.on_topic import OnTopic, Tails
 
 MOST_PUT_OFF: Final = 128
 """Records in a row that may leave the choice to the next: some ten milliseconds' work. So a
@@ -98,7 +99,7 @@ class Rounds:
             topics=topics,
             create_topic=create_topic,
             is_sure_of=is_sure_of,
-            tails=tails,
+            on_topic=OnTopic(topics, tails),
         )
         self._put_off: dict[int, _PutOff] = {}
 

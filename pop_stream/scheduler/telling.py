@@ -1,7 +1,6 @@
 """The records that tell of a round and of all else that happened with it."""
 
-from collections.abc import Iterable, Sequence, Set
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,8 +11,8 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.outbox import Told
 from pop_stream.core.backlog.page import place_of
 from pop_stream.core.backlog.whereabouts import Chosen
-from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import AgendaEmitted, EmittedAgenda, decode_emitted, encode
+from pop_stream.core.events import AgendaEmitted, EmittedAgenda, encode
+from pop_stream.core.gate.spread import spread
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Record
 from pop_stream.scheduler.desk import Desk
@@ -43,28 +42,15 @@ def emitted_records(
     group_type = desk.backlog.insight.group_type
     topic, seconds = topics.insight(desk.insight_id, group_type), now.timestamp()
     is_shared = group_type == "share"
+    keys = [one.agenda_id.encode() for one in chosen]
+    homes = (partition_of(key, partitions) for key in keys)
+    lines = spread(homes, desk.backlog.on_topic.waiting(partitions))
     records: list[Record] = []
-    for one in chosen:
-        key = one.agenda_id.encode()
-        partition = partition_of(key, partitions)
-        desk.backlog.send(one.ref, partition, seconds)
+    for one, key, partition in zip(chosen, keys, lines, strict=True):
+        desk.backlog.on_topic.send(one.ref, partition, seconds)
         value = encode(_emitted_agenda(desk, one, at))
         records.append(Record(topic, key, value, partition, alone=is_shared))
     return records
-
-
-def attempts_in(values: Iterable[bytes]) -> Set[tuple[str, int]]:
-    """Which attempts records of an insight's topic are of; what is no such record is left out.
-
-    Returns:
-        Agenda and attempt of each.
-    """
-    found: set[tuple[str, int]] = set()
-    for value in values:
-        with suppress(UnreadableRecordError):
-            emitted = decode_emitted(value)
-            found.add((emitted.agenda_id, emitted.attempt))
-    return found
 
 
 def emissions(desk: Desk, chosen: Sequence[Chosen], now: datetime) -> list[AgendaEmitted]:

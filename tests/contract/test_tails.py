@@ -15,7 +15,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_on, read_tails
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Publisher, Record
-from pop_stream.scheduler.emission import Tails
+from pop_stream.scheduler.on_topic import Tails
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
 

@@ -112,12 +112,8 @@ def test_after_a_silence_that_was_ours_all_leases_begin_anew():
 # ---- emitted and not claimed ----
 
 
-def home(ref):
-    return ref % 2
-
-
 def passed(one, lags, since=0, before=100.0):
-    return one.passed(lags, since, home, before)
+    return one.passed(lags, since, before)
 
 
 def test_a_record_is_passed_over_once_the_commit_is_beyond_it():
@@ -154,10 +150,13 @@ def test_what_was_emitted_before_a_restart_counts_as_oldest():
     one.recover(4)
     one.recover(5)
     assert one.oldest == 0.0
+    assert passed(one, []) == [], "a lag that is not told says nothing"
     assert passed(one, [1, 1]) == []
-    assert passed(one, [0, 1]) == [4]
+    assert passed(one, [0, 1]) == [], "nobody knows where they lie"
+    assert passed(one, [0, 0]) == [4, 5]
     one.send(6, 0, 1.0)
-    assert passed(one, [1, 1]) == [4]
+    assert passed(one, [1, 0]) == [4, 5]
+    assert passed(one, [1, 1]) == []
 
 
 def test_what_was_emitted_a_moment_ago_is_left_out():
@@ -172,10 +171,10 @@ def test_a_recovered_one_is_passed_over_once_all_sent_since_are_too():
     one = Unclaimed()
     one.recover(9)
     one.send(1, 0, 5.0)
-    assert one.passed([2], 0, lambda _: 0, 10.0) == []
-    assert one.passed([1], 0, lambda _: 0, 10.0) == [9]
-    assert one.passed([0], 0, lambda _: 0, 5.0) == [9], "not one that was sent just then"
-    assert one.passed([0], 0, lambda _: 0, 5.1) == [9, 1]
+    assert one.passed([2], 0, 10.0) == []
+    assert one.passed([1], 0, 10.0) == [9]
+    assert one.passed([0], 0, 5.0) == [9], "not one that was sent just then"
+    assert one.passed([0], 0, 5.1) == [9, 1]
 
 
 def test_what_is_emitted_again_is_the_youngest():
@@ -183,7 +182,7 @@ def test_what_is_emitted_again_is_the_youngest():
     for ref, at in ((1, 0.0), (2, 5.0), (1, 10.0)):
         one.send(ref, 0, at)
     assert one.oldest == 5.0
-    assert one.passed([0], 0, lambda _: 0, 7.0) == [2]
+    assert one.passed([0], 0, 7.0) == [2]
 
 
 def test_what_is_emitted_again_lies_where_it_lies_now():
@@ -193,6 +192,19 @@ def test_what_is_emitted_again_lies_where_it_lies_now():
     one.send(10, 0, 2.0)
     assert passed(one, [2]) == []
     assert passed(one, [1]) == [11]
+
+
+def test_how_many_wait_is_known_by_partition():
+    one = Unclaimed()
+    assert one.waiting(2) == [0, 0]
+    for ref, partition in ((10, 0), (11, 1), (12, 1), (11, 0)):
+        one.send(ref, partition, 1.0)
+    one.recover(13)
+    assert one.waiting(3) == [2, 1, 0], "one that was sent again waits where it is now"
+    one.recover(10)
+    one.remove(12)
+    one.remove(12)
+    assert one.waiting(2) == [1, 0]
 
 
 # ---- what was heard ----

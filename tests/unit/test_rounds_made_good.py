@@ -45,7 +45,7 @@ class Scene(Stage):
 
     def new_rounds(self):
         rounds = super().new_rounds()
-        rounds._emission._tails = self.tails
+        rounds._emission._on_topic._tails = self.tails
         return rounds
 
     async def tails(self, most):
@@ -114,6 +114,7 @@ async def test_later_rows_say_that_a_round_is_out(scene):
     await scene.tell(scene.page(NAMES))
     await scene.end("ann-0")
     scene.rounds = scene.new_rounds()
+    scene.asked.clear()
     await scene.wake()
     assert scene.asked == []
 
@@ -158,11 +159,11 @@ async def test_topics_that_cannot_be_read_yet_fail_the_event_and_lose_nothing(sc
         msg = "no broker"
         raise UnavailableError(msg)
 
-    scene.rounds._emission._tails = unreadable
+    scene.rounds._emission._on_topic._tails = unreadable
     with pytest.raises(UnavailableError):
         await scene.wake()
     scene.rounds.unload(scene.home("media"))
-    scene.rounds._emission._tails = scene.tails
+    scene.rounds._emission._on_topic._tails = scene.tails
     await scene.wake()
     assert scene.emitted_ids() == NAMES
 

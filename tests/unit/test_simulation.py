@@ -68,6 +68,17 @@ def test_every_partition_has_runners_of_its_own():
     assert runners.take(0.0) == []
 
 
+def test_two_pullers_end_long_and_short_agendas_as_soon_as_one_line_would():
+    """By id, half of all would go to a puller whose runners are busy with long ones."""
+    long = [Arrival(0.0, "dear", 0.5, 0.5) for _ in range(16)]
+    short = [Arrival(0.0, "cheap", 0.005, 0.005) for _ in range(1600)]
+    one_line, two_lines = (
+        simulate([*long, *short], Setting(Insight(id="x"), plant=Plant(partitions=partitions)))
+        for partitions in (1, 2)
+    )
+    assert times_of(two_lines.log).seconds <= 1.02 * times_of(one_line.log).seconds
+
+
 def test_a_partition_without_a_runner_is_refused():
     with pytest.raises(ValueError, match="3 partitions need as many runners, got 2"):
         Runners(2, 3)

@@ -12,7 +12,6 @@ from pop_stream.core.backlog.slots import NO_MARK
 from pop_stream.core.backlog.stock import Stock
 from pop_stream.core.delta import SlotNote
 from pop_stream.core.events import Settlement, WaitReason
-from pop_stream.core.values.partitioning import partition_of
 
 MOST_LOST: Final = 1_000
 """Leases ended at once, so that what they lead to fits the event's records."""
@@ -96,12 +95,7 @@ class Attempts:
             since: How many were emitted after the lags were asked for.
             now: The present instant; what was emitted within the last second is left out.
         """
-        stock = self._stock
-
-        def home(ref: int) -> int:
-            return partition_of(stock.agenda_id(ref).encode(), len(lags))
-
-        return stock.unclaimed.passed(lags, since, home, now - _PASSED_AFTER_S)
+        return self._stock.unclaimed.passed(lags, since, now - _PASSED_AFTER_S)
 
     def pass_over(self, lags: Sequence[int], since: int, now: float) -> None:
         """Let leases begin for what `passed` finds: a claim of it may still be on its way."""

@@ -15,6 +15,7 @@ from math import inf
 from pop_stream.core.backlog.attempts import Attempts
 from pop_stream.core.backlog.costs import CostBook
 from pop_stream.core.backlog.keeping import Keeping
+from pop_stream.core.backlog.leases import Unclaimed
 from pop_stream.core.backlog.outbox import Outbox, Told
 from pop_stream.core.backlog.page import EMITTED, HELD, WAITING, Page
 from pop_stream.core.backlog.slots import Slots
@@ -100,6 +101,11 @@ class Backlog:
         return self.slots.count(EMITTED)
 
     @property
+    def on_topic(self) -> Unclaimed:
+        """Where those lie; take note there of each that is chosen."""
+        return self._stock.unclaimed
+
+    @property
     def emitted(self) -> int:
         """Agendas ever emitted."""
         return self._stock.emitted
@@ -173,10 +179,6 @@ class Backlog:
             chosen.append(Chosen(pick.ref, page.ids[slot], pick.customer_id, attempt))
         stock.rounds += bool(chosen)
         return chosen
-
-    def send(self, ref: int, partition: int, now: float) -> None:
-        """A chosen agenda goes to this partition of the insight's topic."""
-        self._stock.unclaimed.send(ref, partition, now)
 
     def claim(
         self, agenda_id: str, attempt: int, now: float = 0.0, *, awaited: bool = False

@@ -4,8 +4,12 @@ A lease runs on the clock of what was heard: it ends when everything told until 
 been relayed and no sign of life was among it. After a restart all leases begin anew.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+_SOMEWHERE: Final = -1
+_UNKNOWN: Final = -1
 
 
 class Leases:
@@ -61,22 +65,31 @@ class Unclaimed:
     it: once fewer lie behind their commit than were emitted there from it on.
     """
 
-    __slots__ = ("_counts", "_sent")
+    __slots__ = ("_counts", "_sent", "_waiting")
 
     def __init__(self) -> None:
         self._sent: OrderedDict[int, tuple[int, int, float]] = OrderedDict()
-        self._counts: dict[int, int] = {}
+        self._counts: Counter[int] = Counter()
+        self._waiting: Counter[int] = Counter()
 
     def send(self, ref: int, partition: int, now: float) -> None:
         """The place's agenda goes to this partition of the insight's topic."""
-        number = self._counts.get(partition, 0)
-        self._counts[partition] = number + 1
-        self._sent[ref] = (partition, number, now)
-        self._sent.move_to_end(ref)
+        self.remove(ref)
+        self._sent[ref] = (partition, self._counts[partition], now)
+        self._counts[partition] += 1
+        self._waiting[partition] += 1
 
-    def recover(self, ref: int) -> None:
-        """The agenda was emitted before a restart, so before all that are sent now."""
-        self._sent[ref] = (-1, -1, 0.0)
+    def recover(self, ref: int, now: float = 0.0) -> None:
+        """The agenda was emitted before a restart, nobody knows where to.
+
+        So it lies before all that were sent since.
+
+        Args:
+            ref: Its place.
+            now: When that was found out.
+        """
+        self.remove(ref)
+        self._sent[ref] = (_SOMEWHERE, -1, now)
 
     def sent_at(self, ref: int) -> float | None:
         """When the place's agenda went; None if that is not known any more."""
@@ -85,31 +98,39 @@ class Unclaimed:
 
     def remove(self, ref: int) -> None:
         """It was claimed, or is over; nothing happens if that is known."""
-        self._sent.pop(ref, None)
+        sent = self._sent.pop(ref, None)
+        if sent is not None:
+            self._waiting[sent[0]] -= 1
+
+    def waiting(self, partitions: int) -> list[int]:
+        """How many lie on each of so many partitions, as far as known."""
+        return [self._waiting[partition] for partition in range(partitions)]
 
     @property
     def oldest(self) -> float | None:
-        """When the first was sent, 0 for one recovered; None if there is none."""
+        """When the first was sent, or found to have been; None if there is none."""
         first = next(iter(self._sent.values()), None)
         return None if first is None else first[2]
 
-    def passed(
-        self, lags: Sequence[int], since: int, home: Callable[[int], int], before: float
-    ) -> list[int]:
+    def passed(self, lags: Sequence[int], since: int, before: float) -> list[int]:
         """Places whose records have been passed over.
 
         Args:
             lags: Records behind the commit, by partition.
             since: How many were sent, wherever to, after the lags were asked for.
-            home: The partition of a recovered place.
             before: Only of those that were sent before this instant.
         """
+        beyond = [self._counts[where] - since - lag for where, lag in enumerate(lags)]
+        # What lies somewhere has been passed over if it would have been wherever it lay.
+        least = min(beyond, default=_UNKNOWN)
         found: list[int] = []
         for ref, (partition, number, sent_at) in self._sent.items():
             if sent_at >= before:
                 break
-            where = home(ref) if partition < 0 else partition
-            after = self._counts.get(where, 0) - number - since
-            if where < len(lags) and after > lags[where]:
+            if partition == _SOMEWHERE:
+                reached = least
+            else:
+                reached = beyond[partition] if partition < len(beyond) else _UNKNOWN
+            if reached > number:
                 found.append(ref)
         return found

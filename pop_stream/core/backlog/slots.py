@@ -11,6 +11,7 @@ from math import inf
 from pop_stream.core.backlog.page import (
     GONE,
     OUT,
+    READY,
     STAYING,
     Page,
     Terms,
@@ -75,6 +76,13 @@ class Slots:
         """The attempt that is out, or that is next."""
         note = self._notes.get(ref)
         return note.attempt if note is not None else self.terms(ref).attempt
+
+    def is_ready(self, agenda_id: str, attempt: int) -> bool:
+        """Whether this attempt of the agenda waits for its turn."""
+        ref = self.find(agenda_id)
+        if ref is None or self.state(ref) != READY:
+            return False
+        return self.attempt(ref) == attempt
 
     def mark(self, ref: int) -> Mark:
         """What is wanted of the slot's agenda."""

@@ -6,6 +6,7 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
+from pop_stream.core.gate.spread import spread
 from pop_stream.core.values.partitioning import partition_of
 
 
@@ -22,7 +23,7 @@ class Runners:
 
     Args:
         runners: At least one for each partition.
-        partitions: Of the topic; agendas are spread by their ids, as Kafka does it.
+        partitions: Of the topic.
     """
 
     def __init__(self, runners: int, partitions: int) -> None:
@@ -52,8 +53,8 @@ class Runners:
 
     def deliver(self, agenda_id: str) -> None:
         """An agenda is on the topic."""
-        partitions = len(self._lines)
-        chosen = partition_of(agenda_id.encode(), partitions) if partitions > 1 else 0
+        home = partition_of(agenda_id.encode(), len(self._lines))
+        [chosen] = spread([home], [*map(len, self._lines)])
         line = self._lines[chosen]
         line.append((agenda_id, self._idle[chosen] > len(line)))
 

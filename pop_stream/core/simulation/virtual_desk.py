@@ -92,7 +92,7 @@ class VirtualDesk:
             slots = self._slots(depth, newcomers=backlog.queue.newcomers)
             chosen = backlog.choose(slots, now)
             for one in chosen:
-                backlog.send(one.ref, 0, now)
+                backlog.on_topic.send(one.ref, 0, now)
         if self._shelf is not None:
             self._place()
             self._shelf.save(backlog)

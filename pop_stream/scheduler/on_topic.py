@@ -1,0 +1,61 @@
+"""What is on insights' topics already, though the table may not know it."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
+
+from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.events import decode_emitted
+from pop_stream.scheduler.desk import Desk
+
+Tails = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Sequence[bytes]]]]
+"""Reads the newest values of topics: so many of each partition, or all if there are fewer."""
+
+Attempts = Set[tuple[str, int]]
+"""Agendas, each with an attempt."""
+
+
+class OnTopic:
+    """Looks.
+
+    Args:
+        topics: Names of topics.
+        tails: Reads them.
+    """
+
+    def __init__(self, topics: Topics, tails: Tails) -> None:
+        self._topics = topics
+        self._tails = tails
+
+    async def attempts(self, desks: Sequence[tuple[Desk, int]]) -> list[Attempts]:
+        """Those on the topic of each; what is no such record is left out.
+
+        Args:
+            desks: Each with how many of the newest records of a partition are looked at.
+
+        Raises:
+            UnavailableError: If the topics cannot be read.
+        """
+        if not desks:
+            return []
+        there = await self._tails({self.name(desk): most for desk, most in desks})
+        return [_attempts(there.get(self.name(desk), ())) for desk, _ in desks]
+
+    def name(self, desk: Desk) -> str:
+        """Of the insight's topic."""
+        return self._topics.insight(desk.insight_id, desk.backlog.insight.group_type)
+
+
+def lacking(chosen: Sequence[Chosen], known: Attempts) -> list[Chosen]:
+    """Those of a round that are not known to be on their topic."""
+    return [one for one in chosen if (one.agenda_id, one.attempt) not in known]
+
+
+def _attempts(values: Sequence[bytes]) -> Attempts:
+    found: set[tuple[str, int]] = set()
+    for value in values:
+        with suppress(UnreadableRecordError):
+            emitted = decode_emitted(value)
+            found.add((emitted.agenda_id, emitted.attempt))
+    return found
