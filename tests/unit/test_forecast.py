@@ -130,6 +130,14 @@ def test_what_has_aged_is_ahead_of_what_came_later_with_that_priority():
     assert told == came
 
 
+def test_one_of_a_priority_that_has_aged_is_no_sooner_for_it():
+    target = backlog(aging_s=2.0)
+    target.place(several("mine", 3, priority=4))
+    target.place([placed("new", "mine", priority=4, after=10.0)])
+    told = where(target, "new")
+    assert (told.own_ahead, told.urgent_ahead, told.position) == (3, 3, 4)
+
+
 def test_agendas_that_were_withdrawn_are_not_ahead():
     target = fill(backlog(), ("acme", 5))
     cancel(target, "acme-1", NOW)
