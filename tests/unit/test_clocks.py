@@ -157,6 +157,7 @@ def test_what_was_emitted_before_a_restart_counts_as_oldest():
     one.send(6, 0, 1.0)
     assert passed(one, [1, 0]) == [4, 5]
     assert passed(one, [1, 1]) == []
+    assert (one.sent_at(4), one.sent_at(6), one.sent_at(7)) == (None, 1.0, None)
 
 
 def test_what_was_emitted_a_moment_ago_is_left_out():
