@@ -760,3 +760,68 @@ def test_on_a_clock_set_back_nothing_waited_less_than_no_time():
     one.place(several("ann", 1), NOW + 50)
     one.choose(1, NOW - 50)
     assert one.queue.flow("ann").wait_s == 0.0
+
+
+def settled_all(one, count, spent_s=3.0):
+    for chosen in one.choose(count):
+        one.settle(settled(chosen.agenda_id, noop=spent_s))
+
+
+def test_what_was_learned_of_declarations_is_kept_whether_told_at_once_or_bit_by_bit():
+    one = backlog()
+    pages = [(0, several("ann", 3)), (1, several("bob", 3))]
+    deltas = []
+    for _, agendas in pages:
+        one.place(agendas)
+        settled_all(one, 2)
+        deltas.append(one.take_delta())
+    ratios = dict(one.costs.ratios)
+    assert ratios.keys() == {"ann", "bob", ""}
+    assert reloaded(pages, *deltas).costs.ratios == ratios
+    assert reloaded(pages, one.snapshot()).costs.ratios == ratios
+
+
+def test_who_is_idle_and_owes_nothing_is_not_in_a_snapshot():
+    one = backlog()
+    one.place([*several("ann", 1), *several("bob", 5)])
+    settled_all(one, 4, spent_s=1.0)
+    assert one.snapshot().tags.keys() == {"bob"}
+
+
+def test_with_strict_priorities_every_level_goes_on_at_its_own_time():
+    one = backlog(aging_s=3_600.0)
+    agendas = [*several("ann", 3, priority=2), *several("bob", 9, priority=7)]
+    one.place(agendas, NOW)
+    one.choose(7, NOW)
+    assert len({*one.queue.clock}) > 1
+    for delta in (one.take_delta(), one.snapshot()):
+        fresh = backlog(aging_s=3_600.0)
+        fresh.restore([(0, agendas)], [delta], NOW)
+        assert fresh.queue.clock == one.queue.clock
+
+
+def test_the_number_of_a_page_that_no_delta_knows_is_not_used_again():
+    one = backlog()
+    one.place(several("ann", 1))
+    fresh = reloaded([(0, several("ann", 1)), (1, several("bob", 1))], one.take_delta())
+    assert fresh.next_page == 2
+
+
+def test_what_is_gone_is_neither_found_nor_told_after_a_restart():
+    one = backlog()
+    agendas = several("ann", 2)
+    one.place(agendas)
+    one.choose(1)
+    before = one.take_delta()
+    one.settle(settled("ann-0"))
+    fresh = reloaded([(0, agendas)], before, one.take_delta())
+    assert fresh.slots.find("ann-0") is None
+    assert fresh.snapshot().slots == ()
+    assert ids(reloaded([(0, agendas)], fresh.snapshot()).choose(9)) == ["ann-1"]
+
+
+def test_after_a_restart_too_nothing_came_later_than_now():
+    fresh = backlog()
+    fresh.restore([(0, [placed("a", after=18_000)])], [], NOW)
+    page, slot = fresh.slots.at(0)
+    assert page.arrivals[slot] == NOW
