@@ -769,7 +769,7 @@ def settled_all(one, count, spent_s=3.0):
 
 def test_what_was_learned_of_declarations_is_kept_whether_told_at_once_or_bit_by_bit():
     one = backlog()
-    pages = [(0, several("ann", 3)), (1, several("bob", 3))]
+    pages = [(0, several("ann", 2)), (1, several("bob", 3))]
     deltas = []
     for _, agendas in pages:
         one.place(agendas)
@@ -825,3 +825,13 @@ def test_after_a_restart_too_nothing_came_later_than_now():
     fresh.restore([(0, [placed("a", after=18_000)])], [], NOW)
     page, slot = fresh.slots.at(0)
     assert page.arrivals[slot] == NOW
+
+
+def test_who_has_work_with_the_scheduler_is_known_until_it_is_out_or_ended():
+    one = backlog()
+    agendas = [*several("ann", 3), placed("held", "bob", held=True)]
+    one.place(agendas)
+    cancel(one, "ann-2")
+    one.choose(1)
+    for each in (one, reloaded([(0, agendas)], one.snapshot())):
+        assert dict(each.slots.staying) == {"ann": 1, "bob": 1}

@@ -1,0 +1,74 @@
+"""What a backlog makes of notes of the relay, and of ticks."""
+
+from datetime import timedelta
+
+import pytest
+from backlogs import START, backlog, placed, settled
+
+from pop_stream.core.backlog.hearing import hear, look_again
+from pop_stream.core.events import Claim, Command, InsightNoted, InsightTick
+
+NOW = START.timestamp()
+
+
+def started(*names, **insight):
+    """A backlog of these agendas, each of them out and unclaimed."""
+    one = backlog(lease_ms=60_000, **insight)
+    one.place([placed(name) for name in names], NOW)
+    for chosen in one.choose(len(names), NOW):
+        one.send(chosen.ref, 0, NOW)
+    one.take_told()
+    return one
+
+
+def noted(**heard):
+    return InsightNoted(insight_id="media", **heard)
+
+
+def tick(**known):
+    return InsightTick(insight_id="media", **known)
+
+
+def test_a_success_that_was_told_with_a_cancel_is_not_undone():
+    one = started("a")
+    cancel = Command(agenda_id="a", action="cancel")
+    hear(one, noted(commands=(cancel,), settlements=(settled("a"),)), NOW)
+    assert not one.take_told()
+    assert one.steering.ignored == 1
+
+
+def test_claims_for_which_a_runner_waited_are_counted():
+    one = started("a", "b")
+    hear(one, noted(claims=(Claim("a", 1, awaited=True), Claim("b", 1))), NOW + 0.5)
+    assert (one.claimed, one.awaited, one.awaited_s) == (2, 1, 0.5)
+
+
+def test_signs_of_life_are_heard():
+    one = started("a")
+    hear(one, noted(claims=(Claim("a", 1),)), NOW)
+    hear(one, noted(renewals=(Claim("a", 1),)), NOW + 30)
+    assert one.attempts.lease_ends_at == NOW + 90
+
+
+@pytest.mark.parametrize(("emitted", "ends_at"), [(1, NOW + 65), (0, None), (7, NOW + 65)])
+def test_what_was_emitted_after_a_look_at_the_lag_was_not_passed_over(emitted, ends_at):
+    """A look by who had the insight before may count more than are known here."""
+    one = started("a")
+    look_again(one, tick(lags=(0,), emitted=emitted), NOW + 5)
+    assert one.attempts.lease_ends_at == ends_at
+
+
+def test_with_a_lag_unknown_nothing_was_passed_over():
+    one = started("a")
+    look_again(one, tick(emitted=1), NOW + 5)
+    look_again(one, tick(lags=(0,)), NOW + 5)
+    assert one.attempts.lease_ends_at is None
+
+
+@pytest.mark.parametrize(("heard_s", "lost"), [(61, 1), (60, 0), (3_600, 0)])
+def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
+    one = started("a")
+    hear(one, noted(claims=(Claim("a", 1),)), NOW)
+    now = NOW + 30 if heard_s > 100 else NOW + 90
+    look_again(one, tick(heard_until=START + timedelta(seconds=heard_s)), now)
+    assert one.attempts.lost == lost
