@@ -320,6 +320,23 @@ def test_too_small_a_charge_widens_the_bound_by_what_it_hid():
     assert worst.over_bound == pytest.approx(4.0 / worst.bound)
 
 
+def test_intervals_end_where_a_weight_changes_and_the_bound_holds_for_both():
+    gaps = Gaps([0, 1])
+    for customer in (0, 1):
+        gaps.join(customer)
+        gaps.charge(customer, charged=1.0, spent=1.0)
+    gaps.serve(0, 5.0)
+    gaps.reweigh(1, 0.5)
+    gaps.reweigh(9, 0.5)  # is not compared
+    gaps.serve(0, 5.0)
+    worst = gaps.worst(["a", "b"], 1)
+    assert (worst.seconds, worst.bound) == (5.0, 2 * (1.0 + 2.0))
+    gaps.leave(1)
+    gaps.reweigh(1, 1.0)
+    gaps.serve(0, 50.0)
+    assert gaps.worst(["a", "b"], 1).seconds == 5.0, "who is not backlogged stays so"
+
+
 def test_customers_that_are_not_compared_make_no_gap():
     gaps = Gaps([0])
     for customer in (0, 1):

@@ -50,11 +50,14 @@ def test_signs_of_life_are_heard():
     assert one.attempts.lease_ends_at == NOW + 90
 
 
-@pytest.mark.parametrize(("emitted", "ends_at"), [(1, NOW + 65), (0, None), (7, NOW + 65)])
-def test_what_was_emitted_after_a_look_at_the_lag_was_not_passed_over(emitted, ends_at):
+@pytest.mark.parametrize(
+    ("lag", "emitted", "ends_at"),
+    [(0, 1, NOW + 65), (0, 0, None), (0, 7, NOW + 65), (1, 7, None)],
+)
+def test_what_was_emitted_after_a_look_at_the_lag_was_not_passed_over(lag, emitted, ends_at):
     """A look by who had the insight before may count more than are known here."""
     one = started("a")
-    look_again(one, tick(lags=(0,), emitted=emitted), NOW + 5)
+    look_again(one, tick(lags=(lag,), emitted=emitted), NOW + 5)
     assert one.attempts.lease_ends_at == ends_at
 
 
