@@ -34,7 +34,7 @@ def started(*agendas, claimed=True, **insight):
     one = backlog(**(known | insight))
     one.place(agendas, NOW)
     for chosen in one.choose(len(agendas), NOW):
-        one.send(chosen.ref, 0, NOW)
+        one.on_topic.send(chosen.ref, 0, NOW)
         if claimed:
             one.claim(chosen.agenda_id, chosen.attempt, NOW)
     one.take_told()

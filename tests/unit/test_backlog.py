@@ -711,7 +711,7 @@ def test_claims_that_a_runner_waited_for_are_timed_from_their_emission():
     one.place(several("ann", 5))
     chosen = one.choose(4, 10.0)
     for number, emitted in enumerate(chosen[:3]):
-        one.send(emitted.ref, 0, 10.0 + number)
+        one.on_topic.send(emitted.ref, 0, 10.0 + number)
     one.claim("ann-0", 1, 10.5, awaited=True)
     one.claim("ann-0", 1, 99.0, awaited=True)
     one.claim("ann-1", 1, 12.0)
@@ -726,7 +726,7 @@ def test_on_a_clock_set_back_a_claim_took_no_time():
     one = backlog()
     one.place(several("ann", 1))
     [chosen] = one.choose(1, 10.0)
-    one.send(chosen.ref, 0, 10.0)
+    one.on_topic.send(chosen.ref, 0, 10.0)
     one.claim("ann-0", 1, 5.0, awaited=True)
     assert (one.awaited, one.awaited_s) == (1, 0.0)
 

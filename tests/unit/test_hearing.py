@@ -16,7 +16,7 @@ def started(*names, **insight):
     one = backlog(lease_ms=60_000, **insight)
     one.place([placed(name) for name in names], NOW)
     for chosen in one.choose(len(names), NOW):
-        one.send(chosen.ref, 0, NOW)
+        one.on_topic.send(chosen.ref, 0, NOW)
     one.take_told()
     return one
 
