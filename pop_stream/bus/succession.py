@@ -6,7 +6,7 @@ again under the same name knows better: who bore it before is dead.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -19,7 +19,11 @@ from pop_stream.settings import Settings
 WITHIN_S: Final = 15.0
 """How long a group is asked that has no coordinator: nobody could join it meanwhile either."""
 
+SEEN_DEAD_WITHIN_S: Final = 1.5
+"""How long groups are told of a death: its successor soon joins them, and by the same name."""
+
 _RETRY_S: Final = 0.2
+_KIND: Final = "consumer"
 
 _log = structlog.get_logger()
 
@@ -50,28 +54,58 @@ async def succeed(admin: AIOKafkaAdminClient, group: str, client_id: str) -> Non
         await admin.close()
 
 
+async def bury(admin: AIOKafkaAdminClient, instance: str) -> None:
+    """Remove a process from all groups; for who saw it die, before it is started again.
+
+    Its successor does the same for its own groups, but only once it has started, and the other
+    members' work need not wait for that.
+
+    Args:
+        admin: Not yet started; closed at the end.
+        instance: The process's name, as in its settings.
+    """
+    try:
+        async with asyncio.timeout(SEEN_DEAD_WITHIN_S):
+            await admin.start()
+            for broker in admin._client.cluster.brokers():  # noqa: SLF001  # no other list
+                await _remove_from_groups(admin, broker.nodeId, f"@{instance}")
+    except* (KafkaError, OSError, TimeoutError) as errors:
+        _log.info("death.untold", instance=instance, error=repr(errors.exceptions[0]))
+    finally:
+        await admin.close()
+
+
+async def _remove_from_groups(admin: AIOKafkaAdminClient, node: int, ending: str) -> None:
+    """Those that a broker coordinates; asked one by one, for answers on several are misread."""
+    listed = await admin.list_consumer_groups([node])
+    async with asyncio.TaskGroup() as tasks:
+        for group, kind in listed:
+            if kind == _KIND:
+                tasks.create_task(_remove(admin, node, group, lambda one: one.endswith(ending)))
+
+
 async def _is_done(admin: AIOKafkaAdminClient, group: str, client_id: str) -> bool:
     try:
         node = await admin.find_coordinator(group)
-        for member_id in await _members(admin, node, group, client_id):
-            answer = await admin._client.send(node, LeaveGroupRequest(group, member_id))  # noqa: SLF001
-            _expect_none(answer.error_code)
-            _log.info("predecessor.removed", group=group, client_id=client_id)
+        await _remove(admin, node, group, lambda one: one == client_id)
     except KafkaError as error:
         _log.debug("predecessor.unanswered", group=group, error=repr(error))
         return not error.retriable
     return True
 
 
-async def _members(
-    admin: AIOKafkaAdminClient, node: int, group: str, client_id: str
-) -> Sequence[str]:
+async def _remove(
+    admin: AIOKafkaAdminClient, node: int, group: str, is_dead: Callable[[str], bool]
+) -> None:
+    """Have the members leave whose client ids are dead ones'; `node` coordinates the group."""
     (response,) = await admin.describe_consumer_groups([group], group_coordinator_id=node)
-    found: list[str] = []
     for code, _, _, _, _, members, *_ in response.groups:
         _expect_none(code)
-        found += [member_id for member_id, client, *_ in members if client == client_id]
-    return found
+        for member_id, client_id in [member[:2] for member in members]:
+            if is_dead(client_id):
+                answer = await admin._client.send(node, LeaveGroupRequest(group, member_id))  # noqa: SLF001
+                _expect_none(answer.error_code)
+                _log.info("predecessor.removed", group=group, client_id=client_id)
 
 
 def _expect_none(code: int) -> None:

@@ -158,11 +158,7 @@ class Sender:
             await self._session.close()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver what is owed, until `stop`; without a key nothing is sent, and all waits."""
-        if not self._keys:
-            _log.info("callbacks.off", remedy="set POP_CALLBACK_KEYS to send them")
-            await stop.wait()
-            return
+        """Deliver what is owed, until `stop`."""
         while not stop.is_set():
             try:
                 sent = await self.turn()

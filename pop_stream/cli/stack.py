@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from rich.markup import escape
 
+from pop_stream.bus import clients, succession
 from pop_stream.cli.api import open_client
 from pop_stream.cli.environment import load_settings, variables
 from pop_stream.cli.errors import CommandError, UsageError
@@ -75,6 +76,7 @@ class Stack:
                     environment={**variables(overrides), **self._plan.environment},
                     policy=self._plan.restart,
                     tell=self._tell_status,
+                    on_death=self._bury,
                 )
             )
             await self._start_parts(insights)
@@ -188,6 +190,10 @@ class Stack:
         status = await self.supervisor.gave_up()
         log = self.supervisor.log_file(status.name)
         return CommandError(f"{_said(status)}\nIts log is {log}")
+
+    async def _bury(self, instance: str) -> None:
+        """Groups need not wait for the end of a session whose process is seen to be dead."""
+        await succession.bury(clients.admin(self.settings, client_id="burial"), instance)
 
     def _tell_status(self, status: PartStatus) -> None:
         self._tell(_said(status))

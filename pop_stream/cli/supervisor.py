@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,8 @@ _LOG_KEPT_BYTES: Final = 8 << 20
 _LOG_TAIL_BYTES: Final = 4096
 _MOST_DOUBLINGS: Final = 20
 _UNNAMED: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+OnDeath = Callable[[str], Coroutine[None, None, None]]
 
 PartState = Literal["running", "crashed", "stopped", "failed"]
 
@@ -110,6 +112,7 @@ class Supervisor:
         environment: Variables for all parts beside those of this process.
         policy: When a crashed part starts again.
         tell: Called with every change; must not block.
+        on_death: Told the POP_INSTANCE of a part that crashed, while it is started again.
 
     Attributes:
         logs: The same folder.
@@ -122,11 +125,13 @@ class Supervisor:
         environment: Mapping[str, str],
         policy: RestartPolicy,
         tell: Callable[[PartStatus], None] = lambda _: None,
+        on_death: OnDeath | None = None,
     ) -> None:
         self.logs = logs
         self._environment = {**os.environ, **environment, STOP_WITH_PARENT: "1"}
         self._policy = policy
         self._tell = tell
+        self._on_death = on_death
         self._kept: dict[str, _Kept] = {}
         self._changed = asyncio.Condition()
         self._lifeline: tuple[int, int] = (-1, -1)
@@ -230,16 +235,18 @@ class Supervisor:
             await self._note(kept, self._crash(kept, code, final=pause is None))
             if pause is None:
                 return
-            if await is_set_within(kept.stopping, pause.total_seconds()):
-                await self._note(kept, replace(kept.status, state="stopped"))
-                return
-            await self._restart(kept)
+            async with asyncio.TaskGroup() as tasks:
+                if self._on_death:
+                    tasks.create_task(self._on_death(_instance(kept.part)))
+                if await is_set_within(kept.stopping, pause.total_seconds()):
+                    await self._note(kept, replace(kept.status, state="stopped"))
+                    return
+                await self._restart(kept)
 
     async def _restart(self, kept: _Kept) -> None:
         kept.process = await self._spawn(kept.part)
-        restarts = kept.status.restarts + 1
-        status = replace(kept.status, state="running", pid=kept.process.pid, restarts=restarts)
-        await self._note(kept, status)
+        status = replace(kept.status, state="running", restarts=kept.status.restarts + 1)
+        await self._note(kept, replace(status, pid=kept.process.pid))
         if kept.stopping.is_set():  # asked to stop while it was being started
             self.kill(kept.part.name, signal.SIGTERM)
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -13,6 +12,9 @@ from pop_stream.pullers.errors import FinalError, RetryableError
 from pop_stream.pullers.messages import clean, excerpt
 from pop_stream.pullers.operation_call import OperationCall
 from pop_stream.pullers.payload import read_payload
+
+if TYPE_CHECKING:
+    import aiohttp
 
 BODY_BYTES: Final = 192 * 1024
 """Most of an answer's body that becomes part of the result."""
@@ -65,14 +67,17 @@ class HttpHandler:
             FinalError: If the payload is wrong, or the answer says that the request is.
             RetryableError: If there is no answer in time or the server failed.
         """
+        import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
+
         request = read_payload(HttpRequest, operation.payload)
         _check(request)
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
             )
+        within = aiohttp.ClientTimeout(total=request.timeout_s)
         try:
-            return await _exchange(self._session, request)
+            return await _exchange(self._session, request, within)
         except TimeoutError:
             msg = f"payload.timeout_s = {request.timeout_s:g}: no answer from {request.url}"
             raise RetryableError(msg) from None
@@ -84,7 +89,9 @@ class HttpHandler:
             raise RetryableError(msg) from None
 
 
-async def _exchange(session: aiohttp.ClientSession, request: HttpRequest) -> Mapping[str, Any]:
+async def _exchange(
+    session: "aiohttp.ClientSession", request: HttpRequest, within: "aiohttp.ClientTimeout"
+) -> Mapping[str, Any]:
     content: dict[str, Any] = {}
     if "json_body" in request.model_fields_set:
         content["json"] = request.json_body
@@ -94,7 +101,7 @@ async def _exchange(session: aiohttp.ClientSession, request: HttpRequest) -> Map
         request.method.upper(),
         request.url,
         headers=request.headers,
-        timeout=aiohttp.ClientTimeout(total=request.timeout_s),
+        timeout=within,
         **content,
     ) as response:
         raw = await _head(response)
@@ -103,7 +110,7 @@ async def _exchange(session: aiohttp.ClientSession, request: HttpRequest) -> Map
     return result | _body(response.content_type, raw)
 
 
-async def _head(response: aiohttp.ClientResponse) -> bytes:
+async def _head(response: "aiohttp.ClientResponse") -> bytes:
     head = bytearray()
     async for chunk in response.content.iter_chunked(64 * 1024):
         head += chunk
@@ -138,7 +145,7 @@ def _judge(request: HttpRequest, status: int, raw: bytes) -> None:
     raise FinalError(msg)
 
 
-def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+def _headers(response: "aiohttp.ClientResponse") -> dict[str, str]:
     return {
         name.lower(): clean(", ".join(response.headers.getall(name)))
         for name in response.headers

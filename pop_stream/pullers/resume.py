@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
 import msgspec
 import structlog
 
@@ -21,13 +20,16 @@ from pop_stream.core.events import (
 from pop_stream.pullers.run import Earlier
 from pop_stream.settings import Settings
 
+if TYPE_CHECKING:
+    import aiohttp
+
 WAITERS: Final = 16
 """Most agendas of a puller that ask at a time; others wait for their turn to."""
 
 GLANCE_S: Final = 2.0
 """How long an agenda that hardly ever has anything to resume waits to know."""
 
-_REQUEST: Final = aiohttp.ClientTimeout(total=10)
+_REQUEST_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 
@@ -127,8 +129,11 @@ class Resumption:
         return None
 
     async def _ask(self, emitted: EmittedAgenda) -> Earlier:
+        import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
+
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=_REQUEST, headers=self._headers)
+            within = aiohttp.ClientTimeout(total=_REQUEST_S)
+            self._session = aiohttp.ClientSession(timeout=within, headers=self._headers)
         url = f"{self._url}/v1/agendas/{emitted.agenda_id}/progress"
         try:
             async with self._session.get(url) as response:

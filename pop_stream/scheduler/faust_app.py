@@ -43,6 +43,11 @@ class _Tables(TableManager):  # type: ignore[misc]  # Faust is untyped
             self._recovery = _Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
         return self._recovery
 
+    async def on_start(self) -> None:
+        """Called by Faust, which would first sleep for a second, and all partitions with it."""
+        await self._update_channels()
+        await self.recovery.start()
+
 
 def faust_app(
     settings: Settings,

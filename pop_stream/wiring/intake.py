@@ -10,10 +10,8 @@ from pop_stream.intake.gate import Gate
 from pop_stream.intake.intake import Intake
 from pop_stream.intake.relay import Relay
 from pop_stream.settings import Settings
-from pop_stream.store.pool import open_pool
 from pop_stream.wiring import connections
 from pop_stream.wiring.doors import doors
-from pop_stream.wiring.identity import credentials
 
 
 @asynccontextmanager
@@ -24,6 +22,9 @@ async def intake_gate(
     if settings.intake_auth == "off":
         yield None
         return
+    from pop_stream.store.pool import open_pool
+    from pop_stream.wiring.identity import credentials
+
     async with open_pool(settings) as pool:
         yield Gate(
             credentials(settings, pool, definitions),

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
@@ -13,7 +14,6 @@ from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
-from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock, is_set_within
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Publisher
@@ -22,7 +22,6 @@ from pop_stream.rollup.regularly import Reconciliations, reconcile_regularly
 from pop_stream.rollup.retention import retain, retain_regularly, retention_of
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.settings import Settings
-from pop_stream.store.callbacks import PostgresCallbacks
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reconciliation import PostgresOpenAgendas
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from pop_stream.store.pool import Pool
 
 
+_log = structlog.get_logger()
+
 _AGAIN_AFTER_S: Final = 5.0
 """When what could not be opened is tried once more."""
 
@@ -45,20 +46,32 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings, for_rollup=True))
         publish = await enter(connections.publisher(settings, client_id="rollup"))
-        sender = Sender(settings, PostgresCallbacks(pool), publish, WallClock())
-        await enter(sender)
         async with asyncio.TaskGroup() as tasks:
             store = PostgresSummaries(pool)
             tasks.create_task(
                 roll_up(settings, store=store, publisher=publish, stop=stop), name="rollup"
             )
-            tasks.create_task(sender.run(stop), name="callbacks")
+            if settings.callback_keys:
+                sending = _send_callbacks(settings, pool, publish, stop)
+                tasks.create_task(sending, name="callbacks")
+            else:
+                _log.info("callbacks.off", remedy="set POP_CALLBACK_KEYS to send them")
             archive = PostgresRetention(pool)
             retaining = retain_regularly(settings, archive, WallClock(), stop)
             tasks.create_task(retaining, name="retention")
             if settings.reconcile_every:
                 reconciling = _reconcile(settings, pool, publish, stop)
                 tasks.create_task(reconciling, name="reconciliation")
+
+
+async def _send_callbacks(
+    settings: Settings, pool: "Pool", publish: Publisher, stop: asyncio.Event
+) -> None:
+    from pop_stream.callbacks.sender import Sender
+    from pop_stream.store.callbacks import PostgresCallbacks
+
+    async with Sender(settings, PostgresCallbacks(pool), publish, WallClock()) as sender:
+        await sender.run(stop)
 
 
 async def _reconcile(

@@ -52,6 +52,23 @@ async def test_who_bears_a_dead_ones_name_takes_its_place_at_once(settings, topi
                 await has(next_one, 2)
 
 
+async def test_who_is_seen_to_die_is_out_of_all_groups_before_anybody_takes_its_place(
+    settings, topic
+):
+    async with asyncio.timeout(2 * WITHIN_S), member(settings, topic, "b") as other:
+        async with member(settings, topic, "a") as dead:
+            await asyncio.gather(has(dead, 1), has(other, 1))
+        await succession.bury(clients.admin(settings, client_id="t"), "a")
+        await has(other, 2)
+
+
+async def test_a_death_is_told_to_nobody_for_no_longer_than_a_moment(settings):
+    away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:1"})
+    began = monotonic()
+    await succession.bury(clients.admin(away, client_id="t"), "a")
+    assert monotonic() - began < WITHIN_S
+
+
 async def test_nobody_elses_member_is_removed(settings, topic):
     async with member(settings, topic, "a") as one:
         await has(one, 2)
