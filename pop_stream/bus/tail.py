@@ -47,7 +47,6 @@ class Tail:
         self._client_id = client_id
         self._hear = hear
         self._since = since
-        self._consumer: AIOKafkaConsumer | None = None
         self._heard = asyncio.Condition()
         self._next: int | None = None
         self.began = asyncio.Event()
@@ -76,7 +75,6 @@ class Tail:
         if self._next is None:
             self._next = await self._first(consumer, partition)
         consumer.seek(partition, self._next)
-        self._consumer = consumer
         self.began.set()
         while True:
             fetched = await consumer.getmany(timeout_ms=_POLL_MS)
@@ -89,10 +87,13 @@ class Tail:
     async def catch_up(self) -> None:
         """Return once all is heard that was written before the call."""
         await self.began.wait()
-        if self._consumer is None:
-            return
         partition = TopicPartition(self._topic, 0)
-        end = (await clients.undisturbed(self._consumer.end_offsets([partition])))[partition]
+        # Over a connection of its own: the reader's has a fetch that the broker may hold.
+        asking = clients.consumer(
+            self._settings, client_id=f"{self._client_id}-end", group_id=None
+        )
+        async with clients.started(asking):
+            end = (await clients.undisturbed(asking.end_offsets([partition])))[partition]
         async with self._heard:
             await self._heard.wait_for(lambda: (self._next or 0) >= end)
 

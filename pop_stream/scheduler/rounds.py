@@ -33,6 +33,11 @@ MOST_PUT_OFF: Final = 128
 round of five to fifty, which waits for acknowledgements, never lets them pile up."""
 
 
+TOLD_EVERY: Final = 500
+"""Records of a partition after which a row tells how far they were handled. Most change nothing
+in an idle one, and whoever has the partition next reads again what no row tells of."""
+
+
 class NoEventError(UnreadableRecordError):
     """A record of `pop.ready` is no event; nothing was done, so nothing need be read anew."""
 
@@ -102,6 +107,7 @@ class Rounds:
             on_topic=OnTopic(topics, tails),
         )
         self._put_off: dict[int, _PutOff] = {}
+        self._untold: dict[int, int] = {}
 
     def desks(self) -> list[Desk]:
         """All insights this worker decides for."""
@@ -180,6 +186,18 @@ class Rounds:
             return
         touched = {**self._put_off.pop(source.partition).desks, **touched}
         await self._emission.decide(self._desks.with_mates(source.partition, touched), source)
+        self._tell_progress(source)
+
+    def _tell_progress(self, source: Source) -> None:
+        """Have a row tell now and then that this record was handled, and all before it."""
+        untold = self._untold.get(source.partition, 0) + 1
+        self._untold[source.partition] = untold % TOLD_EVERY
+        desks = self._desks.of(source.partition).values()
+        if untold < TOLD_EVERY or not desks:
+            return
+        newest = max(desks, key=lambda desk: desk.shelf.offset)
+        if newest.shelf.offset < source.offset:
+            newest.shelf.tell(newest.backlog, source.offset)
 
     async def _open(self, partition: int) -> None:
         """Have the partition's desks as they should be before an event."""

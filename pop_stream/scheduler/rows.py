@@ -1,5 +1,8 @@
 """What the rows of an insight say, as JSON."""
 
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -68,3 +71,16 @@ JOURNAL_ROW: Final = msgspec.json.Decoder(JournalRow)
 MARK: Final = msgspec.json.Decoder(Delta)
 HEAD: Final = msgspec.json.Decoder(Head)
 PAGE: Final = msgspec.json.Decoder(list[msgspec.Raw])
+GAP: Final = len(b",\n")
+"""Bytes between two bodies in a page's row."""
+
+
+def size_of(offsets: "array[int]") -> int:
+    """Bytes of the row: where one more body would start, less the gap, and the bracket."""
+    return offsets[-1] - GAP + len(b"]")
+
+
+def offsets_of(bodies: Sequence[bytes]) -> "array[int]":
+    """Where each body starts in its page's row, and where one more would."""
+    lengths = (len(body) + GAP for body in bodies)
+    return array("I", accumulate(lengths, initial=len(b"[")))

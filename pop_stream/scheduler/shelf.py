@@ -20,7 +20,6 @@ side that is not in force, and then the head, in one write, puts it in force.
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Final, TypeVar
 
 import msgspec
@@ -30,7 +29,18 @@ from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import PlacedAgenda, decode_placed
 from pop_stream.ports.table import ReadyTable
-from pop_stream.scheduler.rows import HEAD, JOURNAL_ROW, MARK, PAGE, Head, JournalRow, RoundNote
+from pop_stream.scheduler.rows import (
+    GAP,
+    HEAD,
+    JOURNAL_ROW,
+    MARK,
+    PAGE,
+    Head,
+    JournalRow,
+    RoundNote,
+    offsets_of,
+    size_of,
+)
 from pop_stream.scheduler.terms import Spans, base, guessed, place, term_of, used
 
 RING: Final = 256
@@ -39,9 +49,7 @@ RING: Final = 256
 _PART: Final = 1_000
 """Most entries of a kind in one row of a snapshot: below a record's size with longest ids."""
 
-
 R = TypeVar("R")
-
 
 _encode: Final = msgspec.json.encode
 
@@ -98,13 +106,13 @@ class Shelf:
             msg = f"row {self._page_key(number)} is missing"
             raise LookupError(msg)
         offsets = self._offsets[number]
-        return decode_placed(row[offsets[slot] : offsets[slot + 1] - _GAP])
+        return decode_placed(row[offsets[slot] : offsets[slot + 1] - GAP])
 
     def drop_pages(self, numbers: Iterable[int]) -> None:
         """Forget pages whose agendas are all gone."""
         for number in numbers:
             known = self._offsets.pop(number, None)
-            self.size -= _size(known) if known else 0
+            self.size -= size_of(known) if known else 0
             self._table.delete(self._page_key(number))
 
     def save(self, backlog: Backlog, offset: int = -1) -> None:
@@ -120,12 +128,7 @@ class Shelf:
         self._sequence += 1
         self.offset = max(self.offset, offset)
         if self._begins:
-            self._begins = False
-            emptied = [*backlog.take_emptied()]
-            self._snapshot(backlog, emptied)
-            self.drop_pages(emptied)
-            # Only now: the pages dropped bear the names of the terms that wrote them.
-            self._spans = used(self._spans, self._offsets)
+            self._write_whole(backlog)
             return
         row = JournalRow(
             sequence=self._sequence,
@@ -137,6 +140,11 @@ class Shelf:
         self.drop_pages(backlog.take_emptied())
         if self._sequence - self._marked >= RING:
             self._snapshot(backlog)
+
+    def tell(self, backlog: Backlog, offset: int) -> None:
+        """Tell by a snapshot that records are handled up to this one, which changed nothing."""
+        self.offset = max(self.offset, offset)
+        self._write_whole(backlog)
 
     def load(self, rows: dict[str, bytes], backlog: Backlog, now: float = 0.0) -> None:
         """Fill a new backlog from the insight's rows.
@@ -185,6 +193,13 @@ class Shelf:
             self._spans = (*self._spans, (next_page, self._term))
         else:
             self._outdated, self._former = [], []
+
+    def _write_whole(self, backlog: Backlog) -> None:
+        self._begins, emptied = False, [*backlog.take_emptied()]
+        self._snapshot(backlog, emptied)
+        self.drop_pages(emptied)
+        # Only now: the pages dropped bear the names of the terms that wrote them.
+        self._spans = used(self._spans, self._offsets)
 
     def _snapshot(self, backlog: Backlog, emptied: Iterable[int] = ()) -> None:
         """Write it, and then the head; pages just emptied are still there after a crash."""
@@ -252,8 +267,8 @@ class Shelf:
         return f"{(1 << len(self._offsets[number]) - 1) - 1:x}"
 
     def _note(self, number: int, bodies: Sequence[bytes]) -> None:
-        self._offsets[number] = offsets = _offsets(bodies)
-        self.size += _size(offsets)
+        self._offsets[number] = offsets = offsets_of(bodies)
+        self.size += size_of(offsets)
 
     def _read(self, key: str, row: bytes | None, decoder: msgspec.json.Decoder[R]) -> R | None:
         try:
@@ -283,17 +298,3 @@ def insights_in(table: ReadyTable, partition: int) -> dict[str, dict[str, bytes]
 
 def _mark_keys(start: str, head: Head) -> list[str]:
     return [f"{start}/mark/{head.side}/{part}" for part in range(head.parts)]
-
-
-_GAP: Final = len(b",\n")
-
-
-def _size(offsets: "array[int]") -> int:
-    """Bytes of the row: where one more body would start, less the gap, and the bracket."""
-    return offsets[-1] - _GAP + len(b"]")
-
-
-def _offsets(bodies: Sequence[bytes]) -> "array[int]":
-    """Where each body starts in its page's row, and where one more would."""
-    lengths = (len(body) + _GAP for body in bodies)
-    return array("I", accumulate(lengths, initial=len(b"[")))

@@ -11,6 +11,7 @@ from aiokafka import TopicPartition
 from fakes import MemoryPublisher
 
 from pop_stream.bus import clients
+from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_on, read_tails
 from pop_stream.core.errors import UnavailableError
@@ -101,3 +102,23 @@ async def test_a_reader_that_is_stopped_while_partitions_change_does_stop(settin
             await reader.end_offsets(partitions)
             reader.assign(changed)
             await reader.stop()
+
+
+async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
+    kafka_shore, settings, monkeypatch
+):
+    monkeypatch.setattr(clients, "_HELD_MS", 30_000)
+    heard = []
+    topic = kafka_shore.topics.counts
+    tail = Tail(settings, topic, client_id="t", hear=lambda one: heard.append(one.value))
+    reading = asyncio.create_task(tail.run())
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await tail.catch_up()
+            await kafka_shore.publisher.publish([Record(topic, b"k", b"one")])
+            await tail.catch_up()
+            await tail.catch_up()
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    assert heard == [b"one"]

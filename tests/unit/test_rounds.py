@@ -622,6 +622,20 @@ async def test_an_unloaded_partition_is_loaded_by_its_next_event(stage):
     assert len(stage.emitted()) == 11
 
 
+async def test_how_far_records_were_handled_is_told_though_they_change_nothing(stage):
+    at = stage.home("media")
+    await stage.tell(stage.page(["anna-1"]))
+    written = stage.offset
+    for _ in range(rounds_module.TOLD_EVERY - 2):
+        await stage.tell(InsightTick(insight_id="media"))
+    assert stage.new_rounds().kept_until(at) == written + 1
+    await stage.tell(InsightTick(insight_id="media"))
+    assert stage.new_rounds().kept_until(at) == stage.offset + 1
+    stage.rounds = stage.new_rounds()
+    await stage.tell(stage.page(["anna-2"]))
+    assert stage.emitted_ids() == ["anna-1", "anna-2"]
+
+
 async def test_another_worker_takes_a_partition_over(stage):
     await stage.place("ann", 25)
     other = stage.new_rounds()
