@@ -19,7 +19,7 @@ from pop_stream.cli.bench.open_loop import run_open_loop
 from pop_stream.cli.bench.picture import Lines, draw_lines
 from pop_stream.cli.bench.pipeline_run import Idle
 from pop_stream.cli.bench.session import Phase
-from pop_stream.cli.bench.trial import Pair, middle
+from pop_stream.cli.bench.trial import Comparison, middle
 from pop_stream.cli.errors import UsageError
 from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.audits.service import Served
@@ -243,13 +243,16 @@ def phase_of(waits):
 
 def test_a_quiet_customers_wait_is_compared_within_each_pair_and_the_median_counts():
     alone, longer = [0.01] * 98 + [0.1, 9.0], [0.02] * 98 + [0.25, 9.0]
-    pairs = [
-        Pair(phase_of(longer), phase_of(alone), "q"),
-        Pair(phase_of([9.0] * 100), phase_of(alone), "q"),
-        Pair(phase_of(alone), phase_of(longer), "q"),
+    by_age = phase_of([0.01] * 100)
+    runs = [
+        Comparison(by_age, phase_of(longer), phase_of(alone), "q"),
+        Comparison(by_age, phase_of([9.0] * 100), phase_of(alone), "q"),
+        Comparison(by_age, phase_of(alone), phase_of(longer), "q"),
     ]
-    assert pairs[0].p99s == (0.25, 0.1)
-    assert [one.over_alone for one in pairs] == pytest.approx([2.5, 90.0, 0.4])
-    assert middle(pairs) is pairs[0]
-    assert middle(pairs[1:2]) is pairs[1]
-    assert Pair(phase_of([0.5]), phase_of([0.0]), "q").over_alone == 500.0
+    assert runs[0].p99s == (0.25, 0.1)
+    assert [one.over_alone for one in runs] == pytest.approx([2.5, 90.0, 0.4])
+    assert middle(runs, is_of_waits=True) is runs[0]
+    assert middle(runs[1:2], is_of_waits=True) is runs[1]
+    in_turn = sorted(runs, key=lambda one: one.over_fifo)
+    assert middle(runs, is_of_waits=False) is in_turn[1]
+    assert Comparison(by_age, phase_of([0.5]), phase_of([0.0]), "q").over_alone == 500.0

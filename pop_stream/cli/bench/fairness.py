@@ -25,6 +25,9 @@ def fairness(  # noqa: PLR0913  # one parameter an option
         int, typer.Option(min=1, max=1000, help="Agendas at a time, of all pullers together.")
     ] = _RUNNERS,
     pullers: Annotated[int, typer.Option(min=1, max=64, help="Puller processes.")] = 2,
+    runs: Annotated[
+        int, typer.Option(min=1, max=99, help="How often; the run in the middle counts.")
+    ] = 3,
     target: Annotated[
         str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
     ] = "auto",
@@ -67,6 +70,7 @@ def fairness(  # noqa: PLR0913  # one parameter an option
         seconds=seconds,
         runners=runners,
         pullers=pullers,
+        runs=runs,
         target=parse_target(target),
         folder=folder,
     )

@@ -169,9 +169,13 @@ class Session:
     async def phase(
         self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Staged] = ()
     ) -> Phase:
-        """Run a workload and wait until all of it has ended."""
+        """Run a workload and wait until all of it has ended.
+
+        What it changed is as before for the next one.
+        """
         self._changed_at = []
         load, witness = await self._run(insight_id, arrivals, changes)
+        await self._undo(changes)
         history = await read_history(self._settings, insight_id)
         courses = [witness.courses[one] for one in load.submitted_at if one in witness.courses]
         known = [*attempts(history, witness.courses, load)]
@@ -195,7 +199,7 @@ class Session:
         within_s = _GIVEN_UP_AFTER_S + arrivals[-1].at + 20 * work_s + len(arrivals) / 50
         async with (
             connections.publisher(self._settings, client_id="bench") as publisher,
-            Witness(self._settings) as witness,
+            Witness(self._settings, f"{load.prefix}-") as witness,
         ):
             changing = asyncio.create_task(self._change(changes, witness))
             try:
@@ -210,6 +214,22 @@ class Session:
             finally:
                 changing.cancel()
         return load, witness
+
+    async def _undo(self, changes: Sequence[Staged]) -> None:
+        known = self._bench.customers
+        customers = [
+            known.get(CustomerId(one.id), Customer(id=one.id))
+            for staged in changes
+            if isinstance(staged.change, Redefine)
+            and isinstance(one := staged.change.definition, Customer)
+        ]
+        if not customers:
+            return
+        async with (
+            DefinitionFollower(self._settings, client_id="bench") as follower,
+            connections.publisher(self._settings, client_id="bench-definitions") as publisher,
+        ):
+            await publish_definitions(publisher, self._topics, customers, follower.current)
 
     async def _change(self, changes: Sequence[Staged], witness: Witness) -> None:
         if not changes:

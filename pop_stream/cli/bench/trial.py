@@ -1,8 +1,10 @@
 """One scenario on the real stack: as it is, first come first served, and the quiet alone."""
 
 import os
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +31,7 @@ class Wanted:
     Attributes:
         scale: Of the scenario's counts.
         seconds: If given, the scale is chosen so that it takes about so long.
+        runs: How often everything is run; the one in the middle counts.
         folder: Where data and logs are kept; None keeps nothing.
     """
 
@@ -38,6 +41,7 @@ class Wanted:
     seconds: float | None
     runners: int
     pullers: int
+    runs: int
     target: int | str
     folder: Path | None
 
@@ -51,13 +55,16 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A run and, right after it, its quiet customer alone, on a machine as busy with others.
+class Comparison:
+    """The same work by age, as it is, and its quiet customer alone, right after each other.
+
+    So the machine is as busy with others each time.
 
     Attributes:
         quiet: Whose waits are compared.
     """
 
+    fifo: Phase
     fair: Phase
     alone: Phase
     quiet: CustomerId
@@ -65,7 +72,8 @@ class Pair:
     @property
     def p99s(self) -> tuple[float, float]:
         """The 99th percentiles of the waits with the others and alone, in seconds."""
-        both, alone = (times_of(one.log).waits.get(self.quiet, ()) for one in self.phases)
+        phases = (self.fair, self.alone)
+        both, alone = (times_of(one.log).waits.get(self.quiet, ()) for one in phases)
         return waits_of(both).p99, waits_of(alone).p99
 
     @property
@@ -75,14 +83,21 @@ class Pair:
         return both / max(alone, LEAST_WAIT_S)
 
     @property
-    def phases(self) -> tuple[Phase, Phase]:
-        """Both."""
-        return self.fair, self.alone
+    def over_fifo(self) -> float:
+        """How long all of it took, by that of the same work by age."""
+        fair, fifo = (times_of(one.log).seconds for one in (self.fair, self.fifo))
+        return fair / fifo if fifo > 0 else 0.0
+
+    @property
+    def phases(self) -> tuple[Phase, Phase, Phase]:
+        """All three, in the order in which they were run."""
+        return self.fifo, self.fair, self.alone
 
 
-def middle(pairs: Sequence[Pair]) -> Pair:
-    """The one whose comparison is the median: a percentile of one run may be an accident's."""
-    return sorted(pairs, key=lambda one: one.over_alone)[len(pairs) // 2]
+def middle(compared: Sequence[Comparison], *, is_of_waits: bool) -> Comparison:
+    """The median by waits of the quiet, or by makespan: a single run may be an accident."""
+    by = attrgetter("over_alone" if is_of_waits else "over_fifo")
+    return sorted(compared, key=by)[len(compared) // 2]
 
 
 async def run_bench(wanted: Wanted, tell: Tell) -> Result:
@@ -116,20 +131,20 @@ async def _measure(session: Session, made: Scenario, wanted: Wanted, rate: float
     # An instant of the scenario is when runners of this speed have ended so many.
     changes = [Staged(round(one.at * rate), one) for one in made.changes]
     quiet = made.quiet[0]
-    pairs: list[Pair] = []
-    fifo = await session.phase(_FIFO, made.arrivals, changes)
-    for _ in range(made.runs):
+    compared: list[Comparison] = []
+    for _ in range(wanted.runs):
+        fifo = await session.phase(_FIFO, made.arrivals, changes)
         fair = await session.phase(_FAIR, made.arrivals, changes)
         alone = await session.phase(_ALONE, _only(made.arrivals, quiet))
-        pairs.append(Pair(fair, alone, quiet))
-    trial = _judged(pairs, fifo, wanted)
-    return Result(trial, _facts(made, wanted, trial, pairs, fifo, rate))
+        compared.append(Comparison(fifo, fair, alone, quiet))
+    chosen = middle(compared, is_of_waits=made.is_of_waits)
+    trial = _judged(chosen, compared, wanted)
+    return Result(trial, _facts(made, wanted, trial, chosen, compared, rate))
 
 
-def _judged(pairs: Sequence[Pair], fifo: Phase, wanted: Wanted) -> Trial:
-    pair = middle(pairs)
-    fair, measured = pair.fair, _audited(pair.fair)
-    gaps = [gap for one in pairs if (gap := _audited(one.fair).gap) is not None]
+def _judged(chosen: Comparison, compared: Sequence[Comparison], wanted: Wanted) -> Trial:
+    fair, measured = chosen.fair, _audited(chosen.fair)
+    gaps = [gap for one in compared if (gap := _audited(one.fair).gap) is not None]
     told = audit(fair.asked, depth=fair.depth)
     seen = since_told([*reweights(fair.asked)], fair.asked, fair.changed_at)
     return Trial(
@@ -141,8 +156,8 @@ def _judged(pairs: Sequence[Pair], fifo: Phase, wanted: Wanted) -> Trial:
             competitors=told.competitors,
             gap=max(gaps, key=lambda gap: gap.over_bound, default=None),
         ),
-        fifo=times_of(fifo.log),
-        alone={pair.quiet: times_of(pair.alone.log).waits.get(pair.quiet, ())},
+        fifo=times_of(chosen.fifo.log),
+        alone={chosen.quiet: times_of(chosen.alone.log).waits.get(chosen.quiet, ())},
         runners=wanted.runners,
         left=fair.lost,
         log=fair.log,
@@ -166,32 +181,33 @@ def _facts(  # what was wanted, made, run and found, each once
     made: Scenario,
     wanted: Wanted,
     trial: Trial,
-    pairs: Sequence[Pair],
-    fifo: Phase,
+    chosen: Comparison,
+    compared: Sequence[Comparison],
     rate: float,
 ) -> Mapping[str, Any]:
     waits = trial.audit.times.waits
     quiet = [wait for one in made.quiet for wait in waits.get(one, ())]
-    chosen = middle(pairs)
-    named = {"fair": chosen.fair, "fifo": fifo, "alone": chosen.alone}
-    phases = [fifo, *(phase for pair in pairs for phase in pair.phases)]
+    named = {"fair": chosen.fair, "fifo": chosen.fifo, "alone": chosen.alone}
+    phases = [phase for one in compared for phase in one.phases]
     return {
         "scenario": wanted.scenario,
         "throughput_over_fifo": round(trial.throughput_over_fifo or 0.0, 4),
         "quiet_wait_mean_s": round(waits_of(quiet).mean, 6),
         "alone_wait_p99_s": round(chosen.p99s[1], 6),
-        "quiet_runs": [_compared(one) for one in pairs],
+        "runs": [_compared(one) for one in compared],
         "stages": {name: _stages(phase, made.quiet) for name, phase in named.items()},
         "lost": sum(one.lost for one in phases),
         "unrecorded": chosen.fair.unrecorded,
         "failed": sum(one.failed for one in phases),
         "duplicates": sum(one.duplicates for one in phases),
+        "weighed": _weighed(chosen.fair),
         **_measured(_audited(chosen.fair)),
         "conditions": {
             "agendas": len(made.arrivals),
             "customers": len({one.customer_id for one in made.arrivals}),
             "runners": wanted.runners,
             "pullers": wanted.pullers,
+            "runs": wanted.runs,
             "target": wanted.target,
             "seed": wanted.seed,
             "rate_per_s": round(rate, 1),
@@ -201,12 +217,22 @@ def _facts(  # what was wanted, made, run and found, each once
     }
 
 
-def _compared(pair: Pair) -> Mapping[str, float]:
-    both, alone = pair.p99s
+def _weighed(phase: Phase) -> Sequence[tuple[CustomerId, float, int]]:
+    """Changes of weights, each with how many agendas of the run were emitted before it."""
+    emitted = sorted(one.served.emitted_at for one in phase.attempts)
+    found = ((one, bisect_left(emitted, one.at)) for one in phase.weighings)
+    return [(one.customer_id, one.weight, before) for one, before in found if before]
+
+
+def _compared(one: Comparison) -> Mapping[str, float | None]:
+    both, alone = one.p99s
+    jain = audit(one.fair.asked, depth=one.fair.depth).jain
     return {
         "p99_s": round(both, 6),
         "alone_p99_s": round(alone, 6),
-        "over_alone": round(pair.over_alone, 4),
+        "over_alone": round(one.over_alone, 4),
+        "makespan_over_fifo": round(one.over_fifo, 4),
+        "jain": None if jain is None else round(jain, 6),
     }
 
 

@@ -36,14 +36,21 @@ class Course:
 
 
 class Witness:
-    """Hears every lifecycle event from the moment it is entered on.
+    """Hears the lifecycle events of one load from the moment it is entered on.
+
+    Those of earlier loads may still be heard, and would be counted in.
+
+    Args:
+        settings: Where the cluster is.
+        prefix: Begins the ids of the load's agendas.
 
     Attributes:
-        courses: Of every agenda heard of, by id.
+        courses: Of every agenda of it that was heard of, by id.
         ended: How many agendas ended.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prefix: str) -> None:
+        self._prefix = prefix
         self.courses: dict[str, Course] = {}
         self.ended = 0
         self._following = Following(settings, client_id="bench", hear=self._hear)
@@ -75,7 +82,8 @@ class Witness:
 
     def _hear(self, lifecycle: Iterable[LifecycleEvent]) -> None:
         for event in lifecycle:
-            self._note(event)
+            if event.agenda_id.startswith(self._prefix):
+                self._note(event)
 
     def _note(self, event: LifecycleEvent) -> None:
         match event:

@@ -29,7 +29,7 @@ class Scenario:
         arrivals: By instant.
         quiet: Customers that are also run alone, to see what the others cost them.
         customers: Those whose definition is not the default.
-        runs: On a real machine, how often the quiet one is measured, with the others and alone.
+        is_of_waits: What counts is how long the quiet wait, not how soon all is done.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Scenario:
     quiet: Sequence[CustomerId]
     customers: Mapping[CustomerId, Customer] = field(default_factory=dict)
     changes: Sequence[Change] = ()
-    runs: int = 1
+    is_of_waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def scenario(name: str, *, seed: int, rate: float, scale: float = 1.0) -> Scenar
         quiet=made.quiet,
         customers={one.id: one for one in made.customers},  # type: ignore[misc]  # ids are names
         changes=made.changes,
-        runs=made.runs,
+        is_of_waits=made.is_of_waits,
     )
 
 
@@ -105,7 +105,7 @@ class _Made:
     quiet: Sequence[CustomerId]
     customers: Sequence[Customer] = ()
     changes: Sequence[Change] = ()
-    runs: int = 1
+    is_of_waits: bool = False
 
 
 def _skew(size: Size) -> _Made:
@@ -216,7 +216,7 @@ def _noisy_neighbour(size: Size) -> _Made:
     noise = size.spread("noisy", 2700, begin=0.0, end=size.span(2000))
     quiet = size.spread("quiet", 400, begin=size.span(800), end=size.span(3600))
     arrivals = [*size.at_once("noisy", 900), *noise, *quiet]
-    return _Made(arrivals, quiet=[CustomerId("quiet")], runs=3)
+    return _Made(arrivals, quiet=[CustomerId("quiet")], is_of_waits=True)
 
 
 def _reweight(size: Size) -> _Made:
