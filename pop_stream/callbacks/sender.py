@@ -1,7 +1,8 @@
 """Delivers callbacks: takes them from the outbox, signs, sends, and tries again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from types import TracebackType
@@ -27,8 +28,9 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
-AT_ONCE: Final = 32
-"""Callbacks under way at a time in one process."""
+AT_ONCE: Final = 256
+"""Callbacks under way at a time in one process: some thirty customers whose servers hang leave
+the others room."""
 
 ANSWER_WITHIN: Final = timedelta(seconds=10)
 """From the look-up of the name to the last byte of the answer's head."""
@@ -83,8 +85,13 @@ class Owed(Protocol):
 class Outbox(Protocol):
     """Where callbacks wait; every method raises UnavailableError while it is away."""
 
-    async def take(self, most: int) -> Sequence[Owed]:
-        """Callbacks to try now, out of the others' sight for a while."""
+    async def take(self, most: int, under_way: Mapping[str, int]) -> Sequence[Owed]:
+        """Callbacks to try now, out of the others' sight for a while.
+
+        Args:
+            most: So many at most.
+            under_way: By customer, how many the caller is trying already.
+        """
         ...
 
     async def delivered(self, number: int) -> None:
@@ -119,7 +126,8 @@ class Sender:
     final; redirects are not followed.
 
     Args:
-        settings: Keys to sign with, networks that are allowed, how many tries.
+        settings: Keys to sign with, networks that are allowed, how many tries. Without a key
+            nothing is sent.
         outbox: Where callbacks wait.
         publisher: For the dead letters.
         clock: For the instants in signatures.
@@ -136,6 +144,8 @@ class Sender:
         self._publisher = publisher
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._trying: dict[asyncio.Task[None], str] = {}
+        self._freed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -154,37 +164,58 @@ class Sender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for task in [*self._trying]:
+            task.cancel()
+        await self.ended()
         if self._session is not None:
             await self._session.close()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver what is owed, until `stop`."""
+        """Deliver what is owed, until `stop`; then what is under way is waited for."""
         while not stop.is_set():
+            self._freed.clear()
             try:
-                sent = await self.turn()
+                await self.begin()
             except UnavailableError as error:
                 _log.info("callbacks.waiting", reason=str(error))
                 await is_set_within(stop, _AWAY_PAUSE_S)
             else:
-                if not sent:
-                    await is_set_within(stop, LOOK_EVERY.total_seconds())
+                await is_set_within(self._freed, LOOK_EVERY.total_seconds())
+        await self.ended()
 
-    async def turn(self) -> int:
-        """Try what is due now, once each; how many that were.
+    async def begin(self) -> int:
+        """Begin to try what is due, beside what is under way; how many that were.
 
         Raises:
-            UnavailableError: If the outbox is away; what was received is then sent again.
+            UnavailableError: If the outbox is away.
         """
-        owed = await self._outbox.take(AT_ONCE)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for one in owed:
-                    tasks.create_task(self._try(one))
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
+        room = AT_ONCE - len(self._trying)
+        if room <= 0 or not self._keys:  # nobody could tell who had sent it
+            return 0
+        owed = await self._outbox.take(room, Counter(self._trying.values()))
+        for one in owed:
+            task = asyncio.create_task(self._try(one))
+            self._trying[task] = one.customer_id
+            task.add_done_callback(self._end)
         return len(owed)
 
+    async def ended(self) -> None:
+        """Wait until nothing is under way."""
+        while self._trying:
+            await asyncio.wait(self._trying)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        del self._trying[task]
+        self._freed.set()
+
     async def _try(self, one: Owed) -> None:
+        try:
+            await self._deliver(one)
+        except UnavailableError as error:
+            # It comes back by itself, and is sent again even if it was received.
+            _log.info("callback.unsettled", callback_id=one.callback_id, reason=str(error))
+
+    async def _deliver(self, one: Owed) -> None:
         facts = {"callback_id": one.callback_id, "tries": one.tries}
         try:
             await self._send(one)

@@ -1,6 +1,6 @@
 """The outbox of callbacks: owed in one transaction, taken, and delivered or given up."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SQL: Final = load_queries("callbacks")
 
 MOST_OF_ONE_CUSTOMER: Final = 8
-"""Taken at a time: a server that hangs holds up its own customer's callbacks only."""
+"""Under way at a time: a server that hangs holds up its own customer's callbacks only."""
 
 TAKEN_FOR: Final = timedelta(minutes=1)
 """Out of others' sight; longer than a try takes, so only a dead sender's come back by it."""
@@ -60,10 +60,18 @@ class PostgresCallbacks:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
 
-    async def take(self, most: int) -> list[OwedCallback]:
-        """Callbacks to try now, at most `most`; nobody else is given them for a minute."""
+    async def take(self, most: int, under_way: Mapping[str, int]) -> list[OwedCallback]:
+        """Callbacks to try now, at most `most`; nobody else is given them for a minute.
+
+        Args:
+            most: So many at most.
+            under_way: By customer, how many the caller is trying already.
+        """
+        busy = ([*under_way], [*under_way.values()])
         async with borrow(self._pool) as connection:
-            rows = await connection.fetch(_SQL["take"], most, MOST_OF_ONE_CUSTOMER, TAKEN_FOR)
+            rows = await connection.fetch(
+                _SQL["take"], most, MOST_OF_ONE_CUSTOMER, TAKEN_FOR, *busy
+            )
         return sorted((OwedCallback(**row) for row in rows), key=lambda one: one.number)
 
     async def delivered(self, number: int) -> None:

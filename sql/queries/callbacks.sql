@@ -7,10 +7,16 @@ on conflict (callback_id) do nothing;
 
 -- name: take
 -- Takes callbacks that are due, for one try each, out of the others' sight for a while. Of one
--- customer only a few, so that none whose server hangs holds up all; of one agenda the oldest.
-with due as (
+-- customer only a few, those under way included, so that none whose server hangs holds up others:
+-- who has as many under way is not looked at, however much waits of it. Of one agenda the oldest.
+with busy as (
+    select *
+    from unnest($4::text[], $5::integer[]) as busy (customer_id, under_way)
+),
+due as (
     select
         number,
+        customer_id,
         row_number() over (partition by customer_id order by number) as place
     from (
         select number, customer_id
@@ -18,6 +24,10 @@ with due as (
         where
             given_up_at is null
             and due_at <= now()
+            and not exists (
+                select from busy
+                where busy.customer_id = later.customer_id and busy.under_way >= $2
+            )
             and not exists (
                 select from callbacks as earlier
                 where
@@ -33,11 +43,12 @@ picked as (
     select callbacks.number
     from callbacks
     inner join due on callbacks.number = due.number
+    left join busy on due.customer_id = busy.customer_id
     where
-        due.place <= $2
+        due.place <= $2 - coalesce(busy.under_way, 0)
         and callbacks.due_at <= now()
         and callbacks.given_up_at is null
-    order by callbacks.number
+    order by due.place, callbacks.number
     limit $1
     for update of callbacks skip locked
 )

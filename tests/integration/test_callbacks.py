@@ -20,7 +20,7 @@ from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock
 from pop_stream.core.events import AgendaAccepted, AgendaGivenUp, AgendaSucceeded
 from pop_stream.core.lifecycle.callbacks import secret_of
-from pop_stream.store.callbacks import PostgresCallbacks
+from pop_stream.store.callbacks import MOST_OF_ONE_CUSTOMER, PostgresCallbacks
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.summaries import PostgresSummaries
@@ -38,6 +38,7 @@ class Receiver:
         self.heard = []
         self.answers = []
         self._server = None
+        self._more = asyncio.Event()
 
     async def __aenter__(self):
         app = web.Application()
@@ -53,12 +54,31 @@ class Receiver:
     def url(self):
         return str(self._server.make_url("/hook?x=1"))
 
+    async def has_heard(self, count):
+        while len(self.heard) < count:
+            self._more.clear()
+            await self._more.wait()
+
     async def _hear(self, request):
         self.heard.append((dict(request.headers), await request.read()))
+        self._more.set()
         answer = self.answers.pop(0) if self.answers else 204
         if isinstance(answer, str):
             raise web.HTTPFound(answer)
         return web.Response(status=answer)
+
+
+@asynccontextmanager
+async def silent_server():
+    """The address of one that takes connections and never answers."""
+
+    async def hold(reader, writer):
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
 class World:
@@ -100,6 +120,13 @@ async def receiver():
         yield receiver
 
 
+async def turn(sender):
+    """Try what is due, once each; how many that were."""
+    begun = await sender.begin()
+    await sender.ended()
+    return begun
+
+
 def ending(url, agenda_id="a-1", attempt=1, customer_id="anna"):
     common = {"agenda_id": agenda_id, "at": NOW, "insight_id": "media"}
     return (
@@ -111,8 +138,8 @@ def ending(url, agenda_id="a-1", attempt=1, customer_id="anna"):
 async def test_an_end_is_told_once_signed_and_forgotten(world, receiver):
     await world.tell(*ending(receiver.url))
     async with world.sender() as sender:
-        assert await sender.turn() == 1
-        assert await sender.turn() == 0
+        assert await turn(sender) == 1
+        assert await turn(sender) == 0
     [(headers, body)] = receiver.heard
     told = json.loads(body)
     assert told["type"] == "agenda.ended"
@@ -137,8 +164,8 @@ async def test_what_is_not_received_is_sent_again_later_under_the_same_id(world,
     await world.tell(*ending(receiver.url))
     async with world.sender() as sender:
         for _ in range(3):
-            assert await sender.turn() == 1
-            assert await sender.turn() == 0  # not due yet
+            assert await turn(sender) == 1
+            assert await turn(sender) == 0  # not due yet
             await world.make_due()
     assert [headers["Pop-Callback-Id"] for headers, _ in receiver.heard] == ["a-1/1"] * 3
     assert (await world.outbox.backlog()).waiting == 0
@@ -149,9 +176,9 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
     receiver.answers = [503, 503]
     await world.tell(*ending(receiver.url))
     async with world.sender(callback_tries=2) as sender:
-        await sender.turn()
+        await turn(sender)
         await world.make_due()
-        await sender.turn()
+        await turn(sender)
     backlog = await world.outbox.backlog()
     assert (backlog.waiting, backlog.given_up) == (0, 1)
     topic = Topics(world.settings.topic_prefix).dead_callbacks
@@ -165,7 +192,7 @@ async def test_gone_is_final_at_once(world, receiver):
     receiver.answers = [410]
     await world.tell(*ending(receiver.url))
     async with world.sender() as sender:
-        await sender.turn()
+        await turn(sender)
     assert (await world.outbox.backlog()).given_up == 1
 
 
@@ -174,7 +201,7 @@ async def test_internal_addresses_are_never_called(world, receiver, host):
     await upkeep.ensure_topics(world.settings)
     await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
     async with world.sender(callback_networks=()) as sender:
-        await sender.turn()
+        await turn(sender)
     assert not receiver.heard
     assert (await world.outbox.backlog()).given_up == 1
     reason = await world.pool.fetchval("select reason from callbacks")
@@ -186,7 +213,7 @@ async def test_a_redirect_is_not_followed(world, receiver):
         receiver.answers = [other.url]
         await world.tell(*ending(receiver.url))
         async with world.sender() as sender:
-            await sender.turn()
+            await turn(sender)
         assert not other.heard
     assert (await world.outbox.backlog()).waiting == 1
 
@@ -200,10 +227,10 @@ async def test_ends_of_one_agenda_are_told_in_their_order(world, receiver):
         "select 'a-1/2', agenda_id, customer_id, url, '{}' from callbacks"
     )
     async with world.sender() as sender:
-        assert await sender.turn() == 1  # the second waits for the first
+        assert await turn(sender) == 1  # the second waits for the first
         await world.make_due()
-        assert await sender.turn() == 1
-        assert await sender.turn() == 1
+        assert await turn(sender) == 1
+        assert await turn(sender) == 1
     ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.heard]
     assert ids == ["a-1/1", "a-1/1", "a-1/2"]
 
@@ -214,29 +241,51 @@ async def test_two_senders_share_and_neither_repeats(world, receiver):
     async with world.sender() as one, world.sender() as other:
         async with asyncio.timeout(30):
             while (await world.outbox.backlog()).waiting:
-                await asyncio.gather(one.turn(), other.turn())
+                await asyncio.gather(turn(one), turn(other))
     ids = [headers["Pop-Callback-Id"] for headers, _ in receiver.heard]
     assert sorted(ids) == sorted(f"a-{number}/1" for number in range(40))
 
 
+async def test_a_server_that_hangs_holds_up_its_own_customer_only(world, receiver):
+    """However much waits of it, and whatever else is to be sent meanwhile."""
+    async with silent_server() as hanging:
+        for number in range(20):
+            await world.tell(*ending(hanging, f"h-{number}", customer_id="hangs"))
+        await world.pool.execute(
+            "insert into callbacks (callback_id, agenda_id, customer_id, url, body, due_at) "
+            "select 'm-' || n, 'm-' || n, 'hangs', $1, '{}', now() - interval '1 hour' "
+            "from generate_series(1, 3000) as n",
+            hanging,
+        )
+        for number in range(30):
+            await world.tell(*ending(receiver.url, f"a-{number}", customer_id="anna"))
+        stop = asyncio.Event()
+        async with world.sender() as sender:
+            running = asyncio.create_task(sender.run(stop))
+            async with asyncio.timeout(8):  # the hanging ones are given 10 s
+                await receiver.has_heard(30)
+            running.cancel()
+            await asyncio.wait([running])
+    tries = await world.pool.fetch(
+        "select customer_id, count(*) as tried from callbacks where tries > 0 group by 1"
+    )
+    assert [(*row,) for row in tries] == [("hangs", MOST_OF_ONE_CUSTOMER)]
+
+
 async def test_what_a_dead_sender_took_comes_back(world, receiver):
     await world.tell(*ending(receiver.url))
-    assert len(await world.outbox.take(10)) == 1
-    assert await world.outbox.take(10) == []
+    assert len(await world.outbox.take(10, {})) == 1
+    assert await world.outbox.take(10, {}) == []
     await world.pool.execute(
         "update callbacks set due_at = due_at - $1::interval", timedelta(minutes=1)
     )
-    assert len(await world.outbox.take(10)) == 1
+    assert len(await world.outbox.take(10, {})) == 1
 
 
 async def test_without_a_key_nothing_is_sent_and_nothing_is_forgotten(world, receiver):
     await world.tell(*ending(receiver.url))
-    stop = asyncio.Event()
     async with world.sender(callback_keys=()) as sender:
-        running = asyncio.create_task(sender.run(stop))
-        await asyncio.sleep(0)
-        stop.set()
-        await running
+        assert await turn(sender) == 0
     assert not receiver.heard
     assert (await world.outbox.backlog()).waiting == 1
 
@@ -248,6 +297,6 @@ async def test_a_failure_is_told_with_its_message(world, receiver):
     )
     await world.tell(accepted, given_up)
     async with world.sender() as sender:
-        await sender.turn()
+        await turn(sender)
     told = json.loads(receiver.heard[0][1])
     assert (told["state"], told["message"]) == ("failed", "no luck")
