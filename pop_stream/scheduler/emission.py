@@ -30,17 +30,11 @@ from pop_stream.scheduler import telling
 from pop_stream.scheduler.decisions import decided
 from pop_stream.scheduler.desk import Desk, save_rows
 from pop_stream.scheduler.desks import Desks
-from pop_stream.scheduler.on_topic import Attempts, OnTopic, lacking
+from pop_stream.scheduler.on_topic import MOST_WRITTEN, Attempts, OnTopic, lacking
 from pop_stream.scheduler.rows import RoundNote
 
 MOST_CHOSEN: Final = 2_000
 """Of one round, so that its decision and its journal row fit a record; the next follows."""
-
-_LOOKED_AT: Final = 500
-"""Newest records of a partition among which a forgotten round is looked for."""
-
-_MOST_WRITTEN: Final = 3
-"""So often a record may be on its topic, as one whose acknowledgement failed was sent again."""
 
 _log = structlog.get_logger()
 
@@ -121,7 +115,7 @@ class Emission:
             UnavailableError: If a topic cannot be made, or the partition is not surely this
                 worker's any more; what was done since its last row must be forgotten.
         """
-        await self._look_back(desks)
+        await self._on_topic.look_back(desks)
         drafts = [await self._draft(desk, source) for desk in desks]
         told = [record for draft in drafts for record in draft.told]
         emitted = [record for draft in drafts for record in draft.emitted]
@@ -155,7 +149,7 @@ class Emission:
             if (chosen := desk.unclaimed(note.refs))
         ]
         there = await self._on_topic.attempts(
-            [(desk, _MOST_WRITTEN * len(note.refs)) for desk, note, _ in doubtful]
+            [(desk, MOST_WRITTEN * len(note.refs)) for desk, note, _ in doubtful]
         )
         records: list[Record] = []
         for (desk, note, chosen), known in zip(doubtful, there, strict=True):
@@ -167,17 +161,6 @@ class Emission:
         await publish_until_acknowledged(self._publisher, records)
         for desk in desks:
             desk.shelf.last_round = None
-
-    async def _look_back(self, desks: Sequence[Desk]) -> None:
-        """Find what is on the topic of an insight that was just read, before its first round.
-
-        A crash may have let a round out and kept its row from being written. It is chosen
-        again, but what is there is not sent again: it might go elsewhere, to two pullers.
-        """
-        new = [desk for desk in desks if desk.known is None and desk.slots()]
-        there = await self._on_topic.attempts([(desk, _LOOKED_AT) for desk in new])
-        for desk, seen in zip(new, there, strict=True):
-            desk.known = {one for one in seen if desk.backlog.slots.is_ready(*one)}
 
     async def _draft(self, desk: Desk, source: Source) -> _Draft:
         """Let happen what is due, choose, and word all there is to tell."""

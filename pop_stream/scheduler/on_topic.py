@@ -2,12 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
+from typing import Final
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.whereabouts import Chosen
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import decode_emitted
 from pop_stream.scheduler.desk import Desk
+
+MOST_WRITTEN: Final = 3
+"""So often a record may be on its topic, as one whose acknowledgement failed was sent again."""
+
+_GLANCE: Final = 100
+_LOOK: Final = 6_000
 
 Tails = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Sequence[bytes]]]]
 """Reads the newest values of topics: so many of each partition, or all if there are fewer."""
@@ -27,6 +34,33 @@ class OnTopic:
     def __init__(self, topics: Topics, tails: Tails) -> None:
         self._topics = topics
         self._tails = tails
+
+    async def look_back(self, desks: Sequence[Desk]) -> None:
+        """Find what is on the topic of an insight that was just read, before its first round.
+
+        A crash may have let a round out and kept its row from being written. It is chosen
+        again, but what is there is not sent again: it might go elsewhere, to two pullers.
+
+        Raises:
+            UnavailableError: If the topics cannot be read; they are looked at again.
+        """
+        new = [desk for desk in desks if desk.known is None and desk.slots()]
+        glanced = await self._forgotten(new, _GLANCE)
+        # What was forgotten is the newest of each partition. If it fills what was looked at
+        # of one, there may be more.
+        many = [desk for desk in new if MOST_WRITTEN * len(glanced[desk.insight_id]) >= _GLANCE]
+        found = glanced | await self._forgotten(many, _LOOK)
+        for desk in new:
+            desk.known = found[desk.insight_id]
+
+    async def _forgotten(
+        self, desks: Sequence[Desk], most: int
+    ) -> dict[str, set[tuple[str, int]]]:
+        there = await self.attempts([(desk, most) for desk in desks])
+        return {
+            desk.insight_id: {one for one in seen if desk.backlog.slots.is_ready(*one)}
+            for desk, seen in zip(desks, there, strict=True)
+        }
 
     async def attempts(self, desks: Sequence[tuple[Desk, int]]) -> list[Attempts]:
         """Those on the topic of each; what is no such record is left out.

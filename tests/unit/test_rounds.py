@@ -524,6 +524,18 @@ async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_
     assert desk.known == set()
 
 
+async def test_of_a_large_forgotten_round_nothing_is_sent_again(stage):
+    stage.define(MEDIA.model_copy(update={"target": 1_200, "low_water": 1}))
+    stage.table.keep()
+    names = [f"ann-{n}" for n in range(1_000)]
+    pages = [stage.page(names[:500]), stage.page(names[500:])]
+    await stage.tell(*pages)
+    stage.table.crash()
+    stage.rounds = stage.new_rounds()
+    await stage.tell(*pages)
+    assert sorted(stage.emitted_ids()) == sorted(names)
+
+
 async def test_what_a_crash_kept_from_being_sent_of_a_forgotten_round_is_sent(stage):
     stage.table.keep()
     page = stage.page([f"ann-{n}" for n in range(20)])
