@@ -2,9 +2,12 @@
 
 import json
 import re
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
+from pop_stream.bus.history import History
 from pop_stream.cli.bench.backlog import report as backlog_report
 from pop_stream.cli.bench.backlog import steps
 from pop_stream.cli.bench.backlog_run import Wanted
@@ -13,7 +16,7 @@ from pop_stream.cli.bench.drive import Pace, drive
 from pop_stream.cli.bench.figures import Sample
 from pop_stream.cli.bench.handlers import handlers, read_starts
 from pop_stream.cli.bench.idle import report as idle_report
-from pop_stream.cli.bench.ledger import Attempt
+from pop_stream.cli.bench.ledger import Attempt, depth_of, since, weighings
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.open_loop import run_open_loop
 from pop_stream.cli.bench.picture import Lines, draw_lines
@@ -220,6 +223,23 @@ def test_a_picture_has_a_line_for_every_run():
     assert "Runs &amp; floors" in svg
     assert json.dumps("floor").strip('"') in svg
     assert draw_lines(Lines("Nothing", "", "", {})).endswith("</svg>\n")
+
+
+def test_weights_and_depths_of_an_earlier_run_are_none_of_a_later_one():
+    """They would have it begin when the earlier one did."""
+
+    def decided(at, weight, in_flight):
+        return SimpleNamespace(
+            at=datetime.fromtimestamp(at, UTC),
+            customers=[SimpleNamespace(customer_id="b", weight=weight)],
+            in_flight=in_flight,
+            chosen=["x"],
+        )
+
+    history = History((), [decided(10, 4.0, 90), decided(50, 2.0, 5), decided(60, 3.0, 7)], ())
+    own = since(history, 50.0)
+    assert [(one.at, one.weight) for one in weighings(own)] == [(50.0, 2.0), (60.0, 3.0)]
+    assert (depth_of(history), depth_of(own)) == (91, 8)
 
 
 def phase_of(waits):

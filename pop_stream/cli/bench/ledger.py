@@ -1,7 +1,7 @@
 """Puts together what Kafka recorded of an insight and what a witness saw of its agendas."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pop_stream.bus.history import History
 from pop_stream.cli.bench.load import Load
@@ -66,6 +66,13 @@ class _Desk:
         if ended.cost_s is not None and spent_s:
             spent = sum(spent_s.values())
             self.costs.compare(ended.customer_id, declared=ended.cost_s, spent=spent)
+
+
+def since(history: History, at: float) -> History:
+    """Without the rounds before an instant: an insight may have had other runs."""
+    return replace(
+        history, decisions=[one for one in history.decisions if one.at.timestamp() >= at]
+    )
 
 
 def depth_of(history: History) -> int:

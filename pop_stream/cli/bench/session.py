@@ -13,7 +13,7 @@ from typing import Final
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.history import read_history
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.bench.ledger import Attempt, attempts, depth_of, weighings
+from pop_stream.cli.bench.ledger import Attempt, attempts, depth_of, since, weighings
 from pop_stream.cli.bench.load import PARAM, Load, submit
 from pop_stream.cli.bench.witness import Witness
 from pop_stream.cli.errors import CommandError
@@ -179,11 +179,12 @@ class Session:
         history = await read_history(self._settings, insight_id)
         courses = [witness.courses[one] for one in load.submitted_at if one in witness.courses]
         known = [*attempts(history, witness.courses, load)]
+        own = since(history, min(load.submitted_at.values()))
         ended = sum(one.ended_at > 0 for one in courses)
         return Phase(
             attempts=known,
-            depth=depth_of(history),
-            weighings=[*weighings(history)],
+            depth=depth_of(own),
+            weighings=[*weighings(own)],
             changed_at=self._changed_at,
             lost=len(arrivals) - ended,
             unrecorded=ended - len({one.agenda_id for one in known}),
