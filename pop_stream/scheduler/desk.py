@@ -114,12 +114,13 @@ class Desk:
 
     def take_known(self, chosen: Iterable[Chosen], now: datetime) -> Set[tuple[str, int]]:
         """Those of a round that are known to be on the topic, once, and noted as such."""
-        refs = {(one.agenda_id, one.attempt): one.ref for one in chosen if self.known}
-        taken = refs.keys() & (self.known or frozenset())
+        if not self.known:
+            return frozenset()
+        refs = {(one.agenda_id, one.attempt): one.ref for one in chosen}
+        taken = refs.keys() & self.known
         for one in taken:
             self.backlog.on_topic.recover(refs[one], now.timestamp())
-        if self.known:
-            self.known -= taken
+        self.known -= taken
         return taken
 
     def unclaimed(self, refs: Iterable[int]) -> list[Chosen]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import signal
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +22,12 @@ from pop_stream.cli.simulate.scenarios import RUNTIME_S
 from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.clock import WallClock
 from pop_stream.core.audits.service import ServiceLog, Weighed, log_of
-from pop_stream.core.definitions.definitions import AlgorithmName, Customer
+from pop_stream.core.definitions.definitions import AlgorithmName, Customer, Definition
 from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Regroup, Reload
 from pop_stream.core.values.ids import CustomerId
 from pop_stream.wiring import connections
+
+_Define = Callable[[Sequence[Definition]], Awaitable[None]]
 
 _WARM_UP: Final = CustomerId("warm-up")
 _WARM_UP_AGENDAS: Final = 60
@@ -226,27 +228,34 @@ class Session:
         ]
         if not customers:
             return
+        async with self._definer() as define:
+            await define(customers)
+
+    @asynccontextmanager
+    async def _definer(
+        self,
+    ) -> AsyncIterator[_Define]:
+        """Publishes definitions that differ from those in force."""
         async with (
             DefinitionFollower(self._settings, client_id="bench") as follower,
             connections.publisher(self._settings, client_id="bench-definitions") as publisher,
         ):
-            await publish_definitions(publisher, self._topics, customers, follower.current)
+
+            async def define(wanted: Sequence[Definition]) -> None:
+                await publish_definitions(publisher, self._topics, wanted, follower.current)
+
+            yield define
 
     async def _change(self, changes: Sequence[Staged], witness: Witness) -> None:
         if not changes:
             return
-        async with (
-            # Both take longer to start than some agendas to end.
-            DefinitionFollower(self._settings, client_id="bench") as follower,
-            connections.publisher(self._settings, client_id="bench-definitions") as publisher,
-        ):
+        # It takes longer to start than some agendas to end.
+        async with self._definer() as define:
             for one in sorted(changes, key=lambda one: one.after):
                 await witness.until_so_many_ended(one.after)
                 match one.change:
                     case Redefine(definition=definition):
-                        await publish_definitions(
-                            publisher, self._topics, [definition], follower.current
-                        )
+                        await define([definition])
                         self._changed_at.append(WallClock().now().timestamp())
                     case Reload():  # it ends in order and is started again, as elsewhere
                         self._stack.supervisor.kill("scheduler", signal.SIGTERM)

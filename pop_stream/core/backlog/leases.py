@@ -120,17 +120,13 @@ class Unclaimed:
             since: How many were sent, wherever to, after the lags were asked for.
             before: Only of those that were sent before this instant.
         """
-        beyond = [self._counts[where] - since - lag for where, lag in enumerate(lags)]
+        beyond = {where: self._counts[where] - since - lag for where, lag in enumerate(lags)}
         # What lies somewhere has been passed over if it would have been wherever it lay.
-        least = min(beyond, default=_UNKNOWN)
+        beyond[_SOMEWHERE] = min(beyond.values(), default=_UNKNOWN)
         found: list[int] = []
         for ref, (partition, number, sent_at) in self._sent.items():
             if sent_at >= before:
                 break
-            if partition == _SOMEWHERE:
-                reached = least
-            else:
-                reached = beyond[partition] if partition < len(beyond) else _UNKNOWN
-            if reached > number:
+            if beyond.get(partition, _UNKNOWN) > number:
                 found.append(ref)
         return found

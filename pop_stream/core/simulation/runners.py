@@ -53,8 +53,10 @@ class Runners:
 
     def deliver(self, agenda_id: str) -> None:
         """An agenda is on the topic."""
-        home = partition_of(agenda_id.encode(), len(self._lines))
-        [chosen] = spread([home], [*map(len, self._lines)])
+        chosen, partitions = 0, len(self._lines)
+        if partitions > 1:
+            home = partition_of(agenda_id.encode(), partitions)
+            [chosen] = spread([home], [*map(len, self._lines)])
         line = self._lines[chosen]
         line.append((agenda_id, self._idle[chosen] > len(line)))
 
