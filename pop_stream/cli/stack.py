@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from pop_stream.bus import clients, succession
 from pop_stream.cli.api import open_client
+from pop_stream.cli.api_port import api_port
 from pop_stream.cli.environment import load_settings, variables
 from pop_stream.cli.errors import CommandError, UsageError
 from pop_stream.cli.plan import Plan
@@ -23,15 +24,12 @@ from pop_stream.cli.supervisor import (
     own_part,
 )
 from pop_stream.embedded.errors import EmbeddedError
-from pop_stream.embedded.folder import is_free_port
 from pop_stream.embedded.servers import EmbeddedServers
 from pop_stream.settings import Settings
 from pop_stream.wiring import upkeep
 
-FIRST_PORT: Final = 8080
 _PULLER_GRACE: Final = timedelta(seconds=5)
 _READY_WITHIN_S: Final = 60.0
-_PORTS_TRIED: Final = 100
 _SERVER_VARIABLES: Final = ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN")
 
 Tell = Callable[[str], None]
@@ -118,7 +116,7 @@ class Stack:
 
     async def _enter_servers(self, opening: AsyncExitStack) -> dict[str, object]:
         folder = self._plan.folder.absolute()
-        port = _free_port(self._plan.port)
+        port = opening.enter_context(api_port(self._plan.port))
         overrides: dict[str, object] = {
             "scheduler_data": folder / "scheduler",
             "definitions_file": self._plan.definitions.absolute(),
@@ -238,21 +236,3 @@ def _ended(status: PartStatus) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with {code}: {escape(status.last_words)}"
-
-
-def _free_port(wanted: int | None) -> int:
-    """The wanted port, or the first free one from `FIRST_PORT` on.
-
-    Raises:
-        CommandError: If it is taken.
-    """
-    if wanted is not None:
-        if not is_free_port(wanted):
-            msg = f"port {wanted} is taken; choose another with --port"
-            raise CommandError(msg)
-        return wanted
-    for port in range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED):
-        if is_free_port(port):
-            return port
-    msg = f"no port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED} is free; use --port"
-    raise CommandError(msg)
