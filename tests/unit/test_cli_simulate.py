@@ -1,5 +1,6 @@
 """`pop-stream simulate`: every scenario keeps the bound, and any trace is run or refused."""
 
+import csv
 import json
 import sys
 from xml.etree import ElementTree as ET
@@ -100,6 +101,11 @@ def test_a_picture_is_an_svg_with_everybody_named(simulate, tmp_path):
         (["--weights", "=2"], "name the customer"),
         (["--weights", "a=0"], "from 0.001 to 1000000"),
         (["--weights", "a=nan"], "from 0.001 to 1000000"),
+        (["--weights", "anna=1,anna=2"], "names a customer twice"),
+        (["--weights", "ann=1"], "no agenda is of 'ann'; customers are anna, bruno"),
+        (["--delay-ms", "inf"], "should be less than or equal"),
+        (["--svg", "nowhere/x.svg"], "--svg nowhere/x.svg: not in a folder"),
+        (["--events", "."], "name a file in one"),
         (["--target", "0"], "write auto, or a number from 1"),
         (["--target", "many"], "write auto, or a number from 1"),
         (["--runners", "0"], "greater than or equal to 1"),
@@ -129,6 +135,10 @@ def rows(*lines):
         (HEADER.replace(",", ";") + "0;a;x;1;\n", "no column 'submit_s', found submit_s;"),
         ("submit_s,customer,runtime_s,cost,cost\n0,a,1,1,1\n", "two columns are named 'cost'"),
         (rows("0,a,x,1,", "0,a,x"), "line 3: 3 fields where the header has 5"),
+        (rows("0,a,x,1,5,2"), "line 2: 6 fields where the header has 5; quote values"),
+        (rows("0,a\x1b[31m,x,1,"), "is no name; remove its control characters"),
+        (rows("0,a,x\0,1,"), "is no name; remove its control characters"),
+        (rows("0,a,x,1_0,"), "column runtime_s: '1_0' is no number"),
         (rows("soon,a,x,1,"), "line 2, column submit_s: 'soon' is no number"),
         (rows("nan,a,x,1,"), "column submit_s: 'nan' is no number"),
         (rows("0,,x,1,"), "column customer: '' is no customer"),
@@ -161,10 +171,21 @@ def test_a_trace_that_cannot_be_used_is_refused_where_it_is_wrong(trace, text, t
         rows("1700000000.5,a,x,1,", "1700000001,b,x,1,", "1700000001,c,y,1,"),
         rows("0,[/],[bold],1,", "0,[red]b,[bold],1,", '0,"c, d",[bold],1,'),
         "\ufeff" + rows("0,a,x,1,", "", ",,,,", "0,b,x,1,", "0,c,x,1,").upper(),
+        'submit_s, "customer", runtime_s,\r\n 0 , "a", 1E-1,\r\n \r\n1, "c", 1\r\n1,d,1,,\r\n',
         "size,Customer,runtime_s,submit_s\n1,a,1,0\n2,b,1,0\n3,c,1,0\n",
         "submit_s,customer,runtime_s,weight\n0,a,1,1e-3\n0,b,1,1e6\n0,c,1,\n",
     ],
-    ids=["unsorted", "zero", "huge", "epoch", "names", "upper", "unknown column", "weights"],
+    ids=[
+        "unsorted",
+        "zero",
+        "huge",
+        "epoch",
+        "names",
+        "upper",
+        "spaces",
+        "unknown column",
+        "weights",
+    ],
 )
 def test_an_odd_trace_is_run_as_it_says(trace, text):
     code, report, said = trace(text)
@@ -177,6 +198,45 @@ def test_an_odd_trace_is_run_as_it_says(trace, text):
 def test_columns_that_mean_nothing_are_named(trace):
     _, _, said = trace("submit_s,customer,runtime_s,colour\n0,a,1,red\n")
     assert "ignored columns: colour" in said
+
+
+def test_a_column_without_a_name_is_not_told_of(trace):
+    _, _, said = trace("submit_s,customer,runtime_s,\n0,a,1,\n")
+    assert "ignored" not in said
+
+
+def test_figures_can_be_reckoned_from_the_events(trace, tmp_path):
+    lines = [f"{n / 10},{'aab'[n % 3]},x,{n % 4 / 10},{n % 4 / 10 or ''}" for n in range(60)]
+    path = tmp_path / "events.csv"
+    _, report, said = trace(rows(*lines), "--runners", "1", "--events", str(path))
+    assert "events written to" in " ".join(said.split())
+    with path.open(newline="", encoding="utf-8") as file:
+        events = [one for one in csv.DictReader(file) if one["customer"] == "a"]
+
+    def values(event, column):
+        return [float(one[column]) for one in events if one["event"] == event]
+
+    waits = values("started", "waited_s")
+    assert len(values("arrived", "at_s")) == len(waits) == report["waits"]["a"]["count"] == 40
+    assert sum(waits) / 40 == pytest.approx(report["waits"]["a"]["mean_s"], abs=1e-5)
+    assert sum(values("settled", "spent_s")) == pytest.approx(report["waits"]["a"]["served_s"])
+    assert values("emitted", "spent_s") == values("settled", "spent_s")
+    assert values("settled", "weight") == [1.0] * 40
+    assert values("emitted", "charged_s")[:2] == [1.0, 0.1], "unknown, and declared"
+
+
+def test_events_tell_of_weights(simulate, tmp_path):
+    path = tmp_path / "events.csv"
+    simulate("--scenario", "reweight", "--scale", "0.1", "--events", str(path))
+    weighed = [
+        one for one in path.read_text(encoding="utf-8").splitlines() if ",weighed," in one
+    ]
+    assert [one.rsplit(",", 1)[1] for one in weighed] == ["4.0"]
+
+
+def test_a_rate_below_one_is_not_told_to_be_none(trace):
+    _, _, said = trace(rows("0,a,x,1,", "99,b,x,1,"))
+    assert "2 agendas in 100.00 s, 0.02/s" in " ".join(said.split())
 
 
 def test_too_little_competition_is_no_index(trace):

@@ -1,7 +1,8 @@
 """From what was asked for to what is run: scenarios and traces as cases, one an insight."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from heapq import nsmallest
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,6 +18,7 @@ from pop_stream.core.simulation.workload import Plant, Redefine, Setting
 from pop_stream.core.values.ids import CustomerId
 
 _MOST_TARGET: Final = 100_000
+_TOLD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def of_scenario(
         msg = f"--scenario {name!r} is unknown; use one of {', '.join(SCENARIOS)}"
         raise UsageError(msg)
     made = scenario(name, seed=seed, rate=terms.runners / RUNTIME_S, scale=scale)
+    _check_names(terms.weights, {one.customer_id for one in made.arrivals})
     weighted = {one: _customer(one, weight) for one, weight in terms.weights.items()}
     setting = Setting(
         insight=_insight(DEFAULT_INSIGHT, terms),
@@ -74,6 +77,9 @@ def of_trace(path: Path, terms: Terms) -> tuple[str, Mapping[str, Case]]:
     """
     file = read_trace(path)
     agendas = sum(map(len, file.traces.values()))
+    _check_names(
+        terms.weights, {one.customer_id for run in file.traces.values() for one in run}
+    )
     title = f"[bold]{escape(path.name)}[/]: {agendas:,} agendas"
     if file.ignored:
         title += escape(f"; ignored columns: {', '.join(file.ignored)}")
@@ -86,7 +92,12 @@ def parse_weights(text: str | None) -> Mapping[CustomerId, float]:
     Raises:
         UsageError: With what is wrong in which part.
     """
-    return dict(_weight(part) for part in (text or "").split(",") if part.strip())
+    pairs = [_weight(part) for part in (text or "").split(",") if part.strip()]
+    weights = dict(pairs)
+    if len(weights) < len(pairs):
+        msg = f"--weights {text!r} names a customer twice; give each one weight"
+        raise UsageError(msg)
+    return weights
 
 
 def parse_target(text: str) -> int | Literal["auto"]:
@@ -115,6 +126,15 @@ def _weight(part: str) -> tuple[CustomerId, float]:
         msg = f"--weights {part!r}: name the customer, as acme=2"
         raise UsageError(msg)
     return CustomerId(name.strip()), weight
+
+
+def _check_names(weights: Mapping[CustomerId, float], customers: Set[CustomerId]) -> None:
+    for name in weights:
+        if name not in customers:
+            known = ", ".join(nsmallest(_TOLD, customers))
+            more = ", …" if len(customers) > _TOLD else ""
+            msg = f"--weights: no agenda is of {name!r}; customers are {known}{more}"
+            raise UsageError(msg)
 
 
 def _traced(name: str, trace: Trace, terms: Terms) -> Case:

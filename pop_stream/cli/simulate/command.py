@@ -1,5 +1,6 @@
 """`pop-stream simulate`: a named scenario or a real trace, in virtual time."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,6 +12,7 @@ from pop_stream.cli.output import JsonFlag, console, emit
 
 _RUNNERS: Final = 8
 _DELAY_MS: Final = 5.0
+_MOST_DELAY_MS: Final = 3_600_000.0
 _MILLISECONDS: Final = 1000
 
 
@@ -49,13 +51,20 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     ] = "auto",
     delay_ms: Annotated[
         float,
-        typer.Option(min=0, help="Of each way: intake, emission, and news of claims and ends."),
+        typer.Option(
+            min=0,
+            max=_MOST_DELAY_MS,
+            help="Of each way: intake, emission, and news of claims and ends.",
+        ),
     ] = _DELAY_MS,
     scale: Annotated[
         float, typer.Option(min=0.01, max=1000, help="Of a scenario's counts.")
     ] = 1.0,
     svg: Annotated[
         Path | None, typer.Option(help="Write a picture of everybody's service over time.")
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(help="Write all that happened as CSV, to reckon with.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -65,10 +74,12 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     bound, and the makespan by that of first come, first served.
     """
     from pop_stream.cli.simulate import cases, report
+    from pop_stream.cli.simulate.events_file import write_events
     from pop_stream.cli.simulate.picture import write_picture
     from pop_stream.cli.simulate.trial import run_trial
 
     shown = console(as_json=as_json)
+    _check_places({"--svg": svg, "--events": events})
     terms = cases.Terms(
         algorithm=algorithm.value,
         runners=runners,
@@ -92,6 +103,9 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     if svg is not None:
         write_picture(svg, scenario or (trace.name if trace else "skew"), trials)
         shown.print(f"picture written to {svg}")
+    if events is not None:
+        write_events(events, trials)
+        shown.print(f"events written to {events}")
     if as_json:
         conditions = {
             "name": trace.name if trace else scenario or "skew",
@@ -100,3 +114,11 @@ def simulate(  # noqa: PLR0913  # one parameter an option
             "seed": seed,
         }
         emit({**report.as_json(trials), **conditions})
+
+
+def _check_places(files: Mapping[str, Path | None]) -> None:
+    """A file that cannot be written is told before minutes are spent on what goes into it."""
+    for option, path in files.items():
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            msg = f"{option} {path}: not in a folder that exists; name a file in one"
+            raise UsageError(msg)

@@ -23,6 +23,7 @@ LISTED: Final = 1_000
 """Customers of the JSON object; the rest is one entry."""
 
 _MILLISECONDS: Final = 1000
+_WHOLE_RATE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
         yield (
             f"[bold]Makespan {figures['makespan_over_fifo']:.4f} of FIFO's[/]: "
             f"{figures['agendas']:,} agendas in {figures['makespan_s']:,.2f} s, "
-            f"{figures['agendas_per_s']:,.0f}/s"
+            f"{_rate(figures['agendas_per_s'])}/s"
         )
     if figures["unfinished"]:
         unfinished = figures["unfinished"]
@@ -226,6 +227,10 @@ def _waits_json(row: Row) -> Mapping[str, Any]:
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= _WHOLE_RATE else f"{per_s:.2g}"
 
 
 def _shown(value: float | None, digits: int) -> str:

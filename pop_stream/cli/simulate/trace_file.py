@@ -2,6 +2,7 @@
 
 import csv
 import math
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def read_trace(path: Path) -> TraceFile:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file, strict=True)
+            lines = csv.reader(file, strict=True, skipinitialspace=True)
             try:
                 return _read(path, lines)
             except csv.Error as error:
@@ -59,8 +60,11 @@ def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv modul
     columns = _columns(path, header)
     traces: dict[str, Trace] = {}
     for fields in lines:
-        if not any(fields):
+        if not any(map(str.strip, fields)):
             continue
+        if any(map(str.strip, fields[len(header) :])):
+            where = f"{path}, line {lines.line_num}"
+            raise _surplus(where, header, fields)
         fields.append("")  # what a column that is absent reads
         try:
             row = Row._make([parse(fields[index]) for _, index, parse in columns])
@@ -77,7 +81,7 @@ def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv modul
     begin = min(trace.begins_at for trace in traces.values())
     for trace in traces.values():
         trace.sort(begin=begin)
-    return TraceFile(traces, [name for name in header if name not in _PARSERS])
+    return TraceFile(traces, [name for name in header if name and name not in _PARSERS])
 
 
 _Column = tuple[str, int, Callable[[str], Any]]
@@ -89,7 +93,7 @@ def _columns(path: Path, header: Sequence[str]) -> Sequence[_Column]:
         found = ", ".join(header) or "nothing"
         msg = (
             f"{path}, line 1: no column {missing[0]!r}, found {found}; the first line must "
-            f"name {', '.join(_REQUIRED)}"
+            f"name {', '.join(_REQUIRED)}, with commas between"
         )
         raise UsageError(msg)
     twice = [name for name in _PARSERS if header.count(name) > 1]
@@ -100,6 +104,12 @@ def _columns(path: Path, header: Sequence[str]) -> Sequence[_Column]:
         (name, header.index(name) if name in header else _ABSENT, parse)
         for name, parse in _PARSERS.items()
     ]
+
+
+def _surplus(where: str, header: Sequence[str], fields: Sequence[str]) -> UsageError:
+    """More values than columns: none can be told to be where it belongs."""
+    found = f"{len(fields)} fields where the header has {len(header)}"
+    return UsageError(f"{where}: {found}; quote values with commas, and write 0.5, not 0,5")
 
 
 def _fault(where: str, columns: Sequence[_Column], fields: Sequence[str]) -> UsageError:
@@ -120,20 +130,27 @@ def _text(text: str) -> str:
     return text.strip()
 
 
-def _customer(text: str) -> str:
-    if not text.strip():
-        msg = "is no customer; name whose agenda it is"
+def _name(text: str) -> str:
+    if any(unicodedata.category(one) == "Cc" for one in text):
+        msg = "is no name; remove its control characters"
         raise ValueError(msg)
     return text.strip()
 
 
+def _customer(text: str) -> str:
+    if not text.strip():
+        msg = "is no customer; name whose agenda it is"
+        raise ValueError(msg)
+    return _name(text)
+
+
 def _insight(text: str) -> str:
-    return text.strip() or DEFAULT_INSIGHT
+    return _name(text) or DEFAULT_INSIGHT
 
 
 def _number(text: str, remedy: str) -> float:
     try:
-        number = float(text)
+        number = math.nan if "_" in text else float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
