@@ -125,7 +125,11 @@ class FixedAnswers:
     by_question: dict[tuple[str, str], InsightAnswered] = field(default_factory=dict)
 
     async def ask(
-        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+        self,
+        insight_id: str,
+        agenda_id: str = "",
+        agenda_ids: Sequence[str] = (),
+        held_after: int | None = None,
     ) -> InsightAnswered:
         try:
             return self.by_question[insight_id, agenda_id]

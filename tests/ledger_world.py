@@ -12,7 +12,12 @@ from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.core.definitions.definitions import Definitions
-from pop_stream.core.events import AgendaAccepted, AgendaClaimed, decode_emitted
+from pop_stream.core.events import (
+    AgendaAccepted,
+    AgendaClaimed,
+    AgendaSucceeded,
+    decode_emitted,
+)
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.ports.wire import Record
 from pop_stream.store.ledger import PostgresLedger
@@ -72,6 +77,10 @@ def claimed(agenda_id, attempt=1):
         agenda_id=agenda_id, at=NOW, insight_id="media", attempt=attempt, puller_id="gone",
         lease_ms=1000,
     )  # fmt: skip
+
+
+def succeeded(agenda_id, attempt=1):
+    return AgendaSucceeded(agenda_id=agenda_id, at=NOW, insight_id="media", attempt=attempt)
 
 
 @asynccontextmanager

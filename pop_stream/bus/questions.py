@@ -64,7 +64,11 @@ class KafkaQuestions:
         await self._consumer.stop()
 
     async def ask(
-        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+        self,
+        insight_id: str,
+        agenda_id: str = "",
+        agenda_ids: Sequence[str] = (),
+        held_after: int | None = None,
     ) -> InsightAnswered:
         """See the port."""
         question = InsightAsked(
@@ -72,6 +76,7 @@ class KafkaQuestions:
             question_id=secrets.token_hex(8),
             agenda_id=agenda_id,
             agenda_ids=tuple(agenda_ids),
+            held_after=held_after,
         )
         partitions = await self._publisher.partitions(self._topics.ready)
         record = ready_record(

@@ -12,7 +12,11 @@ class Questions(Protocol):
     """Asks the scheduler about what waits with it."""
 
     async def ask(
-        self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
+        self,
+        insight_id: str,
+        agenda_id: str = "",
+        agenda_ids: Sequence[str] = (),
+        held_after: int | None = None,
     ) -> InsightAnswered:
         """What the scheduler says of an insight, and of an agenda if one is named.
 
@@ -21,6 +25,8 @@ class Questions(Protocol):
             agenda_id: Whose place is wanted; empty for none.
             agenda_ids: Of which it is wanted whether the scheduler holds them; at most
                 `MOST_ASKED`.
+            held_after: Behind which place it is wanted what else the scheduler holds; -1 from
+                the first, None for nothing.
 
         Raises:
             UnavailableError: If no scheduler answers in time.

@@ -1,6 +1,6 @@
 """What a scheduler holds of agendas, and the records that place again what nobody has."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice
@@ -8,18 +8,26 @@ from typing import Protocol
 
 from msgspec import Raw
 
+from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import (
     MOST_ASKED,
     NOWHERE,
+    AgendaReadied,
     HeldAgenda,
     InsightPlaced,
+    LifecycleEvent,
     Origin,
     encode,
 )
-from pop_stream.core.lifecycle.reconcile import LedgerRow, placed_anew
+from pop_stream.core.lifecycle.reconcile import (
+    LedgerFault,
+    LedgerRow,
+    placed_anew,
+    unsummarised,
+)
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.questions import Questions
 from pop_stream.ports.wire import Publisher, Record
@@ -33,11 +41,25 @@ class Bodies(Protocol):
         ...
 
 
+class Entries(Protocol):
+    """Which agendas have a summary."""
+
+    async def entries(self, agenda_ids: Sequence[str]) -> Mapping[str, object]:
+        """Those of the agendas that have one."""
+        ...
+
+
 @dataclass(slots=True)
 class Placements:
-    """What is to be placed again, and what cannot be, with why."""
+    """What is to be placed again, and what cannot be, with why.
+
+    Attributes:
+        told: That the next attempts wait: to be acknowledged before they are placed, for
+            nobody else would tell.
+    """
 
     records: dict[str, Record] = field(default_factory=dict)
+    told: list[Record] = field(default_factory=list)
     beyond: dict[str, str] = field(default_factory=dict)
 
 
@@ -59,15 +81,38 @@ async def holds_of(
     return holds
 
 
+async def held_without_summary(
+    questions: Questions, ledger: Entries, insight_id: str
+) -> AsyncIterator[Mapping[str, LedgerFault]]:
+    """What the scheduler of an insight holds and Postgres does not know, by portions.
+
+    Raises:
+        UnavailableError: If no scheduler answers in time, or Postgres is away.
+    """
+    after: int | None = -1
+    while after is not None:
+        answer = await questions.ask(insight_id, held_after=after)
+        known = await ledger.entries([one.agenda_id for one in answer.holds])
+        yield {
+            one.agenda_id: unsummarised(insight_id, one)
+            for one in answer.holds
+            if one.agenda_id not in known
+        }
+        after = answer.held_up_to
+
+
 async def placements(
     topics: Topics,
     ledger: Bodies,
     publisher: Publisher,
     definitions: DefinitionSource,
     missing: Sequence[LedgerRow],
+    *,
+    now: datetime,
 ) -> Placements:
     """The records that place missing agendas again."""
     found = Placements()
+    readied: list[LifecycleEvent] = []
     bodies = await ledger.bodies([row.agenda_id for row in missing])
     partitions = await publisher.partitions(topics.ready)
     for row in missing:
@@ -87,6 +132,16 @@ async def placements(
         found.records[row.agenda_id] = ready_record(
             topics, definitions.current, event, partitions=partitions
         )
+        if placed.attempt > row.attempt:
+            readied.append(
+                AgendaReadied(
+                    agenda_id=row.agenda_id,
+                    at=now,
+                    insight_id=row.insight_id,
+                    attempt=placed.attempt,
+                )
+            )
+    found.told += await lifecycle_records(publisher, topics.agenda_events, readied)
     return found
 
 

@@ -3,26 +3,42 @@
 Regularly, and by one process at a time: what has not ended by its summary is asked of its
 scheduler. What the scheduler lacks is looked at again once everything that could tell
 otherwise has arrived: all that was told is folded, all that was submitted is placed, all that
-the relay carries is carried. Only what is missing then too, and did not change, is placed.
+the relay carries is carried. Only what is missing then too, did not change, and has not ended
+by what Kafka tells of it, is placed.
 While a part that must arrive does not, or a scheduler does not answer, nothing is done.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, Protocol
 
 from pop_stream.bus.topics import Topics
+from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.lifecycle.reconcile import LedgerFault, LedgerRow, confirmed, faults
+from pop_stream.core.lifecycle.reconcile import (
+    LedgerFault,
+    LedgerRow,
+    confirmed,
+    faults,
+    weighed,
+)
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.questions import Questions
 from pop_stream.ports.wire import Publisher
 from pop_stream.rollup.missing import Bodies, Placements, by_insight, holds_of, placements
+from pop_stream.rollup.told import Told
 
 BETWEEN_LOOKS_S: Final = 3.0
 """So that what an event leads to has happened as well."""
@@ -30,6 +46,10 @@ BETWEEN_LOOKS_S: Final = 3.0
 _ARRIVED_WITHIN_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.25
 _AT_ONCE: Final = 500
+
+
+History = Callable[[Collection[str], datetime | None], Awaitable[Mapping[str, Told]]]
+"""All that is told of agendas, accepted at an instant or later; see `told_of`."""
 
 
 class OpenAgendas(Protocol):
@@ -67,7 +87,7 @@ class Reconciled:
     Attributes:
         looked_at: Agendas that have not ended.
         placed: Ids of those that were placed again.
-        beyond: Those that could not be, with why.
+        beyond: Those that could not be, or must not before their summary is mended, with why.
         unanswered: Insights whose scheduler did not answer.
     """
 
@@ -88,6 +108,7 @@ class Reconciler:
         publisher: For what is placed again.
         definitions: Tell where an insight is at home.
         probe: How far intake and relay have come.
+        told: What Kafka tells of agendas, those accepted since an instant.
     """
 
     def __init__(  # noqa: PLR0913  # every port it needs, named once
@@ -100,6 +121,7 @@ class Reconciler:
         publisher: Publisher,
         definitions: DefinitionSource,
         probe: LagProbe,
+        told: History,
     ) -> None:
         self._topics = topics
         self._agendas = agendas
@@ -108,6 +130,7 @@ class Reconciler:
         self._publisher = publisher
         self._definitions = definitions
         self._probe = probe
+        self._told = told
 
     async def reconcile(self, quiet: timedelta) -> Reconciled | None:
         """Look once, and place again what is missing; None if it is another process' turn.
@@ -130,12 +153,19 @@ class Reconciler:
             await self._until_arrived()
             await asyncio.sleep(BETWEEN_LOOKS_S)
             again = await self._look(await self._ledger.rows_of([*first]), set())
-            missing = [one.row for one in confirmed(first, again) if one.is_repairable]
+            missing = await self._truly_missing(confirmed(first, again))
             found = await placements(
-                self._topics, self._ledger, self._publisher, self._definitions, missing
+                self._topics,
+                self._ledger,
+                self._publisher,
+                self._definitions,
+                [one.row for one in missing if one.is_repairable],
+                now=WallClock().now(),
             )
             await self._place(found)
-        return Reconciled(looked_at, tuple(found.records), found.beyond, unanswered)
+        wrong = {one.row.agenda_id: one.detail for one in missing if not one.is_repairable}
+        beyond = {**found.beyond, **wrong}
+        return Reconciled(looked_at, tuple(found.records), beyond, unanswered)
 
     async def _first_look(
         self, quiet: timedelta
@@ -147,6 +177,23 @@ class Reconciler:
             found = await self._look(page, unanswered)
             first |= {one: fault for one, fault in found.items() if fault.is_repairable}
         return first, looked_at, tuple(sorted(unanswered))
+
+    async def _truly_missing(self, faults: Sequence[LedgerFault]) -> Sequence[LedgerFault]:
+        """The faults, with those set apart whose summary alone says that they are missing.
+
+        A summary that someone changed by hand, or that lost what it was, may take for open
+        what has ended: placed again it would be done twice.
+        """
+        missing = [one for one in faults if one.is_repairable]
+        if not missing:
+            return []
+        bodies = await self._ledger.bodies([one.row.agenda_id for one in missing])
+        since = min((at for _, at in bodies.values()), default=None)
+        told = await self._told({one.row.agenda_id for one in missing}, since)
+        return [
+            weighed(one, told[one.row.agenda_id].summary) if one.row.agenda_id in told else one
+            for one in missing
+        ]
 
     async def _look(
         self, rows: Sequence[LedgerRow], unanswered: set[str]
@@ -211,6 +258,8 @@ class Reconciler:
         return {} if progress is None else progress.committed
 
     async def _place(self, found: Placements) -> None:
+        if found.told:
+            await self._publisher.publish(found.told)
         records = iter(found.records.values())
         while some := list(islice(records, _AT_ONCE)):
             await self._publisher.publish(some)

@@ -180,6 +180,10 @@ class Desk:
                 rate_per_s=self.pace.rate_per_s,
                 unclaimed=self.depth.unclaimed,
             )
+        holds, held_up_to = forecast.held(backlog, question.agenda_ids[:MOST_ASKED]), None
+        if question.held_after is not None:
+            more, held_up_to = forecast.held_after(backlog, question.held_after, MOST_ASKED)
+            holds += more
         return InsightAnswered(
             insight_id=self.insight_id,
             question_id=question.question_id,
@@ -201,7 +205,8 @@ class Desk:
             gap=self.gap(now),
             bound=self.bound(now),
             agenda=place,
-            holds=forecast.held(backlog, question.agenda_ids[:MOST_ASKED]),
+            holds=holds,
+            held_up_to=held_up_to,
         )
 
     def _viewed(self, now: datetime) -> _View:

@@ -88,6 +88,18 @@ class PostgresLedger:
                 for row in await connection.fetch(_SQL["rows_of"], some)
             ]
 
+    async def first_accepted(self, agenda_ids: Sequence[str]) -> datetime | None:
+        """When the first of them was accepted; None if that is not known of one."""
+        async with borrow(self._pool) as connection:
+            known = [
+                row
+                for some in _portions(agenda_ids)
+                for row in await connection.fetch(_SQL["acceptances"], some)
+            ]
+        if len(known) < len({*agenda_ids}):
+            return None
+        return min((row["accepted_at"] for row in known), default=None)
+
     async def bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, tuple[bytes, datetime]]:
         """What was submitted, and when it was accepted; absent where that is not known."""
         async with borrow(self._pool) as connection:

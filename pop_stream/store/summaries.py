@@ -94,6 +94,34 @@ class PostgresSummaries:
         self._recent.keep(change.written for change in changes)
         return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
 
+    async def fold_anew(
+        self,
+        told: Mapping[str, Sequence[LifecycleEvent]],
+        versions: Mapping[str, int],
+    ) -> None:
+        """Make summaries what these events add up to, whatever they say; in one transaction.
+
+        An end is owed its callback again, under the same id.
+
+        Args:
+            told: By agenda, all that is told of it, in order.
+            versions: Of the summaries as they were before that was read; 0 of one without any.
+
+        Raises:
+            UnavailableError: If one was changed since, or the database is away; nothing was
+                done.
+        """
+        ids = sorted(told)
+        try:
+            async with borrow(self._pool) as connection, connection.transaction():
+                await connection.execute(_SQL["lock_agendas"], ids)
+                await connection.execute(_SQL["forget_operations_of"], ids)
+                changes, _ = _changes({one: Known(version=versions[one]) for one in ids}, told)
+                await _write(connection, changes)
+        except _OvertakenError:
+            msg = "agendas changed while their summaries were made anew: look again"
+            raise UnavailableError(msg) from None
+
     async def _fold(
         self, topic: str, spans: Mapping[int, tuple[int, int]], told: _Told
     ) -> tuple[Sequence[_Change], int]:

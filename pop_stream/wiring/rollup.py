@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -21,6 +22,7 @@ from pop_stream.rollup.reconciliation import Reconciler
 from pop_stream.rollup.regularly import Reconciliations, reconcile_regularly
 from pop_stream.rollup.retention import retain, retain_regularly, retention_of
 from pop_stream.rollup.rollup import roll_up
+from pop_stream.rollup.told import told_of
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
@@ -110,6 +112,7 @@ async def _reconciler(
             publisher=publish,
             definitions=definitions,
             probe=KafkaLagProbe(names, admin, offsets),
+            told=partial(told_of, settings),
         )
 
 

@@ -42,6 +42,12 @@ select
 from agendas
 where agenda_id = any($1::text[]);
 
+-- name: acceptances
+-- When agendas were accepted, of those of which that is known.
+select agenda_id, accepted_at
+from agendas
+where agenda_id = any($1::text[]) and accepted_at is not null;
+
 -- name: bodies
 -- What is needed to place agendas again.
 select agenda_id, body, accepted_at

@@ -118,3 +118,8 @@ on conflict (agenda_id, name) do update set
 delete from operations as known
 using unnest($1::text[], $2::text[]) as forgotten (agenda_id, name)
 where known.agenda_id = forgotten.agenda_id and known.name = forgotten.name;
+
+-- name: forget_operations_of
+-- Removes all operations of agendas whose summaries are made anew.
+delete from operations
+where agenda_id = any($1::text[]);

@@ -5,7 +5,15 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
-from ledger_world import PATIENCE_S, Told, accepted, claimed, parts, told_world
+from ledger_world import (
+    PATIENCE_S,
+    Told,
+    accepted,
+    claimed,
+    parts,
+    succeeded,
+    told_world,
+)
 
 from pop_stream.cli.ledger.audit import audit_ledger
 from pop_stream.cli.ledger.report import lines, report
@@ -124,3 +132,60 @@ async def test_offsets_beyond_the_topic_are_found(world):
         audit = await world.audit()
     assert "made anew" in audit.offsets[0]
     assert not audit.is_clean
+
+
+async def test_a_summary_that_is_gone_or_not_what_kafka_tells_is_made_anew(world):
+    pool = world.ledger._pool
+    async with parts(world.settings, *ALL):
+        await world.tell(accepted("done"), claimed("done"), succeeded("done"))
+        await world.submit("gone", "wrong", "fine")
+        await world.until_known("gone", "wrong", "fine", states={State.EMITTED})
+        await world.until_known("done", states={State.SUCCEEDED})
+        before = {row["agenda_id"]: row for row in await pool.fetch("select * from agendas")}
+        await pool.execute("delete from agendas where agenda_id = 'gone'")
+        # What was done would be placed again, and what waits be taken for done.
+        await pool.execute(
+            "update agendas set state = 'running', ended_at = null where agenda_id = 'done'"
+        )
+        await pool.execute(
+            "update agendas set state = 'succeeded', ended_at = now() where agenda_id = 'wrong'"
+        )
+        found = await world.audit()
+        kinds = {one.row.agenda_id: one.kind for one in found.faults}
+        assert kinds == {
+            "gone": "no_summary", "wrong": "summary", "done": "summary", "fine": "not_claimed",
+        }  # fmt: skip
+        assert "--repair" in "\n".join(lines(found, repair=False))
+
+        repaired = await world.audit(repair=True)
+        assert {*repaired.repaired} == {"gone", "wrong", "done"}
+        assert not repaired.beyond_repair
+        after = {row["agenda_id"]: row for row in await pool.fetch("select * from agendas")}
+        passing = {"version", "updated_at"}
+        assert {
+            one: {k: v for k, v in row.items() if k not in passing}
+            for one, row in after.items()
+        } == {
+            one: {k: v for k, v in row.items() if k not in passing}
+            for one, row in before.items()
+        }
+        # The rollup goes on with what was made anew.
+        await world.tell(*(succeeded(one) for one in ("gone", "wrong", "fine")))
+        await world.until_known("gone", "wrong", "fine", states={State.SUCCEEDED})
+        again = await world.audit()
+        assert (again.faults, again.is_clean) == ([], True)
+        attempts = sorted((one.agenda_id, one.attempt) for one in await world.emitted())
+    assert attempts == [("fine", 1), ("gone", 1), ("wrong", 1)]
+
+
+async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world):
+    async with parts(world.settings, *ALL):
+        await world.submit("a")
+        await world.until_known("a", states={State.EMITTED})
+    async with parts(world.settings, run_scheduler, run_rollup):  # and nobody carries the end
+        await world.tell(claimed("a"), succeeded("a"))
+        await world.until_known("a", states={State.SUCCEEDED})
+        repaired = await world.audit(repair=True)
+        assert [one.kind for one in repaired.faults] == ["ended"]
+        assert (repaired.repaired, repaired.is_clean) == (["a"], True)
+        assert (await world.audit()).faults == []

@@ -8,7 +8,15 @@ import pytest
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import HeldAgenda
 from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, ENDS, TERMINAL, State
-from pop_stream.core.lifecycle.reconcile import LedgerRow, confirmed, faults, placed_anew
+from pop_stream.core.lifecycle.reconcile import (
+    LedgerRow,
+    confirmed,
+    faults,
+    placed_anew,
+    unsummarised,
+    weighed,
+)
+from pop_stream.core.lifecycle.summary import Summary
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 OPEN = sorted(set(State) - TERMINAL, key=str)
@@ -71,6 +79,25 @@ def test_only_what_is_missing_can_be_placed_again():
     [missing] = faults([row(State.RUNNING)], {}).values()
     [other] = faults([row(State.RUNNING)], held(attempt=2)).values()
     assert (missing.is_repairable, other.is_repairable) == (True, False)
+
+
+def test_what_kafka_tells_decides_whether_a_summary_can_be_believed():
+    [missing] = faults([row(State.RUNNING)], {}).values()
+    ended = weighed(missing, Summary(agenda_id="a", state=State.SUCCEEDED))
+    assert (ended.kind, ended.is_repairable) == ("summary", False)
+    assert "running, attempt 1" in ended.detail
+    assert "succeeded, attempt 1" in ended.detail
+    assert weighed(missing, Summary(agenda_id="a", state=State.RUNNING)) == missing
+    ahead = weighed(missing, Summary(agenda_id="a", state=State.RUNNING, attempt=2))
+    assert ahead.kind == "summary"
+
+
+def test_what_the_scheduler_holds_and_postgres_does_not_know_has_no_summary():
+    [one] = held("waiting", attempt=2).values()
+    fault = unsummarised("media", one)
+    assert (fault.kind, fault.row.version, fault.is_repairable) == ("no_summary", 0, False)
+    assert "waiting, attempt 2" in fault.detail
+    assert weighed(fault, Summary(agenda_id="a", state=State.WAITING, attempt=2)) == fault
 
 
 @pytest.mark.parametrize("state", OPEN)

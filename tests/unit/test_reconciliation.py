@@ -11,13 +11,21 @@ from prometheus_client import CollectorRegistry
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import HeldAgenda, InsightAnswered, decode_placed, decode_ready
+from pop_stream.core.events import (
+    HeldAgenda,
+    InsightAnswered,
+    decode_lifecycle,
+    decode_placed,
+    decode_ready,
+)
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.reconcile import LedgerRow
+from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.ports.lag import Progress
 from pop_stream.rollup import reconciliation as module
 from pop_stream.rollup.reconciliation import Reconciled, Reconciler
 from pop_stream.rollup.regularly import Reconciliations
+from pop_stream.rollup.told import Told
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOPICS = Topics("t.")
@@ -45,6 +53,7 @@ class World:
         rows: What has not ended; `later` is what the second look finds instead, if set.
         holds: What schedulers hold; an insight in `silent` does not answer.
         behind: Names of parts that never catch up: rollup, relay, intake.
+        told: What Kafka tells of agendas.
     """
 
     rows: list = field(default_factory=list)
@@ -58,6 +67,7 @@ class World:
     bodies_of: set | None = None
     looks: int = 0
     walks: int = 0
+    told: dict = field(default_factory=dict)
     publisher: MemoryPublisher = field(default_factory=MemoryPublisher)
 
     @asynccontextmanager
@@ -101,6 +111,10 @@ class World:
             in_flight=0, slots=0, target=0, rate_per_s=0, customers=(), holds=holds,
         )  # fmt: skip
 
+    async def told_of(self, agenda_ids, since):
+        assert since == NOW
+        return {one: self.told[one] for one in agenda_ids if one in self.told}
+
     async def reconcile(self):
         reconciler = Reconciler(
             TOPICS,
@@ -110,6 +124,7 @@ class World:
             publisher=self.publisher,
             definitions=FixedDefinitions(),
             probe=self,
+            told=self.told_of,
         )
         return await reconciler.reconcile(QUIET)
 
@@ -137,6 +152,30 @@ async def test_what_nobody_has_is_placed_again():
     found = await world.reconcile()
     assert found == Reconciled(3, ("lost", "ran"))
     assert world.placed == [("lost", 1), ("ran", 3)]
+
+
+async def test_what_has_ended_by_what_kafka_tells_is_not_placed_again():
+    done = Summary(agenda_id="done", state=State.SUCCEEDED, body=b"{}")
+    world = World(
+        [row("lost"), row("done", State.RUNNING)],
+        told={
+            "done": Told((), done),
+            "lost": Told((), Summary(agenda_id="lost", state=State.READY)),
+        },
+    )
+    found = await world.reconcile()
+    assert found.placed == ("lost",)
+    assert "succeeded" in found.beyond["done"]
+    assert world.placed == [("lost", 1)]
+
+
+async def test_that_the_next_attempt_waits_is_told_for_nobody_else_would():
+    world = World([row("lost"), row("ran", State.RUNNING, attempt=2)])
+    await world.reconcile()
+    told = [decode_lifecycle(one.value) for one in world.publisher.on(TOPICS.agenda_events)]
+    assert [(type(e).__name__, e.agenda_id, e.attempt) for es in told for e in es] == [
+        ("AgendaReadied", "ran", 3)
+    ]
 
 
 async def test_where_all_is_well_nobody_is_waited_for():

@@ -24,6 +24,7 @@ from pop_stream.core.events import (
     InsightTick,
     Origin,
     RecordRefused,
+    Settlement,
     decode_answer,
     decode_lifecycle,
     decode_ready,
@@ -166,6 +167,23 @@ async def test_a_question_about_many_says_which_are_held_here(stage):
         ("b", "held", 1),
     ]
     assert (answer.ready, answer.held, answer.delayed) == (0, 1, 0)
+
+
+async def test_all_that_is_held_here_is_told_by_portions(stage, monkeypatch):
+    monkeypatch.setattr("pop_stream.scheduler.desk.MOST_ASKED", 2)
+    await bring(stage, placed("a"), placed("b", held=True))
+    await bring(stage, placed("c"), placed("d", held=True), placed("e"))
+    await noted(stage, settlements=(Settlement(agenda_id="c", attempt=1, outcome="succeeded"),))
+    told, after = [], -1
+    while after is not None:
+        forget(stage)
+        await stage.tell(InsightAsked(insight_id="media", question_id="q", held_after=after))
+        [record] = stage.publisher.on(TOPICS.answers)
+        answer = decode_answer(record.value)
+        assert len(answer.holds) <= 2
+        told += [(one.agenda_id, one.state) for one in answer.holds]
+        after = answer.held_up_to
+    assert told == [("a", "emitted"), ("b", "held"), ("d", "held"), ("e", "emitted")]
 
 
 async def test_decisions_count_what_waits_for_something_else(stage):

@@ -1,8 +1,7 @@
 """The audit of a live system: Postgres, Kafka and the scheduler held against each other."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -12,63 +11,36 @@ from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
+from pop_stream.cli.ledger.looks import Audit, Looks
+from pop_stream.cli.ledger.repair import Repairs
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.lifecycle.reconcile import LedgerFault, LedgerRow, confirmed, faults
-from pop_stream.ports.definitions import DefinitionSource
-from pop_stream.ports.questions import Questions
-from pop_stream.ports.wire import Publisher
-from pop_stream.rollup.missing import by_insight, holds_of, placements
+from pop_stream.core.lifecycle.reconcile import LedgerFault, confirmed, weighed
+from pop_stream.rollup.told import Told, told_of
 from pop_stream.settings import Settings
 from pop_stream.store.ledger import PostgresLedger
 from pop_stream.store.pool import open_pool
+from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.wiring import connections
 
 _PAGE: Final = 5_000
 _ENDED_LOOKED_AT: Final = 5_000
 _FOLDED_WITHIN_S: Final = 60.0
 _BETWEEN_LOOKS_S: Final = 3.0
-
-
-@dataclass(slots=True)
-class Audit:
-    """What was found, and what was done about it.
-
-    Attributes:
-        looked_at: Agendas.
-        passed_over: Agendas that changed too lately to be looked at.
-        offsets: What is wrong between `pop.agenda-events` and how far it was folded.
-        behind: Events that were not folded when the first look began.
-        unanswered: Insights whose scheduler does not answer, with why.
-        repaired: Agendas that were placed again.
-        beyond_repair: Those that could not be, with why.
-    """
-
-    looked_at: int = 0
-    passed_over: int = 0
-    behind: int = 0
-    offsets: list[str] = field(default_factory=list)
-    faults: list[LedgerFault] = field(default_factory=list)
-    unanswered: dict[str, str] = field(default_factory=dict)
-    repaired: list[str] = field(default_factory=list)
-    beyond_repair: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is left to do for anyone."""
-        left = {one.row.agenda_id for one in self.faults} - {*self.repaired}
-        return not (left or self.offsets or self.unanswered)
+_BEYOND_DOUBT: Final = frozenset({"not_claimed"})
+"""Where Postgres and the scheduler agree."""
 
 
 async def audit_ledger(settings: Settings, *, quiet: timedelta, repair: bool) -> Audit:
-    """Look twice, and place again what is missing if that is wanted.
+    """Look twice, and repair what can be if that is wanted.
 
-    Safe beside everything that runs: it reads, asks, and at most places agendas again that
-    nobody has; the attempt number outdates whoever might.
+    Safe beside everything that runs: it reads and asks. What it repairs it places with the
+    attempt number that outdates whoever might have it, makes anew from what Kafka tells, or
+    tells a scheduler once more; each is known where it was known already.
 
     Args:
         settings: Where Kafka and Postgres are.
         quiet: Agendas that changed within this time are passed over.
-        repair: Whether to place missing agendas again.
+        repair: Whether to repair; see `Repairs`.
 
     Raises:
         UnavailableError: If Postgres or Kafka is away, or the rollup does not keep up.
@@ -79,89 +51,69 @@ async def audit_ledger(settings: Settings, *, quiet: timedelta, repair: bool) ->
         DefinitionFollower(settings, client_id="ledger") as definitions,
         KafkaQuestions(settings, publisher, definitions) as questions,
     ):
-        auditor = _Auditor(settings, PostgresLedger(pool), questions)
-        audit = await auditor.audit(quiet)
-        if repair:
-            await _repair(settings, auditor.ledger, publisher, definitions, audit)
-        return audit
-
-
-class _Auditor:
-    def __init__(
-        self, settings: Settings, ledger: PostgresLedger, questions: Questions
-    ) -> None:
-        self.ledger = ledger
-        self._settings = settings
-        self._questions = questions
-
-    async def audit(self, quiet: timedelta) -> Audit:
+        ledger = PostgresLedger(pool)
+        looks = Looks(ledger, questions, sorted(definitions.current.insights))
         audit = Audit()
-        first: dict[str, LedgerFault] = {}
-        async for page in self.ledger.open_rows(quiet, page=_PAGE):
-            first |= await self._look(page, audit)
-        first |= await self._look(
-            await self.ledger.ended_rows(quiet, most=_ENDED_LOOKED_AT), audit
-        )
-        audit.passed_over = await self.ledger.count_fresh(quiet)
-        audit.behind = await self._until_folded(audit)
-        if first:
-            # Agendas on their way between two parts arrive.
-            await asyncio.sleep(_BETWEEN_LOOKS_S)
-            again = await self._look(await self.ledger.rows_of([*first]), Audit())
-            audit.faults = confirmed(first, again)
+        told = await _audit(settings, looks, ledger, audit, quiet)
+        if repair:
+            repairs = Repairs(
+                topics=Topics(settings.topic_prefix),
+                looks=looks,
+                ledger=ledger,
+                summaries=PostgresSummaries(pool),
+                publisher=publisher,
+                definitions=definitions,
+            )
+            await repairs.do(audit, told)
         return audit
 
-    async def _look(self, rows: Sequence[LedgerRow], audit: Audit) -> Mapping[str, LedgerFault]:
-        found: dict[str, LedgerFault] = {}
-        audit.looked_at += len(rows)
-        for insight_id, some in by_insight(rows):
-            try:
-                holds = await holds_of(
-                    self._questions, insight_id, [row.agenda_id for row in some]
-                )
-            except UnavailableError as error:
-                audit.unanswered[insight_id] = str(error)
-            else:
-                found |= faults(some, holds)
-        return found
 
-    async def _until_folded(self, audit: Audit) -> int:
-        """Wait until all that is told now is folded; how much was not."""
-        topic = Topics(self._settings.topic_prefix).agenda_events
-        begins, ends = await _offsets(self._settings, topic)
-        folded = await self.ledger.folded(topic)
-        audit.offsets += _offset_faults(topic, begins, ends, folded)
-        behind = sum(max(0, end - folded.get(number, 0)) for number, end in ends.items())
-        if audit.offsets:
-            return behind
-        try:
-            async with asyncio.timeout(_FOLDED_WITHIN_S):
-                while any(folded.get(number, 0) < end for number, end in ends.items()):
-                    await asyncio.sleep(0.2)
-                    folded = await self.ledger.folded(topic)
-        except TimeoutError:
-            msg = (
-                f"the rollup has not folded what was told {_FOLDED_WITHIN_S:g} s ago: it is "
-                "down or far behind, so nothing can be said of any agenda; see to it first"
-            )
-            raise UnavailableError(msg) from None
+async def _audit(
+    settings: Settings, looks: Looks, ledger: PostgresLedger, audit: Audit, quiet: timedelta
+) -> Mapping[str, Told]:
+    """Note what is wrong; what Kafka tells of the agendas about which something is."""
+    first: dict[str, LedgerFault] = {}
+    async for page in ledger.open_rows(quiet, page=_PAGE):
+        first |= await looks.at_rows(page, audit)
+    first |= await looks.at_rows(await ledger.ended_rows(quiet, most=_ENDED_LOOKED_AT), audit)
+    first |= await looks.for_unknown(audit)
+    audit.passed_over = await ledger.count_fresh(quiet)
+    audit.behind = await _until_folded(settings, ledger, audit)
+    if not first:
+        return {}
+    # Agendas on their way between two parts arrive.
+    await asyncio.sleep(_BETWEEN_LOOKS_S)
+    both = confirmed(first, await looks.again(first))
+    doubted = [one.row.agenda_id for one in both if one.kind not in _BEYOND_DOUBT]
+    told = await told_of(settings, doubted, await ledger.first_accepted(doubted))
+    audit.faults = [
+        weighed(one, told[one.row.agenda_id].summary) if one.row.agenda_id in told else one
+        for one in both
+    ]
+    return told
+
+
+async def _until_folded(settings: Settings, ledger: PostgresLedger, audit: Audit) -> int:
+    """Wait until all that is told now is folded; how much was not."""
+    topic = Topics(settings.topic_prefix).agenda_events
+    begins, ends = await _offsets(settings, topic)
+    folded = await ledger.folded(topic)
+    audit.offsets += _offset_faults(topic, begins, ends, folded)
+    behind = sum(max(0, end - folded.get(number, 0)) for number, end in ends.items())
+    if audit.offsets:
         return behind
-
-
-async def _repair(
-    settings: Settings,
-    ledger: PostgresLedger,
-    publisher: Publisher,
-    definitions: DefinitionSource,
-    audit: Audit,
-) -> None:
-    missing = [one.row for one in audit.faults if one.is_repairable]
-    topics = Topics(settings.topic_prefix)
-    found = await placements(topics, ledger, publisher, definitions, missing)
-    audit.beyond_repair |= found.beyond
-    for agenda_id, record in found.records.items():
-        await publisher.publish([record])
-        audit.repaired.append(agenda_id)
+    try:
+        async with asyncio.timeout(_FOLDED_WITHIN_S):
+            while any(folded.get(number, 0) < end for number, end in ends.items()):
+                await asyncio.sleep(0.2)
+                folded = await ledger.folded(topic)
+    except TimeoutError:
+        msg = (
+            f"the rollup has not folded what was told {_FOLDED_WITHIN_S:g} s ago: it is "
+            "down or far behind, so nothing can be said of any agenda; see to it first"
+        )
+        raise UnavailableError(msg) from None
+    return behind
 
 
 def _offset_faults(

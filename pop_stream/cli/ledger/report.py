@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import typer
 
-from pop_stream.cli.ledger.audit import Audit, audit_ledger
+from pop_stream.cli.ledger.audit import audit_ledger
+from pop_stream.cli.ledger.looks import Audit
 from pop_stream.cli.output import console, emit
 from pop_stream.settings import Settings
 
 _SHOWN: Final = 20
 _LISTED: Final = 1_000
+_REPAIRABLE: Final = frozenset({"missing", "no_summary", "summary", "ended"})
 
 
 def check_ledger(settings: Settings, *, quiet_s: float, repair: bool, as_json: bool) -> None:
@@ -73,13 +75,13 @@ def lines(audit: Audit, *, repair: bool) -> Iterator[str]:
     if len(audit.faults) > _SHOWN:
         yield f"… and {len(audit.faults) - _SHOWN:,} more, listed by --json"
     yield from (
-        f"[red]✗[/] {agenda_id} cannot be placed again: {why}"
+        f"[red]✗[/] {agenda_id} cannot be repaired: {why}"
         for agenda_id, why in audit.beyond_repair.items()
     )
     if audit.repaired:
-        yield f"[green]✓[/] placed {len(audit.repaired):,} again"
-    elif any(one.is_repairable for one in audit.faults) and not repair:
-        yield "place what is missing again with: pop-stream doctor --ledger --repair"
+        yield f"[green]✓[/] repaired {len({*audit.repaired}):,}"
+    elif any(one.kind in _REPAIRABLE for one in audit.faults) and not repair:
+        yield "repair it with: pop-stream doctor --ledger --repair"
     if not audit.looked_at and audit.passed_over:
         yield "nothing was looked at yet: look again in a minute, or with a shorter --quiet"
     elif audit.is_clean and not audit.faults:

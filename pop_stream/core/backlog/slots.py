@@ -120,6 +120,14 @@ class Slots:
         moved, self._moved = self._moved, set()
         return moved
 
+    def after(self, ref: int) -> Iterator[int]:
+        """The places of all agendas behind this one, in order."""
+        first, _ = place_of(max(ref, 0))
+        for number in sorted(one for one in self._pages if one >= first):
+            for place, _ in each(self._pages[number]):
+                if place > ref:
+                    yield place
+
     # ---- changes ----
 
     def add(self, number: int, agendas: Sequence[PlacedAgenda], *, latest: float = inf) -> Page:

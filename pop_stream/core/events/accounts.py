@@ -123,7 +123,9 @@ class InsightAnswered(Event, frozen=True):
         customers: Those with most at stake, at most 50.
         others: Backlogged customers not listed.
         delayed: As in `round.decided`, with `held`.
-        holds: Those of `agenda_ids` that the scheduler holds; it has none of the others.
+        holds: Those of `agenda_ids` that the scheduler holds; it has none of the others. Then
+            those after `held_after`.
+        held_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
     """
 
@@ -146,6 +148,7 @@ class InsightAnswered(Event, frozen=True):
     agenda: AgendaPlace | None = None
     limited_by: Limit = ""
     holds: tuple[HeldAgenda, ...] = ()
+    held_up_to: int | None = None
 
 
 class RecordRefused(Event, frozen=True):

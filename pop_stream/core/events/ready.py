@@ -160,12 +160,15 @@ class InsightAsked(Event, frozen=True):
         agenda_id: Whose place is wanted; empty for the insight alone.
         agenda_ids: Of which it is wanted whether the scheduler holds them; at most
             `MOST_ASKED`, those after are passed over.
+        held_after: After which place what the scheduler holds is wanted, as many in one
+            answer; -1 from the first, None for nothing.
     """
 
     insight_id: str
     question_id: str
     agenda_id: str = ""
     agenda_ids: tuple[str, ...] = ()
+    held_after: int | None = None
 
 
 MOST_ASKED: Final = 1_000

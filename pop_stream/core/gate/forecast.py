@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from math import ceil, floor
 from typing import Final
 
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.core.backlog.slots import Slots
 from pop_stream.core.backlog.whereabouts import Whereabouts
 from pop_stream.core.events import AgendaPlace, CustomerShare, HeldAgenda, PlaceState
 from pop_stream.core.fairness.flow import Flow
@@ -98,13 +100,28 @@ def place(
 
 def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[HeldAgenda, ...]:
     """Those of the agendas that are here, in any state; costs a look-up each."""
-    slots = backlog.slots
-    found = ((agenda_id, slots.find(agenda_id)) for agenda_id in agenda_ids)
-    return tuple(
-        HeldAgenda(agenda_id, _NAMES[slots.state(ref)], slots.attempt(ref))
-        for agenda_id, ref in found
-        if ref is not None
-    )
+    found = (backlog.slots.find(agenda_id) for agenda_id in agenda_ids)
+    return tuple(_held(backlog.slots, ref) for ref in found if ref is not None)
+
+
+def held_after(
+    backlog: Backlog, ref: int, most: int
+) -> tuple[tuple[HeldAgenda, ...], int | None]:
+    """The next agendas that are here, by place, and the last one's place if there are more.
+
+    Args:
+        backlog: Of which insight.
+        ref: The place behind which they are; -1 for the first.
+        most: How many; each costs a look-up, and so does every page before them.
+    """
+    refs = [*islice(backlog.slots.after(ref), most + 1)]
+    holds = tuple(_held(backlog.slots, one) for one in refs[:most])
+    return holds, refs[most - 1] if len(refs) > most else None
+
+
+def _held(slots: Slots, ref: int) -> HeldAgenda:
+    page, slot = slots.at(ref)
+    return HeldAgenda(page.ids[slot], _NAMES[page.states[slot]], slots.attempt(ref))
 
 
 def _rises_at(backlog: Backlog, where: Whereabouts, now: float) -> datetime | None:

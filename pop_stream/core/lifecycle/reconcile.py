@@ -15,10 +15,12 @@ from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.agendas.placing import placed_agenda
 from pop_stream.core.events import HeldAgenda, PlacedAgenda
 from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, ENDS, State
+from pop_stream.core.lifecycle.summary import Summary
 
-Fault = Literal["missing", "not_claimed", "other_attempt", "ended"]
+Fault = Literal["missing", "not_claimed", "other_attempt", "ended", "no_summary", "summary"]
 """Unknown to the scheduler and not ended; emitted and not claimed for long; of another attempt
-with the scheduler; held by the scheduler though it has ended."""
+with the scheduler; held by the scheduler though it has ended; held by it and without a summary;
+with a summary that is not what Kafka's events add up to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,31 @@ def confirmed(
     ]
 
 
+def unsummarised(insight_id: str, held: HeldAgenda) -> LedgerFault:
+    """The fault of an agenda that the scheduler holds and that has no summary."""
+    row = LedgerRow(held.agenda_id, insight_id, State.ACCEPTED, held.attempt, version=0)
+    detail = (
+        f"the scheduler has it as {held.state}, attempt {held.attempt}, and Postgres not at all"
+    )
+    return LedgerFault("no_summary", row, detail)
+
+
+def weighed(fault: LedgerFault, told: Summary) -> LedgerFault:
+    """The fault in the light of what all that Kafka tells of the agenda adds up to.
+
+    Where that is not what the summary says, the summary is wrong, and nothing that was
+    concluded from it holds: what it takes for lost may have ended long ago.
+    """
+    row = fault.row
+    if fault.kind == "no_summary" or (told.state, told.attempt) == (row.state, row.attempt):
+        return fault
+    detail = (
+        f"Postgres says {_told(row.state, row.attempt)}, and all that Kafka tells of it comes "
+        f"to {_told(told.state, told.attempt)}"
+    )
+    return LedgerFault("summary", row, detail)
+
+
 def placed_anew(row: LedgerRow, body: bytes, accepted_at: datetime) -> PlacedAgenda:
     """What the scheduler is to be given of an agenda that it lacks.
 
@@ -98,7 +125,7 @@ def placed_anew(row: LedgerRow, body: bytes, accepted_at: datetime) -> PlacedAge
 
 
 def _fault(row: LedgerRow, held: HeldAgenda | None) -> LedgerFault | None:
-    told = f"{row.state.value}, attempt {row.attempt}"
+    told = _told(row.state, row.attempt)
     if row.state in ENDS:
         if held is None:
             return None
@@ -111,3 +138,7 @@ def _fault(row: LedgerRow, held: HeldAgenda | None) -> LedgerFault | None:
     if held.state == "emitted" and row.is_quiet:
         return LedgerFault("not_claimed", row, f"{told}, and no puller has claimed it")
     return None
+
+
+def _told(state: State, attempt: int) -> str:
+    return f"{state.value}, attempt {attempt}"

@@ -1,0 +1,79 @@
+"""What Kafka still tells of agendas, and what that adds up to: the witness behind a summary."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from aiokafka import TopicPartition
+
+from pop_stream.bus import clients
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_on
+from pop_stream.clock import WallClock
+from pop_stream.core.events import LifecycleEvent
+from pop_stream.core.lifecycle.fold import fold_all
+from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.rollup.entry import read
+from pop_stream.settings import Settings
+
+_EARLIER: Final = timedelta(days=1)
+"""Who accepted an agenda may have had a clock so far ahead of the brokers'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Of one agenda.
+
+    Attributes:
+        lifecycle: All its events that Kafka has, from its acceptance on.
+        summary: What they add up to.
+    """
+
+    lifecycle: Sequence[LifecycleEvent]
+    summary: Summary
+
+
+async def told_of(
+    settings: Settings, agenda_ids: Collection[str], since: datetime | None
+) -> Mapping[str, Told]:
+    """Read `pop.agenda-events` for what it has of these agendas, up to its present end.
+
+    Args:
+        settings: Where the cluster is.
+        agenda_ids: In memory are the events of these alone.
+        since: When the first of them was accepted; None reads all there is.
+
+    Returns:
+        By agenda; absent where Kafka does not have its acceptance any more, for then nothing
+        can be said.
+    """
+    if not agenda_ids:
+        return {}
+    found: dict[str, list[LifecycleEvent]] = {one: [] for one in agenda_ids}
+    now = WallClock().now()
+    starts = await _starts(settings, since)
+    async for _, records, _ in read_on(settings, starts):
+        for record in records:
+            for entry in read(record, now=now)[0]:
+                if entry.event is not None and entry.event.agenda_id in found:
+                    found[entry.event.agenda_id].append(entry.event)
+    sums = {one: fold_all(None, events)[0] for one, events in found.items()}
+    return {
+        one: Told(found[one], summary)
+        for one, summary in sums.items()
+        if summary is not None and summary.body
+    }
+
+
+async def _starts(settings: Settings, since: datetime | None) -> dict[TopicPartition, int]:
+    topic = Topics(settings.topic_prefix).agenda_events
+    async with clients.consumer(settings, topic, client_id="told", group_id=None) as consumer:
+        numbers = sorted(consumer.partitions_for_topic(topic) or ())
+        partitions = [TopicPartition(topic, number) for number in numbers]
+        if since is None:
+            return dict.fromkeys(partitions, 0)
+        at_ms = int((since - _EARLIER).timestamp() * 1000)
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, at_ms))
+        ends = await consumer.end_offsets(partitions)
+    return {one: found[one].offset if found[one] else ends[one] for one in partitions}
