@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from pop_stream.cli.output import JsonFlag, console, emit
@@ -39,41 +40,48 @@ def replay(
             "not on it; keep pop.decisions and pop.ready for longer to replay more"
         )
         raise CommandError(msg)
-    outcome = _try(history, wanted) if wanted else _check(history)
+    shown = console(as_json=as_json)
+    outcome = _try(history, wanted, shown) if wanted else _check(history, shown)
     if as_json:
         emit(outcome)
     raise typer.Exit(1 if outcome.get("different") else 0)
 
 
-def _check(history: "History") -> Mapping[str, Any]:
+def _check(history: "History", shown: Console) -> Mapping[str, Any]:
     from pop_stream.core.simulation.replay import replay as choose_again
 
     rounds = [*choose_again(history.inputs, history.decisions, history.definitions_at)]
     different = [one.recorded.round for one in rounds if not one.is_same]
     agendas = sum(len(one.recorded.chosen) for one in rounds)
     verdict = f"{len(different)} differ, first {different[0]}" if different else "all the same"
-    console().print(f"{len(rounds)} rounds with {agendas} agendas: {verdict}")
+    shown.print(f"{len(rounds)} rounds with {agendas} agendas: {verdict}")
     return {"rounds": len(rounds), "agendas": agendas, "different": different}
 
 
-def _try(history: "History", weights: Mapping[str, float]) -> Mapping[str, Any]:
+def _try(history: "History", weights: Mapping[str, float], shown: Console) -> Mapping[str, Any]:
+    from pop_stream.cli.errors import CommandError
     from pop_stream.core.simulation.replay import Outcome, recorded_outcomes, what_if
 
     before = recorded_outcomes(history.inputs, history.decisions)
     after = what_if(history.inputs, history.decisions, history.definitions_at, weights)
+    known = sorted({*before, *after})
+    if unknown := sorted({*weights} - {*known}):
+        told = ", ".join(known)
+        msg = f"--weights: no round chose anything of {unknown[0]!r}; customers are {told}"
+        raise CommandError(msg)
     customers = {
         customer: {
-            "emitted": len(was.waits_s),
-            "mean_wait_s": round(was.mean_wait_s, 6),
+            "emitted": len(before.get(customer, Outcome()).waits_s),
+            "mean_wait_s": round(before.get(customer, Outcome()).mean_wait_s, 6),
             "other_mean_wait_s": round(after.get(customer, Outcome()).mean_wait_s, 6),
         }
-        for customer, was in sorted(before.items())
+        for customer in known
     }
-    shown = Table("customer", "emitted", "mean wait", "mean wait with other weights")
+    rows = Table("customer", "emitted", "mean wait", "mean wait with other weights")
     for customer, row in customers.items():
         emitted, was_s, other_s = row.values()
-        shown.add_row(customer, str(emitted), f"{was_s:.3f} s", f"{other_s:.3f} s")
-    console().print(shown)
+        rows.add_row(customer, str(emitted), f"{was_s:.3f} s", f"{other_s:.3f} s")
+    shown.print(rows)
     return {"weights": dict(weights), "customers": customers}
 
 

@@ -147,7 +147,7 @@ class Desk:
         )
 
     def mean_service(self, now: datetime) -> float:
-        """Recent service per weight of backlogged customers, at most a second old."""
+        """Recent service per weight of customers that may go, at most a second old."""
         return self._viewed(now).mean_service
 
     def gap(self, now: datetime) -> float:
@@ -171,6 +171,7 @@ class Desk:
         backlog, seconds = self.backlog, now.timestamp()
         waiting = [flow for flow in backlog.queue.flows() if not flow.is_idle]
         waiting.sort(key=lambda flow: (-flow.ready, flow.customer_id))
+        mean = forecast.mean_service(backlog, seconds)
         place = None
         if question.agenda_id:
             place = forecast.place(
@@ -196,9 +197,7 @@ class Desk:
             limited_by=limited_by,
             target=admission.target(backlog.insight, self.pace),
             rate_per_s=round(self.pace.rate_per_s, 3),
-            customers=forecast.shares(
-                waiting[:_CUSTOMERS_SHOWN], mean=self.mean_service(now), now=seconds
-            ),
+            customers=forecast.shares(waiting[:_CUSTOMERS_SHOWN], mean=mean, now=seconds),
             others=max(0, len(waiting) - _CUSTOMERS_SHOWN),
             delayed=backlog.waiting,
             held=backlog.held,

@@ -13,6 +13,7 @@ from pop_stream.api.app import create_app
 from pop_stream.api.http.errors import TooLargeError
 from pop_stream.api.http.problems import status_of
 from pop_stream.core.errors import (
+    InUseError,
     LeaseLostError,
     NotFoundError,
     PopStreamError,
@@ -36,11 +37,18 @@ async def api():
         (UnavailableError, 503),
         (TooLargeError, 413),
         (LeaseLostError, 409),
+        (InUseError, 409),
         (PopStreamError, 500),
     ],
 )
 def test_every_error_has_a_status(kind, status):
     assert status_of(kind) == status
+
+
+def test_what_is_in_use_says_by_whom():
+    error = InUseError("pool/gpu", ["insight/a", "insight/b"])
+    assert error.used_by == ("insight/a", "insight/b")
+    assert str(error) == "pool/gpu is in use by insight/a, insight/b; change these first"
 
 
 @pytest.mark.parametrize(

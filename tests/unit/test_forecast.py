@@ -193,6 +193,14 @@ def test_shares_show_what_was_had_per_weight():
     assert [one.share for one in shown] == pytest.approx([1.0, 1.0], abs=0.05)
 
 
+def test_who_may_not_go_is_no_part_of_the_mean():
+    target = fill(backlog({"a": Share(paused=True)}), ("a", 9), ("b", 9), ("c", 9))
+    target.choose(6, NOW)
+    mean = forecast.mean_service(target, NOW)
+    shown = forecast.shares(target.queue.flows(), mean=mean, now=NOW)
+    assert [(one.customer_id, one.share) for one in shown] == [("a", 0), ("b", 1), ("c", 1)]
+
+
 def test_service_fades():
     target = fill(backlog(), ("a", 10))
     target.choose(4, NOW)

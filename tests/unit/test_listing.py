@@ -94,6 +94,11 @@ def test_an_order_ends_with_the_id(text, expected):
     assert sorts(text) == expected
 
 
+@pytest.mark.parametrize(("text", "limit"), [("1", 1), ("7", 7), ("1000", 1_000)])
+def test_a_limit_is_as_many_as_it_says(text, limit):
+    assert parse_list("pool", [("limit", text)], seen_by=None).query.limit == limit
+
+
 def test_no_order_is_by_id_and_an_empty_one_is_a_fault():
     assert parse_list("customer", [], seen_by=None).query.sorts == BY_ID
     assert faults("customer", ("sort", "")) == ["sort"]

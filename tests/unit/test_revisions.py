@@ -99,6 +99,20 @@ def test_content_is_read_strictly(content):
         parse_definition("customer", "acme", content)
 
 
+def test_an_id_is_that_of_the_path():
+    known = stored(Customer(id="acme", weight=2))
+    assert patch("customer", "acme", {"id": "acme", "weight": 3}).decide(known).weight == 3
+    for content, told in (
+        ({"id": "beta"}, "the path says 'acme'"),
+        ({"id": None}, "taken away"),
+    ):
+        with pytest.raises(DefinitionError) as error:
+            patch("customer", "acme", content).decide(known)
+        [issue] = error.value.issues
+        assert issue.field == "id"
+        assert told in issue.message
+
+
 def test_what_a_definition_needs_and_keeps():
     customer = Customer(id="acme", pool="gpu", default_insight="media")
     assert [*needed_by(customer)] == [

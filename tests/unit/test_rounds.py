@@ -495,6 +495,21 @@ async def test_a_question_about_a_known_insight_is_answered(stage):
     assert (answer.agenda.state, answer.agenda.own_ahead) == ("ready", 2)
 
 
+async def test_shares_are_told_as_they_are_when_asked(stage):
+    """Looking at every customer is spared the rounds, for a second; not a person who asks."""
+
+    async def shares():
+        await stage.tell(InsightAsked(insight_id="media", question_id="q"))
+        answer = decode_answer(stage.publisher.on(TOPICS.answers)[-1].value)
+        return [one.share for one in answer.customers if one.ready]
+
+    await stage.place("ann", 25)
+    assert await shares() == [1.0]
+    await stage.place("bob", 25)
+    await stage.end(*(f"ann-{n}" for n in range(4)))
+    assert sum(await shares()) / 2 == pytest.approx(1.0, abs=1e-3)
+
+
 # ---- failures ----
 
 

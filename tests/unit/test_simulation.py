@@ -5,6 +5,7 @@ import pytest
 from pop_stream.core.audits.service import EMITTED, HELD, RELEASED, SETTLED, STARTED
 from pop_stream.core.audits.times import times_of
 from pop_stream.core.definitions.definitions import Customer, Insight
+from pop_stream.core.simulation import simulation
 from pop_stream.core.simulation.runners import Runners
 from pop_stream.core.simulation.simulation import simulate
 from pop_stream.core.simulation.virtual_desk import VirtualDesk
@@ -50,6 +51,7 @@ def test_an_agenda_takes_every_delay_on_its_way():
     assert moments(result, EMITTED) == [1.1, 1.6], "the second follows the news of a claim"
     assert moments(result, STARTED) == [1.3, 2.8]
     assert moments(result, SETTLED) == [2.8, 4.3]
+    assert [*times_of(result.log).waits["a"]] == [pytest.approx(0.3), pytest.approx(1.8)]
     assert (result.left, result.rounds, result.depth) == (0, 2, 2)
 
 
@@ -103,6 +105,29 @@ def test_a_weight_holds_from_the_next_pick_after_it_is_heard_of():
     assert names[12:32].count("b") == 15
 
 
+def test_what_ends_counts_by_the_weight_it_was_emitted_with():
+    change = Redefine(1.0, Customer(id="a", weight=2))
+    result = run(flood(count=3, runtime=4.0), changes=[change], target=1)
+    served = [by_weight for kind, _, _, by_weight, _ in result.log if kind == SETTLED]
+    assert served == [4.0, 4.0, 2.0], "the second was emitted when the first was claimed"
+
+
+def test_keys_take_turns():
+    work = [
+        flood(count=3, runtime=cost, fairness_key=key) for key, cost in (("x", 1), ("y", 2))
+    ]
+    result = run(*work, target=1)
+    spent = [cost for kind, _, _, _, cost in result.log if kind == EMITTED]
+    assert spent == [1, 2, 1, 1, 2, 2]
+
+
+def test_who_declares_too_little_is_charged_what_its_agendas_take():
+    result = run(flood(count=80, cost=0.1), target=1)
+    charged = [cost for kind, _, _, cost, _ in result.log if kind == EMITTED]
+    assert charged[0] == 0.1
+    assert charged[-1] == pytest.approx(1.0, rel=0.1)
+
+
 def test_an_insight_can_be_redefined():
     change = Redefine(4.5, Insight(id="x", algorithm="fifo", target=1))
     result = run(flood("a", 8), flood("b", 8), changes=[change], target=1)
@@ -154,6 +179,26 @@ def test_aging_lets_old_agendas_go_first():
 def test_a_reloaded_scheduler_is_away_and_then_goes_on():
     result = run(flood("a", 4), changes=[Reload(0.5, 5.0)], target=1)
     assert moments(result, STARTED) == [0.0, 1.0, 5.5, 6.5]
+
+
+def test_who_takes_over_looks_at_once():
+    """It knows no pace yet, so more may be out than the one before it would have had."""
+    result = run(flood("a", 40, runtime=10.0), changes=[Reload(31.0, 2.5)])
+    assert 33.5 in moments(result, EMITTED)
+
+
+def test_claims_tell_whether_a_runner_stood_idle_for_them(monkeypatch):
+    told = []
+
+    class Listening(VirtualDesk):
+        def claim(self, claim, now):
+            told.append(claim.awaited)
+            super().claim(claim, now)
+
+    monkeypatch.setattr(simulation, "VirtualDesk", Listening)
+    plant = Plant(runners=2, intake_s=0.0, emission_s=0.1, relay_s=0.0)
+    run(flood(count=3), flood(at=9.0), plant=plant)
+    assert told == [True, True, False, True]
 
 
 def test_what_is_far_from_over_can_be_reloaded():

@@ -12,7 +12,7 @@ class CustomerShare(Struct, frozen=True):
 
     Attributes:
         chosen: In this round; 0 where no round is meant.
-        share: Recent service per weight, as a multiple of the mean of backlogged customers.
+        share: Recent service per weight, as a multiple of the mean of customers that may go.
         wait_s: Recent mean of the wait from acceptance to emission.
         held_by: Why nothing of it can be chosen: `paused`, `max_in_flight`, `rate`, or empty.
     """
@@ -39,7 +39,8 @@ class RoundDecided(Event, frozen=True):
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
         gap: Widest difference of backlogged customers' places on the virtual clock.
-        bound: What the gap cannot exceed: the largest charge among them.
+        bound: What the gap cannot exceed: twice the largest charge, for each of those that were
+            out at once and one more.
         partition: Of `pop.ready`, with `offset` the record that led to the round.
         definitions: Version of the definitions that were in force.
     """

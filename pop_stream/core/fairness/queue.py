@@ -163,8 +163,7 @@ class FairQueue:
                 self._rota.clock.pull_back(level, flow.tag)  # else newcomers would wait
         if correction or not was_eligible:
             self._seat(flow)
-        if least is not None:
-            self._rota.keep_up(level, least)
+        self._rota.keep_up(level, least)
         self._end_busy_period()
 
     def withdraw(self, customer_id: CustomerId, entry: int, key: str = "") -> None:

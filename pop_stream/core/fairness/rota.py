@@ -86,13 +86,16 @@ class Rota:
         flow = self._flows[other]
         return flow if flow.level == newcomer.level else None
 
-    def keep_up(self, level: int, was_least: float) -> None:
+    def keep_up(self, level: int, was_least: float | None) -> None:
         """Take the present of a level along with its least tag, which a correction moved on.
 
         Else newcomers would be ahead of all by what all of them turned out to cost more.
+
+        Args:
+            level: Of the customer whose tag was moved on.
+            was_least: What `least` said before; None if the present is not to move.
         """
-        least = self.least(level)
-        if least is not None:
+        if was_least is not None and (least := self.least(level)) is not None:
             self.clock.advance(level, self.clock.at(level) + least - was_least)
 
     def seat(self, flow: Flow, now: float) -> bool:

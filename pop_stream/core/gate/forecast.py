@@ -53,8 +53,11 @@ def shares(
 
 
 def mean_service(backlog: Backlog, now: float) -> float:
-    """Recent worker-seconds per weight, over backlogged customers; O(customers)."""
-    waiting = [flow for flow in backlog.queue.flows() if flow.ready]
+    """Recent worker-seconds per weight, over customers that may go; O(customers).
+
+    Whoever is paused, or at a limit of its own, has no claim on what the others get.
+    """
+    waiting = [flow for flow in backlog.queue.flows() if flow.is_eligible]
     weights = sum(flow.share.weight for flow in waiting)
     return sum(flow.served_by(now) for flow in waiting) / weights if weights else 0.0
 

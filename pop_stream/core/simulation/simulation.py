@@ -100,7 +100,7 @@ class _Simulation:
             if at > LONGEST_S:
                 msg = f"at {at:g} s it is not over; are instants or runtimes in milliseconds?"
                 raise ValueError(msg)
-            self._now = max(self._now, at)
+            self._now = at
             self._step()
         return Run(
             log=self._log, depth=self._depth, rounds=self._rounds, left=len(self._courses)

@@ -1,0 +1,59 @@
+"""`pop-stream replay`: what it says of a record, and which weights can be tried on it."""
+
+import json
+import sys
+
+import pytest
+from test_replay import Recorder
+
+from pop_stream.bus import history
+from pop_stream.cli import main as command_line
+
+
+@pytest.fixture
+def replay(monkeypatch, capsys):
+    """Run it on the record of two customers; its exit code, its report, and what it said."""
+    day = Recorder()
+    day.place("a", 30)
+    day.place("b", 30)
+    day.settle(day.round(10), seconds=0.5)
+    day.round(20)
+
+    async def read(_settings, _insight):
+        return day
+
+    monkeypatch.setattr(history, "read_history", read)
+
+    def replay(*arguments):
+        monkeypatch.setattr(
+            sys, "argv", ["pop-stream", "replay", "--insight", "x", "--json", *arguments]
+        )
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out and json.loads(said.out), said.err
+
+    return replay
+
+
+def test_a_record_is_chosen_again(replay):
+    code, report, said = replay()
+    assert code == 0
+    assert report == {"rounds": 2, "agendas": 30, "different": []}
+    assert "all the same" in said
+
+
+def test_other_weights_move_the_waits(replay):
+    code, report, _ = replay("--weights", "b=9")
+    assert code == 0
+    a, b = report["customers"]["a"], report["customers"]["b"]
+    assert a["emitted"] == b["emitted"] == 15
+    assert b["other_mean_wait_s"] != b["mean_wait_s"]
+    assert report["weights"] == {"b": 9.0}
+
+
+def test_who_is_not_in_the_record_has_no_weight_to_try(replay):
+    code, report, said = replay("--weights", "a=2,bee=9")
+    assert code != 0
+    assert not report
+    assert "no round chose anything of 'bee'; customers are a, b" in " ".join(said.split())
