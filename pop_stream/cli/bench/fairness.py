@@ -39,7 +39,7 @@ def fairness(  # noqa: PLR0913  # one parameter an option
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a scenario on the real stack by age, then as it is, then its quiet one alone.
+    """Run a scenario on the real stack by age and as it is, in turns, and its quiet one alone.
 
     Starts Kafka and PostgreSQL, unless POP_KAFKA_BOOTSTRAP and POP_POSTGRES_DSN name them,
     and every part on this machine, and ends them.

@@ -161,14 +161,20 @@ def _sybil_customers(size: Size) -> _Made:
 def _heavy_idle(size: Size) -> _Made:
     """A customer of weight 8 is idle most of the time and then sends long agendas.
 
-    Its idle share goes to the others, so all ends as early as first come, first served.
+    Its idle share goes to the others, so all ends as early as first come, first served. Agendas
+    are long, for runners, not processors, to be what is short: then it shows if one idles.
     """
-    light = [one for name in ("lea", "max", "nina") for one in size.at_once(name, 1200)]
+    light_s, heavy_s = 8 * RUNTIME_S, 40 * RUNTIME_S
+    light = [
+        one
+        for name in ("lea", "max", "nina")
+        for one in size.at_once(name, 480, runtime_s=light_s)
+    ]
     heavy = [
         one
         for number in range(4)
         for one in size.at_once(
-            "heavy", 12, at=size.span(200 + 1000 * number), runtime_s=10 * RUNTIME_S
+            "heavy", 12, at=size.span(400 + 1200 * number), runtime_s=heavy_s
         )
     ]
     return _Made(
