@@ -64,22 +64,40 @@ def test_process_that_comes_back_is_not_charged_with_what_it_got_before(demand):
     assert demand.next_process() == "x"
     demand.forget_silent(SILENT_S + 0.1)
     demand.hear(wanted(1, received=1), 10)
+    assert [demand.next_process(), demand.next_process()] == ["x", None]
+
+
+def test_what_arrives_late_of_before_a_silence_makes_no_room(demand):
+    demand.hear(wanted(1, received=3), 0)
+    demand.hear(wanted(1, received=4), 1)
     assert demand.room == 1
+
+
+def test_process_that_speaks_is_not_silent(demand):
+    demand.hear(wanted(1), 0)
+    demand.hear(wanted(1), SILENT_S)
+    demand.forget_silent(SILENT_S + 0.1)
+    assert demand.next_process() == "x"
 
 
 def test_counts_of_other_dispatchers_do_not_count(demand):
     told = PullWanted(insight_id="media", api_id="x", wanted=1, received={"other": 9})
     demand.hear(told, 0)
     assert [demand.next_process(), demand.next_process()] == ["x", None]
+    told = PullWanted(insight_id="media", api_id="x", wanted=1, received={"other": 10})
+    demand.hear(told, 1)
+    assert demand.next_process() is None, "what was sent has not arrived"
 
 
 def test_returned_agenda_goes_to_the_next_who_wants_one_while_its_lease_may_run(demand):
-    demand.put_back(emitted("a1"), 0)
-    demand.put_back(emitted("a2"), 1)
+    for number in range(4):
+        demand.put_back(emitted(f"a{number}"), number)
     assert demand.take_returned() is None
-    demand.hear(wanted(2), 2)
+    demand.hear(wanted(2), 30)
+    demand.forget_silent(30)  # half a lease after the first was put back
     assert demand.take_returned().agenda_id == "a1"
-    demand.forget_silent(31.5)
+    demand.forget_silent(32.9)
+    assert demand.take_returned().agenda_id == "a3"
     assert demand.take_returned() is None
 
 
