@@ -43,6 +43,7 @@ class _Notes:
     """What was heard about one insight."""
 
     claims: list[Claim] = field(default_factory=list)
+    idle: dict[str, int] = field(default_factory=dict)
     settlements: list[Settlement] = field(default_factory=list)
     renewals: dict[tuple[str, int], None] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
@@ -66,7 +67,10 @@ def notes_of(
         match event:
             case AgendaClaimed():
                 claim = Claim(event.agenda_id, event.attempt, awaited=event.awaited)
-                _about(found, event).claims.append(claim)
+                notes = _about(found, event)
+                notes.claims.append(claim)
+                if len(event.puller_id) <= ID_LENGTH:
+                    notes.idle[event.puller_id] = event.idle
             case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
                 _about(found, event).settlements.append(_settlement(event))
             case AgendaRenewed() | AgendaProgressed():
@@ -129,11 +133,15 @@ def _note(insight_id: str, notes: _Notes) -> InsightNoted:
         settlements=tuple(notes.settlements),
         renewals=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in renewals),
         commands=tuple(notes.commands),
+        idle=notes.idle,
     )
 
 
 def fitting(note: ReadyEvent) -> Iterator[ReadyEvent]:
-    """A note in parts that each fit a frame: claims, then renewals, ends, commands."""
+    """A note in parts that each fit a frame: claims, then renewals, ends, commands.
+
+    Which runners are idle is left out then: where so much is claimed, that is soon told anew.
+    """
     if not isinstance(note, InsightNoted) or len(encode(note)) <= FRAME_BYTES:
         yield note
         return

@@ -77,7 +77,9 @@ class Claimer:
     def __iter__(self) -> Iterator[Unstarted]:
         return iter(self._unstarted.values())
 
-    async def claim(self, records: Sequence[ConsumerRecord], *, awaited: int = 0) -> Claimed:
+    async def claim(
+        self, records: Sequence[ConsumerRecord], *, awaited: int = 0, idle: int = 0
+    ) -> Claimed:
         """Publish the claims of a batch; returns once they are acknowledged.
 
         Repeats, outdated attempts and records that are no emitted agenda are left out; the
@@ -86,11 +88,12 @@ class Claimer:
         Args:
             records: In order within a partition.
             awaited: For so many of them a runner stood idle.
+            idle: So many runners are left that could start one of the insight's at once.
         """
         fresh, refused = self._sort(records)
         if fresh or refused:
             claims = [
-                self._claimed(emitted, awaited=number < awaited)
+                self._claimed(emitted, awaited=number < awaited, idle=idle)
                 for number, emitted in enumerate(fresh)
             ]
             topic = self._topics.agenda_events
@@ -133,7 +136,7 @@ class Claimer:
                 )
         return fresh, refused
 
-    def _claimed(self, emitted: EmittedAgenda, *, awaited: bool) -> AgendaClaimed:
+    def _claimed(self, emitted: EmittedAgenda, *, awaited: bool, idle: int) -> AgendaClaimed:
         _log.debug("agenda.claimed", agenda_id=emitted.agenda_id, attempt=emitted.attempt)
         return AgendaClaimed(
             agenda_id=emitted.agenda_id,
@@ -143,6 +146,7 @@ class Claimer:
             puller_id=self._puller_id,
             lease_ms=emitted.lease_ms,
             awaited=awaited,
+            idle=idle,
         )
 
     def _refuse(self, record: ConsumerRecord, error: UnreadableRecordError) -> Record:

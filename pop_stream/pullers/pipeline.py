@@ -68,12 +68,22 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Where the feeds of a puller put what they read."""
+    """Where the feeds of a puller put what they read.
+
+    Attributes:
+        insights: Among which the puller's runners are shared.
+    """
 
     claimer: Claimer
     running: Starter
     reporter: Outlet
     capacity: Slots
+    insights: int = 1
+
+    @property
+    def idle(self) -> int:
+        """Runners without a slot, the part of one insight: all told together are there."""
+        return self.capacity.idle // self.insights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +207,9 @@ class ClaimPipeline:
                 self._hand_bytes -= sum(len(record.value or b"") for record in records)
                 self._note_hand()
                 taken_s, era = monotonic(), self._era
-                claimed = await self._intake.claimer.claim(records, awaited=awaited)
+                claimed = await self._intake.claimer.claim(
+                    records, awaited=awaited, idle=self._intake.idle
+                )
                 self._claimed.append(_Batch(slots, taken_s, era, claimed))
                 self._to_commit.set()
 

@@ -142,7 +142,7 @@ class Puller:
         running = RunningAgendas(agendas, equipment, reporter, capacity, resumption)
         window = AttemptWindow()
         claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
-        intake = Intake(claimer, running, reporter, capacity)
+        intake = Intake(claimer, running, reporter, capacity, len(self._insights))
         heartbeat = self._settings.heartbeat
         keeper = LeaseKeeper(
             running, claimer, reporter, clock, puller_id=puller_id, heartbeat=heartbeat

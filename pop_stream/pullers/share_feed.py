@@ -82,7 +82,9 @@ class ShareFeed:
         ours, others = records[:slots], records[slots:]
         started = 0
         try:
-            claimed = await self._intake.claimer.claim(ours, awaited=awaited)
+            claimed = await self._intake.claimer.claim(
+                ours, awaited=awaited, idle=self._intake.idle
+            )
             try:
                 if await member.settle(ours, released=others):
                     faults.reach("puller.committed")

@@ -94,6 +94,7 @@ class Desk:
             ready=backlog.ready,
             awaited=backlog.awaited,
             awaited_s=backlog.awaited_s,
+            idle=backlog.idle.count(now.timestamp()),
         )
         self.pace.observe(counts, now)
 

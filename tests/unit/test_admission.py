@@ -54,6 +54,34 @@ def test_newcomers_need_not_wait_until_the_topic_is_low(unclaimed, newcomers, ex
     assert may_go(unclaimed, newcomers=newcomers, target=12) == expected
 
 
+def idle_pace(idle, wanted=None):
+    pace = KnownPace(wanted)
+    pace.idle = idle
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("wanted", "idle", "expected"),
+    [
+        (None, 0, FIRST_TARGET),
+        (None, 50, 50),
+        (20, 50, 50),
+        (60, 50, 60),
+        (20, 1_000_000, MOST_TARGET),
+    ],
+)
+def test_idle_runners_are_given_one_each_at_least(wanted, idle, expected):
+    assert target(insight(), idle_pace(idle, wanted)) == expected
+
+
+def test_a_fixed_target_is_fixed_whoever_is_idle():
+    assert target(insight(target=12), idle_pace(50)) == 12
+
+
+def test_a_cap_holds_for_idle_runners_too():
+    assert may_go(0, 29, pace=idle_pace(50), max_in_flight=30) == 1
+
+
 def test_a_cap_holds_for_newcomers_too():
     assert may_go(9, 29, newcomers=3, target=12, max_in_flight=30) == 1
 

@@ -43,6 +43,14 @@ def test_claims_for_which_a_runner_waited_are_counted():
     assert (one.claimed, one.awaited, one.awaited_s) == (2, 1, 0.5)
 
 
+def test_runners_that_are_left_are_counted_by_what_pullers_said_last():
+    one = started("a", "b")
+    hear(one, noted(claims=(Claim("a", 1),), idle={"p": 7, "q": 2}), NOW)
+    hear(one, noted(claims=(Claim("b", 1),), idle={"p": 5}), NOW + 0.5)
+    hear(one, noted(settlements=(settled("a"),)), NOW + 0.75)
+    assert one.idle.count(NOW + 0.75) == 7
+
+
 def test_signs_of_life_are_heard():
     one = started("a")
     hear(one, noted(claims=(Claim("a", 1),)), NOW)

@@ -95,13 +95,13 @@ class World:
 
 
 @asynccontextmanager
-async def pipeline(runners=4):
+async def pipeline(runners=4, insights=1):
     world = World(Capacity(runners))
     clock = ManualClock(AT)
     claimer = Claimer(
         world.publisher, Topics("t."), clock, puller_id="p1", window=AttemptWindow()
     )
-    intake = Intake(claimer, world, Reports(), world.capacity)
+    intake = Intake(claimer, world, Reports(), world.capacity, insights)
     async with ClaimPipeline(intake, world.commit, end_within_s=1.0) as one:
         yield world, one
         world.publisher.gate.let(99)
@@ -173,6 +173,23 @@ async def test_claims_tell_for_how_many_of_them_a_runner_stood_idle():
         ("a1", True),
         ("a2", False),
     ]
+
+
+@pytest.mark.parametrize(("insights", "left"), [(1, [6, 4, 4]), (3, [2, 1, 1])])
+async def test_claims_tell_how_many_runners_are_left_for_the_insight(insights, left):
+    async with pipeline(runners=7, insights=insights) as (world, one):
+        world.publisher.gate.let(9)
+        world.commits.let(9)
+        one.add(records(0))
+        await world.until_started(1)
+        one.add(records(1, 2))
+        await world.until_started(3)
+        claims = [
+            claim
+            for record in world.publisher.records
+            for claim in decode_lifecycle(record.value)
+        ]
+    assert [claim.idle for claim in claims] == left
 
 
 async def test_claims_that_were_not_committed_are_not_started_and_may_come_again():

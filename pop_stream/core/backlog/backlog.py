@@ -14,6 +14,7 @@ from math import inf
 
 from pop_stream.core.backlog.attempts import Attempts
 from pop_stream.core.backlog.costs import CostBook
+from pop_stream.core.backlog.idle import IdleRunners
 from pop_stream.core.backlog.keeping import Keeping
 from pop_stream.core.backlog.leases import Unclaimed
 from pop_stream.core.backlog.outbox import Outbox, Told
@@ -45,6 +46,7 @@ class Backlog:
         steering: Commands, and what is due.
         awaited: Claims heard for which a runner stood idle, of those since it was loaded.
         awaited_s: How long after their emissions those were heard, in all.
+        idle: What pullers said of their idle runners; in memory only.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -53,6 +55,7 @@ class Backlog:
         self.steering = Steering(self._stock)
         self.awaited = 0
         self.awaited_s = 0.0
+        self.idle = IdleRunners()
         self._keeping = Keeping(self._stock)
 
     @property

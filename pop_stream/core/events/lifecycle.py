@@ -156,11 +156,13 @@ class AgendaClaimed(AttemptEvent, frozen=True):
 
     Attributes:
         awaited: A runner stood idle until it came.
+        idle: Runners of the puller that have none yet, or their part that is for this insight.
     """
 
     puller_id: str
     lease_ms: int
     awaited: bool = False
+    idle: int = 0
 
 
 class AgendaRenewed(AttemptEvent, frozen=True):

@@ -125,6 +125,7 @@ class InsightNoted(Event, frozen=True):
 
     Attributes:
         renewals: Attempts that gave a sign of life other than a claim.
+        idle: By puller that claimed, how many runners it had left, as in its last claim.
     """
 
     insight_id: str
@@ -132,6 +133,7 @@ class InsightNoted(Event, frozen=True):
     settlements: tuple[Settlement, ...] = ()
     renewals: tuple[Claim, ...] = ()
     commands: tuple[Command, ...] = ()
+    idle: dict[str, int] = field(default_factory=dict)
 
 
 class InsightTick(Event, frozen=True):

@@ -29,11 +29,15 @@ class Depth:
 
 
 def target(insight: Insight, pace: Pace) -> int:
-    """Unclaimed agendas to aim at."""
+    """Unclaimed agendas to aim at.
+
+    Found automatically it is never less than the runners that stand idle: each starts at once
+    what it is given, so nothing is decided too early by it.
+    """
     if insight.target != "auto":
         return insight.target
     wanted = pace.target(insight.wanted_wait_ms / _SECOND_MS)
-    return FIRST_TARGET if wanted is None else min(MOST_TARGET, wanted)
+    return min(MOST_TARGET, max(pace.idle, FIRST_TARGET if wanted is None else wanted))
 
 
 def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: int = 0) -> int:

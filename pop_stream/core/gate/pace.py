@@ -49,6 +49,7 @@ class Counts:
         ready: Waiting for emission.
         awaited: Of those claimed, for how many a runner stood idle; never falls.
         awaited_s: How long after their emissions those were heard, in all; never falls.
+        idle: Runners that could start one more each, as pullers last said.
     """
 
     emitted: int
@@ -56,6 +57,7 @@ class Counts:
     ready: int
     awaited: int = 0
     awaited_s: float = 0.0
+    idle: int = 0
 
 
 class Pace:
@@ -64,10 +66,12 @@ class Pace:
     Attributes:
         rate_per_s: Claims per second, smoothed over half a second. It holds while nothing
             waits to be claimed: an empty topic says nothing about speed.
+        idle: Runners that could start one more each, as of the last `observe`.
     """
 
     def __init__(self) -> None:
         self.rate_per_s = 0.0
+        self.idle = 0
         self._rates: deque[float] = deque(maxlen=_PEAK_SPANS)
         self._trips = _Trips()
         self._stretch = _FIRST_STRETCH
@@ -83,6 +87,7 @@ class Pace:
     def observe(self, counts: Counts, now: datetime) -> None:
         """Take note of the present; call it before every round, with what is out before it."""
         at, was = now.timestamp(), self._was
+        self.idle = counts.idle
         if was is None or at < self._was_at:
             # By a clock set back, what is under way would take less than nothing.
             self._trips.begin(counts)

@@ -37,6 +37,11 @@ class Runners:
         self._numbers = count()
 
     @property
+    def idle(self) -> int:
+        """Runners that have nothing to run."""
+        return sum(self._idle)
+
+    @property
     def next_end(self) -> float:
         """When the next agenda ends; infinite if none runs."""
         return self._busy[0][0] if self._busy else inf

@@ -69,6 +69,13 @@ class _Course(NamedTuple):
     weight: float = 1.0
 
 
+class _Claimed(NamedTuple):
+    """What a runner's claim tells; `idle` others had nothing to run."""
+
+    claim: Claim
+    idle: int
+
+
 class _Simulation:
     def __init__(self, arrivals: Iterable[Arrival], setting: Setting) -> None:
         self._setting = setting
@@ -82,7 +89,7 @@ class _Simulation:
         self._next = next(self._arrivals, None)
         self._changes = deque(sorted(setting.changes, key=lambda one: one.at))
         self._emissions: deque[tuple[float, str]] = deque()
-        self._notices: deque[tuple[float, Claim | Settlement]] = deque()
+        self._notices: deque[tuple[float, _Claimed | Settlement]] = deque()
         self._courses: dict[str, _Course] = {}
         self._log = ServiceLog()
         self._weights: list[float] = []
@@ -144,7 +151,8 @@ class _Simulation:
         self._runners.run(taken.agenda_id, taken.partition, until=until)
         self._log.started(self._now, course.customer, waited=self._now - arrival.at)
         claim = Claim(taken.agenda_id, 1, awaited=taken.awaited)
-        self._notices.append((self._now + self._plant.relay_s, claim))
+        told = _Claimed(claim, self._runners.idle)
+        self._notices.append((self._now + self._plant.relay_s, told))
 
     def _end(self, agenda_id: str) -> None:
         arrival, customer, weight = self._courses.pop(agenda_id)
@@ -162,8 +170,8 @@ class _Simulation:
         now, heard = self._now, False
         while self._notices and self._notices[0][0] <= now:
             _, news = self._notices.popleft()
-            if isinstance(news, Claim):
-                self._desk.claim(news, now)
+            if isinstance(news, _Claimed):
+                self._desk.claim(news.claim, now, idle=news.idle)
             else:
                 self._desk.settle(news)
             heard = True

@@ -63,8 +63,9 @@ class VirtualDesk:
         """
         self._unplaced.append(placed)
 
-    def claim(self, claim: Claim, now: float) -> None:
-        """It is heard that a runner has one."""
+    def claim(self, claim: Claim, now: float, *, idle: int = 0) -> None:
+        """It is heard that a runner has one, and that so many others had none."""
+        self.backlog.idle.hear({"": idle}, now)
         self.backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
 
     def settle(self, settlement: Settlement) -> None:
@@ -84,6 +85,7 @@ class VirtualDesk:
             ready=ready,
             awaited=backlog.awaited,
             awaited_s=backlog.awaited_s,
+            idle=backlog.idle.count(now),
         )
         self._pace.observe(counts, instant)
         chosen: Sequence[Chosen] = ()
