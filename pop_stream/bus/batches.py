@@ -9,6 +9,8 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from pop_stream.bus.clients import fetch_when_due
+
 COMMIT_EVERY_S: Final = 0.25
 """Under load; what lies so far back may be handled again after a crash."""
 
@@ -103,6 +105,7 @@ class Beat:
         self._unhurried_s = unhurried_s
         self._begun_s = self._hurry_until_s = -inf
         self._apart_s = 0.0
+        self._when_hurried: Callable[[], None] | None = None
 
     @property
     def is_due(self) -> bool:
@@ -117,6 +120,12 @@ class Beat:
     def hurry(self, seconds: float) -> None:
         """What comes of batches is wanted soon, of those that begin within so many seconds."""
         self._hurry_until_s = self._now() + seconds
+        if self._when_hurried is not None:
+            self._when_hurried()
+
+    def lead(self, consumer: AIOKafkaConsumer) -> None:
+        """Have a started consumer fetch for each batch what gathered until it is due."""
+        self._when_hurried = fetch_when_due(consumer, lambda: self.pause_s)
 
     async def wait(self) -> None:
         """Wait until the next may begin."""

@@ -91,6 +91,38 @@ def wait_for_consumption(
     fetcher._fetcher_timeout = _LOOK_AGAIN_S  # noqa: SLF001
 
 
+def fetch_when_due(
+    consumer: AIOKafkaConsumer, pause_s: Callable[[], float]
+) -> Callable[[], None]:
+    """Have a started consumer ask for more only when its reader is about to take it.
+
+    Left to itself, it asks as soon as records were taken, is answered with the next one that
+    comes, and holds that one until the reader takes it; all that come meanwhile wait for the
+    time after. Asked when the reader is due, brokers give all there is.
+
+    Args:
+        consumer: Started; see `wait_for_consumption`.
+        pause_s: How long until the reader is due; not above 0 if it is.
+
+    Returns:
+        To be called if the pause became shorter.
+    """
+    fetcher = consumer._fetcher  # noqa: SLF001
+    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
+
+    def look_when_due(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+        fetches, resets, timeout_s, invalid, resumed = look(assignment)
+        if fetches and (left_s := pause_s()) > 0:
+            return [], resets, min(left_s, timeout_s), invalid, resumed
+        return fetches, resets, timeout_s, invalid, resumed
+
+    def look_again() -> None:
+        fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001
+
+    fetcher._get_actions_per_node = look_when_due  # noqa: SLF001
+    return look_again
+
+
 T = TypeVar("T")
 
 _START_S: Final = 5.0

@@ -77,7 +77,9 @@ class Intake:
         consumer = clients.consumer(
             self._settings, client_id=PART, group_id=self._topics.group(PART)
         )
+        beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES)
         async with consumer:
+            beat.lead(consumer)
             consumer.subscribe([self._topics.submissions], listener=_Newcomer(self._doors))
             _log.info("intake.started", topic=self._topics.submissions)
             await handle_batches(
@@ -85,7 +87,7 @@ class Intake:
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
-                beat=Beat(_LEAST_S, _MOST_S, _FULL_BYTES),
+                beat=beat,
             )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:

@@ -41,7 +41,7 @@ _MOST_S: Final = 0.02
 _FULL_BYTES: Final = 32 * 1024
 """Between batches: the scheduler makes a round for each, and runners have work meanwhile."""
 
-_UNHURRIED_S: Final = 0.03
+_UNHURRIED_S: Final = 0.05
 _HURRY_S: Final = 0.1
 """Where no agenda waits for room, no news of a claim or an end makes any, so more of them share
 a record; while some wait, and for a moment after, news go on as above."""
@@ -85,6 +85,7 @@ class Relay:
             group_id=self._topics.group(PART),
         )
         async with consumer:
+            self._beat.lead(consumer)
             _log.info("relay.started", topic=self._topics.agenda_events)
             await handle_batches(
                 consumer,

@@ -28,7 +28,7 @@ FULL_EVENTS: Final = 20_000
 FULL_BYTES: Final = 32 * 1024 * 1024
 """From this much unacknowledged, no new agendas are taken."""
 
-_LEAST_S: Final = 0.01
+_LEAST_S: Final = 0.02
 """Between two publications: nobody waits for an end as runners do for a claim, and each costs
 brokers and readers much the same whatever it carries. The first after a rest is not delayed."""
 

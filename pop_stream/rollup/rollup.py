@@ -32,7 +32,7 @@ BATCH_EVENTS: Final = 5_000
 FIRST_PAUSE: Final = timedelta(milliseconds=100)
 LONGEST_PAUSE: Final = timedelta(seconds=5)
 
-_LEAST_S: Final = 0.025
+_LEAST_S: Final = 0.04
 _MOST_S: Final = 0.4
 _FULL_BYTES: Final = 512 * 1024
 """Between batches: most agendas then end in the batch that tells of their emission, and are
@@ -100,6 +100,7 @@ class Rollup:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and fold until `stop`, which is seen between two batches."""
+        self._beat.lead(self._consumer)
         self._consumer.subscribe([self._topic], listener=self._positions)
         while not stop.is_set():
             try:

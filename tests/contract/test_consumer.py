@@ -8,6 +8,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from pop_stream.bus import clients
+from pop_stream.bus.batches import Beat
 from pop_stream.bus.topics import Topics
 from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections, upkeep
@@ -58,4 +59,33 @@ async def test_a_reader_that_was_busy_is_not_deaf_afterwards(settings, topic, co
         await asyncio.sleep(BUSY_S)  # the reader works on something else
         assert await take(consumer) == [b"first"]
         await publisher.publish([Record(topic, b"k", b"second", 0)])
+        assert await take(consumer) == [b"second"]
+
+
+@pytest.mark.timeout(60)
+async def test_what_comes_until_the_reader_is_due_comes_in_one_batch(settings, topic, consumer):
+    """Else the first of it would, and the rest of it a beat later."""
+    beat = Beat(SOON_S)
+    beat.lead(consumer)
+    async with connections.publisher(settings, client_id="writer") as publisher:
+        await publisher.publish([Record(topic, b"k", b"after a rest", 0)])
+        assert await take(consumer) == [b"after a rest"], "the first waits for nobody"
+        beat.begin()
+        for value in (b"first", b"second"):
+            await publisher.publish([Record(topic, b"k", value, 0)])
+        await beat.wait()
+        assert await take(consumer) == [b"first", b"second"]
+
+
+@pytest.mark.timeout(60)
+async def test_who_is_in_a_hurry_is_given_what_there_is(settings, topic, consumer):
+    beat = Beat(0.0, unhurried_s=30.0)
+    beat.lead(consumer)
+    async with connections.publisher(settings, client_id="writer") as publisher:
+        await publisher.publish([Record(topic, b"k", b"first", 0)])
+        assert await take(consumer) == [b"first"]
+        beat.begin()
+        await publisher.publish([Record(topic, b"k", b"second", 0)])
+        assert await take(consumer) == []
+        beat.hurry(1.0)
         assert await take(consumer) == [b"second"]

@@ -187,18 +187,18 @@ def test_who_takes_over_looks_at_once():
     assert 33.5 in moments(result, EMITTED)
 
 
-def test_claims_tell_whether_a_runner_stood_idle_for_them(monkeypatch):
+def test_claims_tell_whether_a_runner_stood_idle_for_them_and_how_many_are_left(monkeypatch):
     told = []
 
     class Listening(VirtualDesk):
-        def claim(self, claim, now):
-            told.append(claim.awaited)
-            super().claim(claim, now)
+        def claim(self, claim, now, *, idle=0):
+            told.append((claim.awaited, idle))
+            super().claim(claim, now, idle=idle)
 
     monkeypatch.setattr(simulation, "VirtualDesk", Listening)
     plant = Plant(runners=2, intake_s=0.0, emission_s=0.1, relay_s=0.0)
     run(flood(count=3), flood(at=9.0), plant=plant)
-    assert told == [True, True, False, True]
+    assert told == [(True, 0), (True, 0), (False, 1), (True, 1)]
 
 
 def test_what_is_far_from_over_can_be_reloaded():

@@ -16,7 +16,7 @@ from pop_stream.cli.bench.options import (
 from pop_stream.cli.output import JsonFlag
 
 _STARTED: Final = "the handler's first line, by the machine's monotonic clock"
-_READABLE: Final = "a query for all open agendas, asked again 5 ms after its answer"
+_READABLE: Final = "a query for all open agendas, asked again 10 ms after its answer"
 
 
 def latency(  # noqa: PLR0913  # one parameter an option

@@ -8,7 +8,7 @@ from typing import Final
 
 from pop_stream.cli.errors import CommandError
 
-LOOK_S: Final = 0.005
+LOOK_S: Final = 0.01
 """Between two looks at the summaries: the resolution of what is read there."""
 
 _LOOKED_FOR: Final = 2_000
