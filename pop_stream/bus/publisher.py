@@ -1,7 +1,7 @@
 """Publishing with acks=all, and frames of lifecycle events by partition."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -190,12 +190,22 @@ def _append(batch: Any, record: Record) -> bool:  # noqa: ANN401  # aiokafka is 
     return added is not None
 
 
-async def publish_until_acknowledged(publisher: Publisher, records: Sequence[Record]) -> None:
+async def publish_until_acknowledged(
+    publisher: Publisher,
+    records: Sequence[Record],
+    *,
+    before_again: Callable[[], None] = lambda: None,
+) -> None:
     """Publish, and try again for as long as the broker is away.
 
     For parts that may neither drop the records nor go on without them; records may be
     written twice, so they must carry an identity. Sent in portions that a slow broker too
     acknowledges in time: what is given up as a whole would be sent again for ever.
+
+    Args:
+        publisher: Of the process.
+        records: What to write.
+        before_again: Called before each further try; what it raises ends them.
     """
     for portion in _portions(records):
         pause_s = 0.1
@@ -205,6 +215,7 @@ async def publish_until_acknowledged(publisher: Publisher, records: Sequence[Rec
             except UnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, 5.0)
+                before_again()
             else:
                 break
 

@@ -109,6 +109,11 @@ class Topics:
         """
         return f"{self.prefix}{_TOPIC_OF[group_type]}.{insight_id}"
 
+    def is_insights(self, topic: str) -> bool:
+        """Whether a topic is one that pullers of an insight read."""
+        kinds = tuple(f"{self.prefix}{one}." for one in _TOPIC_OF.values())
+        return topic.startswith(kinds)
+
     def puller_group(self, insight_id: str, group_type: GroupType = "consumer") -> str:
         """The group of an insight's pullers, named like its topic; its lag drives emission.
 

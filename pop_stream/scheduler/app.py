@@ -58,6 +58,7 @@ class Scheduler:
         tails: Reads what is on insights' topics already.
         read_on: Reads partitions of the table's changelog.
         partitions: Of `pop.ready`.
+        hold: What is surely this worker's; the publisher's fence asks the same.
     """
 
     def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
@@ -73,11 +74,12 @@ class Scheduler:
         tails: Tails,
         read_on: ReadOn,
         partitions: int,
+        hold: Hold,
     ) -> None:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._clock = clock
-        self._hold = Hold(settings.session_timeout)
+        self._hold = hold
         # Faust revokes only once the record under way is done, and that one waits for the hold.
         self._app = faust_app(
             settings, on_heartbeat=self._hold.heard, on_forgotten=self._hold.forgotten

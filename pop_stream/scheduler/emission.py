@@ -127,7 +127,8 @@ class Emission:
         if not also:
             keep()
             return
-        await self._side_by_side([*emitted, *also], len(emitted) // 2 + 1, keep)
+        rounds = [*emitted, *also]
+        await self._side_by_side(rounds, len(emitted) // 2 + 1, keep, source.partition)
         for desk, draft in zip(desks, drafts, strict=True):
             if draft.also:
                 desk.shelf.last_round = None
@@ -158,7 +159,7 @@ class Emission:
             records += [*emitted, *also]
             _log.info("round.made_good", insight_id=desk.insight_id, lacked=len(emitted))
         self.be_sure_of(partition)
-        await publish_until_acknowledged(self._publisher, records)
+        await self._publish(records, partition)
         for desk in desks:
             desk.shelf.last_round = None
 
@@ -235,7 +236,7 @@ class Emission:
         await self._table.kept(self._rows_of_rounds)
         self.be_sure_of(partition)
         if told:
-            await publish_until_acknowledged(self._publisher, told)
+            await self._publish(told, partition)
             self.be_sure_of(partition)
 
     def _keep(self, desks: Sequence[Desk], offset: int, *, at_once: bool) -> None:
@@ -246,7 +247,11 @@ class Emission:
             self._rows_of_rounds = self._table.written
 
     async def _side_by_side(
-        self, rounds: Sequence[Record], half: int, keep: Callable[[], None]
+        self,
+        rounds: Sequence[Record],
+        half: int,
+        keep: Callable[[], None],
+        partition: int,
     ) -> None:
         """Write rounds and their rows; the brokers may have any part of either first.
 
@@ -267,8 +272,16 @@ class Emission:
             await self._table.kept()
             left = await self._ahead(left, half)
             faults.reach("scheduler.kept_half")
-        await publish_until_acknowledged(self._publisher, left)
+        await self._publish(left, partition)
         faults.reach("scheduler.decided")
+
+    async def _publish(self, records: Sequence[Record], partition: int) -> None:
+        """Until all is acknowledged, or the partition may be another's: then it decides.
+
+        What is given up may have been on its way for longer than a session, as after a freeze.
+        """
+        again = partial(self.be_sure_of, partition)
+        await publish_until_acknowledged(self._publisher, records, before_again=again)
 
     async def _ahead(self, records: Sequence[Record], count: int) -> Sequence[Record]:
         """Write the first so many now; returns the rest."""

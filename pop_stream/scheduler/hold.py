@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Set
 from datetime import timedelta
+from math import inf
 from time import monotonic
 
 
@@ -22,6 +23,7 @@ class Hold:
         self._now = now
         self._partitions: frozenset[int] = frozenset()
         self._heard_at = now()
+        self._lost_at = -inf
 
     @property
     def partitions(self) -> Set[int]:
@@ -35,11 +37,14 @@ class Hold:
 
     def lose(self, partitions: Set[int]) -> None:
         """The group takes these back."""
+        if self._partitions & partitions:
+            self._lost_at = self._now()
         self._partitions -= partitions
 
     def forgotten(self) -> None:
         """The group has expelled us: all is lost, before it is revoked; any thread's."""
         self._partitions = frozenset()
+        self._lost_at = self._now()
 
     def heard(self, asked_at: float) -> None:
         """The group knew us when it answered what was asked at that moment; any thread's."""
@@ -47,5 +52,14 @@ class Hold:
 
     def is_sure_of(self, partition: int) -> bool:
         """Whether nobody else can have been given the partition by now."""
-        is_known = self._now() - self._heard_at < self._session_s
-        return is_known and partition in self._partitions
+        return self._is_known and partition in self._partitions
+
+    def has_lasted(self, since: float) -> bool | None:
+        """Whether all that was held at a moment still is; None until the group tells."""
+        if self._lost_at >= since:
+            return False
+        return self._is_known or None
+
+    @property
+    def _is_known(self) -> bool:
+        return self._now() - self._heard_at < self._session_s

@@ -191,13 +191,15 @@ class Rounds:
     def _tell_progress(self, source: Source) -> None:
         """Have a row tell now and then that this record was handled, and all before it."""
         untold = self._untold.get(source.partition, 0) + 1
-        self._untold[source.partition] = untold % TOLD_EVERY
         desks = self._desks.of(source.partition).values()
-        if untold < TOLD_EVERY or not desks:
-            return
-        newest = max(desks, key=lambda desk: desk.shelf.offset)
-        if newest.shelf.offset < source.offset:
-            newest.shelf.tell(newest.backlog, source.offset)
+        if untold >= TOLD_EVERY and desks:
+            newest = max(desks, key=lambda desk: desk.shelf.offset)
+            # A snapshot: not of one that has just had a row, whatever its size.
+            untold = source.offset - newest.shelf.offset + 1
+            if untold >= TOLD_EVERY:
+                newest.shelf.tell(newest.backlog, source.offset)
+                untold = 0
+        self._untold[source.partition] = untold
 
     async def _open(self, partition: int) -> None:
         """Have the partition's desks as they should be before an event."""

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from aiokafka.admin import AIOKafkaAdminClient
 
 from pop_stream.bus import clients
+from pop_stream.bus.fence import May, fence
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.steady_publisher import SteadyPublisher
 from pop_stream.settings import Settings
@@ -24,11 +25,19 @@ async def admin_client(
         await admin.close()
 
 
-def publisher(settings: Settings, *, client_id: str) -> SteadyPublisher:
-    """A publisher of its own for a part; leave it to stop it."""
+def publisher(settings: Settings, *, client_id: str, may: May | None = None) -> SteadyPublisher:
+    """A publisher of its own for a part; leave it to stop it.
+
+    Args:
+        settings: Where the cluster is.
+        client_id: Shown in the broker's logs and metrics.
+        may: Asked before each request; None if all may always be written.
+    """
 
     def make() -> KafkaPublisher:
         producer = clients.producer(settings, client_id=client_id)
+        if may is not None:
+            fence(producer, may)
         return KafkaPublisher(producer, give_up_after=settings.publish_timeout)
 
     return SteadyPublisher(make)

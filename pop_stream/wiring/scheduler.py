@@ -18,6 +18,7 @@ from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.scheduler.app import Scheduler
+from pop_stream.scheduler.hold import Hold
 from pop_stream.settings import Settings
 from pop_stream.telemetry import exposed
 from pop_stream.wiring import connections
@@ -29,7 +30,15 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="scheduler"))
-        publish = await enter(connections.publisher(settings, client_id="scheduler-emit"))
+        hold = Hold(settings.session_timeout)
+
+        def may(topic: str, since: float) -> bool | None:
+            """A round that was begun before anything was lost is for nobody any more."""
+            return not names.is_insights(topic) or hold.has_lasted(since)
+
+        publish = await enter(
+            connections.publisher(settings, client_id="scheduler-emit", may=may)
+        )
         admin = await enter(connections.admin_client(settings, client_id="scheduler-admin"))
         offsets = clients.consumer(settings, client_id="scheduler-lag", group_id=None)
         await enter(offsets)
@@ -46,6 +55,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             read_on=partial(read_on, settings),
             tails=lambda most: read_tails(settings, most),
             partitions=await publish.partitions(names.ready),
+            hold=hold,
         )
         await enter(exposed(scheduler.registry, settings.metrics_host, settings.metrics_port))
         await scheduler.run(stop)

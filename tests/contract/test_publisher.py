@@ -1,7 +1,9 @@
 """The port `Publisher`: a list of records, and a real Kafka."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from time import monotonic
 from typing import Protocol
 
 import pytest
@@ -197,3 +199,28 @@ async def test_a_batch_that_nobody_acknowledges_is_told(kafka_press, settings):
 
 async def test_a_broker_answers(press):
     await press.publisher.ping()
+
+
+async def test_what_was_begun_before_its_right_was_lost_is_never_written(settings):
+    """It waits while that is not known, fails once it is lost, and holds nothing else up."""
+    await upkeep.ensure_topics(settings)
+    topics, asked = Topics(settings.topic_prefix), asyncio.Event()
+    may = {topics.decisions: None, topics.ready: True}
+
+    def ask(topic, since):
+        assert since <= monotonic()
+        asked.set()
+        return may[topic]
+
+    async with connections.publisher(settings, client_id="fenced", may=ask) as publisher:
+        press = KafkaPress(settings, publisher)
+        late = [Record(press.topic, b"k", b"late", 0)]
+        publishing = asyncio.create_task(publisher.publish(late))
+        await asyncio.wait_for(asked.wait(), 20)
+        may[topics.decisions] = False
+        with pytest.raises(UnavailableError, match="Fenced"):
+            await asyncio.wait_for(publishing, 20)
+        await publisher.publish([Record(topics.ready, b"k", b"{}", 0)])
+        may[topics.decisions] = True
+        await publisher.publish([Record(press.topic, b"k", b"after", 0)])
+        assert await press.written() == [(0, b"k", b"after", ())]

@@ -65,3 +65,29 @@ def test_whom_the_group_has_expelled_holds_nothing_until_it_is_given_something_a
     assert hold.partitions == set()
     hold.gain({1})
     assert hold.is_sure_of(1)
+
+
+def test_what_was_begun_before_a_loss_has_not_lasted_though_all_is_given_back():
+    watch = Watch()
+    hold = hold_on(watch)
+    watch.now += 1
+    begun = watch.now
+    assert hold.has_lasted(begun)
+    watch.now += 7  # frozen past the session: who knows
+    assert hold.has_lasted(begun) is None
+    hold.heard(watch.now)
+    assert hold.has_lasted(begun)
+    hold.forgotten()
+    watch.now += 1
+    hold.gain({1, 2})
+    assert hold.has_lasted(begun) is False
+    assert hold.has_lasted(watch.now)
+
+
+def test_only_what_was_held_can_be_lost():
+    watch = Watch()
+    hold = hold_on(watch)
+    hold.lose({3})
+    assert hold.has_lasted(watch.now)
+    hold.lose({1})
+    assert hold.has_lasted(watch.now) is False

@@ -35,6 +35,7 @@ from pop_stream.core.values.partitioning import partition_of
 from pop_stream.scheduler import rounds as rounds_module
 from pop_stream.scheduler.app import Scheduler
 from pop_stream.scheduler.emission import Source
+from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.rounds import Rounds
 from pop_stream.scheduler.ticks import Ticker
 from pop_stream.settings import Settings
@@ -663,6 +664,23 @@ async def test_how_far_records_were_handled_is_told_though_they_change_nothing(s
     assert stage.emitted_ids() == ["anna-1", "anna-2"]
 
 
+async def test_who_has_just_had_a_row_is_not_written_whole_to_tell_how_far_records_were_handled(
+    stage,
+):
+    await stage.tell(stage.page(["anna-1"]))
+    for _ in range(rounds_module.TOLD_EVERY - 3):
+        await stage.tell(InsightTick(insight_id="media"))
+    await stage.tell(stage.page(["anna-2"]))
+    written, writes = stage.offset, stage.table.writes
+    for _ in range(rounds_module.TOLD_EVERY - 2):
+        await stage.tell(InsightTick(insight_id="media"))
+    assert stage.table.writes == writes
+    await stage.tell(InsightTick(insight_id="media"))
+    assert stage.table.writes > writes
+    at = stage.home("media")
+    assert stage.new_rounds().kept_until(at) == stage.offset + 1 > written + 1
+
+
 async def test_another_worker_takes_a_partition_over(stage):
     await stage.place("ann", 25)
     other = stage.new_rounds()
@@ -716,6 +734,7 @@ def scheduler_on(stage, *passed_over):
         tails=stage.publisher.tails,
         read_on=nothing_more,
         partitions=PARTITIONS,
+        hold=Hold(timedelta(seconds=6)),
     )
     scheduler._dealing._rounds = scheduler._rounds = stage.rounds
     scheduler._hold.gain(set(range(PARTITIONS)))
@@ -820,6 +839,24 @@ async def test_a_partition_lost_while_a_round_waits_for_the_one_before_gets_neit
         await stage.place("ann", 3)
     assert stage.publisher.records == []
     assert [key for key in stage.table.data if "/page/" not in key] == []
+
+
+async def test_a_round_that_was_given_up_is_not_sent_again_by_who_may_have_lost_its_partition(
+    stage, monkeypatch
+):
+    """As after a freeze longer than the session: its next owner decides."""
+    publish, home = stage.publisher.publish, stage.home("media")
+
+    async def give_up(records):
+        stage.doubtful = {home}
+        monkeypatch.setattr(stage.publisher, "publish", publish)
+        msg = "Kafka did not acknowledge within 10 s"
+        raise UnavailableError(msg)
+
+    monkeypatch.setattr(stage.publisher, "publish", give_up)
+    with pytest.raises(UnavailableError, match="another scheduler"):
+        await stage.place("ann", 3)
+    assert stage.publisher.records == []
 
 
 async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(stage):
