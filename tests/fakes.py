@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pop_stream.core.definitions.definitions import Definitions, GroupType
 from pop_stream.core.errors import UnavailableError
@@ -13,6 +13,8 @@ from pop_stream.core.values.ids import InsightId
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.lag import Look, Progress
 from pop_stream.ports.wire import Record
+
+T = TypeVar("T")
 
 
 class ManualClock:
@@ -100,14 +102,17 @@ class MemoryPublisher:
     def on(self, topic: str) -> list[Record]:
         return [record for record in self.records if record.topic == topic]
 
-    async def tails(self, most: Mapping[str, int]) -> Mapping[str, Sequence[bytes]]:
-        """The newest values of topics, as a scheduler asks for them after a crash."""
-        tails: dict[str, list[bytes]] = {}
+    async def tails(
+        self, most: Mapping[str, int], read: Callable[[bytes], T]
+    ) -> Mapping[str, Sequence[T]]:
+        """What is read in the newest values of topics, as a scheduler asks after a crash."""
+        tails: dict[str, list[T]] = {}
         for topic, count in most.items():
             by_partition: dict[int | None, list[bytes]] = {}
             for record in self.on(topic):
                 by_partition.setdefault(record.partition, []).append(record.value or b"")
-            tails[topic] = [one for lane in by_partition.values() for one in lane[-count:]]
+            newest = (one for lane in by_partition.values() for one in lane[-count:])
+            tails[topic] = [read(one) for one in newest]
         return tails
 
 

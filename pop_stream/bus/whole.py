@@ -1,7 +1,8 @@
 """Topics read beside their groups: whole, a span of one partition, or their newest records."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -15,6 +16,11 @@ _WAIT_MS = 50
 """A broker may still hold the request of one partition when the next is asked for."""
 
 _TAILS_WITHIN_S = 20.0
+_TAILS_PARTITION_BYTES = 256 * 1024
+_TAILS_BYTES = 8 * 1024 * 1024
+"""Of one answer of a broker; it gives a larger record by itself."""
+
+T = TypeVar("T")
 
 
 async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
@@ -81,22 +87,25 @@ async def read_on(
 
 
 async def read_tails(
-    settings: Settings, most: Mapping[str, int]
-) -> Mapping[str, Sequence[bytes]]:
-    """The values of the newest records of topics, older ones first within a partition.
+    settings: Settings, most: Mapping[str, int], read: Callable[[bytes], T]
+) -> Mapping[str, Sequence[T]]:
+    """What is read in the newest records of topics, older ones first within a partition.
+
+    Values are not kept, whatever their size: some megabytes are in memory at a time.
 
     Args:
         settings: Where the cluster is.
         most: By topic, how many of each of its partitions. One that does not exist has none.
+        read: What is wanted of a value.
 
     Raises:
         UnavailableError: If the brokers do not tell, or not in time.
     """
-    found: dict[str, list[bytes]] = {topic: [] for topic in most}
+    found: dict[str, list[T]] = {topic: [] for topic in most}
     try:
         async with asyncio.timeout(_TAILS_WITHIN_S):
             async for record in _tails(settings, most):
-                found[record.topic].append(record.value or b"")
+                found[record.topic].append(read(record.value or b""))
     except (KafkaError, OSError, TimeoutError) as error:
         msg = f"the newest records of {', '.join(most)} cannot be read: {error!r}"
         raise UnavailableError(msg) from error
@@ -111,7 +120,13 @@ async def _tails(settings: Settings, most: Mapping[str, int]) -> AsyncIterator[C
         return
     # Named at the start, the topics' partitions are known.
     consumer = clients.consumer(
-        settings, *names, client_id="tails", group_id=None, fetch_max_wait_ms=_WAIT_MS
+        settings,
+        *names,
+        client_id="tails",
+        group_id=None,
+        fetch_max_wait_ms=_WAIT_MS,
+        max_partition_fetch_bytes=_TAILS_PARTITION_BYTES,
+        fetch_max_bytes=_TAILS_BYTES,
     )
     async with clients.started(consumer):
         consumer.unsubscribe()

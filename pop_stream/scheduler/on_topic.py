@@ -1,7 +1,6 @@
 """What is on insights' topics already, though the table may not know it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from contextlib import suppress
 from typing import Final
 
 from pop_stream.bus.topics import Topics
@@ -16,11 +15,16 @@ MOST_WRITTEN: Final = 3
 _GLANCE: Final = 100
 _LOOK: Final = 6_000
 
-Tails = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Sequence[bytes]]]]
-"""Reads the newest values of topics: so many of each partition, or all if there are fewer."""
+Attempt = tuple[str, int]
+"""An agenda, and the number of an attempt."""
 
-Attempts = Set[tuple[str, int]]
-"""Agendas, each with an attempt."""
+Attempts = Set[Attempt]
+
+Tails = Callable[
+    [Mapping[str, int], Callable[[bytes], Attempt | None]],
+    Awaitable[Mapping[str, Sequence[Attempt | None]]],
+]
+"""Reads the newest values of topics: so many of each partition, or all if there are fewer."""
 
 
 class OnTopic:
@@ -53,9 +57,7 @@ class OnTopic:
         for desk in new:
             desk.known = found[desk.insight_id]
 
-    async def _forgotten(
-        self, desks: Sequence[Desk], most: int
-    ) -> dict[str, set[tuple[str, int]]]:
+    async def _forgotten(self, desks: Sequence[Desk], most: int) -> dict[str, set[Attempt]]:
         there = await self.attempts([(desk, most) for desk in desks])
         return {
             desk.insight_id: {one for one in seen if desk.backlog.slots.is_ready(*one)}
@@ -73,8 +75,11 @@ class OnTopic:
         """
         if not desks:
             return []
-        there = await self._tails({self.name(desk): most for desk, most in desks})
-        return [_attempts(there.get(self.name(desk), ())) for desk, _ in desks]
+        there = await self._tails({self.name(desk): most for desk, most in desks}, _attempt)
+        return [
+            {one for one in there.get(self.name(desk), ()) if one is not None}
+            for desk, _ in desks
+        ]
 
     def name(self, desk: Desk) -> str:
         """Of the insight's topic."""
@@ -86,10 +91,9 @@ def lacking(chosen: Sequence[Chosen], known: Attempts) -> list[Chosen]:
     return [one for one in chosen if (one.agenda_id, one.attempt) not in known]
 
 
-def _attempts(values: Sequence[bytes]) -> Attempts:
-    found: set[tuple[str, int]] = set()
-    for value in values:
-        with suppress(UnreadableRecordError):
-            emitted = decode_emitted(value)
-            found.add((emitted.agenda_id, emitted.attempt))
-    return found
+def _attempt(value: bytes) -> Attempt | None:
+    try:
+        emitted = decode_emitted(value)
+    except UnreadableRecordError:
+        return None
+    return emitted.agenda_id, emitted.attempt

@@ -53,7 +53,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
                 settings, TopicPartition(names.ready, partition), start, end
             ),
             read_on=partial(read_on, settings),
-            tails=lambda most: read_tails(settings, most),
+            tails=partial(read_tails, settings),
             partitions=await publish.partitions(names.ready),
             hold=hold,
         )

@@ -55,11 +55,13 @@ async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(
     )
     await shore.publisher.publish([Record(there, b"k", b"other", 0)])
     missing = f"{here}.missing"
-    found = await shore.tails({here: 3, there: 5, empty: 5, missing: 5})
-    lanes = [[one for one in found[here] if one[0:1] == lane] for lane in (b"0", b"2")]
-    assert lanes == [[b"0-6", b"0-7", b"0-8"], [b"2-0", b"2-1"]]
+    found = await shore.tails(
+        {here: 3, there: 5, empty: 5, missing: 5}, lambda value: (value.decode(), len(value))
+    )
+    lanes = [[one for one in found[here] if one and one[0][0] == lane] for lane in "02"]
+    assert lanes == [[("0-6", 3), ("0-7", 3), ("0-8", 3)], [("2-0", 3), ("2-1", 3)]]
     assert {topic: [*found[topic]] for topic in (there, empty, missing)} == {
-        there: [b"other"],
+        there: [("other", 5)],
         empty: [],
         missing: [],
     }
@@ -68,7 +70,7 @@ async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(
 async def test_brokers_that_do_not_answer_are_told():
     nowhere = Settings(kafka_bootstrap="127.0.0.1:9")
     with pytest.raises(UnavailableError, match=r"newest records of t\.x"):
-        await read_tails(nowhere, {"t.x": 1})
+        await read_tails(nowhere, {"t.x": 1}, bytes)
 
 
 async def test_partitions_are_read_on_from_where_each_was_left(settings):

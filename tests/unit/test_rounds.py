@@ -582,9 +582,9 @@ async def test_a_forgotten_round_is_looked_for_once_and_only_where_there_is_some
 ):
     asked = []
 
-    async def tails(most):
+    async def tails(most, read):
         asked.append(most)
-        return await stage.publisher.tails(most)
+        return await stage.publisher.tails(most, read)
 
     stage.rounds._emission._on_topic._tails = tails
     await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))

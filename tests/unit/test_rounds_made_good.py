@@ -48,9 +48,9 @@ class Scene(Stage):
         rounds._emission._on_topic._tails = self.tails
         return rounds
 
-    async def tails(self, most):
+    async def tails(self, most, read):
         self.asked.append(most)
-        return await self.publisher.tails(most)
+        return await self.publisher.tails(most, read)
 
     async def die(self, *ready_events, arriving):
         """Killed with all rows kept, and of the round so many records written."""
@@ -155,7 +155,7 @@ async def test_a_snapshot_too_tells_of_the_round_it_was_written_with(scene, monk
 async def test_topics_that_cannot_be_read_yet_fail_the_event_and_lose_nothing(scene):
     await scene.die(scene.page(NAMES), arriving=0)
 
-    async def unreadable(_):
+    async def unreadable(*_):
         msg = "no broker"
         raise UnavailableError(msg)
 
