@@ -81,6 +81,16 @@ class Capacity:
         self._begun_s -= begun_s
         self._lookahead.note_run(now_s - begun_s)
 
+    def lend(self, begun_s: float) -> None:
+        """The agenda that began at `begun_s` waits for something: others may have its place."""
+        self._running -= 1
+        self._begun_s -= begun_s
+        self.give_back()
+
+    def take_back(self) -> None:
+        """It has its slot again, though all may be held; a runner it waits for."""
+        self._held += 1
+
     def _ahead(self) -> int:
         if not self._running:
             return self._lookahead.ahead(0.0)

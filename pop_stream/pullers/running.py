@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,9 @@ _log = structlog.get_logger()
 
 STOPPED: Final = Failure("puller stopped", retryable=True)
 
+MOST_ASIDE: Final = 100
+"""Attempts that wait for what earlier ones left, beside those that hold runners and slots."""
+
 CLEAN_UP_S: Final = 5.0
 """How long cancelled handlers have until the puller goes on without them."""
 
@@ -43,6 +46,7 @@ class Held:
         heard_s: When the lease was last renewed; at first, when it began.
         told_s: When progress was last told of; at first, when the lease began.
         begun_s: When it began to run, on the same clock; None while it waits for a runner.
+        turn: Of one that waits for a runner again: done once it has one.
         run: None until the agenda is read.
         stop: Heard since, and being heeded: the lease is not renewed any more.
         has_ended: Nothing more may be told of it.
@@ -53,6 +57,7 @@ class Held:
     heard_s: float
     told_s: float
     begun_s: float | None = None
+    turn: asyncio.Future[None] | None = field(default=None, repr=False)
     run: AgendaRun | None = None
     stop: AttemptStop | None = None
     has_ended: bool = False
@@ -85,6 +90,7 @@ class RunningAgendas:
         self._resumption = resumption
         self._held: dict[str, Held] = {}
         self._waiting: deque[Held] = deque()
+        self._aside = 0
         self._stops = Stops()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -134,6 +140,10 @@ class RunningAgendas:
             held = self._waiting.popleft()
             held.begun_s = monotonic()
             self._capacity.begin(held.begun_s)
+            if held.turn is not None:
+                if not held.turn.done():
+                    held.turn.set_result(None)
+                continue
             held.task = self._group.create_task(self._carry_out(held))
             # Not in the task itself, which never begins if it is cancelled right away.
             held.task.add_done_callback(partial(self._release, held))
@@ -199,11 +209,12 @@ class RunningAgendas:
             return Failure(reason, retryable=False, diagnostics=(diagnostic,))
         if agenda.trace is not None:
             structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
-        earlier = await self._earlier(held.emitted, agenda)
+        earlier = await self._earlier(held, agenda)
         held.run = AgendaRun(held.emitted, agenda, self._equipment, earlier)
         return await held.run.run()
 
-    async def _earlier(self, emitted: EmittedAgenda, agenda: Agenda) -> Earlier | None:
+    async def _earlier(self, held: Held, agenda: Agenda) -> Earlier | None:
+        emitted = held.emitted
         if emitted.attempt == 1 or self._resumption is None:
             return None
         if not emitted.resumes:
@@ -216,7 +227,28 @@ class RunningAgendas:
             at = self._equipment.clock.now()
             self._reporter.add(progress(emitted, Changes([waits]), at=at))
 
-        return await self._resumption.earlier(emitted, tell)
+        return await self._wait_aside(held, self._resumption.earlier(emitted, tell))
+
+    async def _wait_aside(self, held: Held, wanted: Awaitable[Earlier]) -> Earlier:
+        """Let others run meanwhile: the database may be away for long, and they need it not."""
+        if held.begun_s is None or self._aside >= MOST_ASIDE:
+            return await wanted
+        self._capacity.lend(held.begun_s)
+        held.begun_s = None
+        self._aside += 1
+        self._begin_waiting()
+        try:
+            earlier = await wanted
+            held.turn = asyncio.get_running_loop().create_future()
+            self._waiting.appendleft(held)
+            self._begin_waiting()
+            await held.turn
+        finally:
+            self._aside -= 1
+            self._capacity.take_back()
+            if held in self._waiting:
+                self._waiting.remove(held)
+        return earlier
 
     def _end(self, held: Held, failure: Failure | None) -> None:
         if held.has_ended:

@@ -25,6 +25,7 @@ from pop_stream.pullers import running as module
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.claims import Unstarted
 from pop_stream.pullers.lease import LeaseKeeper
+from pop_stream.pullers.run import Earlier
 from pop_stream.pullers.running import RunningAgendas
 
 
@@ -47,11 +48,13 @@ def handlers():
 
 
 @asynccontextmanager
-async def puller(handlers, slots=4):
+async def puller(handlers, slots=4, resumption=None):
     told, capacity = Told(), Capacity(slots)
     with pool() as threads:
         async with asyncio.TaskGroup() as group:
-            running = RunningAgendas(group, equipment(handlers, threads), told, capacity)
+            running = RunningAgendas(
+                group, equipment(handlers, threads), told, capacity, resumption
+            )
             yield SimpleNamespace(running=running, told=told, capacity=capacity)
 
 
@@ -226,6 +229,88 @@ async def test_what_is_claimed_ahead_waits_for_a_runner_in_order(handlers):
         assert one.capacity.free == 1
     assert started == [("a1", 1), ("a2", 1), ("a3", 1)]
     assert [type(event) for event in one.told] == [AgendaSucceeded] * 3
+
+
+async def until(seen):
+    async with asyncio.timeout(5):
+        while not seen():  # noqa: ASYNC110  # nothing tells
+            await asyncio.sleep(0)
+
+
+class Away:
+    """Stands in for what asks the API, while nobody answers."""
+
+    def __init__(self):
+        self.back = asyncio.Event()
+
+    async def earlier(self, emitted, tell):
+        await self.back.wait()
+        return Earlier()
+
+
+def resuming(name):
+    one = emitted(node("a"), node("b"), agenda_id=name, attempt=2)
+    return msgspec.structs.replace(one, resumes=True)
+
+
+async def test_what_waits_for_earlier_results_keeps_no_runner_from_others(handlers):
+    ran, away = [], Away()
+
+    @handlers.handler("work")
+    async def work(operation):
+        ran.append(operation.agenda_id)
+
+    async with puller(handlers, slots=2, resumption=away) as one:
+        start(one, resuming("r1"), resuming("r2"))
+        await until(lambda: one.capacity.free == 2)
+        start(one, *(emitted(node("a"), agenda_id=name) for name in ("f1", "f2")))
+        await until(lambda: len(one.running) == 2)
+        assert (sorted(ran), one.capacity.free) == (["f1", "f2"], 2)
+        away.back.set()
+        await one.running.ended()
+        assert (sorted(ran[2:]), one.capacity.free) == (["r1", "r1", "r2", "r2"], 2)
+
+
+async def test_no_more_than_some_wait_beside_the_runners(handlers, monkeypatch):
+    monkeypatch.setattr(module, "MOST_ASIDE", 1)
+    away = Away()
+    async with puller(handlers, slots=1, resumption=away) as one:
+        start(one, resuming("r1"))
+        await until(lambda: one.capacity.free)
+        start(one, resuming("r2"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert one.capacity.free == 0
+        await one.running.stop()
+        assert one.capacity.free == 1
+
+
+async def test_what_waits_for_earlier_results_can_be_stopped_at_any_moment(handlers):
+    away, go = Away(), asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        await go.wait()
+
+    async with puller(handlers, slots=1, resumption=away) as one:
+        start(
+            one,
+            resuming("r1"),
+        )
+        await until(lambda: one.capacity.free)
+        start(one, emitted(node("a"), agenda_id="f1"))
+        away.back.set()
+        for _ in range(10):
+            await asyncio.sleep(0)  # by now it waits for a runner again, which f1 has
+        one.running.heed(stop_of(attempt=2, agenda_id="r1"))
+        await until(lambda: len(one.running) == 1)
+        go.set()
+        await one.running.ended()
+        assert one.capacity.free == 1
+    assert sorted((type(e).__name__, e.agenda_id) for e in one.told) == [
+        ("AgendaStopped", "r1"),
+        ("AgendaSucceeded", "f1"),
+    ]
 
 
 async def test_stop_tells_that_what_waited_may_be_retried(handlers):
