@@ -135,6 +135,7 @@ class Dealing:
         except Exception as error:
             # The index may be half changed: the table is what counts, so read it anew.
             _log.exception("round.failed", partition=message.partition)
+            self._hold.give_up()
             self._rounds.unload(message.partition)
             self._ticker.gain({message.partition})
             code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
@@ -155,6 +156,7 @@ class Dealing:
             try:
                 await self._rounds.handle(source, value, next_waits=next_waits)
             except UnavailableError:
+                self._hold.give_up()
                 self._rounds.unload(source.partition)
                 raise
 

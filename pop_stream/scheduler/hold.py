@@ -54,8 +54,12 @@ class Hold:
         """Whether nobody else can have been given the partition by now."""
         return self._is_known and partition in self._partitions
 
+    def give_up(self) -> None:
+        """What was begun is forgotten and decided anew, so nothing of it may be written."""
+        self._lost_at = self._now()
+
     def has_lasted(self, since: float) -> bool | None:
-        """Whether all that was held at a moment still is; None until the group tells."""
+        """Whether nothing was lost or given up since a moment; None until the group tells."""
         if self._lost_at >= since:
             return False
         return self._is_known or None

@@ -91,3 +91,14 @@ def test_only_what_was_held_can_be_lost():
     assert hold.has_lasted(watch.now)
     hold.lose({1})
     assert hold.has_lasted(watch.now) is False
+
+
+def test_what_was_given_up_has_not_lasted_and_what_follows_has():
+    watch = Watch()
+    hold = hold_on(watch)
+    begun = watch.now
+    hold.give_up()
+    assert hold.is_sure_of(1)
+    assert hold.has_lasted(begun) is False
+    watch.now += 0.1
+    assert hold.has_lasted(watch.now)

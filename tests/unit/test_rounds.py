@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter, deque
 from dataclasses import replace
 from datetime import timedelta
+from time import monotonic
 from types import SimpleNamespace
 
 import msgspec
@@ -745,8 +746,11 @@ async def test_an_event_is_tried_again_until_the_broker_is_back(stage):
     stage.topic_failures = [UnavailableError("no controller")]
     page = stage.page(["ann-0", "ann-1"])
     source = Source(stage.home("media"), 7)
-    await scheduler_on(stage)._dealing._handle(source, encode(page))
+    scheduler, begun = scheduler_on(stage), monotonic()
+    assert scheduler._hold.has_lasted(begun)
+    await scheduler._dealing._handle(source, encode(page))
     assert stage.emitted_ids() == ["ann-0", "ann-1"]
+    assert scheduler._hold.has_lasted(begun) is False  # what the first try had begun
     assert stage.publisher.on(TOPICS.dead_letters) == []
 
 
