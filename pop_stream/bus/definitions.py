@@ -7,6 +7,7 @@ from typing import Final, Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
@@ -28,6 +29,7 @@ VERSION_HEADER: Final = "version"
 """Of a record: the definition's version, by which a repeat of an older one is told."""
 
 _READ_WITHIN_S: Final = 30.0
+_AGAIN_AFTER_S: Final = 1.0
 _LONGEST_VERSION: Final = 19
 
 _log = structlog.get_logger()
@@ -96,7 +98,12 @@ class DefinitionFollower:
 
     async def _follow(self) -> None:
         while True:
-            self._take(await self._fetch(within_s=10))
+            try:
+                self._take(await self._fetch(within_s=10))
+            except (KafkaError, OSError) as error:
+                # Else nobody would notice that nothing is followed any more.
+                _log.warning("definitions.interrupted", error=repr(error))
+                await asyncio.sleep(_AGAIN_AFTER_S)
 
     async def _fetch(self, *, within_s: int) -> list[ConsumerRecord]:
         fetched = await self._consumer.getmany(timeout_ms=within_s * 1000)

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Final, Self
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.ready import ready_record
@@ -20,6 +21,8 @@ from pop_stream.settings import Settings
 
 ANSWER_WITHIN: Final = timedelta(seconds=3)
 """A scheduler that is up answers in milliseconds; one that is moving, in seconds."""
+
+_AGAIN_AFTER_S: Final = 1.0
 
 _log = structlog.get_logger()
 
@@ -96,13 +99,22 @@ class KafkaQuestions:
 
     async def _read(self) -> None:
         while True:
-            fetched = await self._consumer.getmany(timeout_ms=10_000)
+            try:
+                fetched = await self._consumer.getmany(timeout_ms=10_000)
+            except (KafkaError, OSError) as error:
+                # Else nobody would notice that answers are read no more.
+                _log.warning("answers.interrupted", error=repr(error))
+                await asyncio.sleep(_AGAIN_AFTER_S)
+                continue
             for record in (one for records in fetched.values() for one in records):
-                try:
-                    answer = decode_answer(record.value)
-                except UnreadableRecordError as error:
-                    _log.warning("answer.unreadable", reason=str(error))
-                    continue
-                waiting = self._open.get(answer.question_id)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(answer)
+                self._hear(record)
+
+    def _hear(self, record: ConsumerRecord) -> None:
+        try:
+            answer = decode_answer(record.value)
+        except UnreadableRecordError as error:
+            _log.warning("answer.unreadable", reason=str(error))
+            return
+        waiting = self._open.get(answer.question_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)

@@ -25,6 +25,7 @@ from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.doors.placement import Placement
 from pop_stream.core.events import InsightPlaced
 from pop_stream.core.values.identity import ANYONE
+from pop_stream.intake.abreast import Abreast
 from pop_stream.intake.entry import Entry
 from pop_stream.intake.gate import Gate, Senders, place
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
@@ -67,6 +68,7 @@ class Intake:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._definitions = definitions
+        self._abreast = Abreast(definitions)
         self._clock = clock
         self._seen: Definitions | None = None
         self._has_quotas = False
@@ -96,6 +98,7 @@ class Intake:
         A crash before the commit repeats the batch: the rollup skips an acceptance it knows,
         the scheduler a page whose origin it has seen.
         """
+        await self._abreast.catch_up(records)
         current = self._definitions.current
         if current is not self._seen:
             self._seen, self._sorter = current, self._new_sorter(current)

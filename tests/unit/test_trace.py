@@ -104,8 +104,10 @@ async def test_http_hands_it_on_in_the_records_headers_and_logs_it():
         "tracestate": b"a=1",
         "x-correlation-id": b"c-1",
         "pop-admitted": b"1",
+        "pop-definitions": b"0",
     }
-    assert second == {"x-correlation-id": b"c-2", "pop-admitted": b"1"}
+    own = {"pop-admitted": b"1", "pop-definitions": b"0"}
+    assert second == {"x-correlation-id": b"c-2", **own}
     told = next(one for one in logs if one["event"] == "agenda.submitted")
     assert (told["trace_id"], told["correlation_id"]) == (ID, "c-1")
 

@@ -101,6 +101,11 @@ class Judge:
         )
 
     @property
+    def version(self) -> int:
+        """Of the definitions in force, by which what is judged now is judged."""
+        return self._definitions.current.version
+
+    @property
     def placement(self) -> Placement:
         """By the definitions in force."""
         current = self._definitions.current

@@ -21,7 +21,7 @@ from pop_stream.api.submissions.judge import Judge, Submission
 from pop_stream.api.submissions.quota import Quota
 from pop_stream.api.submissions.repeats import Known, Repeats
 from pop_stream.bus.topics import Topics
-from pop_stream.core.doors.seal import ADMITTED, SEAL_HEADER, seal
+from pop_stream.core.doors.seal import ADMITTED, JUDGED_BY, SEAL_HEADER, seal
 from pop_stream.core.errors import (
     ForbiddenError,
     FullError,
@@ -133,7 +133,7 @@ class Submissions:
         Raises:
             UnavailableError: If Kafka does not acknowledge in time; some may be published.
         """
-        told = trace_headers()
+        told = (*trace_headers(), (JUDGED_BY, b"%d" % self._judge.version))
         try:
             records = [self._record(one, told) for one in submissions]
             places = await self._publisher.publish(records)

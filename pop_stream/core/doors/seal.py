@@ -14,6 +14,9 @@ AUTHORIZATION_HEADER: Final = "authorization"
 ADMITTED: Final = ("pop-admitted", b"1")
 """The header of what the API let in where it has no secret to seal it with."""
 
+JUDGED_BY: Final = "pop-definitions"
+"""The header that tells the version of the definitions by which the API let a record in."""
+
 _VERSION: Final = b"v1="
 
 

@@ -1,0 +1,72 @@
+"""What is followed for as long as a part runs is followed on after an error of the client's."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from aiokafka.errors import KafkaError
+from submissions import record
+
+from pop_stream.bus import clients, definitions, questions
+from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.core.definitions.definition_records import definition_key, encode_definition
+from pop_stream.core.definitions.definitions import Customer
+from pop_stream.core.events import InsightAnswered, encode
+from pop_stream.settings import Settings
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Consumer:
+    """Of a client that fails once, and then has one record."""
+
+    def __init__(self, value, key=None):
+        self._told = [KafkaError("disturbed"), [record(value, key=key)]]
+
+    async def getmany(self, timeout_ms):
+        if not self._told:
+            await asyncio.Event().wait()
+        told = self._told.pop(0)
+        if isinstance(told, Exception):
+            raise told
+        return {0: told}
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """Has clients made that read so."""
+    for module in (definitions, questions):
+        monkeypatch.setattr(module, "_AGAIN_AFTER_S", 0)
+
+    def reads(value, key=None):
+        monkeypatch.setattr(clients, "consumer", lambda *_, **__: Consumer(value, key))
+
+    return reads
+
+
+async def test_definitions_are_followed_on(reading):
+    acme = Customer(id="acme", weight=3)
+    reading(encode_definition(acme), definition_key(acme).encode())
+    follower = DefinitionFollower(Settings(), client_id="test")
+    following = asyncio.create_task(follower._follow())
+    try:
+        async with asyncio.timeout(5):
+            while follower.current.customer("acme").weight != 3:  # noqa: ASYNC110  # no event
+                await asyncio.sleep(0)
+    finally:
+        following.cancel()
+
+
+async def test_answers_are_read_on(reading):
+    reading(encode(InsightAnswered(insight_id="web", question_id="q", at=NOW)))
+    asking = KafkaQuestions(Settings(), None, None)
+    answered = asyncio.get_running_loop().create_future()
+    asking._open["q"] = answered
+    listening = asyncio.create_task(asking._read())
+    try:
+        async with asyncio.timeout(5):
+            assert (await answered).insight_id == "web"
+    finally:
+        listening.cancel()
