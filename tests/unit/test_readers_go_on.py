@@ -1,10 +1,10 @@
 """What is followed for as long as a part runs is followed on after an error of the client's."""
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 from aiokafka.errors import KafkaError
+from real_api import IdleScheduler
 from submissions import record
 
 from pop_stream.bus import clients, definitions, questions
@@ -12,11 +12,8 @@ from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.core.definitions.definition_records import definition_key, encode_definition
 from pop_stream.core.definitions.definitions import Customer
-from pop_stream.core.events import InsightAnswered, encode
+from pop_stream.core.events import encode
 from pop_stream.settings import Settings
-
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Consumer:
@@ -60,7 +57,7 @@ async def test_definitions_are_followed_on(reading):
 
 
 async def test_answers_are_read_on(reading):
-    reading(encode(InsightAnswered(insight_id="web", question_id="q", at=NOW)))
+    reading(encode(await IdleScheduler().ask("web")))
     asking = KafkaQuestions(Settings(), None, None)
     answered = asyncio.get_running_loop().create_future()
     asking._open["q"] = answered
