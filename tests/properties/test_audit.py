@@ -165,15 +165,20 @@ def enough(due, largest, stretches):
     return sum(due) >= contest.LEAST_TURNS * largest * stretches
 
 
+def largest_of(told, customer):
+    """What its largest agenda took; of one without any, that of anybody."""
+    own = [spent for _, one, spent in told.emissions if one == customer]
+    return max(own or [spent for _, _, spent in told.emissions], default=0.0)
+
+
 def competitors(told):
     backlogged = [state[0] for state in told.states]
     rivals = [set() for _ in told.states]
     for customer in range(CUSTOMERS):
-        own = [spent for _, one, spent in told.emissions if one == customer]
         contested = [customer in some and len(some) > 1 for some in backlogged]
         for begin, end in spans(contested):
             given, due = shared(told, customer, backlogged, begin, end)
-            if enough(due, max(given, default=0) or max(own, default=0), 1):
+            if enough(due, max(given, default=0) or largest_of(told, customer), 1):
                 for state in range(begin, end):
                     rivals[state].add(customer)
     found = {}
@@ -182,8 +187,8 @@ def competitors(told):
         both = [shared(told, customer, rivals, begin, end) for begin, end in times]
         given = [one for some, _ in both for one in some]
         due = [one for _, some in both for one in some]
-        largest = max(given, default=0.0)
-        if largest and enough(due, largest, len(times)):
+        largest = max(given, default=0.0) or largest_of(told, customer)
+        if times and largest and enough(due, largest, len(times)):
             found[customer] = (sum(given), sum(due))
     return found
 

@@ -148,7 +148,8 @@ def test_in_every_stretch_an_agenda_may_be_off():
 
 def test_who_is_starved_of_small_agendas_counts_too():
     log = emissions("a" * 50, a=51, b=50, costs={"a": 0.01, "b": 0.01})
-    assert audit(log).competitors == 0, "nobody knows what those of b would have cost"
+    assert audit(log).competitors == 2, "those of b are taken to be as large as any"
+    assert audit(log).jain == pytest.approx(0.5)
     served = emissions("a" * 100 + "b", a=101, b=50, costs={"a": 0.01, "b": 0.01})
     assert audit(served).competitors == 2
     assert audit(served).jain == pytest.approx(0.51, abs=0.02)
@@ -444,3 +445,78 @@ def test_a_weight_that_was_seen_before_an_emission_counts_from_there():
 def test_nobody_is_emitted_before_it_arrives():
     log = log_of([served("a", emitted_at=10.0, arrived_at=10.5)])
     assert [kind for kind, *_ in log][:2] == [0, EMITTED]
+
+
+# ---- what is counted: worker-seconds as they were, over the weight of then ----
+
+
+def test_charges_count_by_weight_in_the_bound():
+    result = audit(told("a=2 a+ a+ b+ b+ a! b! a. b."))
+    assert result.gap.bound == (2 + 1) * (1 / 2 + 1)
+
+
+@pytest.mark.parametrize(("weight", "gap"), [(1, 2.0), (2, 1.0)])
+def test_only_another_weight_begins_an_interval(weight, gap):
+    result = audit(told(f"a+ a+ a+ b+ a! a. a={weight} a! a."))
+    assert result.gap.seconds == gap
+
+
+def test_depth_is_of_those_that_are_out_at_once():
+    assert audit(told("a+ b+ a! a. b! b.")).depth == 1
+    assert audit(told("a+ b+ a! b! a. b.")).depth == 2
+
+
+def test_gaps_are_by_weight_and_what_was_served_is_not():
+    log = told("a+ a+ b+ a!")
+    log.settled(9.0, log.index("a"), spent=4.0, weight=8.0)
+    result = audit(log)
+    assert result.gap.seconds == 0.5
+    assert result.served == {"a": 4.0, "b": 0.0}
+    assert result.utilisation(2) == 4.0 / (2 * 9.0)
+
+
+def given(rounds, names="ab", *, joins=None):
+    """Costs charged and spent by name, emitted round by round; all but one wait from the start.
+
+    Args:
+        rounds: Of `(name, charged, spent)` each.
+        names: Who waits from the start, with work enough.
+        joins: Another, and the round it comes with.
+    """
+    log = ServiceLog()
+
+    def arrive(name, at):
+        for _ in range(1_000):
+            log.arrived(at, log.index(name))
+
+    for name in names:
+        arrive(name, 0.0)
+    for at, some in enumerate(rounds, start=1):
+        if joins is not None and at == joins[1]:
+            arrive(joins[0], at)
+        for name, charged, spent in some:
+            log.emitted(at, log.index(name), charged=charged, spent=spent)
+    return log
+
+
+def test_what_agendas_took_counts_and_not_what_they_were_charged():
+    result = audit(given([[("a", 1.0, 1.0), ("b", 1.0, 3.0)]] * 60))
+    assert result.jain == pytest.approx(0.8)
+    once = [[("a", 500.0, 1.0), ("b", 1.0, 1.0)]]
+    assert audit(given(once + [[("a", 1.0, 1.0), ("b", 1.0, 1.0)]] * 60)).jain == 1.0
+
+
+def test_what_was_given_before_a_third_came_counts_too():
+    a, b, c = (("a", 1.0, 1.0), ("b", 1.0, 1.0), ("c", 1.0, 1.0))
+    result = audit(given([[a, a, a, b]] * 40 + [[a, b, c]] * 40, joins=("c", 41)))
+    assert result.competitors == 3
+    assert result.jain == pytest.approx(9 / (3 * (16 / 9 + 4 / 9 + 1)))
+
+
+@pytest.mark.parametrize("after", [[], [[("b", 1.0, 1.0)]] * 900])
+def test_who_is_given_nothing_while_the_others_are_is_no_exception(after):
+    """Served only once all others are done, or never: it competed all the time."""
+    a, c = ("a", 1.0, 1.0), ("c", 1.0, 1.0)
+    result = audit(given([[a, c]] * 1_000 + after, "abc"))
+    assert result.competitors == 3
+    assert result.jain == pytest.approx(2 / 3, abs=0.001)

@@ -2,7 +2,9 @@
 
 A *stretch* of a customer is a time in which it and at least one other are backlogged
 without a break. It counts if what it is due in it comes to `LEAST_TURNS` of its largest
-agendas: in a shorter one a single agenda is too large a part to say anything. During
+agendas: in a shorter one a single agenda is too large a part to say anything. Of a customer
+that was given nothing in it, that is its largest of all, and of one that never was given
+anything, the largest of anybody: whoever is starved counts, or the index would hide it. During
 stretches that count, the customers in them *compete*, and while at least two do, each
 worker-second that one of them is given is due to all of them by weight. The index is taken
 of given by due, one value a customer; 1 is perfect, 1/n when one of n has it all. Of fewer
@@ -52,7 +54,7 @@ class Competitor:
     """What one customer was given and due while it competed, in worker-seconds.
 
     Attributes:
-        largest: The largest of its agendas.
+        largest: The largest of its agendas, or what stands in for it.
         stretches: How often it began to compete.
     """
 
@@ -78,7 +80,8 @@ def competitors(log: ServiceLog) -> Mapping[int, Competitor]:
     Those whose time in competition was too short to say anything are left out.
     """
     rivals = _Rivals()
-    turns = _turns(log)
+    largest = _largest(log)
+    turns = _turns(log, largest)
     found: dict[int, Competitor] = {}
     weights = [1.0] * len(log.customers)
     for number, (kind, _, customer, first, second) in enumerate(log):
@@ -93,6 +96,8 @@ def competitors(log: ServiceLog) -> Mapping[int, Competitor]:
             else:
                 rivals.join(one, weights[one], number)
     _add(found, rivals.close())
+    for customer, one in found.items():
+        one.largest = one.largest or largest[customer]
     return {customer: one for customer, one in sorted(found.items()) if one.counts}
 
 
@@ -134,8 +139,6 @@ class _Rivals:
                 self._credit(stretch, self.weights[one])
                 yield one, stretch
         self._total -= self.weights.pop(customer)
-        if not self.weights:
-            self._total = 0.0  # what rounding left over must not add up
 
     def reweigh(self, customer: int, weight: float) -> None:
         """A weight changes for those who compete from now on."""
@@ -173,7 +176,7 @@ def _add(found: dict[int, Competitor], ended: Iterator[tuple[int, _Stretch]]) ->
         one.stretches += 1
 
 
-def _turns(log: ServiceLog) -> Mapping[int, Sequence[int]]:
+def _turns(log: ServiceLog, largest: Sequence[float]) -> Mapping[int, Sequence[int]]:
     """Who begins or ceases to compete, by number of the event: stretches that count."""
     presence = Presence(len(log.customers))
     rivals = _Rivals()
@@ -189,7 +192,7 @@ def _turns(log: ServiceLog) -> Mapping[int, Sequence[int]]:
         elif change < 0:
             ended += [(number, *one) for one in rivals.leave(customer)]
     ended += [(len(log), *one) for one in rivals.close()]
-    return _counting(ended, _largest(log))
+    return _counting(ended, largest)
 
 
 def _counting(
@@ -204,9 +207,10 @@ def _counting(
 
 
 def _largest(log: ServiceLog) -> Sequence[float]:
-    """By customer, what its largest agenda took."""
+    """By customer, what its largest agenda took; of one without any, that of anybody."""
     largest = [0.0] * len(log.customers)
     for kind, _, customer, _, spent in log:
         if kind == EMITTED and spent > largest[customer]:
             largest[customer] = spent
-    return largest
+    most = max(largest, default=0.0)
+    return [one or most for one in largest]
