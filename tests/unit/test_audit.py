@@ -520,3 +520,31 @@ def test_who_is_given_nothing_while_the_others_are_is_no_exception(after):
     result = audit(given([[a, c]] * 1_000 + after, "abc"))
     assert result.competitors == 3
     assert result.jain == pytest.approx(2 / 3, abs=0.001)
+
+
+@pytest.mark.parametrize("most_paired", [2, 3])
+def test_too_large_a_charge_of_anybody_widens_the_bound_by_its_weight(most_paired):
+    log = told("c=2 a+ a+ b+ b+ c+")
+    for name, charged in (("a", 1.0), ("b", 1.0), ("c", 3.0)):
+        log.emitted(9.0, log.index(name), charged=charged, spent=1.0)
+    for name, weight in (("a", 1.0), ("a", 1.0), ("b", 1.0), ("b", 1.0), ("c", 2.0)):
+        log.settled(10.0, log.index(name), spent=1.0, weight=weight)
+    result = audit(log, most_paired=most_paired)
+    assert {result.gap.ahead, result.gap.behind} == {"a", "b"}
+    assert result.gap.bound == (3 + 1) * (1 + 1) + 3 * (3 - 1) / 2
+
+
+def test_half_of_three_is_the_second():
+    waits = waits_of([3.0, 1.0, 2.0])
+    assert (waits.p50, waits.p95, waits.longest) == (2.0, 3.0, 3.0)
+
+
+def test_it_lasts_from_the_first_arrival_to_the_last_end():
+    log = ServiceLog()
+    a = log.index("a")
+    log.arrived(5.0, a)
+    log.emitted(6.0, a, charged=1.0, spent=1.0)
+    log.settled(8.0, a, spent=1.0, weight=1.0)
+    log.started(9.0, a, waited=4.0)
+    times = times_of(log)
+    assert (times.begins_at, times.ends_at, times.seconds) == (5.0, 8.0, 3.0)

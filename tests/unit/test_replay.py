@@ -27,6 +27,7 @@ from pop_stream.core.simulation.replay import (
     last_words,
     recorded_outcomes,
     replay,
+    share_from,
     what_if,
 )
 from pop_stream.core.values.ids import CustomerId, InsightId
@@ -243,3 +244,13 @@ def test_what_agendas_truly_cost_counts_with_other_weights_too():
 def test_the_mean_wait_of_some_and_of_none():
     assert Outcome([1.0, 4.0, 4.0]).mean_wait_s == 3.0
     assert Outcome().mean_wait_s == 0.0
+
+
+def test_rounds_are_chosen_again_in_their_order(day):
+    assert last_words(day.decisions[::-1]) == day.decisions
+
+
+def test_a_share_is_all_that_the_definition_says():
+    acme = Customer(id="acme", weight=3, max_in_flight=4, rate_per_s=5, burst=6, paused=True)
+    known = Definitions(customers={CustomerId("acme"): acme})
+    assert share_from(known, CustomerId("acme")) == Share(3, 4, 5, 6, paused=True)

@@ -2,7 +2,14 @@
 
 import pytest
 
-from pop_stream.core.audits.service import EMITTED, HELD, RELEASED, SETTLED, STARTED
+from pop_stream.core.audits.service import (
+    EMITTED,
+    HELD,
+    RELEASED,
+    SETTLED,
+    STARTED,
+    WEIGHED,
+)
 from pop_stream.core.audits.times import times_of
 from pop_stream.core.definitions.definitions import Customer, Insight
 from pop_stream.core.simulation import simulation
@@ -103,6 +110,8 @@ def test_a_weight_holds_from_the_next_pick_after_it_is_heard_of():
     names = [result.log.customers[one] for kind, _, one, *_ in result.log if kind == EMITTED]
     assert names[:10].count("b") == 5
     assert names[12:32].count("b") == 15
+    weighed = [(at, weight) for kind, at, _, weight, _ in result.log if kind == WEIGHED]
+    assert weighed == [(10.0, 3.0)]
 
 
 def test_what_ends_counts_by_the_weight_it_was_emitted_with():
@@ -126,6 +135,7 @@ def test_who_declares_too_little_is_charged_what_its_agendas_take():
     charged = [cost for kind, _, _, cost, _ in result.log if kind == EMITTED]
     assert charged[0] == 0.1
     assert charged[-1] == pytest.approx(1.0, rel=0.1)
+    assert {spent for kind, _, _, _, spent in result.log if kind == EMITTED} == {1.0}
 
 
 def test_an_insight_can_be_redefined():
@@ -168,6 +178,7 @@ def test_a_rate_limit_wakes_the_scheduler_when_a_token_is_due():
     limited = Customer(id="a", rate_per_s=0.5)
     result = run(flood("a", 3, runtime=0.1), customers=[limited])
     assert moments(result, STARTED) == [0.0, 2.0, 4.0]
+    assert (moments(result, HELD), moments(result, RELEASED)) == ([0.0], [4.0])
 
 
 def test_aging_lets_old_agendas_go_first():
