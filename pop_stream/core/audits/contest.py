@@ -96,8 +96,8 @@ def competitors(log: ServiceLog) -> Mapping[int, Competitor]:
             else:
                 rivals.join(one, weights[one], number)
     _add(found, rivals.close())
-    for customer, one in found.items():
-        one.largest = one.largest or largest[customer]
+    for customer, rival in found.items():
+        rival.largest = rival.largest or largest[customer]
     return {customer: one for customer, one in sorted(found.items()) if one.counts}
 
 
