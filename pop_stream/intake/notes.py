@@ -23,6 +23,7 @@ from pop_stream.core.events import (
     AttemptEvent,
     Claim,
     Command,
+    Idle,
     InsightNoted,
     InsightPlaced,
     LifecycleEvent,
@@ -133,7 +134,7 @@ def _note(insight_id: str, notes: _Notes) -> InsightNoted:
         settlements=tuple(notes.settlements),
         renewals=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in renewals),
         commands=tuple(notes.commands),
-        idle=notes.idle,
+        idle=tuple(Idle(*one) for one in notes.idle.items()),
     )
 
 

@@ -190,7 +190,7 @@ async def test_what_a_newer_version_adds_is_passed_over(world):
     assert "agenda.painted" in letter["reason"]
 
 
-ROWS = {"claims", "renewals", "settlements", "commands"}
+ROWS = {"idle", "claims", "renewals", "settlements", "commands"}
 """Of notes for the scheduler: lists, to which a later version may add an element."""
 
 
@@ -206,7 +206,7 @@ def newer(value, old_id, new_id):
         return {**known, "colour": {"red": 0.1}}
 
     def of(key, value):
-        if key in ROWS:
+        if key in ROWS and isinstance(value, list):  # `idle` of a claim is a number
             return [[*row, {"red": 0.1}] for row in value]
         if key == "origins":  # else it would be a repeat
             return [[-1, 0, 0] for _ in value]

@@ -6,7 +6,7 @@ import pytest
 from backlogs import START, backlog, placed, settled
 
 from pop_stream.core.backlog.hearing import hear, look_again
-from pop_stream.core.events import Claim, Command, InsightNoted, InsightTick
+from pop_stream.core.events import Claim, Command, Idle, InsightNoted, InsightTick
 
 NOW = START.timestamp()
 
@@ -45,8 +45,8 @@ def test_claims_for_which_a_runner_waited_are_counted():
 
 def test_runners_that_are_left_are_counted_by_what_pullers_said_last():
     one = started("a", "b")
-    hear(one, noted(claims=(Claim("a", 1),), idle={"p": 7, "q": 2}), NOW)
-    hear(one, noted(claims=(Claim("b", 1),), idle={"p": 5}), NOW + 0.5)
+    hear(one, noted(claims=(Claim("a", 1),), idle=(Idle("p", 7), Idle("q", 2))), NOW)
+    hear(one, noted(claims=(Claim("b", 1),), idle=(Idle("p", 5),)), NOW + 0.5)
     hear(one, noted(settlements=(settled("a"),)), NOW + 0.75)
     assert one.idle.count(NOW + 0.75) == 7
 

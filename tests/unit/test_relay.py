@@ -29,6 +29,7 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     Claim,
     Command,
+    Idle,
     InsightNoted,
     InsightPlaced,
     Origin,
@@ -151,10 +152,10 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
                     message="no",
                 ),
             ),
-            idle={"p": 0},
+            idle=(Idle("p", 0),),
         ),
         InsightNoted(
-            insight_id="video", claims=(Claim(agenda_id="x", attempt=1),), idle={"p": 0}
+            insight_id="video", claims=(Claim(agenda_id="x", attempt=1),), idle=(Idle("p", 0),)
         ),
     ]
 
@@ -168,13 +169,13 @@ def test_the_scheduler_hears_how_many_runners_each_puller_has_left():
     first, last = replace(claimed("a"), idle=7), replace(claimed("b"), idle=5)
     other = replace(claimed("c"), puller_id="q", idle=2)
     [note] = notes_of([first, last, other])
-    assert note.idle == {"p": 5, "q": 2}
+    assert note.idle == (Idle("p", 5), Idle("q", 2))
 
 
 def test_a_name_that_no_puller_could_have_is_not_passed_on():
     [note] = notes_of([replace(claimed("a"), puller_id="p" * 100_000, idle=7)])
     assert note.claims == (Claim("a", 1),)
-    assert note.idle == {}
+    assert note.idle == ()
 
 
 def test_the_rest_of_the_lifecycle_is_not_the_schedulers():

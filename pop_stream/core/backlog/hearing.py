@@ -14,7 +14,7 @@ def hear(backlog: Backlog, noted: InsightNoted, now: float) -> None:
         noted: As the relay wrote it.
         now: The present instant, in seconds since the epoch.
     """
-    backlog.idle.hear(noted.idle, now)
+    backlog.idle.hear({one.puller_id: one.runners for one in noted.idle}, now)
     for claim in noted.claims:
         backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
     for renewal in noted.renewals:

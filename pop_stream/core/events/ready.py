@@ -83,6 +83,13 @@ class Claim(Struct, frozen=True, array_like=True):
     awaited: bool = False
 
 
+class Idle(Struct, frozen=True, array_like=True):
+    """Runners that a puller had left when it last claimed."""
+
+    puller_id: str
+    runners: int
+
+
 class Settlement(Struct, frozen=True, array_like=True):
     """An attempt that ended; `spent_s` is worker-seconds by operation type.
 
@@ -125,7 +132,7 @@ class InsightNoted(Event, frozen=True):
 
     Attributes:
         renewals: Attempts that gave a sign of life other than a claim.
-        idle: By puller that claimed, how many runners it had left, as in its last claim.
+        idle: Of each puller that claimed, as in its last claim.
     """
 
     insight_id: str
@@ -133,7 +140,7 @@ class InsightNoted(Event, frozen=True):
     settlements: tuple[Settlement, ...] = ()
     renewals: tuple[Claim, ...] = ()
     commands: tuple[Command, ...] = ()
-    idle: dict[str, int] = field(default_factory=dict)
+    idle: tuple[Idle, ...] = ()
 
 
 class InsightTick(Event, frozen=True):
