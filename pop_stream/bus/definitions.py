@@ -112,7 +112,7 @@ class DefinitionFollower:
     def _take(self, records: Sequence[ConsumerRecord]) -> None:
         for record in records:
             key = (record.key or b"").decode(errors="replace")
-            version = self._heard[key] = _version_in(record)
+            version = self._heard[key] = version_in(record, VERSION_HEADER)
             if version and version < self._versions.get(key, 0):
                 continue  # told again by one that did not know it had been published
             try:
@@ -141,10 +141,10 @@ def definition_record(
     return Record(topics.definitions, key.encode(), body, headers=headers)
 
 
-def _version_in(record: ConsumerRecord) -> int:
+def version_in(record: ConsumerRecord, header: str) -> int:
     """The version that a header tells; 0 if none does, as in a record written by hand."""
     for name, value in record.headers or ():
-        if name == VERSION_HEADER and value.isdigit() and len(value) < _LONGEST_VERSION:
+        if name == header and value.isdigit() and len(value) < _LONGEST_VERSION:
             return int(value)
     return 0
 

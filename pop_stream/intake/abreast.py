@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 from aiokafka import ConsumerRecord
 
+from pop_stream.bus.definitions import version_in
 from pop_stream.core.doors.seal import JUDGED_BY
 from pop_stream.ports.definitions import DefinitionSource
 
@@ -20,7 +21,6 @@ _TRUSTS_AGAIN_AFTER_S: Final = 60.0
 """Anyone who may write submissions may name a version that never comes."""
 
 _LOOK_EVERY_S: Final = 0.01
-_LONGEST_VERSION: Final = 18
 
 _log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ class Abreast:
 
     async def catch_up(self, records: Iterable[ConsumerRecord]) -> None:
         """Return once the definitions are as new as those that the records were judged by."""
-        version = max(map(_judged_by, records), default=0)
+        version = max((version_in(one, JUDGED_BY) for one in records), default=0)
         if version <= self._definitions.current.version or monotonic() < self._trusts_from:
             return
         try:
@@ -52,11 +52,3 @@ class Abreast:
             self._trusts_from = monotonic() + _TRUSTS_AGAIN_AFTER_S
             known = self._definitions.current.version
             _log.warning("definitions.behind", known=known, wanted=version)
-
-
-def _judged_by(record: ConsumerRecord) -> int:
-    """The version that a header tells; 0 if none does, as in what others write."""
-    for name, value in record.headers or ():
-        if name == JUDGED_BY and value.isdigit() and len(value) <= _LONGEST_VERSION:
-            return int(value)
-    return 0
