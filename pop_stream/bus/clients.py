@@ -1,19 +1,25 @@
 """Kafka clients with the settings every part shares: addresses, security, timeouts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import IllegalGenerationError
+from aiokafka.errors import IllegalGenerationError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
 from pop_stream.bus import compression, succession
 from pop_stream.settings import Settings
+
+_POLL_MS: Final = 10_000
+_AGAIN_AFTER_S: Final = 1.0
+
+_log = structlog.get_logger()
 
 _CONSUMED_WITHIN_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 1.0
@@ -89,6 +95,27 @@ def wait_for_consumption(
     fetcher._prefetch_backoff = within_s  # noqa: SLF001
     # Five times a second unless set, though every event that matters wakes it by itself.
     fetcher._fetcher_timeout = _LOOK_AGAIN_S  # noqa: SLF001
+
+
+async def read_for_good(
+    consumer: AIOKafkaConsumer, *, what: str
+) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    """What a started consumer brings, until cancelled; it goes on after the client's errors.
+
+    Else nobody would notice that nothing is read any more.
+
+    Args:
+        consumer: Of a topic that somebody follows for as long as the process runs.
+        what: Is read, for the log.
+    """
+    while True:
+        try:
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+        except (KafkaError, OSError) as error:
+            _log.warning(f"{what}.interrupted", error=repr(error))
+            await asyncio.sleep(_AGAIN_AFTER_S)
+            continue
+        yield [record for records in fetched.values() for record in records]
 
 
 def fetch_when_due(

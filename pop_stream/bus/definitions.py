@@ -7,7 +7,6 @@ from typing import Final, Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
@@ -29,7 +28,7 @@ VERSION_HEADER: Final = "version"
 """Of a record: the definition's version, by which a repeat of an older one is told."""
 
 _READ_WITHIN_S: Final = 30.0
-_AGAIN_AFTER_S: Final = 1.0
+_FIRST_POLL_MS: Final = 1_000
 _LONGEST_VERSION: Final = 19
 
 _log = structlog.get_logger()
@@ -94,20 +93,12 @@ class DefinitionFollower:
         self._consumer.assign([partition])
         end = (await self._consumer.end_offsets([partition]))[partition]
         while await self._consumer.position(partition) < end:
-            self._take(await self._fetch(within_s=1))
+            fetched = await self._consumer.getmany(partition, timeout_ms=_FIRST_POLL_MS)
+            self._take(fetched.get(partition, ()))
 
     async def _follow(self) -> None:
-        while True:
-            try:
-                self._take(await self._fetch(within_s=10))
-            except (KafkaError, OSError) as error:
-                # Else nobody would notice that nothing is followed any more.
-                _log.warning("definitions.interrupted", error=repr(error))
-                await asyncio.sleep(_AGAIN_AFTER_S)
-
-    async def _fetch(self, *, within_s: int) -> list[ConsumerRecord]:
-        fetched = await self._consumer.getmany(timeout_ms=within_s * 1000)
-        return [record for records in fetched.values() for record in records]
+        async for records in clients.read_for_good(self._consumer, what="definitions"):
+            self._take(records)
 
     def _take(self, records: Sequence[ConsumerRecord]) -> None:
         for record in records:

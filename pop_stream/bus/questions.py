@@ -8,7 +8,6 @@ from typing import Final, Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.ready import ready_record
@@ -21,8 +20,6 @@ from pop_stream.settings import Settings
 
 ANSWER_WITHIN: Final = timedelta(seconds=3)
 """A scheduler that is up answers in milliseconds; one that is moving, in seconds."""
-
-_AGAIN_AFTER_S: Final = 1.0
 
 _log = structlog.get_logger()
 
@@ -98,15 +95,8 @@ class KafkaQuestions:
             del self._open[question.question_id]
 
     async def _read(self) -> None:
-        while True:
-            try:
-                fetched = await self._consumer.getmany(timeout_ms=10_000)
-            except (KafkaError, OSError) as error:
-                # Else nobody would notice that answers are read no more.
-                _log.warning("answers.interrupted", error=repr(error))
-                await asyncio.sleep(_AGAIN_AFTER_S)
-                continue
-            for record in (one for records in fetched.values() for one in records):
+        async for records in clients.read_for_good(self._consumer, what="answers"):
+            for record in records:
                 self._hear(record)
 
     def _hear(self, record: ConsumerRecord) -> None:

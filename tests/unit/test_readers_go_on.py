@@ -7,7 +7,7 @@ from aiokafka.errors import KafkaError
 from real_api import IdleScheduler
 from submissions import record
 
-from pop_stream.bus import clients, definitions, questions
+from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.core.definitions.definition_records import definition_key, encode_definition
@@ -34,8 +34,7 @@ class Consumer:
 @pytest.fixture
 def reading(monkeypatch):
     """Has clients made that read so."""
-    for module in (definitions, questions):
-        monkeypatch.setattr(module, "_AGAIN_AFTER_S", 0)
+    monkeypatch.setattr(clients, "_AGAIN_AFTER_S", 0)
 
     def reads(value, key=None):
         monkeypatch.setattr(clients, "consumer", lambda *_, **__: Consumer(value, key))
