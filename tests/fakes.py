@@ -153,6 +153,7 @@ class FixedLags:
         relayed: By the same; None for all that was told.
         asked: What was asked for, look by look.
         read: How far any group has come with any topic; None for a broker that is away.
+        api_processes: Members of any group; None for a broker that is away.
     """
 
     by_insight: dict[InsightId, Sequence[int]] = field(default_factory=dict)
@@ -160,6 +161,7 @@ class FixedLags:
     relayed: dict[int, int] | None = None
     asked: list[tuple[tuple[InsightId, ...], bool]] = field(default_factory=list)
     read: Progress | None = None
+    api_processes: int | None = 1
 
     async def look(
         self,
@@ -175,6 +177,9 @@ class FixedLags:
             return Look(lags)
         relayed = self.told if self.relayed is None else self.relayed
         return Look(lags, told=dict(self.told), relayed=dict(relayed))
+
+    async def members(self, group: str) -> int | None:
+        return self.api_processes
 
     async def progress(
         self, group: str, topic: str, group_type: GroupType = "consumer"

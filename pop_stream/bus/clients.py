@@ -13,7 +13,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import IllegalGenerationError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
-from pop_stream.bus import compression, succession
+from pop_stream.bus import compression, silence, succession
+from pop_stream.bus.fetch_ends import look_at_every_end
+from pop_stream.bus.patience import hold_while_quiet
 from pop_stream.settings import Settings
 
 _POLL_MS: Final = 10_000
@@ -22,7 +24,7 @@ _AGAIN_AFTER_S: Final = 1.0
 _log = structlog.get_logger()
 
 _CONSUMED_WITHIN_S: Final = 10.0
-_LOOK_AGAIN_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 5.0
 
 
 _TOLD_AGAIN_S: Final = 0.2
@@ -37,6 +39,8 @@ class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is u
         await super().start()
         wait_for_consumption(self)
         commit_in_term(self)
+        if self._group_id is not None:
+            hold_while_quiet(self)
 
     async def stop(self) -> None:
         stopping = asyncio.ensure_future(super().stop())
@@ -93,7 +97,8 @@ def wait_for_consumption(
     """
     fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
     fetcher._prefetch_backoff = within_s  # noqa: SLF001
-    # Five times a second unless set, though every event that matters wakes it by itself.
+    look_at_every_end(fetcher)
+    # Five times a second unless set, though every event that matters now wakes it by itself.
     fetcher._fetcher_timeout = _LOOK_AGAIN_S  # noqa: SLF001
 
 
@@ -157,8 +162,8 @@ _START_S: Final = 5.0
 _HELD_MS: Final = 2_000
 LONG_HELD_MS: Final = 10_000
 """How long a broker may hold a fetch that finds nothing; it answers with the first record all
-the same. What else is asked over the connection waits for it, and so does who is given other
-partitions. So it is long only for who reads the same for good and asks for nothing else."""
+the same. What else is asked over the connection waits for it. So it is long only for who reads
+the same for good and asks for nothing else; a group's members see `hold_while_quiet`."""
 
 
 def connection(settings: Settings) -> dict[str, Any]:
@@ -184,7 +189,7 @@ def connection(settings: Settings) -> dict[str, Any]:
 def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKafkaProducer:
     """An idempotent producer with acks=all; start and stop it yourself."""
     compression.compress_fast()
-    return AIOKafkaProducer(
+    made = AIOKafkaProducer(
         **connection(settings),
         client_id=f"{settings.topic_prefix}{client_id}",
         acks="all",
@@ -195,6 +200,8 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKa
         max_request_size=1_000_000,
         request_timeout_ms=10_000,
     )
+    silence.pass_over_silent(made.client, connection(settings))
+    return made
 
 
 def consumer(
@@ -225,7 +232,10 @@ def consumer(
         "fetch_max_wait_ms": _HELD_MS,
         "max_partition_fetch_bytes": 4 * 1024 * 1024,
     }
-    made = _PatientConsumer(*topics, **(arguments | overrides))
+    arguments |= overrides
+    made = _PatientConsumer(*topics, **arguments)
+    held_ms = arguments["fetch_max_wait_ms"]
+    silence.pass_over_silent(made._client, connection(settings), held_ms=held_ms)  # noqa: SLF001
     if group_id is not None:
         made.before_start = partial(take_over, settings, group_id, client_name)
     return made
@@ -269,11 +279,13 @@ async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]
 
 def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:
     """An admin client; start and close it yourself."""
-    return AIOKafkaAdminClient(
+    made = AIOKafkaAdminClient(
         **connection(settings),
         client_id=f"{settings.topic_prefix}{client_id}",
         request_timeout_ms=15_000,
     )
+    silence.pass_over_silent(made._client, connection(settings))  # noqa: SLF001
+    return made
 
 
 def _milliseconds(span: timedelta) -> int:

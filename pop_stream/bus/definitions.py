@@ -7,6 +7,7 @@ from typing import Final, Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
@@ -35,7 +36,7 @@ _log = structlog.get_logger()
 
 
 class DefinitionFollower:
-    """The port `DefinitionSource`: whole when entered, then at most seconds behind."""
+    """The port `FollowedDefinitions`: whole when entered, then at most seconds behind."""
 
     def __init__(self, settings: Settings, *, client_id: str) -> None:
         self._topic = Topics(settings.topic_prefix).definitions
@@ -49,7 +50,10 @@ class DefinitionFollower:
         self._versions: dict[str, int] = {}
         self._heard: dict[str, int] = {}
         self._keys: dict[str, ApiKey] = {}
+        self._reached = 0
         self._following: asyncio.Task[None] | None = None
+        self._settings, self._client_id = settings, client_id
+        self._asking: asyncio.Task[AIOKafkaConsumer] | None = None
 
     @property
     def current(self) -> Definitions:
@@ -60,6 +64,24 @@ class DefinitionFollower:
     def heard(self) -> Mapping[str, int]:
         """The version of the last record of every key, deletions included; 0 without one."""
         return self._heard
+
+    @property
+    def reached(self) -> int:
+        """See the port."""
+        return self._reached
+
+    async def written(self) -> int:
+        """See the port."""
+        if self._asking is None or (self._asking.done() and self._asking.exception()):
+            self._asking = asyncio.create_task(self._asker())
+        partition = TopicPartition(self._topic, 0)
+        try:
+            asker = await asyncio.shield(self._asking)
+            ends = await clients.undisturbed(asker.end_offsets([partition]))
+        except (KafkaError, OSError) as error:
+            msg = f"how far {self._topic} is written is not known: {error!r}"
+            raise UnavailableError(msg) from error
+        return int(ends[partition])
 
     def api_key(self, key_id: str) -> ApiKey | None:
         """An API key as it was last told of; for whoever cannot ask Postgres."""
@@ -85,6 +107,22 @@ class DefinitionFollower:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
         await self._consumer.stop()
+        if self._asking is not None:
+            for asker in await asyncio.gather(self._asking, return_exceptions=True):
+                if isinstance(asker, AIOKafkaConsumer):
+                    await asker.stop()
+
+    async def _asker(self) -> AIOKafkaConsumer:
+        # Over a connection of its own: the reader's has a fetch that the broker may hold.
+        asker: AIOKafkaConsumer = clients.consumer(
+            self._settings, client_id=f"{self._client_id}-definitions-end", group_id=None
+        )
+        try:
+            await asker.start()
+        except BaseException:
+            await asker.stop()
+            raise
+        return asker
 
     async def _read_all(self) -> None:
         partition = TopicPartition(self._topic, 0)
@@ -102,6 +140,7 @@ class DefinitionFollower:
 
     def _take(self, records: Sequence[ConsumerRecord]) -> None:
         for record in records:
+            self._reached = record.offset + 1
             key = (record.key or b"").decode(errors="replace")
             version = self._heard[key] = version_in(record, VERSION_HEADER)
             if version and version < self._versions.get(key, 0):

@@ -176,6 +176,8 @@ class KafkaHandouts:
 
     async def _tell(self) -> NoReturn:
         """Say what is wanted whenever it changes, and every second while anything is."""
+        # What is handed out before can no longer be heard, and its lease would run out.
+        await self._tails[0].began.wait()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN_S):

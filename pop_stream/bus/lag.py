@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
+from time import monotonic
 from typing import Any, Final
 
 import structlog
@@ -11,6 +12,7 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.bus import share_groups
 from pop_stream.bus.group_requests import ManyOffsetsRequest
+from pop_stream.bus.groups import count_members
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.values.ids import InsightId
@@ -21,11 +23,17 @@ ANSWER_WITHIN_S: Final = 5.0
 
 _BEYOND_ALL: Final = 2**62
 
+_FIRSTS_EVERY_S: Final = 5.0
+
 _log = structlog.get_logger()
 
 
 class KafkaLagProbe:
     """The port `LagProbe`: a request per broker for the offsets committed, one for the ends.
+
+    What is removed from a topic's start, by hand or for its age, is as good as read: nobody
+    will read it, or commit past it before there is more to read. Where topics start is asked
+    every few seconds.
 
     Who coordinates a group is asked once per group, and again after a look that failed or a
     group that moved: the broker may be gone for good.
@@ -44,6 +52,8 @@ class KafkaLagProbe:
         self._consumer = consumer
         self._coordinators: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
+        self._firsts: Mapping[TopicPartition, int] = {}
+        self._firsts_at: float | None = None
 
     async def look(
         self,
@@ -62,8 +72,11 @@ class KafkaLagProbe:
                 await self._count_partitions(names | ({events} if relay else set()))
                 found = await self._committed([*by_group, *([relay_group] if relay else [])])
                 starts = await self._starts([*by_share_group])
+                firsts = await self._starts_of([*by_group])
                 wanted = {
-                    one: self._everywhere(topic, _offsets(topic, found.get(topic, ())))
+                    one: self._everywhere(
+                        topic, _later(firsts[topic], _offsets(topic, found.get(topic, ())))
+                    )
                     for topic, one in by_group.items()
                 } | {
                     one: self._everywhere(topic, starts.get(topic, {}))
@@ -89,6 +102,15 @@ class KafkaLagProbe:
             told={tp.partition: ends[tp] for tp in told},
             relayed={tp.partition: offset for tp, offset in relayed.items()},
         )
+
+    async def members(self, group: str) -> int | None:
+        """See the port. A group that nobody was in for long has none either."""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await count_members(self._admin, group) or 0
+        except (KafkaError, TimeoutError) as error:
+            _log.info("members.unknown", group=group, error=repr(error))
+            return None
 
     async def progress(
         self, group: str, topic: str, group_type: GroupType = "consumer"
@@ -126,6 +148,21 @@ class KafkaLagProbe:
             return {}
         ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(asked)
         return ends
+
+    async def _starts_of(
+        self, topics: Sequence[str]
+    ) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """Where these topics' partitions start, of those from which something was removed."""
+        places = [TopicPartition(one, n) for one in topics for n in self._numbers(one)]
+        asked_at = monotonic()
+        if self._firsts_at is None or asked_at - self._firsts_at >= _FIRSTS_EVERY_S:
+            self._firsts = await self._consumer.beginning_offsets(places) if places else {}
+            self._firsts_at = asked_at
+        starts: dict[str, dict[TopicPartition, int]] = {one: {} for one in topics}
+        for place in places:
+            if first := self._firsts.get(place, 0):
+                starts[place.topic][place] = first
+        return starts
 
     async def _count_partitions(self, names: Set[str]) -> None:
         new = names - self._partitions.keys()
@@ -189,6 +226,13 @@ class KafkaLagProbe:
             return {}
         numbers = self._numbers(topic)
         return {TopicPartition(topic, number): 0 for number in numbers} | dict(offsets)
+
+
+def _later(
+    one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    """By place, the later of two offsets, or the only one."""
+    return {tp: max(one.get(tp, 0), other.get(tp, 0)) for tp in one.keys() | other.keys()}
 
 
 def _offsets(topic: str, found: Sequence[Any]) -> dict[TopicPartition, int]:

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
+from pop_stream.bus.patience import hold_while_quiet
 from pop_stream.settings import Settings
 
 _LOOK_EVERY_S: Final = 1.0
@@ -62,6 +63,7 @@ class Tail:
             )
             try:
                 async with clients.started(consumer):
+                    hold_while_quiet(consumer)
                     await self._read(consumer)
             except (KafkaError, OSError) as error:
                 _log.warning("tail.interrupted", topic=self._topic, error=repr(error))

@@ -14,12 +14,11 @@ from aiokafka import ConsumerRecord
 
 from pop_stream.bus.definitions import version_in
 from pop_stream.core.doors.seal import JUDGED_BY
-from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.core.errors import UnavailableError
+from pop_stream.ports.definitions import FollowedDefinitions
 
 _PATIENCE_S: Final = 5.0
-_TRUSTS_AGAIN_AFTER_S: Final = 60.0
-"""Anyone who may write submissions may name a version that never comes."""
-
+_TRIES_AGAIN_AFTER_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.01
 
 _log = structlog.get_logger()
@@ -28,27 +27,35 @@ _log = structlog.get_logger()
 class Abreast:
     """Keeps intake from judging by older definitions than the API did.
 
+    Anyone who may write submissions may name any version. What is not written is not waited
+    for, so that nobody holds up others by it.
+
     Args:
         definitions: As intake hears of them.
         patience_s: Longest wait. Then what is known decides, and for a minute nothing is
-            waited for.
+            waited for: definitions cannot be read.
     """
 
-    def __init__(self, definitions: DefinitionSource, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(
+        self, definitions: FollowedDefinitions, patience_s: float = _PATIENCE_S
+    ) -> None:
         self._definitions = definitions
         self._patience_s = patience_s
-        self._trusts_from = 0.0
+        self._tries_from = 0.0
 
     async def catch_up(self, records: Iterable[ConsumerRecord]) -> None:
         """Return once the definitions are as new as those that the records were judged by."""
-        version = max((version_in(one, JUDGED_BY) for one in records), default=0)
-        if version <= self._definitions.current.version or monotonic() < self._trusts_from:
+        newer = {version_in(one, JUDGED_BY) for one in records}
+        newer = {one for one in newer if one > self._definitions.reached}
+        if not newer or monotonic() < self._tries_from:
             return
         try:
             async with asyncio.timeout(self._patience_s):
-                while self._definitions.current.version < version:  # noqa: ASYNC110  # no event
+                written = await self._definitions.written()
+                wanted = max((one for one in newer if one <= written), default=0)
+                while self._definitions.reached < wanted:  # noqa: ASYNC110  # no event
                     await asyncio.sleep(_LOOK_EVERY_S)
-        except TimeoutError:
-            self._trusts_from = monotonic() + _TRUSTS_AGAIN_AFTER_S
-            known = self._definitions.current.version
-            _log.warning("definitions.behind", known=known, wanted=version)
+        except (TimeoutError, UnavailableError):
+            self._tries_from = monotonic() + _TRIES_AGAIN_AFTER_S
+            known = self._definitions.reached
+            _log.warning("definitions.behind", known=known, told=max(newer))

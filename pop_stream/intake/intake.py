@@ -30,7 +30,7 @@ from pop_stream.intake.entry import Entry
 from pop_stream.intake.gate import Gate, Senders, place
 from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
 from pop_stream.ports.clock import Clock
-from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.definitions import FollowedDefinitions
 from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
 
@@ -56,7 +56,7 @@ class Intake:
         self,
         settings: Settings,
         publisher: Publisher,
-        definitions: DefinitionSource,
+        definitions: FollowedDefinitions,
         clock: Clock,
         gate: Gate | None = None,
         doors: DoorKeeper | None = None,

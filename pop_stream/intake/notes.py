@@ -34,7 +34,7 @@ from pop_stream.core.events import (
     decode_placed,
     encode,
 )
-from pop_stream.core.values.ids import ID_LENGTH
+from pop_stream.core.values.ids import HTTP_PULLER, ID_LENGTH
 
 _log = structlog.get_logger()
 
@@ -67,7 +67,12 @@ def notes_of(
     for event in lifecycle:
         match event:
             case AgendaClaimed():
-                claim = Claim(event.agenda_id, event.attempt, awaited=event.awaited)
+                claim = Claim(
+                    event.agenda_id,
+                    event.attempt,
+                    awaited=event.awaited,
+                    by_http=event.puller_id == HTTP_PULLER,
+                )
                 notes = _about(found, event)
                 notes.claims.append(claim)
                 if len(event.puller_id) <= ID_LENGTH:

@@ -20,6 +20,23 @@ class DefinitionSource(Protocol):
         ...
 
 
+class FollowedDefinitions(DefinitionSource, Protocol):
+    """Definitions from where changes are told, in an order that all share."""
+
+    @property
+    def reached(self) -> int:
+        """How far they were read: of versions up to it, all is heard."""
+        ...
+
+    async def written(self) -> int:
+        """How far they are written by now; there is no version above it.
+
+        Raises:
+            UnavailableError: If that cannot be asked now.
+        """
+        ...
+
+
 class DefinitionStore(Protocol):
     """The truth about definitions; every method raises UnavailableError while it is away."""
 

@@ -13,8 +13,8 @@ class Look:
     """How far those who read have come.
 
     Attributes:
-        lags: Records past the pullers' commit, by insight and partition of its topic;
-            an insight is absent when that is unknown.
+        lags: Records past the pullers' commit that are still there, by insight and partition
+            of its topic; an insight is absent when that is unknown.
         told: By partition of the lifecycle's topic, the offset after its last record; None
             if it was not asked for or is unknown.
         relayed: By the same partition, the offset that the relay has committed.
@@ -55,6 +55,10 @@ class LagProbe(Protocol):
                 past the first one that is not done with may be done with, and count.
             relay: Whether to ask for `told` and `relayed`.
         """
+        ...
+
+    async def members(self, group: str) -> int | None:
+        """How many members a group has; None if that is unknown."""
         ...
 
     async def progress(

@@ -3,6 +3,7 @@
 import asyncio
 from time import monotonic
 
+from pop_stream.pullers.ages import Ages
 from pop_stream.pullers.lookahead import Lookahead
 
 
@@ -18,8 +19,7 @@ class Capacity:
     def __init__(self, runners: int) -> None:
         self._runners = runners
         self._held = 0
-        self._running = 0
-        self._begun_s = 0.0
+        self._ages = Ages()
         self._lookahead = Lookahead(runners)
         self._any = asyncio.Event()
         self._any.set()
@@ -37,7 +37,7 @@ class Capacity:
     @property
     def has_idle_runner(self) -> bool:
         """Whether one more agenda may begin to run."""
-        return self._running < self._runners
+        return len(self._ages) < self._runners
 
     async def some(self) -> None:
         """Wait until slots are free; by the time the caller runs, another may have them.
@@ -72,19 +72,16 @@ class Capacity:
 
     def begin(self, now_s: float) -> None:
         """An agenda begins to run, `now_s` on the monotonic clock."""
-        self._running += 1
-        self._begun_s += now_s
+        self._ages.begin(now_s)
 
     def end(self, begun_s: float, now_s: float) -> None:
         """The agenda that began at `begun_s` has ended; its slot is given back by itself."""
-        self._running -= 1
-        self._begun_s -= begun_s
+        self._ages.end(begun_s)
         self._lookahead.note_run(now_s - begun_s)
 
     def lend(self, begun_s: float) -> None:
         """The agenda that began at `begun_s` waits for something: others may have its place."""
-        self._running -= 1
-        self._begun_s -= begun_s
+        self._ages.end(begun_s)
         self.give_back()
 
     def take_back(self) -> None:
@@ -92,6 +89,5 @@ class Capacity:
         self._held += 1
 
     def _ahead(self) -> int:
-        if not self._running:
-            return self._lookahead.ahead(0.0)
-        return self._lookahead.ahead(monotonic() - self._begun_s / self._running)
+        long, long_for_s = self._ages.long(self._lookahead.long_after_s, monotonic())
+        return self._lookahead.ahead(long, long_for_s)

@@ -1,5 +1,6 @@
 """Claims records: publishes `agenda.claimed` for what is new and sound among them."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -56,6 +57,9 @@ class Claimer:
         clock: For the instants in them.
         puller_id: Who claims.
         window: Knows repeated and outdated attempts.
+
+    Attributes:
+        news: Set with every claim, for whoever keeps leases.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Claimer:
         self._puller_id = puller_id
         self._window = window
         self._unstarted: dict[str, Unstarted] = {}
+        self.news = asyncio.Event()
 
     def __iter__(self) -> Iterator[Unstarted]:
         return iter(self._unstarted.values())
@@ -101,6 +106,7 @@ class Claimer:
             faults.reach("puller.claimed")
             now = monotonic()
             self._unstarted |= {one.agenda_id: Unstarted(one, now) for one in fresh}
+            self.news.set()
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
         return Claimed(fresh, offsets)
 

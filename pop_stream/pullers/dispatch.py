@@ -33,6 +33,7 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.pulls.demand import Demand
+from pop_stream.core.values.ids import HTTP_PULLER
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.claims import Claimer
@@ -46,10 +47,6 @@ from pop_stream.settings import Settings
 LINGER_S: Final = 15.0
 """A dispatcher stays in an insight's group for so long after the last caller: joining takes a
 rebalance, and its partitions wait for callers meanwhile."""
-
-PULLER_ID: Final = "(http)"
-"""Who claims, until the worker's own name comes with its first sign of life. It sorts before
-all names of workers, and the last in order is the one that is shown."""
 
 _POLL_MS: Final = 200
 _REST_MS: Final = 5_000
@@ -124,7 +121,7 @@ class Dispatcher:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._claimer = Claimer(
-            publisher, self._topics, clock, puller_id=PULLER_ID, window=AttemptWindow()
+            publisher, self._topics, clock, puller_id=HTTP_PULLER, window=AttemptWindow()
         )
         self._reporter = Reporter(publisher, self._topics.agenda_events)
         # Once handed out, an agenda is its worker's to keep alive.
@@ -133,8 +130,9 @@ class Dispatcher:
             self._claimer,
             self._reporter,
             clock,
-            puller_id=PULLER_ID,
+            puller_id=HTTP_PULLER,
             heartbeat=settings.heartbeat,
+            news=self._claimer.news,
         )
         self._counters: dict[str, _Counter] = {}
         self._outbox: asyncio.Queue[HandoutEvent] = asyncio.Queue()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 from aiokafka import (
@@ -21,7 +21,7 @@ from pop_stream.pullers.commits import ClaimCommits
 from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
 from pop_stream.settings import Settings
 
-_POLL_S: Final = 0.25
+_POLL_S: Final = 4.0
 _ANSWER_S: Final = 5.0
 _RETRY_S: Final = 1.0
 _NO_POLL_LIMIT_MS: Final = 2**31 - 1
@@ -73,8 +73,7 @@ class InsightFeed:
                 within_s = self._settings.session_timeout.total_seconds() / 2
                 listener = _Rebalance(pipeline, commits, within_s)
                 consumer.subscribe([self._queue.topic], listener=listener)
-                while not stop.is_set() and not pipeline.has_failed:
-                    await _read(consumer, pipeline)
+                await _read_until(stop, consumer, pipeline)
         finally:
             await _leave(consumer)
 
@@ -96,6 +95,27 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
         """Called once the group has settled."""
         self._commits.moved()
         _log.info("feed.assigned", partitions=sorted(tp.partition for tp in assigned))
+
+
+async def _read_until(
+    stop: asyncio.Event, consumer: AIOKafkaConsumer, pipeline: ClaimPipeline
+) -> None:
+    """Read until `stop`, or until a claim failed; at rest nothing else wakes this."""
+    reading = asyncio.create_task(_read_on(consumer, pipeline))
+    waits = [reading, *map(asyncio.create_task, (stop.wait(), pipeline.failed()))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    if not reading.cancelled():
+        reading.result()
+
+
+async def _read_on(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> NoReturn:
+    while True:
+        await _read(consumer, pipeline)
 
 
 async def _read(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> None:

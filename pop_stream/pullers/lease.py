@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
+from itertools import chain
 from time import monotonic
 from typing import Final, NoReturn
 
@@ -31,9 +32,10 @@ class LeaseKeeper:
         clock: For the instants in them.
         puller_id: Who renews.
         heartbeat: Between renewals, unless a third of the lease is shorter.
+        news: Set with every claim; cleared here.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all it keeps, named once
         self,
         running: Iterable[Held],
         unstarted: Iterable[Unstarted],
@@ -42,6 +44,7 @@ class LeaseKeeper:
         *,
         puller_id: str,
         heartbeat: timedelta,
+        news: asyncio.Event,
     ) -> None:
         self._running = running
         self._unstarted = unstarted
@@ -49,15 +52,22 @@ class LeaseKeeper:
         self._clock = clock
         self._puller_id = puller_id
         self._heartbeat_s = heartbeat.total_seconds()
+        self._news = news
 
     async def run(self) -> NoReturn:
-        """Look at all agendas ten times a second; runs until cancelled."""
+        """Look at all agendas ten times a second, while there are any; runs until cancelled."""
         while True:
+            if not self._has_any():
+                self._news.clear()
+                await self._news.wait()
             await asyncio.sleep(_TICK_S)
             if due := self.due(monotonic()):
                 self._reporter.add(due)
                 # While the broker is away, renewals must not pile up.
                 await self._reporter.acknowledged()
+
+    def _has_any(self) -> bool:
+        return any(True for _ in chain(self._running, self._unstarted))
 
     def due(self, now_s: float) -> list[LifecycleEvent]:
         """The events to send now; counts them as sent.

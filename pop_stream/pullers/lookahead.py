@@ -4,16 +4,23 @@ A claim takes milliseconds: it is published, acknowledged and committed. A runne
 agenda in less would mostly wait for the next claim, so as many are claimed ahead as the
 runners end meanwhile (Little's law: latency times rate). Where runs take long nothing is:
 an agenda that is claimed can no longer be overtaken, nor run elsewhere.
+
+Where most runs are short and some long, their mean tells of neither. So runners that are with
+a long one are set apart: the others end agendas as fast as short runs do. If those all turned
+to long runs, too, what is claimed ahead would wait for them. It is claimed nevertheless while
+that is so seldom that it costs an agenda less than a claim does, as far as can be expected.
 """
 
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 MOST_AHEAD: Final = 4
 """Agendas claimed ahead for each runner, at most: so many wait if runs suddenly last long."""
 
 _GAIN: Final = 1 / 16
+_SELDOM_GAIN: Final = 1 / 64
 _HEADROOM: Final = 1.5
+_LONG: Final = 4.0
 _IDLE: Final = 0.1
 
 
@@ -28,6 +35,14 @@ class Lookahead:
         self._runners = runners
         self._claim_s: float | None = None
         self._run_s: float | None = None
+        self._short_run_s: float | None = None
+        self._long_run_s: float | None = None
+        self._long_part = 0.0
+
+    @property
+    def long_after_s(self) -> float:
+        """A run that has lasted for more seconds is a long one."""
+        return self._latency_s * _LONG
 
     def note_claim(self, seconds: float) -> None:
         """A claim took so long, from the free runner to the commit."""
@@ -36,24 +51,42 @@ class Lookahead:
     def note_run(self, seconds: float) -> None:
         """An agenda ran so long."""
         self._run_s = _moved(self._run_s, seconds)
+        is_long = seconds > self.long_after_s
+        self._long_part += _SELDOM_GAIN * (is_long - self._long_part)
+        if is_long:
+            self._long_run_s = _moved(self._long_run_s, seconds)
+        else:
+            self._short_run_s = _moved(self._short_run_s, seconds)
 
-    def ahead(self, running_s: float) -> int:
+    def ahead(self, long: int, long_for_s: float) -> int:
         """Agendas to claim beyond those that run.
 
         Args:
-            running_s: For how long those that run now have run, on average; a sudden long
-                run shows here before it ends.
+            long: How many of those that run now have done so for more than `long_after_s`.
+            long_for_s: For how long those have run, on average; a sudden long run shows
+                here before it ends.
         """
         if self._claim_s is None or self._run_s is None:
             return 0
-        # A claim that finds another one under way waits for it, so it takes longer.
-        latency_s = self._claim_s * _HEADROOM
-        run_s = max(self._run_s, running_s)
-        most = MOST_AHEAD * self._runners
-        if run_s * most <= latency_s * self._runners:
-            return most
+        latency_s, others = self._latency_s, self._runners - long
+        long_run_s = max(self._long_run_s or 0.0, long_for_s)
+        each = _ends(latency_s, max(self._run_s, long_for_s))
+        turns_long = min(1.0, MOST_AHEAD * (self._long_part + _SELDOM_GAIN * long))
+        if self._short_run_s is not None and turns_long**others * long_run_s <= latency_s:
+            each = max(each, _ends(latency_s, self._short_run_s))
+        ends = others * each + long * _ends(latency_s, long_run_s)
         # A tenth of one runner may be idle before another agenda is taken away from others.
-        return min(most, max(0, ceil(self._runners * latency_s / run_s - _IDLE)))
+        return max(0, ceil(ends - _IDLE))
+
+    @property
+    def _latency_s(self) -> float:
+        # A claim that finds another one under way waits for it, so it takes longer.
+        return inf if self._claim_s is None else self._claim_s * _HEADROOM
+
+
+def _ends(latency_s: float, run_s: float) -> float:
+    """How many runs of this length one runner ends meanwhile, `MOST_AHEAD` at most."""
+    return MOST_AHEAD if latency_s >= MOST_AHEAD * run_s else latency_s / run_s
 
 
 def _moved(mean: float | None, seconds: float) -> float:

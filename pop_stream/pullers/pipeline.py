@@ -159,10 +159,9 @@ class ClaimPipeline:
             if isinstance(end, Exception):
                 raise end
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether a stage ended by itself; leaving raises why."""
-        return any(stage.done() for stage in self._stages)
+    async def failed(self) -> None:
+        """Wait until a stage ends by itself; leaving raises why."""
+        await asyncio.wait(self._stages, return_when=asyncio.FIRST_COMPLETED)
 
     async def room(self, within_s: float) -> bool:
         """Wait until more may be read, but no longer; whether it may."""

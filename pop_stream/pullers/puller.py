@@ -143,9 +143,14 @@ class Puller:
         window = AttemptWindow()
         claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
         intake = Intake(claimer, running, reporter, capacity, len(self._insights))
-        heartbeat = self._settings.heartbeat
         keeper = LeaseKeeper(
-            running, claimer, reporter, clock, puller_id=puller_id, heartbeat=heartbeat
+            running,
+            claimer,
+            reporter,
+            clock,
+            puller_id=puller_id,
+            heartbeat=self._settings.heartbeat,
+            news=claimer.news,
         )
         _log.info(
             "puller.started",

@@ -8,7 +8,7 @@ import faust
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 
-from pop_stream.bus import clients, succession
+from pop_stream.bus import clients, silence, succession
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.transport import PatientTransport
 from pop_stream.settings import Settings
@@ -89,6 +89,9 @@ def faust_app(
     app.transport = PatientTransport(app.conf.broker_consumer, app)
     app.transport.take_over = partial(
         clients.take_over, settings, app.conf.id, app.conf.broker_client_id
+    )
+    app.transport.pass_over_silent = partial(
+        silence.pass_over_silent, connection=clients.connection(settings)
     )
     app.transport.on_heartbeat = on_heartbeat
     app.transport.on_forgotten = on_forgotten

@@ -21,6 +21,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.lag import LagProbe, Look
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler.desk import Desk
+from pop_stream.scheduler.doorway import Doorway
 from pop_stream.scheduler.rounds import Rounds
 
 LEAST_PAUSE_S: Final = 0.01
@@ -76,6 +77,7 @@ class Ticker:
         self._gained: set[int] = set()
         self._unsettled: set[int] = set()
         self._heard = HeardClock()
+        self._doorway = Doorway(probe, topics.group("pulls"))
         self._listened_at: float | None = None
         self._asked_at: float | None = None
         self._woken: dict[str, tuple[float, float]] = {}
@@ -168,6 +170,8 @@ class Ticker:
         )
         if listen and look.told is not None:
             self._listen(look, now)
+        if listen and any(desk.backlog.attempts.any_by_http for desk in desks):
+            await self._doorway.look(now)
         return look
 
     def _is_time_to_listen(self, desks: list[Desk], now: float) -> bool:
@@ -209,6 +213,7 @@ class Ticker:
             emitted=emitted,
             lags=tuple(lags or ()) if passed else (),
             heard_until=None if heard is None else datetime.fromtimestamp(heard, UTC),
+            is_api_away=self._doorway.is_deaf(now, desk.backlog.attempts.lease_s),
         )
 
     def _passed(self, desk: Desk, look: Look, emitted: int, now: float) -> bool:

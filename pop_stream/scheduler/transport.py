@@ -12,9 +12,7 @@ import uvloop
 from faust.transport.drivers import aiokafka as driver
 
 from pop_stream.bus.clients import commit_in_term, wait_for_consumption
-
-_FETCH_WAIT_MS: Final = 500
-"""Faust has brokers hold a fetch for three times as long, and no setting for it."""
+from pop_stream.bus.patience import hold_while_quiet
 
 _AGAIN_AFTER_S: Final = 0.5
 
@@ -27,6 +25,11 @@ _log = structlog.get_logger()
 
 
 class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
+    def _create_consumer(self, loop: Any) -> Any:  # noqa: ANN401  # Faust is untyped
+        made = super()._create_consumer(loop)
+        self.transport.pass_over_silent(made._client)  # noqa: SLF001  # no other way to it
+        return made
+
     async def on_start(self) -> None:
         """Called by Faust, in the consumer's thread."""
         # Several times for each fetch, this thread would wait 5 ms for a busy one to let it on.
@@ -36,9 +39,9 @@ class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is 
         wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
         commit_in_term(self._consumer)
         fetcher = self._consumer._fetcher  # noqa: SLF001
-        fetcher._fetch_max_wait_ms = _FETCH_WAIT_MS  # noqa: SLF001
         tables = self.transport.app.tables
         fetch_no_other(fetcher, lambda tp: tp.topic not in tables.changelog_topics)
+        hold_while_quiet(self._consumer)
         coordinator = self._consumer._coordinator  # noqa: SLF001
         self.transport.follow(coordinator)
         _tell_of_membership(coordinator, self.transport)
@@ -119,7 +122,7 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
 
 
 class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is untyped here
-    """See `wait_for_consumption`; nor does a fetch begun before a rebalance hold much up.
+    """See `wait_for_consumption` and `hold_while_quiet`.
 
     Attributes:
         on_heartbeat: Told when a heartbeat was sent that the group then answered; called in
@@ -127,12 +130,14 @@ class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is unty
         on_forgotten: Told that the group has expelled this member; called in that thread, and
             before Faust waits for the record under way.
         take_over: Called before this member joins its group; in that thread.
+        pass_over_silent: Given the client before it starts; in that thread.
     """
 
     Consumer: Any = _Consumer
     on_heartbeat: Callable[[float], None]
     on_forgotten: Callable[[], None]
     take_over: Callable[[], Awaitable[None]]
+    pass_over_silent: Callable[[Any], None]
     _coordinator: Any = None
 
     def follow(self, coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped

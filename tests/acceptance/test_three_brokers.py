@@ -1,16 +1,21 @@
 """Three brokers that replicate, and a system under load that is left with two of them."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from whole_system import LOOK_S, WITHIN_S, System, running
+from whole_system import LOOK_S, WITHIN_S, System, family, running
 
 from pop_stream.wiring import connections
 
 pytestmark = pytest.mark.timeout(250)
+
+WITHOUT_A_WORD_S = 25
+"""Longer than the others take to elect, to give it up and to be found, on a loaded machine;
+less than a client takes that knows of no silence."""
 
 SHARED = """
 [insights.shared]
@@ -75,3 +80,21 @@ async def test_of_three_brokers_one_may_be_killed_under_load_and_nothing_is_lost
     # Of an acceptance whose answer died with its broker nobody can ask what came of it: what
     # was claimed starts nothing then, and comes back with its lease.
     await system.kept(shared, attempts=2)
+
+
+async def test_of_three_brokers_one_may_be_frozen_under_load_and_work_goes_on_meanwhile(system):
+    async with system.load("frozen") as load:
+        await system.more_started(load.run, 20)
+        # Of three of which two were killed it leads most, the group of controllers too.
+        frozen = family(system.stack.servers.processes["kafka-3"])
+        for one in frozen:
+            one.send_signal(signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(WITHOUT_A_WORD_S):
+                await system.more_started(load.run, 60)
+        finally:
+            for one in frozen:
+                one.send_signal(signal.SIGCONT)
+        await all_in_sync(system)
+        await system.more_started(load.run, 60)
+    await system.kept(load)

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from pop_stream.bus import clients
+from pop_stream.bus import clients, patience
 from pop_stream.bus.batches import Beat
 from pop_stream.bus.topics import Topics
 from pop_stream.ports.wire import Record
@@ -42,6 +42,13 @@ async def in_hand(consumer: AIOKafkaConsumer, partition: TopicPartition) -> None
     """Wait until the client has fetched something of the partition, which nobody has taken."""
     async with asyncio.timeout(20):
         while not consumer.highwater(partition):  # noqa: ASYNC110  # another task fetches
+            await asyncio.sleep(0.01)  # the client has no event for it
+
+
+async def held(consumer: AIOKafkaConsumer) -> None:
+    """Wait until a broker has a fetch of the client's that it does not answer yet."""
+    async with asyncio.timeout(20):
+        while not any(one._requests for one in consumer._client._conns.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # the client has no event for it
 
 
@@ -89,3 +96,44 @@ async def test_who_is_in_a_hurry_is_given_what_there_is(settings, topic, consume
         assert await take(consumer) == []
         beat.hurry(1.0)
         assert await take(consumer) == [b"second"]
+
+
+@pytest_asyncio.fixture
+async def patient(settings, topic, monkeypatch) -> AsyncIterator[AIOKafkaConsumer]:
+    """Whose every fetch is held for long, as that of a member of a group that is at rest."""
+    monkeypatch.setattr(patience, "held_s", lambda _: HELD_MS / 1000)
+    async with clients.consumer(settings, client_id="reader", group_id=None) as reader:
+        patience.hold_while_quiet(reader)
+        yield reader
+
+
+@pytest.mark.timeout(60)
+async def test_who_is_given_other_partitions_does_not_wait_for_the_fetch_before(
+    settings, topic, patient
+):
+    mine, others = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with connections.publisher(settings, client_id="writer") as publisher:
+        await publisher.publish([Record(topic, b"k", b"one", 1)])
+        patient.assign([mine])
+        await patient.seek_to_end(mine)
+        await held(patient)
+        patient.assign([others])
+        patient.seek(others, 0)
+        assert await take(patient) == [b"one"]
+
+
+@pytest.mark.timeout(60)
+async def test_what_else_is_asked_does_not_wait_for_a_fetch_that_is_held(topic, patient):
+    mine = TopicPartition(topic, 0)
+    patient.assign([mine])
+    await patient.seek_to_end(mine)
+    await held(patient)
+    async with asyncio.timeout(SOON_S):
+        assert await patient.end_offsets([mine]) == {mine: 0}
+
+
+@pytest.mark.parametrize(
+    ("quiet_s", "held_s"), [(0.0, 0.5), (0.4, 0.5), (2.0, 2.0), (4.0, 4.0), (1e6, 4.0)]
+)
+def test_a_fetch_is_held_as_long_as_nothing_came(quiet_s, held_s):
+    assert patience.held_s(quiet_s) == held_s

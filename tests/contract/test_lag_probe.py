@@ -1,11 +1,13 @@
 """The port `LagProbe`: lags set by hand, and lags of consumer groups on a real Kafka."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 from fakes import FixedLags
 
 from pop_stream.bus import clients, topics
@@ -34,6 +36,9 @@ class Queues(Protocol):
     async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
         """The insight's pullers have come so far, by partition."""
 
+    async def remove(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
+        """What lies before is removed, by partition, as for its age."""
+
     async def tell(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
         """So much was told of the lifecycle, and relayed, by partition."""
 
@@ -56,6 +61,11 @@ class MemoryQueues:
 
     async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
         self._done.setdefault(insight_id, {}).update(offsets)
+        self._set(insight_id)
+
+    async def remove(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
+        done = self._done.setdefault(insight_id, {})
+        done |= {number: max(at, done.get(number, 0)) for number, at in offsets.items()}
         self._set(insight_id)
 
     def _set(self, insight_id: InsightId) -> None:
@@ -96,6 +106,13 @@ class KafkaQueues:
     async def commit(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
         topic, group = self._topics.insight(insight_id), self._topics.puller_group(insight_id)
         await self._commit(topic, group, offsets)
+
+    async def remove(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
+        topic = self._topics.insight(insight_id)
+        async with connections.admin_client(self._settings) as admin:
+            await admin.delete_records(
+                {TopicPartition(topic, n): RecordsToDelete(at) for n, at in offsets.items()}
+            )
 
     async def _commit(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
         consumer = clients.consumer(self._settings, client_id="pull", group_id=group)
@@ -156,6 +173,19 @@ async def test_a_partition_never_committed_counts_from_its_start(queues):
     assert await lags(queues, MEDIA) == {MEDIA: [0, 5]}
 
 
+async def test_what_was_removed_is_as_good_as_read(queues):
+    await queues.emit(MEDIA, 10)
+    await queues.commit(MEDIA, {0: 2, 1: 4})
+    await queues.remove(MEDIA, {0: 3, 1: 2})
+    assert await lags(queues, MEDIA) == {MEDIA: [2, 1]}
+
+
+async def test_so_is_what_was_removed_before_anyone_came(queues):
+    await queues.emit(MEDIA, 10)
+    await queues.remove(MEDIA, {0: 5, 1: 4})
+    assert await lags(queues, MEDIA, VIDEO) == {MEDIA: [0, 1]}
+
+
 async def test_insights_are_told_apart_and_unknown_ones_left_out(queues):
     await queues.emit(MEDIA, 4)
     await queues.emit(VIDEO, 6)
@@ -163,6 +193,21 @@ async def test_insights_are_told_apart_and_unknown_ones_left_out(queues):
     await queues.commit(VIDEO, {0: 0, 1: 0})
     assert await lags(queues, VIDEO, NOBODY, MEDIA) == {MEDIA: [1, 1], VIDEO: [3, 3]}
     assert await lags(queues, VIDEO) == {VIDEO: [3, 3]}
+
+
+async def test_how_many_are_in_a_group(kafka_queues):
+    settings, probe = kafka_queues._settings, kafka_queues.probe
+    group = Topics(settings.topic_prefix).group("pulls")
+    assert await probe.members(group) == 0
+    async with clients.consumer(
+        settings, Topics(settings.topic_prefix).agenda_events, client_id="a", group_id=group
+    ):
+        async with asyncio.timeout(60):
+            while await probe.members(group) != 1:  # noqa: ASYNC110  # it joins meanwhile
+                await asyncio.sleep(0.05)
+    async with asyncio.timeout(60):
+        while await probe.members(group) != 0:  # noqa: ASYNC110  # it left
+            await asyncio.sleep(0.05)
 
 
 async def test_what_was_told_and_what_was_relayed(queues):

@@ -10,7 +10,7 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from fakes import MemoryPublisher
 
-from pop_stream.bus import clients
+from pop_stream.bus import clients, patience
 from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_on, read_tails
@@ -109,7 +109,7 @@ async def test_a_reader_that_is_stopped_while_partitions_change_does_stop(settin
 async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
     kafka_shore, settings, monkeypatch
 ):
-    monkeypatch.setattr(clients, "_HELD_MS", 30_000)
+    monkeypatch.setattr(patience, "held_s", lambda _: 30.0)
     heard = []
     topic = kafka_shore.topics.counts
     tail = Tail(settings, topic, client_id="t", hear=lambda one: heard.append(one.value))

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from lifecycle_events import accepted, succeeded
+from parts_in_process import ending_in_order
 
 from pop_stream.bus.definitions import DefinitionFollower, definition_record
 from pop_stream.bus.topics import Topics
@@ -127,6 +128,16 @@ async def test_a_change_over_http_is_heard_within_a_second(world):
         await until(lambda: not follower.current.customers, within_s=1)
 
 
+async def test_a_follower_tells_how_far_definitions_are_written_and_how_far_it_read(world):
+    async with world.following() as follower:
+        before = await follower.written()
+        assert follower.reached == before
+        await world.publish(definition_record(world.topics, "customer/acme", b"no JSON"))
+        await until(lambda: follower.reached > before)
+        assert follower.reached == await follower.written() == before + 1
+        assert follower.current.version <= before
+
+
 async def test_of_writers_with_the_same_etag_one_wins(world):
     async with api(world) as (one, _), api(world) as (other, _):
         async with one.put("/v1/customers/acme", json={}) as response:
@@ -233,13 +244,9 @@ async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp
 @asynccontextmanager
 async def scheduling(world: World) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    async with asyncio.TaskGroup() as parts:
-        parts.create_task(run_intake(world.settings, stop))
-        parts.create_task(run_scheduler(world.settings, stop))
-        try:
-            yield
-        finally:
-            stop.set()
+    parts = (run_intake(world.settings, stop), run_scheduler(world.settings, stop))
+    async with ending_in_order(stop, *parts):
+        yield
 
 
 async def define(session: ClientSession, path: str, content: dict[str, Any]) -> None:

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest_asyncio
+from parts_in_process import all_but_pullers
 
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.history import read_history
@@ -16,10 +16,6 @@ from pop_stream.core.simulation.replay import replay
 from pop_stream.pullers import Puller, builtin
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
-from pop_stream.wiring.api import run_api
-from pop_stream.wiring.intake import run_intake
-from pop_stream.wiring.rollup import run_rollup
-from pop_stream.wiring.scheduler import run_scheduler
 
 PATIENCE_S = 60
 INSIGHT = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=8, low_water=8)
@@ -61,22 +57,6 @@ class System:
                 await asyncio.sleep(0.05)
 
 
-@asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[str]:
-    stop = asyncio.Event()
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as parts:
-        parts.create_task(run_intake(settings, stop))
-        parts.create_task(run_scheduler(settings, stop))
-        parts.create_task(run_rollup(settings, stop))
-        parts.create_task(run_api(settings, stop, url.set_result))
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                yield await url
-        finally:
-            stop.set()
-
-
 @pytest_asyncio.fixture
 async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
     known = settings.model_copy(update={"scheduler_data": tmp_path / "scheduler"})
@@ -84,7 +64,10 @@ async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
     async with connections.publisher(known, client_id="test") as publisher:
         topics = Topics(known.topic_prefix)
         await publish_definitions(publisher, topics, [INSIGHT, HELD], Definitions())
-    async with running(known) as url, aiohttp.ClientSession() as session:
+    async with (
+        all_but_pullers(known, within_s=PATIENCE_S) as url,
+        aiohttp.ClientSession() as session,
+    ):
         yield System(known, url, session)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest_asyncio
 from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import KafkaError
 from processes import process
 
@@ -94,6 +95,7 @@ class Story:
         self.letters: list[RecordRefused] = []
         self.answers: list[Any] = []
         self._news = asyncio.Condition()
+        self._pulling: asyncio.Task[None] | None = None
 
     # ---- what is heard ----
 
@@ -173,6 +175,24 @@ class Story:
                     self._news.notify_all()
                 if fetched:
                     await consumer.commit()
+
+    def start_pulling(self) -> None:
+        self._pulling = asyncio.create_task(self.pull())
+
+    async def stop_pulling(self) -> None:
+        assert self._pulling is not None
+        self._pulling.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._pulling
+
+    async def remove_emitted(self) -> None:
+        """Take all there is off the insight's topic, as for its age."""
+        topic = self.topics.insight("media")
+        count = await self.publisher.partitions(topic)
+        async with connections.admin_client(self.settings) as admin:
+            await admin.delete_records(
+                {TopicPartition(topic, n): RecordsToDelete(-1) for n in range(count)}
+            )
 
     # ---- what is said ----
 
@@ -281,10 +301,11 @@ async def story(settings: Settings, tmp_path: Any) -> AsyncIterator[Story]:
     story = Story(known)
     async with story.publisher, asyncio.TaskGroup() as tasks:
         await publish_definitions(story.publisher, story.topics, [MEDIA], Definitions())
-        hands = [tasks.create_task(story.listen()), tasks.create_task(story.pull())]
+        listening = tasks.create_task(story.listen())
+        story.start_pulling()
         yield story
-        for task in hands:
-            task.cancel()
+        await story.stop_pulling()
+        listening.cancel()
 
 
 @pytest_asyncio.fixture
@@ -356,6 +377,17 @@ async def test_a_silent_puller_loses_its_agenda_and_a_heartbeat_keeps_it(story, 
 async def test_what_is_read_and_never_claimed_is_emitted_again(story, parts):
     await story.submit("a")
     await story.attempt("a", 1)
+    second = await story.attempt("a", 2)
+    await story.tell(second, AgendaSucceeded)
+    await story.state("a", State.SUCCEEDED, 2)
+
+
+async def test_what_is_removed_unread_is_emitted_again(story, parts):
+    await story.stop_pulling()
+    await story.submit("a")
+    await story.state("a", State.EMITTED)
+    await story.remove_emitted()
+    story.start_pulling()
     second = await story.attempt("a", 2)
     await story.tell(second, AgendaSucceeded)
     await story.state("a", State.SUCCEEDED, 2)

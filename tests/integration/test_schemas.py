@@ -12,6 +12,7 @@ import pytest_asyncio
 from aiohttp import ClientSession
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from jsonschema import Draft202012Validator
+from parts_in_process import all_but_pullers
 
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
@@ -26,10 +27,6 @@ from pop_stream.pullers import FinalError, Handlers, OperationCall, Puller
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
-from pop_stream.wiring.api import run_api
-from pop_stream.wiring.intake import run_intake
-from pop_stream.wiring.rollup import run_rollup
-from pop_stream.wiring.scheduler import run_scheduler
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -172,22 +169,6 @@ class System:
         return found
 
 
-@asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[str]:
-    stop = asyncio.Event()
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as parts:
-        parts.create_task(run_intake(settings, stop))
-        parts.create_task(run_scheduler(settings, stop))
-        parts.create_task(run_rollup(settings, stop))
-        parts.create_task(run_api(settings, stop, url.set_result))
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                yield await url
-        finally:
-            stop.set()
-
-
 EVERY_DAY = (
     "accepted",
     "refused",
@@ -208,7 +189,11 @@ async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
         topics = Topics(known.topic_prefix)
         await publish_definitions(publisher, topics, DEFINITIONS, Definitions())
     producer = AIOKafkaProducer(bootstrap_servers=known.kafka_bootstrap)
-    async with running(known) as url, ClientSession() as session, producer:
+    async with (
+        all_but_pullers(known, within_s=PATIENCE_S) as url,
+        ClientSession() as session,
+        producer,
+    ):
         yield System(known, url, session, producer)
 
 

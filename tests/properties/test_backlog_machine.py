@@ -115,6 +115,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.term = 0
         self.late = []
         self.came_late = set()
+        self.is_kept = False
         self.model = {}
         self.ended = {}
         self.summaries = {}
@@ -170,7 +171,9 @@ class BacklogMachine(RuleBasedStateMachine):
             assert again == (result[0] if crash == 0 else again)
         else:
             # All was kept, but the event was not committed: the repeat must change nothing.
+            self.is_kept = True
             again, _ = self.apply(change, 0)
+            self.is_kept = False
             assert not again
         return result
 
@@ -422,11 +425,13 @@ class BacklogMachine(RuleBasedStateMachine):
             for one, known in self.model.items()
             if known.state == "claimed" or (known.is_out and known.stopping)
         )
-        lost, chosen = self.event(
-            lambda backlog, _: backlog.attempts.expire_leases(EVER * 3, self.now),
-            slots,
-            crash,
-        )
+
+        def expire(backlog, _):
+            # What was let go and told to stop in the same event has its lease anew.
+            heard_until = self.now if self.is_kept else EVER * 3
+            return backlog.attempts.expire_leases(heard_until, self.now)
+
+        lost, chosen = self.event(expire, slots, crash)
         assert lost == len(silent)
         for agenda_id in silent:
             self.come_to_nothing(agenda_id, pauses_s=1.0)

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pop_stream.core.fairness.algorithms import ALGORITHMS
@@ -564,32 +564,34 @@ def test_nobody_eligible_is_behind_the_clock(shares, steps):
         assert all(flow.tag >= clock for flow in world.queue.flows() if flow.is_eligible)
 
 
-@given(
-    shares=st.fixed_dictionaries({one: st.builds(Share, weight=WEIGHTS) for one in CUSTOMERS}),
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from(["push", "pick", "pick", "settle", "reload"]),
-            st.sampled_from(CUSTOMERS),
-            COSTS,
-            st.sampled_from([0.01, 0.5, 1.0, 3.0, 100.0]),
-        ),
-        max_size=150,
-    ),
-    step_s=st.none() | st.just(5.0),
-)
-def test_the_gap_that_is_shown_never_exceeds_the_bound_beside_it(shares, steps, step_s):
-    """Whatever the estimates, and whatever a reload made forgotten."""
-    world = World(shares, step_s=step_s)
-    for number, (step, one, cost, error) in enumerate(steps):
-        if step == "push":
-            world.push(one, cost, priority=1 + number % 9, now=float(number))
-        elif step == "pick":
-            world.pick(float(number))
-        elif step == "settle" and world.out:
-            index = number % len(world.out)
-            world.settle(index, world.out[index].cost * error)
-        elif step == "reload":
-            world.reload()
+def stir(world, step, dice, error):
+    """One step of a world in which anything may happen to anybody."""
+    one, number = dice.choice(CUSTOMERS), len(world.costs)
+    if step == "push":
+        priority = dice.choice((1, 5, 9))
+        world.push(one, dice.choice((0.01, 0.1, 1.0, 5.0)), priority=priority, now=number / 2)
+    elif step == "pick":
+        world.pick(number / 2)
+    elif step == "settle" and world.out:
+        index = dice.randrange(len(world.out))
+        world.settle(index, world.out[index].cost * error)
+    elif step == "reload":
+        world.reload()
+    elif step == "reshare":
+        cap = dice.choice((None, 1, 3))
+        world.reshare(one, Share(dice.choice((0.1, 1.0, 7.0)), max_in_flight=cap))
+
+
+@settings(max_examples=60)
+@given(dice=st.randoms(use_true_random=True), step_s=st.none() | st.just(5.0))
+def test_the_gap_that_is_shown_never_exceeds_the_bound_beside_it(dice, step_s):
+    """Whatever the estimates, and whatever a reload or all that came since made forgotten."""
+    world, odds = World(step_s=step_s), [dice.random() for _ in range(3)]
+    errors = dice.sample((0.01, 0.5, 1.0, 3.0, 100.0), k=2)
+    for number in range(dice.choice((50, 200, 600))):
+        steps = ["push", "pick", "settle", "reload", "reshare"]
+        (step,) = dice.choices(steps, [*odds, 0.01, 0.02])
+        stir(world, step, dice, errors[number > 60])
         assert world.queue.spread() <= world.queue.bound() * ROUNDING
 
 

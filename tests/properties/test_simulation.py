@@ -94,10 +94,19 @@ def test_worst_gap_is_within_the_bound(work, setting):
     assert (audit(run.log, depth=run.depth).gap_over_bound or 0.0) <= 1 + HAIR
 
 
-@given(arrivals(declared=WRONG), settings_of())
+@given(arrivals(declared=WRONG), settings_of() | settings_of(plant=instant_plants))
 def test_worst_gap_is_within_the_bound_whatever_costs_are_declared(work, setting):
     run = simulate(work, setting)
     assert (audit(run.log, depth=run.depth).gap_over_bound or 0.0) <= 1 + HAIR
+
+
+def test_wrong_costs_can_lead_as_far_as_their_bound():
+    """Two of `a` are out when `c` comes, and two more go before one of them has told."""
+    work = [Arrival(0.0, CustomerId("a"), 1.0, 0.0001)] * 5
+    work += [Arrival(0.5, CustomerId("c"), 0.001, 0.0001)] * 7
+    one = Plant(runners=1, intake_s=0.0, emission_s=0.0, relay_s=0.0)
+    run = simulate(work, Setting(insight=Insight(id="x", target=1), customers={}, plant=one))
+    assert 0.999 < audit(run.log, depth=run.depth).gap_over_bound <= 1
 
 
 @settings(max_examples=20)

@@ -246,6 +246,29 @@ def test_after_an_outage_every_lease_is_whole_again():
     assert one.attempts.expire_leases(NOW + 559, NOW + 559) == 0
 
 
+def test_while_the_api_is_away_who_speaks_through_it_keeps_its_lease_but_for_what_is_to_stop():
+    one = started(*(placed(name) for name in "abcd"))
+    for name in "abc":
+        one.attempts.note_by_http(name, 1)
+    one.settle(settled("c", 1), NOW)
+    cancel(one, "b", NOW)
+    one.take_told()
+    assert one.attempts.expire_leases(NOW + 99, NOW + 100, is_api_away=True) == 2
+    assert state(one, "a") == (CLAIMED, 1)
+    assert (state(one, "b"), state(one, "c"), state(one, "d")[1]) == (None, None, 2)
+    assert one.attempts.lease_ends_at == NOW + 160
+    assert one.attempts.any_by_http
+    assert one.attempts.expire_leases(NOW + 161, NOW + 161) == 1
+    assert not one.attempts.any_by_http
+
+
+def test_an_attempt_that_is_over_is_not_noted_as_one_over_http():
+    one = started(placed("a"))
+    one.attempts.note_by_http("a", 2)
+    one.attempts.note_by_http("nobody", 1)
+    assert not one.attempts.any_by_http
+
+
 def test_what_was_passed_over_unclaimed_comes_back_after_a_lease():
     one = started(placed("a"), placed("b"), claimed=False)
     assert not one.attempts.has_unclaimed(NOW + 1)
@@ -857,3 +880,21 @@ def test_caps_hold_for_what_is_tried_again():
     one.wake(NOW + 10)
     assert one.choose(5, NOW) == []
     assert state(one) == (READY, 2)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_was_run_again_is_found_in_its_last_page_after_a_restart(order):
+    """Its first page is still there, for the sake of others."""
+    agendas, rerun = [placed("a"), placed("b")], [placed("a", attempt=2)]
+    one = started(*agendas)
+    one.settle(settled("a", 1), NOW)
+    one.place(rerun, NOW)
+    one.choose(1, NOW)
+    one.claim("a", 2, NOW)
+    fresh = backlog(backoff=STEADY, lease_ms=60_000, max_attempts=3)
+    pages = [(0, agendas), (1, rerun)]
+    fresh.restore(pages[::order], [one.snapshot()], NOW)
+    assert state(fresh) == (CLAIMED, 2)
+    assert fresh.settle(settled("a", 2), NOW)
+    assert state(fresh) is None
+    assert fresh.attempts.expire_leases(NOW + 61, NOW + 62) == 1, "that of b alone"

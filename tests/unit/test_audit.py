@@ -317,7 +317,8 @@ def test_too_small_a_charge_widens_the_bound_by_what_it_hid():
     gaps.charge(1, charged=2.0, spent=0.5)
     gaps.serve(0, 4.0)
     worst = gaps.worst(["a", "b"], 2)
-    assert worst.bound == (2 + 1) * (1.0 + 2.0) + 2 * (3.0 + 1.5)
+    assert (worst.ahead, worst.behind) == ("a", "b")
+    assert worst.bound == (2 + 1) * (1.0 + 2.0) + 2 * (2 * 3.0 + 1.5)
     assert worst.over_bound == pytest.approx(4.0 / worst.bound)
 
 
@@ -531,7 +532,7 @@ def test_too_large_a_charge_of_anybody_widens_the_bound_by_its_weight(most_paire
         log.settled(10.0, log.index(name), spent=1.0, weight=weight)
     result = audit(log, most_paired=most_paired)
     assert {result.gap.ahead, result.gap.behind} == {"a", "b"}
-    assert result.gap.bound == (3 + 1) * (1 + 1) + 3 * (3 - 1) / 2
+    assert result.gap.bound == (3 + 1) * (1 + 1) + 3 * (2 + 1) * (3 - 1) / 2
 
 
 def test_half_of_three_is_the_second():

@@ -52,6 +52,28 @@ def test_two_brokers_are_never_down_together(seed):
         assert one.at + one.lasts_s < following.at
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_frozen_brokers_are_neither_killed_nor_joined_by_others(seed):
+    blows = plan(seed, replace(WANTED, broker_freezes=3))
+    hit = [blow for blow in blows if blow.part in BROKERS]
+    assert sorted(blow.kind for blow in hit) == ["freeze"] * 3 + ["outage"] * 4
+    for one, following in pairwise(hit):
+        assert one.at + one.lasts_s < following.at
+
+
+def test_a_seed_makes_the_same_blows_as_before_there_were_frozen_brokers():
+    more = plan(wanted=replace(WANTED, broker_freezes=1))
+    assert [one for one in plan() if one.kind == "kill"] == [
+        one for one in more if one.kind == "kill"
+    ]
+    assert [(round(one.at, 3), one.part) for one in plan() if one.part in BROKERS] == [
+        (4.464, "kafka-2"),
+        (18.94, "kafka-3"),
+        (33.544, "kafka-1"),
+        (50.516, "kafka-1"),
+    ]
+
+
 def load(seed=1, rate=50.0, seconds=20.0):
     return Load("c", seed, rate, seconds)
 

@@ -13,6 +13,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.doors.seal import JUDGED_BY
+from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import AgendaAccepted, AgendaRefused, decode_lifecycle
 from pop_stream.intake.abreast import Abreast
 from pop_stream.intake.intake import Intake
@@ -25,7 +26,22 @@ AGENDA = {"customer_id": "anna", "operations": [{"name": "x", "type": "http"}]}
 
 @dataclass
 class Source:
+    """Definitions of which more may be written than was read."""
+
     current: Definitions = field(default_factory=Definitions)
+    end: int = NEWER.version
+    asked: int = 0
+
+    @property
+    def reached(self):
+        return self.current.version
+
+    async def written(self):
+        self.asked += 1
+        if self.end < 0:
+            msg = "no broker answers"
+            raise UnavailableError(msg)
+        return self.end
 
 
 def judged_by(*versions):
@@ -51,19 +67,36 @@ async def test_intake_waits_for_the_definitions_that_the_api_judged_by():
     assert await told_of(judged_by(b"3", b"7", b"5"), Source()) == [AgendaAccepted] * 3
 
 
+async def test_a_version_made_up_does_not_keep_intake_from_waiting_for_a_real_one():
+    assert await told_of(judged_by(b"7", b"8", b"9" * 18), Source()) == [AgendaAccepted] * 3
+
+
 @pytest.mark.parametrize("version", [b"0", b"5", b"-9", b"many", b"9" * 30, b""])
 async def test_what_is_no_newer_or_no_version_is_not_waited_for(version):
+    source = Source(Definitions(version=5))
     async with asyncio.timeout(1):
-        await Abreast(Source(Definitions(version=5))).catch_up(judged_by(version))
+        await Abreast(source).catch_up(judged_by(version))
+    assert not source.asked
 
 
-async def test_a_version_that_never_comes_is_waited_for_once_and_told_of():
-    abreast = Abreast(Source(), patience_s=0.01)
+async def test_versions_that_are_not_written_hold_nobody_up():
+    abreast = Abreast(Source(Definitions(version=7)))
     with capture_logs() as logs:
-        await abreast.catch_up(judged_by(b"8"))
         async with asyncio.timeout(1):
-            for version in range(9, 2_000):
+            for version in range(8, 2_000):
                 await abreast.catch_up(judged_by(b"%d" % version))
-    assert [(one["event"], one["known"], one["wanted"]) for one in logs] == [
-        ("definitions.behind", 0, 8)
+    assert not logs
+
+
+@pytest.mark.parametrize("end", [7, -1])
+async def test_definitions_that_cannot_be_read_are_waited_for_once_and_told_of(end):
+    source = Source(end=end)
+    abreast = Abreast(source, patience_s=0.01)
+    with capture_logs() as logs:
+        async with asyncio.timeout(1):
+            for _ in range(2_000):
+                await abreast.catch_up(judged_by(b"7"))
+    assert source.asked == 1
+    assert [(one["event"], one["known"], one["told"]) for one in logs] == [
+        ("definitions.behind", 0, 7)
     ]

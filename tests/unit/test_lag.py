@@ -6,6 +6,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import NodeNotReadyError
 
+from pop_stream.bus import lag
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
 from pop_stream.core.values.ids import InsightId
@@ -19,6 +20,7 @@ class Cluster:
     def __init__(self):
         self.alive = {1, 2}
         self.coordinator = 1
+        self.first = self.asked_for_starts = 0
         self._client = self
 
     async def describe_topics(self, names):
@@ -33,6 +35,10 @@ class Cluster:
         offsets = [(0, 4, -1, "", 0, {})]
         topics = [(TOPICS.insight(MEDIA), offsets, {}), (TOPICS.agenda_events, offsets, {})]
         return SimpleNamespace(groups=[(one, topics, 0, {}) for one in request._groups])
+
+    async def beginning_offsets(self, places):
+        self.asked_for_starts += 1
+        return {TopicPartition(one.topic, one.partition): self.first for one in places}
 
     async def end_offsets(self, places):
         return {TopicPartition(one.topic, one.partition): 7 for one in places}
@@ -59,3 +65,13 @@ async def test_so_it_is_for_progress(cluster):
     cluster.alive, cluster.coordinator = {2}, 2
     assert await probe.progress(group, topic) is None
     assert (await probe.progress(group, topic)).committed == {0: 4}
+
+
+async def test_where_topics_start_is_not_asked_with_every_look(cluster, monkeypatch):
+    probe = KafkaLagProbe(TOPICS, cluster, cluster)
+    assert (await probe.look([MEDIA])).lags == {MEDIA: [3]}
+    cluster.first = 6
+    assert (await probe.look([MEDIA])).lags == {MEDIA: [3]}
+    assert cluster.asked_for_starts == 1
+    monkeypatch.setattr(lag, "_FIRSTS_EVERY_S", 0)
+    assert (await probe.look([MEDIA])).lags == {MEDIA: [1]}

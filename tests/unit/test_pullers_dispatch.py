@@ -11,7 +11,8 @@ from fakes import ManualClock, MemoryPublisher
 from pullers_fakes import AT, emitted
 
 from pop_stream.core.events import encode
-from pop_stream.pullers.dispatch import PULLER_ID, Dispatcher
+from pop_stream.core.values.ids import HTTP_PULLER
+from pop_stream.pullers.dispatch import Dispatcher
 from pop_stream.settings import Settings
 
 WITHIN_S = 10
@@ -63,6 +64,6 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
     await until(lambda: len(renewals(publisher)) > 1)
     renewed = renewals(publisher)[0]
     assert (renewed["agenda_id"], renewed["attempt"]) == ("a1", 2)
-    assert renewed["puller_id"] == PULLER_ID
+    assert renewed["puller_id"] == HTTP_PULLER
     dispatcher._claimer.let_go(claimed)
     assert not [*dispatcher._claimer]

@@ -305,8 +305,7 @@ async def test_fault_of_a_stage_is_seen_and_raised_on_leaving():
             world.commits = None  # so that calling it is a fault
             world.publisher.gate.let()
             one.add(records(0))
-            while not one.has_failed:
-                await asyncio.wait(one._stages, return_when=asyncio.FIRST_COMPLETED)
+            await one.failed()
             world.commits = Gate()
 
     with pytest.raises(TypeError):

@@ -351,6 +351,7 @@ def keeper(one, heartbeat_s=5.0):
         ManualClock(AT),
         puller_id="p1",
         heartbeat=timedelta(seconds=heartbeat_s),
+        news=asyncio.Event(),
     )
 
 
@@ -404,6 +405,7 @@ async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(
             ManualClock(AT),
             puller_id="p1",
             heartbeat=timedelta(seconds=5),
+            news=asyncio.Event(),
         )
         assert keep.due(100.9) == []
         (renewed,) = keep.due(101.0)
@@ -444,6 +446,7 @@ async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_mo
             ManualClock(AT),
             puller_id="p",
             heartbeat=timedelta(seconds=5),
+            news=asyncio.Event(),
         )
         task = asyncio.create_task(keep.run())
         await added.wait()

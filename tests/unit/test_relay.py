@@ -38,6 +38,7 @@ from pop_stream.core.events import (
     decode_ready,
     encode,
 )
+from pop_stream.core.values.ids import HTTP_PULLER
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.intake.notes import notes_of
 from pop_stream.intake.relay import WANTED, Relay
@@ -163,6 +164,11 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
 def test_the_scheduler_hears_that_a_runner_stood_idle():
     [note] = notes_of([replace(claimed("a"), awaited=True), claimed("b")])
     assert note.claims == (Claim("a", 1, awaited=True), Claim("b", 1))
+
+
+def test_the_scheduler_hears_who_speaks_through_the_api():
+    [note] = notes_of([replace(claimed("a"), puller_id=HTTP_PULLER), claimed("b")])
+    assert note.claims == (Claim("a", 1, by_http=True), Claim("b", 1))
 
 
 def test_the_scheduler_hears_how_many_runners_each_puller_has_left():

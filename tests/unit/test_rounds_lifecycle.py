@@ -8,6 +8,7 @@ import pytest
 from backlogs import START, cancel, failed, placed
 from fakes import FixedLags
 from msgspec import Raw
+from msgspec.structs import replace
 from test_rounds import MEDIA, TOPICS, Stage
 
 from pop_stream.core.events import (
@@ -32,6 +33,7 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.values.retry import Backoff
+from pop_stream.scheduler.doorway import Doorway
 from pop_stream.scheduler.ticks import Ticker
 
 STEADY = MEDIA.model_copy(
@@ -356,6 +358,48 @@ async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(
     assert watch.attempts().lost == 0
     await watch.pass_time(5)
     assert watch.attempts().lost == 1
+
+
+async def test_an_outage_of_the_api_gives_who_speaks_through_it_their_whole_leases_again(
+    stage, watch
+):
+    await bring(stage, placed("a"), placed("b"))
+    [by_http] = claims("a")
+    await noted(stage, claims=(replace(by_http, by_http=True), *claims("b")))
+    watch.lags.api_processes = 0
+    await watch.pass_time(200)
+    assert watch.attempts().lost == 1, "the one that was claimed from Kafka"
+    watch.lags.api_processes = 2
+    await watch.pass_time(60)
+    assert watch.attempts().lost == 1
+    await watch.pass_time(65)
+    assert watch.attempts().lost == 2
+
+
+@pytest.mark.parametrize("processes", [1, None])
+async def test_while_the_api_is_there_or_cannot_be_asked_for_leases_end(
+    stage, watch, processes
+):
+    await bring(stage, placed("a"))
+    [by_http] = claims("a")
+    await noted(stage, claims=(replace(by_http, by_http=True),))
+    watch.lags.api_processes = processes
+    await watch.pass_time(63)
+    assert watch.attempts().lost == 1
+
+
+async def test_an_api_that_is_gone_for_good_keeps_nothing_from_others():
+    lags = FixedLags(api_processes=0)
+    doorway = Doorway(lags, "pulls")
+    assert not doorway.is_deaf(0, lease_s=30)
+    await doorway.look(0)
+    await doorway.look(3_000)
+    assert doorway.is_deaf(3_599, lease_s=30)
+    assert not doorway.is_deaf(3_600, lease_s=30)
+    lags.api_processes = 1
+    await doorway.look(4_000)
+    assert doorway.is_deaf(4_029, lease_s=30), "workers have yet to find out"
+    assert not doorway.is_deaf(4_030, lease_s=30)
 
 
 async def test_a_scheduler_that_stood_still_ends_no_lease_at_once(stage, watch):

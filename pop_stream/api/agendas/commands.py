@@ -26,7 +26,7 @@ from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import Issue, NotFoundError, StateError
 from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
-from pop_stream.core.lifecycle.commands import is_due, restarted, states_for
+from pop_stream.core.lifecycle.commands import is_due, restarted, states_for, takes_back
 from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.core.values.faults import issues_of
@@ -84,7 +84,7 @@ class Commands:
             _expect_a_move(action, wish)
             summary = await self._summary(request)
             due = is_due(action, summary)
-            if due:
+            if due or takes_back(action):
                 await self._publish([self._command(action, summary, wish, request)])
             return _commanded(summary, action, request, done=not due)
 

@@ -8,8 +8,12 @@ from typing import Final, Literal
 Kind = Literal["kill", "freeze", "outage"]
 """kill -9; SIGSTOP, later SIGCONT; a server that is killed and started again later."""
 
+Down = tuple[Kind, tuple[float, float]]
+"""What befalls a server, and for how many seconds at least and at most."""
+
 _FREEZE_S: Final = (2.0, 14.0)
 _BROKER_DOWN_S: Final = (2.0, 8.0)
+_BROKER_FROZEN_S: Final = (4.0, 16.0)
 _DATABASE_DOWN_S: Final = (3.0, 20.0)
 
 
@@ -38,6 +42,7 @@ class Wanted:
         freezes: Of parts.
         broker_kills: Of one broker at a time.
         database_stops: Of Postgres.
+        broker_freezes: Of one broker at a time, which is then not killed either.
     """
 
     seconds: float
@@ -45,6 +50,7 @@ class Wanted:
     freezes: int = 0
     broker_kills: int = 0
     database_stops: int = 0
+    broker_freezes: int = 0
 
 
 def plan_blows(
@@ -52,8 +58,8 @@ def plan_blows(
 ) -> list[Blow]:
     """The blows in order of time; the same for the same arguments.
 
-    Every part is hit before one is hit twice. Brokers are down one after the other, never two
-    at a time, or a majority of three would be missing.
+    Every part is hit before one is hit twice. Brokers are down, or frozen, one after the other,
+    never two at a time, or a majority of three would be missing.
     """
     chance = Random(seed)  # noqa: S311  # a schedule, no secret
     blows = [
@@ -64,28 +70,28 @@ def plan_blows(
         Blow(_instant(chance, wanted.seconds), part, "freeze", chance.uniform(*_FREEZE_S))
         for part in _dealt(chance, parts, wanted.freezes)
     ]
-    blows += _outages(chance, wanted.seconds, brokers, wanted.broker_kills, _BROKER_DOWN_S)
-    blows += _outages(
-        chance, wanted.seconds, ("postgres",), wanted.database_stops, _DATABASE_DOWN_S
-    )
+    down: list[Down] = [("outage", _BROKER_DOWN_S)] * wanted.broker_kills
+    if wanted.broker_freezes:  # else the same seed makes what it made before there were any
+        down += [("freeze", _BROKER_FROZEN_S)] * wanted.broker_freezes
+        chance.shuffle(down)
+    blows += _in_turn(chance, wanted.seconds, brokers, down)
+    stops: list[Down] = [("outage", _DATABASE_DOWN_S)] * wanted.database_stops
+    blows += _in_turn(chance, wanted.seconds, ("postgres",), stops)
     return sorted(blows, key=lambda blow: blow.at)
 
 
-def _outages(
-    chance: Random,
-    seconds: float,
-    servers: Sequence[str],
-    count: int,
-    lasts: tuple[float, float],
+def _in_turn(
+    chance: Random, seconds: float, servers: Sequence[str], down: Sequence[Down]
 ) -> Iterator[Blow]:
-    """One in each of `count` slices of the time, and over before the next."""
-    if not count:
+    """One in each of as many slices of the time, and over before the next."""
+    if not down:
         return
-    piece = seconds / count
-    for number, server in enumerate(_dealt(chance, servers, count)):
+    piece = seconds / len(down)
+    dealt = _dealt(chance, servers, len(down))
+    for number, (server, (kind, lasts)) in enumerate(zip(dealt, down, strict=True)):
         least, most = (min(one, piece / 2) for one in lasts)
         begin = piece * number + chance.uniform(0.05, 0.45) * piece
-        yield Blow(begin, server, "outage", chance.uniform(least, most))
+        yield Blow(begin, server, kind, chance.uniform(least, most))
 
 
 def _instant(chance: Random, seconds: float) -> float:

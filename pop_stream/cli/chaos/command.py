@@ -29,6 +29,9 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     broker_kills: Annotated[
         int, typer.Option(min=0, max=1_000, help="kill -9 of a broker, brought back later.")
     ] = 0,
+    broker_freezes: Annotated[
+        int, typer.Option(min=0, max=1_000, help="A broker stopped by SIGSTOP for a while.")
+    ] = 0,
     database_stops: Annotated[
         int, typer.Option(min=0, max=1_000, help="kill -9 of Postgres, brought back later.")
     ] = 0,
@@ -68,7 +71,9 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
         with data_folder(folder) as place:
             wanted = Chaos(
                 folder=place,
-                wanted=Wanted(seconds, kills, freezes, broker_kills, database_stops),
+                wanted=Wanted(
+                    seconds, kills, freezes, broker_kills, database_stops, broker_freezes
+                ),
                 seed=secrets.randbelow(1_000_000) if seed is None else seed,
                 rate_per_s=rate,
                 brokers=brokers,
@@ -101,7 +106,8 @@ def again(chaos: "Chaos") -> str:
         f"pop-stream chaos --kills {wanted.kills} --seed {chaos.seed} "
         f"--seconds {wanted.seconds:g} --rate {chaos.rate_per_s:g} "
         f"--freezes {wanted.freezes} --brokers {chaos.brokers} "
-        f"--broker-kills {wanted.broker_kills} --database-stops {wanted.database_stops} "
+        f"--broker-kills {wanted.broker_kills} --broker-freezes {wanted.broker_freezes} "
+        f"--database-stops {wanted.database_stops} "
         f"--pullers {chaos.pullers} --schedulers {chaos.schedulers}"
     )
 

@@ -1,6 +1,7 @@
 """Deals the blows to a running stack, and notes when each was dealt and when it was over."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,15 +74,23 @@ class Hand:
         return Dealt(blow, at, self._at())
 
     async def _freeze(self, blow: Blow) -> Dealt:
-        pid = await self._running(blow.part)
+        is_server = blow.part not in self._stack.supervisor.status()
+        server = self._stack.servers.processes[blow.part] if is_server else None
+        pid = await self._running(blow.part) if server is None else server
         at = self._at()
         self._tell(f"freeze {pid} {blow.part} for {blow.lasts_s:.1f} s")
-        self._stack.supervisor.kill(blow.part, signal.SIGSTOP)
+        self._send(blow.part, server, signal.SIGSTOP)
         try:
             await asyncio.sleep(blow.lasts_s)
         finally:  # also when the run is given up: a frozen process could not be stopped
-            self._stack.supervisor.kill(blow.part, signal.SIGCONT)
+            self._send(blow.part, server, signal.SIGCONT)
         return Dealt(blow, at, self._at())
+
+    def _send(self, part: str, server: int | None, number: signal.Signals) -> None:
+        if server is None:
+            self._stack.supervisor.kill(part, number)
+        else:
+            os.kill(server, number)
 
     async def _outage(self, blow: Blow) -> Dealt:
         at = self._at()

@@ -5,13 +5,24 @@ agendas, in worker-seconds per weight, should grow alike. The gap of an interval
 difference of the two growths; the worst over all intervals is the largest less the smallest
 value that their difference took, which is kept up to date with every completion.
 
-Bound: (D + 1) (c_f + c_g) + D (u_f + u_g + o). D is the most agendas that were out at once,
-c the largest charge of an agenda over any weight its customer had since, u the most by
-which one cost more than it was charged, o the most by which one of any customer cost less.
-With true charges u and o are 0, and this is the bound of SFQ(D): Jin, Chase and Kaur,
-SIGMETRICS 2004. Wrong charges are put right when the agenda settles, so each of
-the D that were out can be off by u at the end of an interval, or have led a newcomer astray
-by o at its beginning.
+Bound, of f ahead of g: (D + 1) (c_f + c_g) + D (2 e_f + e_g). D is the most agendas that were
+out at once, c the largest charge of an agenda over any weight its customer had since, e the
+larger of the most by which one of that customer's cost more than it was charged and the most
+by which one of anybody's cost less. With true charges e is 0, and this is the bound of
+SFQ(D): Jin, Chase and Kaur, SIGMETRICS 2004.
+
+Why: a charge moves its customer's tag when the agenda is emitted, and what it cost besides
+when it settles. So what f was given by completions in an interval is how far its tag moved,
+and the charges of what was out at the beginning, less those of what was out at the end. For f
+less g:
+
+- The charges, of f's at the beginning and g's at the end, are at most D (c_f + c_g).
+- f's tag passes g's by c_f when f is picked, and by e_f with each of the D then out that is
+  put right: f's cost more, or g's less, or a third's, which takes the virtual time back to
+  where g begins. What g is picked for meanwhile only moves it on.
+- At the beginning, the tag of g may be as far ahead of f's: c_g + D e_g.
+- What is not put right, since one customer had all turns when it was emitted, is in the
+  service and not in the tags: D e_f.
 """
 
 from collections.abc import Iterable
@@ -140,7 +151,10 @@ class Gaps:
             default=None,
         )
 
-    def _bound(self, slot: int, other: int, depth: int) -> float:
-        charges = self._charges[slot] + self._charges[other]
-        shortfalls = self._shortfalls[slot] + self._shortfalls[other]
-        return (depth + 1) * charges + depth * (shortfalls + self._excess)
+    def _bound(self, ahead: int, behind: int, depth: int) -> float:
+        charges = self._charges[ahead] + self._charges[behind]
+        errors = 2 * self._error(ahead) + self._error(behind)
+        return (depth + 1) * charges + depth * errors
+
+    def _error(self, slot: int) -> float:
+        return max(self._shortfalls[slot], self._excess)

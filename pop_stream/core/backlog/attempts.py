@@ -62,6 +62,17 @@ class Attempts:
         self.claim(agenda_id, attempt, now)
         return note is not None and note.attempt == attempt
 
+    def note_by_http(self, agenda_id: str, attempt: int) -> None:
+        """Who holds the attempt can be heard through the API alone."""
+        note = self._out(agenda_id, attempt)
+        if note is not None:
+            self._stock.leases.note_by_http(note.ref)
+
+    @property
+    def any_by_http(self) -> bool:
+        """Whether anyone holds an attempt who can be heard through the API alone."""
+        return self._stock.leases.any_by_http
+
     def settle(self, settlement: Settlement, now: float) -> bool:
         """An attempt ended: correct its cost, and see what follows.
 
@@ -125,16 +136,27 @@ class Attempts:
         oldest = self._stock.leases.oldest
         return None if oldest is None else oldest + self.lease_s
 
-    def expire_leases(self, heard_until: float, now: float) -> int:
+    def expire_leases(
+        self, heard_until: float, now: float, *, is_api_away: bool = False
+    ) -> int:
         """Take back what was silent for longer than its lease; returns how many.
 
         Args:
             heard_until: Everything told before it has been taken note of.
             now: The present instant.
+            is_api_away: Leases of who speaks through it begin anew, but for what is to stop.
         """
         stock = self._stock
         silent = stock.leases.take_silent(heard_until - self.lease_s, MOST_LOST)
-        lost = [note for ref in silent if (note := stock.slots.out(ref)) is not None]
+        lost: list[SlotNote] = []
+        for ref in silent:
+            note = stock.slots.out(ref)
+            if note is None:
+                stock.leases.end(ref)
+            elif is_api_away and stock.leases.is_by_http(ref) and not _is_stopping(note):
+                stock.leases.begin(ref, now)
+            else:
+                lost.append(note)
         for note in lost:
             self._lose(note, now)
         self.lost += len(lost)
@@ -253,3 +275,7 @@ class Attempts:
         self._ended.move_to_end(agenda_id)
         if len(self._ended) > _MOST_ENDED:
             self._ended.popitem(last=False)
+
+
+def _is_stopping(note: SlotNote) -> bool:
+    return bool((note.mark or NO_MARK).stopping)

@@ -17,6 +17,8 @@ def hear(backlog: Backlog, noted: InsightNoted, now: float) -> None:
     backlog.idle.hear({one.puller_id: one.runners for one in noted.idle}, now)
     for claim in noted.claims:
         backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
+        if claim.by_http:
+            backlog.attempts.note_by_http(claim.agenda_id, claim.attempt)
     for renewal in noted.renewals:
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
     for settlement in noted.settlements:
@@ -39,4 +41,4 @@ def look_again(backlog: Backlog, tick: InsightTick, now: float) -> None:
     if tick.heard_until is not None:
         # The tick may be of a scheduler that had the insight before, whose clock is ahead.
         heard_until = min(tick.heard_until.timestamp(), now)
-        backlog.attempts.expire_leases(heard_until, now)
+        backlog.attempts.expire_leases(heard_until, now, is_api_away=tick.is_api_away)

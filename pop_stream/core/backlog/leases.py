@@ -18,10 +18,11 @@ class Leases:
     Instants are seconds since the epoch, on the scheduler's clock alone.
     """
 
-    __slots__ = ("_heard_at",)
+    __slots__ = ("_by_http", "_heard_at")
 
     def __init__(self) -> None:
         self._heard_at: OrderedDict[int, float] = OrderedDict()
+        self._by_http: set[int] = set()
 
     def begin(self, ref: int, now: float) -> None:
         """A sign of life: the lease runs anew."""
@@ -33,6 +34,20 @@ class Leases:
         self._heard_at[ref] = at - length_s
         self._heard_at.move_to_end(ref, last=False)
 
+    def note_by_http(self, ref: int) -> None:
+        """Signs of life of this place come through the API."""
+        if ref in self._heard_at:
+            self._by_http.add(ref)
+
+    @property
+    def any_by_http(self) -> bool:
+        """Whether such a lease runs."""
+        return bool(self._by_http)
+
+    def is_by_http(self, ref: int) -> bool:
+        """Whether the place's is such a lease."""
+        return ref in self._by_http
+
     def is_running(self, ref: int) -> bool:
         """Whether the place has a lease."""
         return ref in self._heard_at
@@ -40,6 +55,7 @@ class Leases:
     def end(self, ref: int) -> None:
         """The attempt is over; nothing happens if it had no lease."""
         self._heard_at.pop(ref, None)
+        self._by_http.discard(ref)
 
     def begin_anew(self, now: float) -> None:
         """All leases begin now: for a time nobody could be heard."""
@@ -51,7 +67,10 @@ class Leases:
         return next(iter(self._heard_at.values()), None)
 
     def take_silent(self, since: float, most: int) -> list[int]:
-        """Places not heard of after `since`, at most so many; their leases are over."""
+        """Places not heard of after `since`, at most so many.
+
+        Their leases are over: each is to be ended, or to begin again.
+        """
         silent: list[int] = []
         while len(silent) < most and (oldest := self.oldest) is not None and oldest < since:
             silent.append(self._heard_at.popitem(last=False)[0])

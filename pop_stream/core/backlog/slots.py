@@ -211,11 +211,14 @@ class Slots:
         """Forget what the deltas laid say is gone, and count the rest."""
         self._counts = [0, 0, 0, 0, 0, 0]
         self._staying.clear()
+        # An agenda that was run again is in two pages, gone from all but the last.
+        self._places.clear()
         for page in [*self._pages.values()]:
             for slot, state in enumerate(page.states):
                 if state == GONE:
-                    self._places.pop(page.ids[slot], None)
                     page.forget(slot)
+                else:
+                    self._places[page.ids[slot]] = ref_of(page.number, slot)
             self._count(page)
             self._drop_if_empty(page)
 

@@ -76,11 +76,16 @@ class InsightPlaced(Event, frozen=True):
 
 
 class Claim(Struct, frozen=True, array_like=True):
-    """An attempt that a puller holds now; `awaited` as in `agenda.claimed`."""
+    """An attempt that a puller holds now; `awaited` as in `agenda.claimed`.
+
+    Attributes:
+        by_http: A worker holds it that speaks through the API alone.
+    """
 
     agenda_id: str
     attempt: int
     awaited: bool = False
+    by_http: bool = False
 
 
 class Idle(Struct, frozen=True, array_like=True):
@@ -152,6 +157,7 @@ class InsightTick(Event, frozen=True):
         lags: The lag by partition of the insight's topic; empty when unknown. Asked for
             when `emitted` had been emitted.
         heard_until: Everything told before this instant has been relayed; None if unknown.
+        is_api_away: Nobody could be heard who speaks through the API alone.
     """
 
     insight_id: str
@@ -159,6 +165,7 @@ class InsightTick(Event, frozen=True):
     emitted: int | None = None
     lags: tuple[int, ...] = ()
     heard_until: Instant | None = None
+    is_api_away: bool = False
 
 
 class InsightAsked(Event, frozen=True):

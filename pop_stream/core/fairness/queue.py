@@ -132,8 +132,7 @@ class FairQueue:
         flow.line.pop(entry, cost_of)
         flow.take_token(self._now)
         self._rota.clock.advance(flow.level, flow.tag)
-        ref = ref_in(entry)
-        return self._emit(flow, ref, cost_of(ref))
+        return self._emit(flow, ref_in(entry), cost_of(ref_in(entry)))
 
     def take(self, customer_id: CustomerId, entry: int, key: str = "", *, cost: float) -> Pick:
         """Count a waiting agenda as picked, out of turn: others have seen that it was."""
@@ -158,7 +157,9 @@ class FairQueue:
             correction = 0.0
         level, least = flow.level, self._rota.least(flow.level) if correction > 0 else None
         if correction:
-            self._move(flow, correction)
+            flow.tag += correction
+            self._moved.add(customer_id)
+            self._period.note_correction(customer_id, correction)
             if was_eligible:
                 self._rota.clock.pull_back(level, flow.tag)  # else newcomers would wait
         if correction or not was_eligible:
@@ -207,11 +208,9 @@ class FairQueue:
             self._in_flight += flow.in_flight
             # One that became eligible unheard of is behind the present, the others are not.
             self._seat(flow)
-        # What moved the tags is not known any more, but that it moved them so far is.
-        ahead = (flow.tag - self.clock[-1] for flow in self._flows.values())
-        self._period = BusyPeriod(
-            self._flows, largest_move=max([0.0, *ahead]), most_in_flight=self._in_flight
-        )
+        mark = max((flow.tag for flow in self._flows.values()), default=0.0)
+        lead = mark - self.virtual_time  # what moved the tags so far is not known any more
+        self._period = BusyPeriod(self._flows, mark=mark, lead=lead, in_flight=self._in_flight)
 
     def note_moved(self, customers: Iterable[CustomerId]) -> None:
         """Let `take_moved` tell where these are, wherever they were."""
@@ -221,9 +220,8 @@ class FairQueue:
         """Where customers and keys are that moved since the last call."""
         moved, self._moved = self._moved, set()
         flows = (self._flows.get(customer_id) for customer_id in moved)
-        weight = self._customers.weight
         return {
-            one.customer_id: one.tags(one.line.take_moved(), weight(one))
+            one.customer_id: one.tags(one.line.take_moved(), self._customers.weight(one))
             for one in flows
             if one
         }
@@ -244,20 +242,19 @@ class FairQueue:
             else:
                 flow.line.forget_idle_keys()
 
-    # ---- inside ----
-
     def _key(self, key: str) -> str:
         return "" if self.algorithm.by_age else key
 
     def _emit(self, flow: Flow, ref: int, cost: float) -> Pick:
         charge = self.algorithm.charge(cost=cost, weight=flow.share.weight)
         # Far out on the clock a small charge would vanish in rounding, and starve the others.
-        self._move(flow, max(charge, ulp(flow.tag)))
+        self._lead(flow, max(charge, ulp(flow.tag)))
         self._ready -= 1
         self._in_flight += 1
-        self._period.note_in_flight(self._in_flight)
         flow.in_flight += 1
         self._seat(flow)
+        if self._period.note_emission(self._in_flight):
+            self._period.look(self._greatest_tag(), self.virtual_time, self._in_flight)
         return Pick(flow.customer_id, ref, cost, charge)
 
     def _begin_contest(self, newcomer: Flow) -> None:
@@ -278,21 +275,26 @@ class FairQueue:
             self._moved.add(flow.customer_id)
             by = flow.shift_from(weight, present)
             if by and self.algorithm.by_weight:
-                self._move(flow, by)
+                self._lead(flow, by)
                 self._seat(flow)
 
-    def _move(self, flow: Flow, by: float) -> None:
+    def _lead(self, flow: Flow, by: float) -> None:
         flow.tag += by
         self._moved.add(flow.customer_id)
-        self._period.note_move(flow.customer_id, by)
+        self._period.note_lead(flow.customer_id, flow.tag - self.virtual_time)
 
     def _seat(self, flow: Flow) -> None:
+        before = flow.level
         if self._rota.seat(flow, self._now):
             self._moved.add(flow.customer_id)
+        if flow.level and flow.level != before:
+            self._period.note_lead(flow.customer_id, flow.tag - self.virtual_time)
 
     def _end_busy_period(self) -> None:
         """With nothing waiting and nothing running, v becomes the greatest F so far."""
         if not self._ready and not self._in_flight:
-            tags = (self._flows[customer_id].tag for customer_id in self._period.served)
-            self._rota.clock.leap(max(tags, default=0.0))
-            self._period = BusyPeriod()
+            self._rota.clock.leap(self._greatest_tag())
+            self._period = BusyPeriod(mark=self.virtual_time)
+
+    def _greatest_tag(self) -> float:
+        return max((self._flows[one].tag for one in self._period.served), default=0.0)

@@ -43,6 +43,15 @@ def states_for(action: Action) -> frozenset[State]:
     return _DOES[action]
 
 
+def takes_back(action: Action) -> bool:
+    """Whether it undoes another command, which may be under way though nothing shows yet.
+
+    The scheduler is to hear of it even where it seems to be so already, or the other one,
+    which was wanted before it, would have the last word.
+    """
+    return action in {"hold", "release"}
+
+
 def is_due(action: Action, summary: Summary) -> bool:
     """Whether the command has something to do; False if that is so already.
 

@@ -23,6 +23,10 @@ OWN_ID_PATTERN: Final = rf"^{_NAMED}(@{_NAMED})?$"
 OWN_ID_LENGTH: Final = 2 * ID_LENGTH + 1
 """Longest id of an agenda or a template, its customer included."""
 
+HTTP_PULLER: Final = "(http)"
+"""Who claims for workers that pull over HTTP, until the worker's own name comes with its first
+sign of life. It sorts before all names of workers, and the last in order is the one shown."""
+
 TOPIC_SAFE_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """An insight id is part of a topic name, so it is narrower than `ID_PATTERN`."""
 
