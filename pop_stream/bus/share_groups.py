@@ -33,7 +33,8 @@ class Standing(NamedTuple):
     Attributes:
         start: The first record that may not be done with. What is done with before the next
             answer of a member shows late in it.
-        lag: Records that are not done with, wherever they lie past it.
+        lag: Records that are not done with, wherever they lie past it. Of those that members
+            were done with in one moment, the broker may count some only with the next one.
     """
 
     start: int
