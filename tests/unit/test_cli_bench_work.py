@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -22,7 +23,7 @@ from pop_stream.cli.bench.open_loop import run_open_loop
 from pop_stream.cli.bench.picture import Lines, draw_lines
 from pop_stream.cli.bench.pipeline_run import Idle
 from pop_stream.cli.bench.session import Phase
-from pop_stream.cli.bench.trial import Comparison, middle
+from pop_stream.cli.bench.trial import Comparison, middle, runtime_cv
 from pop_stream.cli.errors import UsageError
 from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.audits.service import Served
@@ -276,3 +277,12 @@ def test_a_quiet_customers_wait_is_compared_within_each_pair_and_the_median_coun
     in_turn = sorted(runs, key=lambda one: one.over_fifo)
     assert middle(runs, is_of_waits=False) is in_turn[1]
     assert Comparison(by_age, phase_of([0.5]), phase_of([0.0]), "q").over_alone == 500.0
+
+
+def test_the_noise_of_the_machine_is_told_by_what_agendas_took_of_what_they_were_told_to():
+    phase = phase_of([0.0, 0.0])
+    assert runtime_cv(phase) == 0.0
+    one, other = phase.attempts
+    slower = replace(other, served=replace(other.served, spent=3.0), asked_s=1.0)
+    assert runtime_cv(replace(phase, attempts=[one, slower])) == 0.5  # 1 and 3: 2, off by 1
+    assert runtime_cv(replace(phase, attempts=[])) == 0.0

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any, Final
 
 from pop_stream.cli.bench.conditions import commit
@@ -98,6 +99,16 @@ def middle(compared: Sequence[Comparison], *, is_of_waits: bool) -> Comparison:
     """The median by waits of the quiet, or by makespan: a single run may be an accident."""
     by = attrgetter("over_alone" if is_of_waits else "over_fifo")
     return sorted(compared, key=by)[len(compared) // 2]
+
+
+def runtime_cv(phase: Phase) -> float:
+    """Deviation by mean of what agendas took by what they were told to: the machine's noise.
+
+    All of it is charged, so it moves the shares of a short contest: they are no more even
+    than it lets them be.
+    """
+    taken = [one.served.spent / one.asked_s for one in phase.attempts if one.asked_s > 0]
+    return pstdev(taken) / fmean(taken) if taken else 0.0
 
 
 async def run_bench(wanted: Wanted, tell: Tell) -> Result:
@@ -234,6 +245,7 @@ def _compared(one: Comparison) -> Mapping[str, float | None]:
         "over_alone": round(one.over_alone, 4),
         "makespan_over_fifo": round(one.over_fifo, 4),
         "jain": None if jain is None else round(jain, 6),
+        "runtime_cv": round(runtime_cv(one.fair), 4),
     }
 
 
