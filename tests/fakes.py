@@ -1,7 +1,7 @@
 """In-memory stand-ins for ports; each passes the contract suite of the real one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
@@ -195,6 +195,7 @@ class MemoryDesk:
     handed: dict[str, EmittedAgenda] = field(default_factory=dict)
     stops: dict[str, AttemptStop] = field(default_factory=dict)
     returned: list[EmittedAgenda] = field(default_factory=list)
+    signs: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
 
     async def take(
         self, insight_id: str, count: int, wait: timedelta, *, is_there: Callable[[], bool]
@@ -206,6 +207,9 @@ class MemoryDesk:
 
     def give_back(self, emitted: EmittedAgenda) -> None:
         self.returned.append(emitted)
+
+    def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:
+        self.signs.append((agenda_id, attempt, tuple(insights)))
 
     def lease(self, agenda_id: str) -> EmittedAgenda | None:
         return self.handed.get(agenda_id)

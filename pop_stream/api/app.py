@@ -23,6 +23,7 @@ from pop_stream.api.keys.keys import AuditReader, Keys
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseBook
 from pop_stream.api.pulls.pulls import Pulls
+from pop_stream.api.pulls.signs import SignsOfLife
 from pop_stream.api.routes.table import Handlers, register, routes
 from pop_stream.api.submissions.identity import time_ordered_id
 from pop_stream.api.submissions.judge import Judge
@@ -43,7 +44,7 @@ from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.questions import Questions
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.ports.wire import Publisher
-from pop_stream.ports.work import WorkDesk
+from pop_stream.ports.work import Hearsay, WorkDesk
 from pop_stream.settings import Settings
 
 
@@ -67,6 +68,7 @@ class ApiPorts:
     audit: AuditLog
     questions: Questions
     desk: WorkDesk
+    hearsay: Hearsay
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
@@ -182,6 +184,7 @@ def _pulls(ports: ApiPorts, settings: Settings, pace: Pace) -> Pulls:
             ports.definitions,
             appears_within=pace.appears_within,
         ),
+        signs=SignsOfLife(ports.hearsay, ports.definitions),
         desk=ports.desk,
         publisher=ports.publisher,
         clock=ports.clock,

@@ -15,7 +15,11 @@ _log = structlog.get_logger()
 
 
 def controls(
-    settings: Settings, *, client_id: str, hear: Callable[[AttemptStop], None]
+    settings: Settings,
+    *,
+    client_id: str,
+    hear: Callable[[AttemptStop], None],
+    newest: int = 0,
 ) -> Tail:
     """What reads the topic; run it in a task.
 
@@ -23,6 +27,7 @@ def controls(
         settings: Where the cluster is.
         client_id: Shown in the broker's logs.
         hear: Called with every stop; must not raise.
+        newest: Of those that were told before; see `Tail`.
     """
 
     def hear_record(record: ConsumerRecord) -> None:
@@ -34,4 +39,4 @@ def controls(
         hear(stop)
 
     topic = Topics(settings.topic_prefix).controls
-    return Tail(settings, topic, client_id=client_id, hear=hear_record)
+    return Tail(settings, topic, client_id=client_id, hear=hear_record, newest=newest)

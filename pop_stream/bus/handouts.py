@@ -36,6 +36,9 @@ _FILL_S: Final = 0.02
 _LOOK_S: Final = 0.5
 _DISPATCHERS: Final = 8
 _REFUSED_S: Final = 3.0
+_RECALLED: Final = 5_000
+"""Of what was handed out, and of what was to stop, before a process began. Its workers have no
+other process to turn to, and the database may be away."""
 
 _log = structlog.get_logger()
 
@@ -72,8 +75,19 @@ class KafkaHandouts:
         self._returned: asyncio.Queue[PullReturned] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._tails = (
-            Tail(settings, self._topics.handouts, client_id="handouts", hear=self._hear),
-            controls(settings, client_id="api-controls", hear=self._stops.remember),
+            Tail(
+                settings,
+                self._topics.handouts,
+                client_id="handouts",
+                hear=self._hear,
+                newest=_RECALLED,
+            ),
+            controls(
+                settings,
+                client_id="api-controls",
+                hear=self._stops.remember,
+                newest=_RECALLED,
+            ),
         )
 
     async def __aenter__(self) -> Self:
@@ -160,6 +174,8 @@ class KafkaHandouts:
         self._tell_of(insight_id)
 
     def _refuse(self, refused: PullRefused) -> None:
+        if not self._tails[0].began.is_set():
+            return  # told before this process began
         until_s = asyncio.get_running_loop().time() + _REFUSED_S
         self._refused[refused.insight_id] = (refused.reason, until_s)
         for caller in self._callers.get(refused.insight_id, ()):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from time import monotonic
 from typing import Final, NoReturn
 
 import structlog
@@ -15,6 +16,8 @@ from pop_stream.settings import Settings
 
 _LOOK_EVERY_S: Final = 1.0
 _POLL_MS: Final = 10_000
+_RECALL_MS: Final = 500
+_RECALLED_WITHIN_S: Final = 3.0
 
 _log = structlog.get_logger()
 
@@ -32,6 +35,11 @@ class Tail:
         hear: Called with every record; must not raise.
         since: Begin with what was written from this instant on; None with what is written
             from now on.
+        newest: Begin with so many records that are there already; those that are not read
+            within three seconds are passed over.
+
+    Attributes:
+        began: Set once nothing is missed any more, and the newest that were there are heard.
     """
 
     def __init__(
@@ -42,18 +50,20 @@ class Tail:
         client_id: str,
         hear: Callable[[ConsumerRecord], None],
         since: datetime | None = None,
+        newest: int = 0,
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._client_id = client_id
         self._hear = hear
         self._since = since
+        self._newest = newest
         self._heard = asyncio.Condition()
         self._next: int | None = None
         self.began = asyncio.Event()
 
     async def run(self) -> NoReturn:
-        """Read until cancelled; `began` is set once nothing is missed any more."""
+        """Read until cancelled."""
         while True:
             consumer = clients.consumer(
                 self._settings,
@@ -77,14 +87,33 @@ class Tail:
         if self._next is None:
             self._next = await self._first(consumer, partition)
         consumer.seek(partition, self._next)
+        if self._newest and not self.began.is_set():
+            await self._recall(consumer, partition)
         self.began.set()
         while True:
-            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
-            for record in fetched.get(partition, ()):
-                self._hear(record)
-                self._next = record.offset + 1
-            async with self._heard:
-                self._heard.notify_all()
+            await self._hear_some(consumer, partition, _POLL_MS)
+
+    async def _recall(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> None:
+        """Hear what is there already, or as much of it as time allows."""
+        ends = await clients.undisturbed(consumer.end_offsets([partition]))
+        until_s = monotonic() + _RECALLED_WITHIN_S
+        while self._next is None or self._next < ends[partition]:
+            if monotonic() > until_s:
+                _log.warning("tail.shortened", topic=self._topic, unheard_from=self._next)
+                self._next = ends[partition]
+                consumer.seek(partition, self._next)
+                return
+            await self._hear_some(consumer, partition, _RECALL_MS)
+
+    async def _hear_some(
+        self, consumer: AIOKafkaConsumer, partition: TopicPartition, wait_ms: int
+    ) -> None:
+        fetched = await consumer.getmany(timeout_ms=wait_ms)
+        for record in fetched.get(partition, ()):
+            self._hear(record)
+            self._next = record.offset + 1
+        async with self._heard:
+            self._heard.notify_all()
 
     async def catch_up(self) -> None:
         """Return once all is heard that was written before the call."""
@@ -107,4 +136,7 @@ class Tail:
             if found[partition] is not None:
                 return int(found[partition].offset)
         ends = await clients.undisturbed(consumer.end_offsets([partition]))
-        return int(ends[partition])
+        if not self._newest:
+            return int(ends[partition])
+        begins = await clients.undisturbed(consumer.beginning_offsets([partition]))
+        return max(int(begins[partition]), int(ends[partition]) - self._newest)

@@ -1,6 +1,6 @@
 """Work for pullers that speak HTTP."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Literal, Protocol
 
@@ -40,4 +40,18 @@ class WorkDesk(Protocol):
 
     def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
         """Why the attempt is to stop, if it is."""
+        ...
+
+
+class Hearsay(Protocol):
+    """Passes on what a worker says of an attempt that nobody can look up now."""
+
+    def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:
+        """Let the schedulers judge a sign of life; returns at once, and nothing is promised.
+
+        Args:
+            agenda_id: Of the agenda, as far as its worker can say.
+            attempt: Its number.
+            insights: Of which the agenda may be: all that the worker may pull from.
+        """
         ...

@@ -10,6 +10,7 @@ from pop_stream.api.http.access import Authenticator, Everyone
 from pop_stream.api.http.server import serve
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.handouts import KafkaHandouts
+from pop_stream.bus.hearsay import KafkaHearsay
 from pop_stream.bus.questions import KafkaQuestions
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
@@ -60,7 +61,8 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         publish = await enter(connections.publisher(settings, client_id="api"))
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
         pool = await enter(open_pool(settings))
-        publication = Publication(PostgresOutbox(pool), publish, Topics(settings.topic_prefix))
+        topics = Topics(settings.topic_prefix)
+        publication = Publication(PostgresOutbox(pool), publish, topics)
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.push_async_callback(_ended, publishing)
         yield ApiPorts(
@@ -74,6 +76,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             keys=PostgresKeys(pool),
             audit=PostgresAuditLog(pool),
             desk=await enter(KafkaHandouts(settings, publish)),
+            hearsay=await enter(KafkaHearsay(topics, publish, definitions)),
             clock=WallClock(),
             door=(await enter(doors(settings, publish, definitions, "api"))).door,
             authenticator=authenticator(settings, pool, definitions),

@@ -11,6 +11,7 @@ from aiokafka import TopicPartition
 from fakes import MemoryPublisher
 
 from pop_stream.bus import clients, patience
+from pop_stream.bus import tail as tail_module
 from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_on, read_tails
@@ -124,3 +125,43 @@ async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
     assert heard == [b"one"]
+
+
+async def test_the_newest_that_were_there_are_heard_before_it_has_begun(kafka_shore, settings):
+    topic, heard = kafka_shore.topics.counts, []
+    await kafka_shore.publisher.publish([Record(topic, b"k", b"%d" % n) for n in range(9)])
+    tail = Tail(
+        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), newest=3
+    )
+    reading = asyncio.create_task(tail.run())
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await tail.began.wait()
+            assert heard == [b"6", b"7", b"8"]
+            await kafka_shore.publisher.publish([Record(topic, b"k", b"9")])
+            await tail.catch_up()
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    assert heard == [b"6", b"7", b"8", b"9"]
+
+
+async def test_what_takes_too_long_to_hear_again_is_passed_over(
+    kafka_shore, settings, monkeypatch
+):
+    monkeypatch.setattr(tail_module, "_RECALLED_WITHIN_S", -1.0)
+    topic, heard = kafka_shore.topics.counts, []
+    await kafka_shore.publisher.publish([Record(topic, b"k", b"old")])
+    tail = Tail(
+        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), newest=3
+    )
+    reading = asyncio.create_task(tail.run())
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await tail.began.wait()
+            await kafka_shore.publisher.publish([Record(topic, b"k", b"new")])
+            await tail.catch_up()
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    assert heard == [b"new"]

@@ -108,6 +108,7 @@ async def served(settings: Settings, *, give_up_after: timedelta) -> AsyncIterat
             definition_store=PostgresDefinitions(pool),
             questions=FixedAnswers(),
             desk=MemoryDesk(),
+            hearsay=MemoryDesk(),
             clock=WallClock(),
             keys=PostgresKeys(pool),
             audit=PostgresAuditLog(pool),

@@ -178,6 +178,7 @@ def ports() -> ApiPorts:
     numbers, known = count(1), definitions()
     summaries = WatchedSummaries()
     keys = MemoryKeys()
+    desk = MemoryDesk()
     return ApiPorts(
         publisher=MemoryPublisher(),
         summaries=summaries,
@@ -187,7 +188,8 @@ def ports() -> ApiPorts:
         questions=FixedAnswers(),
         keys=keys,
         audit=keys,
-        desk=MemoryDesk(),
+        desk=desk,
+        hearsay=desk,
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )

@@ -2,13 +2,21 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
-from api_fakes import AT, agenda, open_api, summary
+from aiohttp.test_utils import TestClient, TestServer
+from api_fakes import AT, QUICK, agenda, open_api, ports, summary
 
+from pop_stream.api.app import create_app
+from pop_stream.api.http import access
+from pop_stream.core.definitions.definitions import Definitions, Insight
 from pop_stream.core.events import AttemptStop, EmittedAgenda, OperationProgress, PriorProgress
 from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.values.identity import Principal, Role
+from pop_stream.core.values.ids import InsightId
+from pop_stream.settings import Settings
 
 ATTEMPT = "/v1/agendas/a1/attempts/2"
 WHO = {"puller_id": "w1"}
@@ -267,3 +275,94 @@ async def test_attempt_that_another_process_has_just_handed_out_is_waited_for(ap
     api.desk.handed["a1"] = emitted()
     status, _ = await report
     assert status == 200
+
+
+# ---- signs of life while nobody can look up whose an attempt is ----
+
+
+@pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
+async def test_whoever_reports_is_alive_even_if_the_attempt_cannot_be_looked_up(api, what):
+    body = {**WHO, **({"outcome": "stopped"} if what == "complete" else {})}
+    api.summaries.is_away = True
+    status, _ = await api.post(f"{ATTEMPT}/{what}", body)
+    assert status == 503
+    assert api.desk.signs == [("a1", 2, ("files",))]
+    assert events(api) == [], "it may be somebody else's"
+
+
+async def test_whoever_waits_for_a_database_that_hangs_is_alive_all_the_while(api, monkeypatch):
+    monkeypatch.setattr(access, "_UNSURE_EVERY_S", 0.01)
+    hangs = asyncio.Event()
+
+    async def hang(_):
+        await hangs.wait()
+
+    monkeypatch.setattr(api.summaries, "agenda", hang)
+    report = asyncio.create_task(api.post(f"{ATTEMPT}/heartbeat", WHO))
+    async with asyncio.timeout(10):
+        while len(api.desk.signs) < 3:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0)
+        hangs.set()
+        await report
+    told = len(api.desk.signs)
+    await asyncio.sleep(0.05)
+    assert len(api.desk.signs) == told
+
+
+async def test_nothing_is_said_of_an_attempt_that_is_known(held):
+    held.summaries.is_away = True
+    assert (await held.post(f"{ATTEMPT}/heartbeat", WHO))[0] == 200
+    assert held.desk.signs == []
+
+
+class Known:
+    """Takes every caller for the same one."""
+
+    def __init__(self, principal):
+        self.principal = principal
+
+    async def identify(self, _):
+        return self.principal
+
+
+def shared_world():
+    """Insights of two customers and of the operators, and a database that is away."""
+    insights = {
+        InsightId(name): Insight(id=name, owner=owner, visibility=visibility)
+        for name, owner, visibility in (
+            ("i-acme", "acme", "owner"),
+            ("i-beta", "beta", "owner"),
+            ("i-shown", "beta", "global"),
+            ("i-all", None, "global"),
+        )
+    }
+    behind = ports()
+    behind.definitions.current = Definitions(insights=insights)
+    behind.summaries.is_away = True
+    return behind
+
+
+@pytest.mark.parametrize(
+    ("caller", "signs"),
+    [
+        (
+            Principal("k", "acme", frozenset({Role.PULL})),
+            [("a1@acme", 2, ("i-acme",)), ("a1", 2, ("i-acme",))],
+        ),
+        (
+            Principal("k", None, frozenset({Role.PULL})),
+            [("a1", 2, ("i-acme", "i-beta", "i-shown", "i-all"))],
+        ),
+        (Principal("k", "acme", frozenset({Role.READ, Role.SUBMIT})), []),
+    ],
+    ids=["customer", "operator", "no-puller"],
+)
+async def test_a_sign_of_life_goes_to_insights_the_caller_may_pull_from_alone(caller, signs):
+    behind = replace(shared_world(), authenticator=Known(caller))
+    app = create_app(behind, Settings(), pace=QUICK)
+    async with (
+        TestClient(TestServer(app)) as client,
+        client.post(f"{ATTEMPT}/heartbeat", json=WHO) as response,
+    ):
+        assert response.status == 503
+    assert behind.desk.signs == signs

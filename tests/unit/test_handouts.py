@@ -2,9 +2,13 @@
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
 
 from pop_stream.bus.handouts import KafkaHandouts
-from pop_stream.core.events import PullWanted, decode_pull
+from pop_stream.core.errors import UnservedError
+from pop_stream.core.events import PullRefused, PullWanted, decode_pull, encode
 from pop_stream.settings import Settings
 
 
@@ -37,3 +41,18 @@ async def test_nothing_is_asked_for_before_it_could_be_heard_what_is_handed_out(
         for task in (telling, taking):
             task.cancel()
         await asyncio.gather(telling, taking, return_exceptions=True)
+
+
+async def test_a_refusal_of_before_this_process_began_is_no_answer_to_its_callers():
+    handouts = KafkaHandouts(Settings(), Publisher())
+
+    def hear_refusal():
+        told = PullRefused(insight_id="media", reason="nobody can")
+        handouts._hear(SimpleNamespace(value=encode(told), offset=0))
+
+    hear_refusal()
+    handouts._expect_served("media")
+    handouts._tails[0].began.set()
+    hear_refusal()
+    with pytest.raises(UnservedError, match="nobody can"):
+        handouts._expect_served("media")

@@ -30,6 +30,7 @@ _INSIGHT: Final = "insight"
 _LOOK_S: Final = 1.0
 _PRIOR_WITHIN_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.1
+_MOST_ATTEMPT: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,18 @@ class Lease:
         return [*{one.name: one for one in known}.values()]
 
 
+def attempt_of(named: str) -> int | None:
+    """The attempt that a path names; None if there cannot be such a one."""
+    if not (named.isascii() and named.isdigit()) or not 1 <= int(named) <= _MOST_ATTEMPT:
+        return None
+    return int(named)
+
+
 class LeaseBook:
     """Asks what was handed out lately, and the summary for all else.
 
-    While the database is away, attempts that were handed out since this process began are
-    found all the same.
+    While the database is away, attempts that were handed out lately are found all the same,
+    by whatever process of the API.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from aiohttp import web
@@ -16,8 +16,9 @@ from pop_stream.api.http import body
 from pop_stream.api.http.access import expect_still_known, object_of, principal_of
 from pop_stream.api.http.answers import answer
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseBook
+from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseBook, attempt_of
 from pop_stream.api.pulls.reports import appended_of, check, diagnostics_of, progress_of
+from pop_stream.api.pulls.signs import SignsOfLife
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.events import (
@@ -46,8 +47,6 @@ from pop_stream.shapes.pulls import (
     PulledAgendas,
 )
 
-_MOST_ATTEMPT: Final = 2**31 - 1
-
 _log = structlog.get_logger()
 
 M = TypeVar("M", bound=BaseModel)
@@ -56,10 +55,11 @@ M = TypeVar("M", bound=BaseModel)
 class Pulls:
     """The handlers of pulling and reporting."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all that the handlers share, named once
         self,
         *,
         leases: LeaseBook,
+        signs: SignsOfLife,
         desk: WorkDesk,
         publisher: Publisher,
         clock: Clock,
@@ -67,6 +67,7 @@ class Pulls:
         topic: str,
     ) -> None:
         self.leases = leases
+        self.signs = signs
         self._desk = desk
         self._publisher = publisher
         self._clock = clock
@@ -166,9 +167,10 @@ class Pulls:
 
     async def _lease(self, request: web.Request, *, surely: bool = False) -> Lease:
         agenda_id, named = object_of(request), request.match_info["attempt"]
-        if not (named.isascii() and named.isdigit()) or not 1 <= int(named) <= _MOST_ATTEMPT:
+        attempt = attempt_of(named)
+        if attempt is None:
             raise NotFoundError(ATTEMPT, f"{request.match_info['agenda_id']}/{named[:20]}")
-        return await self.leases.find(agenda_id, int(named), surely=surely)
+        return await self.leases.find(agenda_id, attempt, surely=surely)
 
     async def _publish(self, lifecycle: Sequence[LifecycleEvent]) -> None:
         if lifecycle:

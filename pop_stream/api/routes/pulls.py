@@ -30,6 +30,7 @@ def pull_routes(owners: Owners, pulls: Pulls) -> tuple[Route, ...]:
         subject=Subject("agenda", "agenda_id", pulls.leases.owner, is_named_by_customers=True),
         changes=True,
         appears_within=pulls.leases.appears_within,
+        when_unsure=pulls.signs.pass_on,
     )
     return (
         Route(

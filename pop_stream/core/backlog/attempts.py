@@ -62,6 +62,18 @@ class Attempts:
         self.claim(agenda_id, attempt, now)
         return note is not None and note.attempt == attempt
 
+    def renew_running(self, agenda_id: str, attempt: int, now: float) -> None:
+        """A sign of life of whoever may hold the attempt: only a lease that runs begins anew.
+
+        Nothing else is concluded from it, for nobody has looked up whether there ever was
+        such an attempt.
+        """
+        stock = self._stock
+        ref = stock.slots.find(agenda_id)
+        note = stock.slots.out(ref) if ref is not None else None
+        if note is not None and note.attempt == attempt and stock.leases.is_running(note.ref):
+            stock.leases.begin(note.ref, now)
+
     def note_by_http(self, agenda_id: str, attempt: int) -> None:
         """Who holds the attempt can be heard through the API alone."""
         note = self._out(agenda_id, attempt)

@@ -21,6 +21,8 @@ def hear(backlog: Backlog, noted: InsightNoted, now: float) -> None:
             backlog.attempts.note_by_http(claim.agenda_id, claim.attempt)
     for renewal in noted.renewals:
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
+    for sign in noted.unproven:
+        backlog.attempts.renew_running(sign.agenda_id, sign.attempt, now)
     for settlement in noted.settlements:
         backlog.settle(settlement, now)
     for command in noted.commands:

@@ -137,6 +137,8 @@ class InsightNoted(Event, frozen=True):
 
     Attributes:
         renewals: Attempts that gave a sign of life other than a claim.
+        unproven: Attempts of which somebody who may pull from the insight gave one, while it
+            could not be looked up whose they are: renews only a lease that runs.
         idle: Of each puller that claimed, as in its last claim.
     """
 
@@ -146,6 +148,7 @@ class InsightNoted(Event, frozen=True):
     renewals: tuple[Claim, ...] = ()
     commands: tuple[Command, ...] = ()
     idle: tuple[Idle, ...] = ()
+    unproven: tuple[Claim, ...] = ()
 
 
 class InsightTick(Event, frozen=True):
