@@ -126,6 +126,7 @@ class Scheduler:
             topics=self._topics,
             reread=reread,
             recover=self._table.recover,
+            end_of=lambda one: self._app.transport.end_of(self._topics.ready, one),
         )
         self._is_idle = asyncio.Event()
         self._is_idle.set()

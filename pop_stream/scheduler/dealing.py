@@ -1,7 +1,12 @@
-"""What the agent does with a record of `pop.ready`, and with those that Faust passed over."""
+"""What the agent does with a record of `pop.ready`, and with those that Faust passed over.
+
+What was written while nobody had the partition is read before anything is chosen: it may hold
+or cancel what is placed in it, or place what is more urgent.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -23,6 +28,10 @@ from pop_stream.scheduler.ticks import Ticker
 LOOK_BACK: Final = 1_000
 """Records that are read again where the table does not tell what was handled."""
 
+CATCH_UP_S: Final = 2.0
+"""For so long nothing is chosen for what was written before a partition was gained: longer, and
+pullers stand idle for the sake of order."""
+
 _FAULTS: Final = (KafkaError, OSError)
 
 T = TypeVar("T")
@@ -42,6 +51,9 @@ class Dealing:
         topics: Names of topics.
         reread: Reads a partition of `pop.ready` beside Faust, from an offset to another.
         recover: Reads the table; see `FaustReadyTable.recover`.
+        end_of: The offset after a partition's last record, as far as Faust knows; None if it
+            does not.
+        now: A monotonic clock, in seconds.
 
     Attributes:
         postponed: Partitions with a record that waits for Kafka.
@@ -58,6 +70,8 @@ class Dealing:
         topics: Topics,
         reread: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
         recover: Callable[[], Awaitable[bool]],
+        end_of: Callable[[int], int | None],
+        now: Callable[[], float] = monotonic,
     ) -> None:
         self.postponed: set[int] = set()
         self._rounds = rounds
@@ -68,6 +82,9 @@ class Dealing:
         self._topics = topics
         self._reread = reread
         self._recover = recover
+        self._end_of = end_of
+        self._now = now
+        self._behind: dict[int, tuple[int, float]] = {}
         self._next: dict[int, int] = {}
 
     async def deal(self, message: Any, *, next_waits: bool) -> None:  # noqa: ANN401
@@ -81,10 +98,18 @@ class Dealing:
             await self._catch_up(message.partition, message.offset)
             await self._deal(message, next_waits=next_waits)
 
+    def _catches_up(self, partition: int, offset: int) -> bool:
+        """Whether others follow that were written before the partition was gained."""
+        if partition not in self._behind:
+            self._behind[partition] = (self._end_of(partition) or 0, self._now() + CATCH_UP_S)
+        end, until = self._behind[partition]
+        return offset + 1 < end and self._now() < until
+
     def gain(self, partitions: Set[int]) -> None:
         """How far these were handled is to be read in the table."""
         for partition in partitions:
             self._next.pop(partition, None)
+            self._behind.pop(partition, None)
 
     def lose(self, partitions: Set[int]) -> None:
         """These are for somebody else."""
@@ -127,8 +152,14 @@ class Dealing:
     async def _deal(self, message: Any, *, next_waits: bool) -> None:  # noqa: ANN401
         """Handle a record of Faust's or of ours; nothing may leave the agent's loop."""
         source = Source(message.partition, message.offset)
+        catches_up = self._catches_up(*source)
         try:
-            await self._handle(source, message.value, next_waits=next_waits)
+            await self._handle(
+                source,
+                message.value,
+                next_waits=next_waits or catches_up,
+                catches_up=catches_up,
+            )
         except NoEventError as error:
             _log.warning("record.refused", partition=message.partition, reason=str(error))
             await self._bury(message, (error.code, str(error)))
@@ -145,7 +176,12 @@ class Dealing:
         )
 
     async def _handle(
-        self, source: Source, value: bytes | None, *, next_waits: bool = False
+        self,
+        source: Source,
+        value: bytes | None,
+        *,
+        next_waits: bool = False,
+        catches_up: bool = False,
     ) -> None:
         """Handle a record, as often as a broker that is away makes it necessary.
 
@@ -154,7 +190,9 @@ class Dealing:
 
         async def once() -> None:
             try:
-                await self._rounds.handle(source, value, next_waits=next_waits)
+                await self._rounds.handle(
+                    source, value, next_waits=next_waits, catches_up=catches_up
+                )
             except UnavailableError:
                 self._hold.give_up()
                 self._rounds.unload(source.partition)

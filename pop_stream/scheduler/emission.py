@@ -106,17 +106,21 @@ class Emission:
             msg = f"the group may have given partition {partition} to another scheduler"
             raise UnavailableError(msg)
 
-    async def decide(self, desks: Sequence[Desk], source: Source) -> None:
+    async def decide(
+        self, desks: Sequence[Desk], source: Source, *, choose: bool = True
+    ) -> None:
         """A round of each desk, all side by side, and the rows that tell of them.
 
+        Without a choice, what there is to tell is told and kept all the same.
         Returns once all is acknowledged but the rows, for which the next round waits.
 
         Raises:
             UnavailableError: If a topic cannot be made, or the partition is not surely this
                 worker's any more; what was done since its last row must be forgotten.
         """
-        await self._on_topic.look_back(desks)
-        drafts = [await self._draft(desk, source) for desk in desks]
+        if choose:
+            await self._on_topic.look_back(desks)
+        drafts = [await self._draft(desk, source, choose=choose) for desk in desks]
         told = [record for draft in drafts for record in draft.told]
         emitted = [record for draft in drafts for record in draft.emitted]
         also = [record for draft in drafts for record in draft.also]
@@ -163,12 +167,12 @@ class Emission:
         for desk in desks:
             desk.shelf.last_round = None
 
-    async def _draft(self, desk: Desk, source: Source) -> _Draft:
+    async def _draft(self, desk: Desk, source: Source, *, choose: bool) -> _Draft:
         """Let happen what is due, choose, and word all there is to tell."""
         now = self._clock.now()
         desk.backlog.wake(now.timestamp())
         desk.observe(now)
-        slots, depth = self._desks.room(desk, MOST_CHOSEN), desk.depth
+        slots, depth = self._desks.room(desk, MOST_CHOSEN) if choose else 0, desk.depth
         chosen = desk.backlog.choose(slots, now.timestamp())
         if chosen or desk.topic_partitions:
             await self._fit_topic(desk)

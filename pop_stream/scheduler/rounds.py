@@ -1,6 +1,6 @@
 """What the scheduler does with one event: keep what it changes, then decide, or leave that."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -147,7 +147,12 @@ class Rounds:
         self._put_off.pop(partition, None)
 
     async def handle(
-        self, source: Source, value: bytes | None, *, next_waits: bool = False
+        self,
+        source: Source,
+        value: bytes | None,
+        *,
+        next_waits: bool = False,
+        catches_up: bool = False,
     ) -> None:
         """Handle one record of `pop.ready`.
 
@@ -155,8 +160,9 @@ class Rounds:
             source: Where the record was read.
             value: Its value.
             next_waits: Whether the next record of the partition is at hand. Then what this
-                one changes is kept, and the choice is left to that one, which knows more;
-                but not more than `MOST_PUT_OFF` times in a row.
+                one changes is told and kept, and the choice is left to that one, which knows
+                more; but not more than `MOST_PUT_OFF` times in a row.
+            catches_up: Whether it is left to that one however often it was before.
 
         Raises:
             NoEventError: If it is no event; nothing was done.
@@ -178,15 +184,20 @@ class Rounds:
         if away:
             await publish_until_acknowledged(self._publisher, away)
         put_off = self._put_off.setdefault(source.partition, _PutOff())
-        # What is kept must have been told before, so what there is to tell is not put off.
-        is_silent = all(desk.backlog.outbox.is_empty for desk in touched.values())
-        if next_waits and is_silent and put_off.records < MOST_PUT_OFF:
+        if next_waits and (catches_up or put_off.records < MOST_PUT_OFF):
             put_off.add(touched)
-            save_rows([*touched.values()], source.offset)
+            await self._note([*touched.values()], source)
             return
         touched = {**self._put_off.pop(source.partition).desks, **touched}
         await self._emission.decide(self._desks.with_mates(source.partition, touched), source)
         self._tell_progress(source)
+
+    async def _note(self, touched: Sequence[Desk], source: Source) -> None:
+        """Keep what a record changed; what there is to tell is told first, and not put off."""
+        if all(desk.backlog.outbox.is_empty for desk in touched):
+            save_rows(touched, source.offset)
+        else:
+            await self._emission.decide(touched, source, choose=False)
 
     def _tell_progress(self, source: Source) -> None:
         """Have a row tell now and then that this record was handled, and all before it."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import structlog
 import uvloop
+from aiokafka import TopicPartition
 from faust.transport.drivers import aiokafka as driver
 
 from pop_stream.bus.clients import commit_in_term, wait_for_consumption
@@ -143,6 +144,15 @@ class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is unty
     def follow(self, coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
         """The client's part that keeps membership; called in the consumer's thread."""
         self._coordinator = coordinator
+
+    def end_of(self, topic: str, partition: int) -> int | None:
+        """The offset after the last record, as the newest fetch told; None before the first."""
+        subscribed = self._coordinator and self._coordinator._subscription.subscription  # noqa: SLF001
+        if not subscribed or subscribed.assignment is None:
+            return None
+        state = subscribed.assignment.state_value(TopicPartition(topic, partition))
+        end: int | None = None if state is None else state.highwater
+        return end
 
     def generation(self) -> int:
         """By which every settling of the group is greater than the one before; 0 before any."""

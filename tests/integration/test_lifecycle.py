@@ -22,6 +22,7 @@ from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_whole
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.errors import TransitionError
@@ -36,11 +37,13 @@ from pop_stream.core.events import (
     AttemptStop,
     EmittedAgenda,
     InsightAsked,
+    InsightNoted,
     PlacedAgenda,
     RecordRefused,
     decode_answer,
     decode_emitted,
     decode_lifecycle,
+    decode_ready,
     decode_stop,
     encode,
 )
@@ -175,6 +178,16 @@ class Story:
                     self._news.notify_all()
                 if fetched:
                     await consumer.commit()
+
+    async def relayed(self, agenda_ids: set[str]) -> None:
+        """Wait until the scheduler's topic has a command of each."""
+        left = set(agenda_ids)
+        async with asyncio.timeout(PATIENCE_S):
+            while left:
+                async for record in read_whole(self.settings, self.topics.ready):
+                    for event in decode_ready(record.value):
+                        if isinstance(event, InsightNoted):
+                            left -= {one.agenda_id for one in event.commands}
 
     def start_pulling(self) -> None:
         self._pulling = asyncio.create_task(self.pull())
@@ -411,6 +424,28 @@ async def test_cancel_takes_what_waits_and_stops_what_runs(story, parts):
         await story.state("run", State.CANCELLED)
     await story.command("run", "cancel")
     assert (await story.ask("held", "run")).holds == ()
+
+
+async def test_what_is_held_or_cancelled_while_no_scheduler_runs_never_starts(story):
+    kept, held, cancelled = ([f"{what}-{n}" for n in range(4)] for what in "rhc")
+    async with process("run_intake", story.settings):
+        for one in (*held, *cancelled, *kept):
+            await story.submit(one)
+        for one in (*held, *cancelled, *kept):
+            await story.until(lambda one=one: one in story.summaries)
+        for one in held:
+            await story.command(one, "hold")
+        for one in cancelled:
+            await story.command(one, "cancel")
+        await story.relayed({*held, *cancelled})
+        async with process("run_scheduler", story.settings):
+            for one in held:
+                await story.state(one, State.HELD)
+            for one in cancelled:
+                await story.state(one, State.CANCELLED)
+            for one in kept:
+                await story.attempt(one)
+    assert sorted(one.agenda_id for one in story.emitted) == kept
 
 
 async def test_a_silent_puller_cannot_keep_its_agenda_from_being_cancelled(story, parts):

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter, deque
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from time import monotonic
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.events import (
     AgendaEmitted,
     Claim,
+    Command,
     InsightAsked,
     InsightNoted,
     InsightPlaced,
@@ -231,6 +233,18 @@ async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_ne
     stage.rounds = stage.new_rounds()
     await stage.tell(InsightTick(insight_id="media"))
     assert stage.emitted_ids() == ["ann-0"]
+
+
+async def test_what_waits_behind_is_heeded_before_the_choice_also_if_it_has_news(stage):
+    """What is told of the first command is told at once; the choice knows of the second."""
+    await stage.tell(stage.page(["ann-0", "ann-1", "ann-2"]), next_waits=True)
+    for name, action in (("ann-0", "hold"), ("ann-1", "cancel")):
+        commands = (Command(agenda_id=name, action=action),)
+        await stage.tell(InsightNoted(insight_id="media", commands=commands), next_waits=True)
+    assert stage.emitted() == []
+    assert len(stage.publisher.on(TOPICS.agenda_events)) == 2
+    await stage.tell(InsightTick(insight_id="media"))
+    assert stage.emitted_ids() == ["ann-2"]
 
 
 async def test_every_insight_whose_choice_was_put_off_gets_it():
@@ -793,6 +807,35 @@ async def test_records_at_hand_share_a_round_whatever_lies_between_them(stage):
     await scheduler_on(stage)._consume(Stream(ann, elsewhere, bob, cem))
     [decision] = stage.decisions()
     assert (sorted(decision.chosen), decision.offset) == (["ann-0", "bob-0", "cem-0"], 2)
+
+
+def held(stage, name):
+    commands = (Command(agenda_id=name, action="hold"),)
+    return encode(InsightNoted(insight_id="media", commands=commands))
+
+
+async def written_before(stage, *, now=monotonic):
+    """Two placed, and held by a record that comes long after; the partition is gained first."""
+    home = stage.home("media")
+    scheduler = scheduler_on(stage)
+    scheduler._app.transport.end_of = lambda topic, partition: 200
+    scheduler._dealing._now = now
+    await scheduler._consume(Stream(message(encode(stage.page(["ann-0", "ann-1"])), home, 0)))
+    tick = encode(InsightTick(insight_id="media"))
+    for offset in range(1, 199):  # each before the next is at hand
+        await scheduler._consume(Stream(message(tick, home, offset)))
+    await scheduler._consume(Stream(message(held(stage, "ann-0"), home, 199)))
+    return scheduler
+
+
+async def test_what_was_written_before_a_partition_was_gained_is_read_before_a_choice(stage):
+    await written_before(stage)
+    assert stage.emitted_ids() == ["ann-1"]
+
+
+async def test_a_choice_does_not_wait_for_more_than_seconds_worth_of_what_was_written(stage):
+    await written_before(stage, now=count().__next__)
+    assert sorted(stage.emitted_ids()) == ["ann-0", "ann-1"]
 
 
 async def test_records_that_faust_passed_over_are_read_again(stage):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from aiokafka import TopicPartition
 
-from pop_stream.scheduler.transport import fetch_no_other
+from pop_stream.scheduler.transport import PatientTransport, fetch_no_other
 
 READY, CHANGELOG = TopicPartition("ready", 0), TopicPartition("changelog", 0)
 
@@ -20,3 +20,22 @@ def test_partitions_that_nobody_reads_there_are_not_asked_for():
     states = {READY: "at 7", CHANGELOG: "at 9"}
     assigned = SimpleNamespace(tps=frozenset(states), state_value=states.get)
     assert fetcher._get_actions_per_node(assigned) == {READY: "at 7"}
+
+
+def transport(assignment):
+    """Faust's transport, following a client that was assigned so much."""
+    made = PatientTransport.__new__(PatientTransport)
+    subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
+    made.follow(SimpleNamespace(_subscription=subscription))
+    return made
+
+
+def test_the_end_of_a_partition_is_known_once_it_was_fetched():
+    states = {READY: SimpleNamespace(highwater=7)}
+    known = transport(SimpleNamespace(state_value=states.get))
+    assert (known.end_of("ready", 0), known.end_of("ready", 1)) == (7, None)
+
+
+def test_without_an_assignment_no_end_is_known():
+    assert transport(None).end_of("ready", 0) is None
+    assert PatientTransport.__new__(PatientTransport).end_of("ready", 0) is None
