@@ -32,7 +32,8 @@ from pop_stream.core.events import (
     decode_pull,
     encode,
 )
-from pop_stream.core.pulls.demand import Demand
+from pop_stream.core.pulls.adrift import Adrift
+from pop_stream.core.pulls.demand import Demand, returned
 from pop_stream.core.values.ids import HTTP_PULLER
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
@@ -114,6 +115,9 @@ class Dispatcher:
         settings: Where the cluster is.
         publisher: For claims and handouts.
         clock: For the instants in them.
+
+    Attributes:
+        adrift: What counters that are closed have left.
     """
 
     def __init__(self, settings: Settings, publisher: Publisher, clock: Clock) -> None:
@@ -135,7 +139,8 @@ class Dispatcher:
             news=self._claimer.news,
         )
         self._counters: dict[str, _Counter] = {}
-        self._outbox: asyncio.Queue[HandoutEvent] = asyncio.Queue()
+        self.adrift = Adrift()
+        self._outbox: asyncio.Queue[HandoutEvent | PullReturned] = asyncio.Queue()
 
     async def run(self) -> NoReturn:
         """Dispatch until cancelled; outlives any fault of Kafka."""
@@ -153,8 +158,10 @@ class Dispatcher:
 
     def close_all(self) -> None:
         """Leave all insights: whoever owns the partitions next will hear who wants what."""
+        self.adrift.unsettle()
         for counter in self._counters.values():
             counter.stop.set()
+            self.adrift.add(counter.demand.take_all_returned())
         self._counters.clear()
 
     async def _consume(self, feeds: asyncio.TaskGroup) -> None:
@@ -176,7 +183,7 @@ class Dispatcher:
 
     async def _hear(self, consumer: AIOKafkaConsumer, feeds: asyncio.TaskGroup) -> None:
         # Who wants nothing need not be looked after in between.
-        rest_ms = _POLL_MS if self._counters else _REST_MS
+        rest_ms = _POLL_MS if self._counters or self.adrift.has_some else _REST_MS
         fetched = await consumer.getmany(timeout_ms=rest_ms)
         for record in (one for records in fetched.values() for one in records):
             told = _decoded(record)
@@ -220,10 +227,12 @@ class Dispatcher:
     def _tidy(self, now_s: float) -> None:
         for insight_id, counter in [*self._counters.items()]:
             counter.demand.forget_silent(now_s)
-            if now_s - counter.wanted_s > LINGER_S:
+            if now_s - counter.wanted_s > LINGER_S and not counter.demand.has_returned:
                 counter.stop.set()
                 del self._counters[insight_id]
                 _log.info("counter.closed", insight_id=insight_id)
+        for returning in self.adrift.take_due(now_s):
+            self._outbox.put_nowait(returning)
 
     def start(self, counter: _Counter, emitted: EmittedAgenda) -> None:
         """Hand out an agenda whose claim is committed."""
@@ -233,22 +242,27 @@ class Dispatcher:
     def _hand(self, counter: _Counter, emitted: EmittedAgenda) -> None:
         api_id = counter.demand.next_process()
         if api_id is None:
-            counter.demand.put_back(emitted, monotonic())
+            if counter.stop.is_set():
+                self.adrift.add([returned(emitted, monotonic())])
+            else:
+                counter.demand.put_back(emitted, monotonic())
             return
-        handed = AgendaHanded(
-            api_id=api_id, dispatcher_id=counter.demand.dispatcher_id, emitted=emitted
-        )
-        self._outbox.put_nowait(handed)
+        by = counter.demand.dispatcher_id
+        self._outbox.put_nowait(AgendaHanded(api_id=api_id, dispatcher_id=by, emitted=emitted))
 
     async def _publish(self) -> NoReturn:
         while True:
             batch = [await self._outbox.get()]
             while not self._outbox.empty():
                 batch.append(self._outbox.get_nowait())
-            records = [
-                Record(self._topics.handouts, _key(one).encode(), encode(one)) for one in batch
-            ]
+            records = [self._record(one) for one in batch]
             await publish_until_acknowledged(self._publisher, records)
+
+    def _record(self, told: HandoutEvent | PullReturned) -> Record:
+        topics = self._topics
+        topic = topics.pulls if isinstance(told, PullReturned) else topics.handouts
+        key = told.emitted.agenda_id if isinstance(told, AgendaHanded) else told.insight_id
+        return Record(topic, key.encode(), encode(told))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +287,8 @@ class _Revocation(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called once the group has settled."""
+        self._dispatcher.adrift.settle(monotonic())
         _log.info("dispatcher.assigned", partitions=sorted(tp.partition for tp in assigned))
-
-
-def _key(told: HandoutEvent) -> str:
-    return told.emitted.agenda_id if isinstance(told, AgendaHanded) else told.insight_id
 
 
 def _decoded(record: ConsumerRecord) -> PullWanted | PullReturned | None:

@@ -4,13 +4,16 @@ import asyncio
 import sys
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 
 import aiohttp
 import pytest
 from http_worker import Worker
 from puller_world import WITHIN_S, agenda, open_world, serving, work
 
+from pop_stream.bus.handouts import KafkaHandouts
 from pop_stream.bus.topics import Topics
+from pop_stream.clock import WallClock
 from pop_stream.core.events import (
     AgendaClaimed,
     AgendaProgressed,
@@ -19,9 +22,11 @@ from pop_stream.core.events import (
     AgendaSucceeded,
 )
 from pop_stream.pullers import Puller, builtin
+from pop_stream.pullers.dispatch import Dispatcher
 from pop_stream.wiring import upkeep
 from pop_stream.wiring.api import run_api
 
+WAIT = timedelta(seconds=30)
 DEFINITIONS = """
 [customers.acme]
 [insights.media]
@@ -181,6 +186,33 @@ async def test_agenda_whose_caller_has_gone_goes_to_the_next(world, workers):
         await world.emit(agenda("a1", work()))
         (one,) = await second.pull()
     assert (one["agenda_id"], one["attempt"]) == ("a1", 1)
+
+
+async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_next_one(world):
+    """Nobody else has it, and its lease runs for a minute."""
+    settings, publisher, clock = world.settings, world._publisher, WallClock()
+    await world.emit(agenda("a1", work()))
+    async with AsyncExitStack() as stack:
+        desk = await stack.enter_async_context(KafkaHandouts(settings, publisher))
+        dispatchers = [Dispatcher(settings, publisher, clock) for _ in range(2)]
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        running = [tasks.create_task(dispatchers[0].run())]
+        async with asyncio.timeout(WITHIN_S):
+            (one,) = await desk.take("media", 1, WAIT, is_there=lambda: True)
+            desk.give_back(one)
+            while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            running.append(tasks.create_task(dispatchers[1].run()))
+            while counters(dispatchers):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            (again,) = await desk.take("media", 1, WAIT, is_there=lambda: True)
+        for each in running:
+            each.cancel()
+    assert (again.agenda_id, again.attempt) == ("a1", 1)
+
+
+def counters(dispatchers):
+    return [one for each in dispatchers for one in each._counters.values()]
 
 
 async def test_wait_ends_with_nothing_when_there_is_nothing(workers):

@@ -4,15 +4,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import pytest
 from fakes import ManualClock, MemoryPublisher
 from pullers_fakes import AT, emitted
 
-from pop_stream.core.events import encode
+from pop_stream.core.events import PullReturned, decode_pull, encode
+from pop_stream.core.pulls.demand import Demand
 from pop_stream.core.values.ids import HTTP_PULLER
-from pop_stream.pullers.dispatch import Dispatcher
+from pop_stream.pullers.dispatch import LINGER_S, Dispatcher, _Counter, _Slots
 from pop_stream.settings import Settings
 
 WITHIN_S = 10
@@ -67,3 +69,62 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
     assert renewed["puller_id"] == HTTP_PULLER
     dispatcher._claimer.let_go(claimed)
     assert not [*dispatcher._claimer]
+
+
+# ---- what a closed counter has left ----
+
+
+def returns(publisher: MemoryPublisher) -> list[str]:
+    told = [decode_pull(one.value or b"") for one in publisher.on("pop.pulls")]
+    return [one.emitted.agenda_id for one in told if isinstance(one, PullReturned)]
+
+
+def counter_of(dispatcher: Dispatcher) -> _Counter:
+    """An open one, of which nobody wants anything."""
+    demand = Demand("d1")
+    counter = dispatcher._counters["media"] = _Counter(demand, _Slots(demand))
+    return counter
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+async def test_what_a_closed_counter_has_left_goes_to_the_next_dispatcher_at_once(
+    dispatcher, publisher, comes
+):
+    counter = counter_of(dispatcher)
+    if comes == "before":
+        dispatcher.start(counter, emitted(lease_ms=60_000))
+    dispatcher.close_all()
+    if comes == "after":
+        dispatcher.start(counter, emitted(lease_ms=60_000))
+    now_s = monotonic()
+    dispatcher._tidy(now_s + 10)
+    dispatcher.adrift.settle(now_s)
+    dispatcher._tidy(now_s + 1)
+    assert returns(publisher) == [], "not all may hear it yet"
+    dispatcher._tidy(now_s + 3)
+    await until(lambda: returns(publisher))
+    dispatcher._tidy(now_s + 6)
+    await asyncio.sleep(0)
+    assert returns(publisher) == ["a1"]
+    assert not publisher.on("pop.handouts")
+
+
+async def test_what_may_have_lost_its_lease_meanwhile_is_left_to_that(dispatcher, publisher):
+    counter = counter_of(dispatcher)
+    dispatcher.start(counter, emitted(lease_ms=2_000))
+    dispatcher.close_all()
+    dispatcher.adrift.settle(monotonic())
+    dispatcher._tidy(monotonic() + 10)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert returns(publisher) == []
+
+
+async def test_a_counter_stays_open_for_what_was_returned_to_it(dispatcher):
+    counter = counter_of(dispatcher)
+    dispatcher.start(counter, emitted(lease_ms=60_000))
+    now_s = monotonic()
+    dispatcher._tidy(now_s + LINGER_S)
+    assert not counter.stop.is_set()
+    dispatcher._tidy(now_s + 31)
+    assert counter.stop.is_set()

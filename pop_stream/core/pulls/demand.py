@@ -27,7 +27,9 @@ class _Process:
 
 
 @dataclass(frozen=True, slots=True)
-class _Returned:
+class Returned:
+    """A claimed agenda that nobody took, and until when it is worth handing out."""
+
     emitted: EmittedAgenda
     until_s: float
 
@@ -43,7 +45,7 @@ class Demand:
         self.dispatcher_id = dispatcher_id
         self._processes: dict[str, _Process] = {}
         self._turns: deque[str] = deque()
-        self._returned: deque[_Returned] = deque()
+        self._returned: deque[Returned] = deque()
 
     @property
     def room(self) -> int:
@@ -82,9 +84,24 @@ class Demand:
 
     def put_back(self, emitted: EmittedAgenda, now_s: float) -> None:
         """Keep a claimed agenda that nobody took, for as long as its lease may run."""
-        until_s = now_s + emitted.lease_ms / 2000
-        self._returned.append(_Returned(emitted, until_s))
+        self._returned.append(returned(emitted, now_s))
 
     def take_returned(self) -> EmittedAgenda | None:
         """A claimed agenda for the next process, the one put back first."""
         return self._returned.popleft().emitted if self._returned and self.room else None
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether a claimed agenda waits for somebody to want it."""
+        return bool(self._returned)
+
+    def take_all_returned(self) -> list[Returned]:
+        """All of them, for another to hand out."""
+        left = [*self._returned]
+        self._returned.clear()
+        return left
+
+
+def returned(emitted: EmittedAgenda, now_s: float) -> Returned:
+    """A claimed agenda that nobody took, to be kept for as long as its lease may run."""
+    return Returned(emitted, now_s + emitted.lease_ms / 2000)
