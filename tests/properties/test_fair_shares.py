@@ -10,7 +10,9 @@ from itertools import accumulate
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
+from pop_stream.core.delta import Tags
 from pop_stream.core.fairness.algorithms import ALGORITHMS
 from pop_stream.core.fairness.flow import Aging, Share
 from pop_stream.core.fairness.line import entry_of
@@ -34,13 +36,21 @@ class World:
         self.given = Counter()
         aging = Aging(step_s, self.arrivals.__getitem__) if step_s else None
         self.waiting = {}
+        self.kept = {}
         self.queue = self.new_queue(ALGORITHMS[algorithm], aging)
 
     def new_queue(self, algorithm, aging):
         return FairQueue(algorithm, lambda one: self.shares.get(one, Share()), aging)
 
+    def keep(self):
+        """Note what moved, as it is noted with every round."""
+        for one, moved in self.queue.take_moved().items():
+            known = self.kept.get(one, Tags(tag=0.0))
+            self.kept[one] = structs.replace(moved, keys={**known.keys, **moved.keys})
+
     def reload(self):
-        """Go on in a new queue, from what another would have kept."""
+        """Go on in a new queue, from what was kept of the one before."""
+        self.keep()
         old = self.queue
         self.queue = self.new_queue(old.algorithm, old.aging)
         entries = {}
@@ -49,7 +59,7 @@ class World:
             entries.setdefault(customer, {}).setdefault(name, []).append(entry)
         in_flight = Counter(pick.customer_id for pick in self.out)
         self.queue.restore(
-            clock=old.clock, tags=old.all_tags(), entries=entries, in_flight=in_flight
+            clock=old.clock, tags=self.kept, entries=entries, in_flight=in_flight
         )
 
     def push(self, customer, cost=1.0, priority=5, key="", now=0.0):
@@ -77,6 +87,11 @@ class World:
             correction = algorithm.correction(spent=spent, cost=pick.cost, charge=pick.charge)
         self.queue.settle(pick.customer_id, correction=correction)
         return pick
+
+    def withdraw(self, index):
+        ref = sorted(self.waiting)[index]
+        customer, entry, key = self.waiting.pop(ref)
+        self.queue.withdraw(customer, entry, key)
 
     def push_many(self, customer, costs, count):
         for number in range(count):
@@ -595,10 +610,13 @@ def test_the_gap_that_is_shown_never_exceeds_the_bound_beside_it(dice, step_s):
         assert world.queue.spread() <= world.queue.bound() * ROUNDING
 
 
+STEPS = ["push", "push", "pick", "pick", "settle", "withdraw", "reshare", "reload"]
+
+
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["push", "push", "pick", "pick", "settle", "reshare", "reload"]),
+            st.sampled_from(STEPS),
             st.sampled_from(CUSTOMERS),
             st.integers(1, 9),
         ),
@@ -614,6 +632,8 @@ def test_what_goes_on_from_kept_state_chooses_the_same(steps, algorithm, step_s)
             return world.push(one, 0.1 * choice, priority=choice, key=key, now=float(number))
         if step == "settle" and world.out:
             return world.settle(choice % len(world.out), spent=choice / 7)
+        if step == "withdraw" and world.waiting:
+            return world.withdraw(choice % len(world.waiting))
         if step == "reshare":
             cap = None if choice > 5 else choice
             world.reshare(one, Share(choice / 3, max_in_flight=cap, paused=choice == 9))
@@ -625,5 +645,38 @@ def test_what_goes_on_from_kept_state_chooses_the_same(steps, algorithm, step_s)
         if step[0] == "reload":
             worlds[1].reload()
     if algorithm != "fifo":  # there tags are only shown
-        assert worlds[0].queue.all_tags() == worlds[1].queue.all_tags()
-    assert worlds[0].queue.clock == worlds[1].queue.clock
+        assert places(worlds[0]) == places(worlds[1])
+        assert worlds[0].queue.clock == worlds[1].queue.clock
+    for world in worlds:
+        for choice in range(6):
+            take(world, len(steps), "push", "a", choice)
+    while pick := worlds[0].pick(len(steps)):
+        assert pick == worlds[1].pick(len(steps))
+
+
+def places(world):
+    """All tags; of keys those that are not past."""
+    return {
+        one: structs.replace(
+            tags, keys={key: at for key, at in tags.keys.items() if at > tags.keys_at}
+        )
+        for one, tags in world.queue.all_tags().items()
+    }
+
+
+def test_what_is_withdrawn_last_is_kept_too_while_its_customer_may_not_go():
+    worlds = [World({"a": Share(max_in_flight=1)}) for _ in range(2)]
+    for world in worlds:
+        for key in "xyx":
+            world.push("a", key=key)
+        world.pick()
+        world.keep()
+        world.withdraw(0)
+        world.withdraw(0)
+    worlds[1].reload()
+    for world in worlds:
+        world.settle(0)
+        world.push("a", key="y")
+        world.push("a", key="x")
+    assert worlds[0].pick() == worlds[1].pick()
+    assert places(worlds[0]) == places(worlds[1])

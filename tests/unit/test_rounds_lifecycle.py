@@ -176,9 +176,10 @@ async def test_all_that_is_held_here_is_told_by_portions(stage, monkeypatch):
     await bring(stage, placed("a"), placed("b", held=True))
     await bring(stage, placed("c"), placed("d", held=True), placed("e"))
     await noted(stage, settlements=(Settlement(agenda_id="c", attempt=1, outcome="succeeded"),))
-    told, after = [], -1
+    told, after, portions = [], -1, 0
     while after is not None:
         forget(stage)
+        portions += 1
         await stage.tell(InsightAsked(insight_id="media", question_id="q", held_after=after))
         [record] = stage.publisher.on(TOPICS.answers)
         answer = decode_answer(record.value)
@@ -186,6 +187,7 @@ async def test_all_that_is_held_here_is_told_by_portions(stage, monkeypatch):
         told += [(one.agenda_id, one.state) for one in answer.holds]
         after = answer.held_up_to
     assert told == [("a", "emitted"), ("b", "held"), ("d", "held"), ("e", "emitted")]
+    assert portions == 2  # none that is empty
 
 
 async def test_decisions_count_what_waits_for_something_else(stage):

@@ -67,7 +67,7 @@ def _filled(
 
 def _whole(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     """The shares as whole numbers that add up to the total; remainders by size, then name."""
-    whole = {name: floor(share + 1e-9) for name, share in shares.items()}
+    whole = {name: floor(share) for name, share in shares.items()}
     left = total - sum(whole.values())
     by_remainder = sorted(shares, key=lambda name: (whole[name] - shares[name], name))
     for name in by_remainder[:left]:
