@@ -610,6 +610,20 @@ def test_the_gap_that_is_shown_never_exceeds_the_bound_beside_it(dice, step_s):
         assert world.queue.spread() <= world.queue.bound() * ROUNDING
 
 
+def take(world, number, step, one, choice):
+    if step == "push":
+        key = "xyz"[choice % 3]
+        return world.push(one, 0.1 * choice, priority=choice, key=key, now=float(number))
+    if step == "settle" and world.out:
+        return world.settle(choice % len(world.out), spent=choice / 7)
+    if step == "withdraw" and world.waiting:
+        return world.withdraw(choice % len(world.waiting))
+    if step == "reshare":
+        cap = None if choice > 5 else choice
+        world.reshare(one, Share(choice / 3, max_in_flight=cap, paused=choice == 9))
+    return world.pick(float(number)) if step == "pick" else None
+
+
 STEPS = ["push", "push", "pick", "pick", "settle", "withdraw", "reshare", "reload"]
 
 
@@ -626,19 +640,6 @@ STEPS = ["push", "push", "pick", "pick", "settle", "withdraw", "reshare", "reloa
     step_s=st.none() | st.just(5.0),
 )
 def test_what_goes_on_from_kept_state_chooses_the_same(steps, algorithm, step_s):
-    def take(world, number, step, one, choice):
-        if step == "push":
-            key = "xyz"[choice % 3]
-            return world.push(one, 0.1 * choice, priority=choice, key=key, now=float(number))
-        if step == "settle" and world.out:
-            return world.settle(choice % len(world.out), spent=choice / 7)
-        if step == "withdraw" and world.waiting:
-            return world.withdraw(choice % len(world.waiting))
-        if step == "reshare":
-            cap = None if choice > 5 else choice
-            world.reshare(one, Share(choice / 3, max_in_flight=cap, paused=choice == 9))
-        return world.pick(float(number)) if step == "pick" else None
-
     worlds = [World(algorithm=algorithm, step_s=step_s) for _ in range(2)]
     for number, step in enumerate(steps):
         assert take(worlds[0], number, *step) == take(worlds[1], number, *step)
