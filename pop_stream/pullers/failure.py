@@ -45,6 +45,16 @@ def failure_of(operation: str, error: BaseException, *, at: datetime) -> Failure
     )
 
 
+def ended_before(state: str) -> Failure | None:
+    """How an attempt ends whose agenda had ended already, so that the scheduler knows it too.
+
+    The summary stays as it is: of an agenda that has ended, later attempts change nothing.
+    """
+    if state == "succeeded":
+        return None
+    return Failure(f"the agenda had ended before, {state}", retryable=False)
+
+
 def reason_of(error: BaseException) -> str:
     """Why, in words; a foreign exception's type says more than its text."""
     is_ours = isinstance(error, OperationError)

@@ -17,6 +17,7 @@ from pop_stream.core.events import (
     OperationState,
     PriorProgress,
 )
+from pop_stream.core.lifecycle.lifecycle import ENDS
 from pop_stream.pullers.run import Earlier
 from pop_stream.settings import Settings
 
@@ -45,6 +46,7 @@ class _Operation(msgspec.Struct):
 
 class _Progress(msgspec.Struct):
     attempt: int
+    state: str
     operations: list[_Operation]
     appended: tuple[AppendedOperation, ...] = ()
 
@@ -58,6 +60,7 @@ class _BehindError(_NotYetError):
 
 
 _PROGRESS: Final = msgspec.json.Decoder(_Progress)
+_ENDS: Final = frozenset(state.value for state in ENDS)
 _NULL: Final = b"null"
 
 
@@ -87,7 +90,8 @@ class Resumption:
         """What earlier attempts left; waits for as long as it cannot be known.
 
         The summary must have come to this attempt: then all that was told of earlier ones,
-        and still counts, is in it.
+        and still counts, is in it. Of an agenda that ended in an earlier attempt of its run it
+        never will.
 
         Args:
             emitted: The attempt that is to start, its lease held.
@@ -144,17 +148,20 @@ class Resumption:
         if response.status != HTTPStatus.OK:
             msg = f"the API at {self._url} answers {response.status}{_remedy(response.status)}"
             raise _NotYetError(msg)
-        return _earlier(body, emitted.attempt)
+        return _earlier(body, emitted)
 
 
-def _earlier(body: bytes, attempt: int) -> Earlier:
+def _earlier(body: bytes, emitted: EmittedAgenda) -> Earlier:
     try:
         progress = _PROGRESS.decode(body)
         appended = decode_appended(progress.appended)
     except (msgspec.DecodeError, SubmissionError) as error:
         msg = f"the API's answer cannot be read: {error}"
         raise _NotYetError(msg) from error
-    if progress.attempt < attempt:
+    if progress.attempt < emitted.attempt:
+        # Of an earlier run, the summary has yet to hear that there is another.
+        if progress.state in _ENDS and 0 < emitted.run_from <= progress.attempt:
+            return Earlier(ended_as=progress.state)
         msg = f"the summary is at attempt {progress.attempt}"
         raise _BehindError(msg)
     succeeded: dict[str, bytes] = {}

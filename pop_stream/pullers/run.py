@@ -44,11 +44,14 @@ class Earlier:
             not run again, and not told again.
         unfinished: How far others had come.
         appended: Operations that the agenda has besides those it came with.
+        ended_as: How the agenda has ended, if it has: the scheduler took the attempt for lost
+            before it heard of its end.
     """
 
     succeeded: Mapping[str, bytes] = field(default_factory=dict)
     unfinished: Mapping[str, PriorProgress] = field(default_factory=dict)
     appended: tuple[Operation, ...] = ()
+    ended_as: str = ""
 
 
 class AgendaRun:

@@ -19,7 +19,7 @@ from pop_stream.core.pulls.stops import Stops
 from pop_stream.core.values.trace import Trace
 from pop_stream.pullers.attempt_events import NOTHING, Changes, Ending, ending, progress
 from pop_stream.pullers.capacity import Capacity
-from pop_stream.pullers.failure import Failure
+from pop_stream.pullers.failure import Failure, ended_before
 from pop_stream.pullers.invocation import Equipment
 from pop_stream.pullers.messages import message
 from pop_stream.pullers.reporter import Reporter
@@ -210,6 +210,8 @@ class RunningAgendas:
         if agenda.trace is not None:
             structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
         earlier = await self._earlier(held, agenda)
+        if earlier is not None and earlier.ended_as:
+            return ended_before(earlier.ended_as)
         held.run = AgendaRun(held.emitted, agenda, self._equipment, earlier)
         return await held.run.run()
 

@@ -11,7 +11,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.outbox import Told
 from pop_stream.core.backlog.page import place_of
 from pop_stream.core.backlog.whereabouts import Chosen
-from pop_stream.core.events import AgendaEmitted, EmittedAgenda, encode
+from pop_stream.core.events import AgendaEmitted, EmittedAgenda, PlacedAgenda, encode
 from pop_stream.core.gate.spread import spread
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Record
@@ -89,6 +89,10 @@ def letters(topics: Topics, desk: Desk, told: Told, now: datetime) -> list[Recor
     ]
 
 
+def _run_from(placed: PlacedAgenda) -> int:
+    return placed.attempt if placed.run_from is None else placed.run_from
+
+
 def _emitted_agenda(desk: Desk, chosen: Chosen, at: datetime) -> EmittedAgenda:
     placed = desk.shelf.agenda(*place_of(chosen.ref))
     return EmittedAgenda(
@@ -102,4 +106,5 @@ def _emitted_agenda(desk: Desk, chosen: Chosen, at: datetime) -> EmittedAgenda:
         agenda=Raw(placed.agenda),
         # Of a lone operation nothing can have succeeded that would not have ended the agenda.
         resumes=chosen.attempt > 1 and len(placed.operation_types) > 1,
+        run_from=_run_from(placed) if chosen.attempt > 1 else 0,
     )

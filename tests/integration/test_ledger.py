@@ -15,10 +15,12 @@ from ledger_world import (
     told_world,
 )
 
+from pop_stream.bus.ready import ready_record
 from pop_stream.cli.ledger.audit import audit_ledger
 from pop_stream.cli.ledger.report import lines, report
-from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.errors import UnavailableError
+from pop_stream.core.events import InsightNoted, Settlement
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.wiring.intake import run_intake
 from pop_stream.wiring.rollup import run_rollup
@@ -33,6 +35,13 @@ class World(Told):
         known = {"quiet": NOTHING, "repair": False, **changes}
         async with asyncio.timeout(PATIENCE_S):
             return await audit_ledger(self.settings, **known)
+
+    async def note(self, noted):
+        partitions = await self.publisher.partitions(self.names.ready)
+        known = Definitions(insights={"media": MEDIA})
+        await self.publisher.publish(
+            [ready_record(self.names, known, noted, partitions=partitions)]
+        )
 
 
 def missing(audit):
@@ -187,5 +196,23 @@ async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world)
         await world.until_known("a", states={State.SUCCEEDED})
         repaired = await world.audit(repair=True)
         assert [one.kind for one in repaired.faults] == ["ended"]
+        assert (repaired.repaired, repaired.is_clean) == (["a"], True)
+        assert (await world.audit()).faults == []
+
+
+async def test_an_end_is_told_to_a_scheduler_that_has_gone_on_to_the_next_attempt(world):
+    async with parts(world.settings, *ALL):
+        await world.submit("a")
+        await world.until_known("a", states={State.EMITTED})
+    async with parts(world.settings, run_scheduler, run_rollup):  # and nobody carries the end
+        await world.tell(claimed("a"), succeeded("a"))
+        await world.until_known("a", states={State.SUCCEEDED})
+        lost = Settlement(agenda_id="a", attempt=1, outcome="failed", retryable=True)
+        await world.note(InsightNoted(insight_id="media", settlements=(lost,)))
+        async with asyncio.timeout(PATIENCE_S):
+            while [one.attempt for one in await world.emitted()] != [1, 2]:
+                pass
+        repaired = await world.audit(repair=True)
+        assert [(one.kind, one.held_attempt) for one in repaired.faults] == [("ended", 2)]
         assert (repaired.repaired, repaired.is_clean) == (["a"], True)
         assert (await world.audit()).faults == []

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from msgspec.structs import replace
 from pullers_fakes import emitted
 
 from pop_stream.pullers import resume as module
@@ -39,8 +40,9 @@ async def resumption(*answers, token=None):
             await one.close()
 
 
-def progress(attempt, *operations, appended=()):
-    return 200, {"attempt": attempt, "operations": operations, "appended": appended}
+def progress(attempt, *operations, appended=(), state="running"):
+    told = {"attempt": attempt, "state": state}
+    return 200, told | {"operations": operations, "appended": appended}
 
 
 DONE = {"name": "fetch", "state": "succeeded", "result": {"size": 12}}
@@ -75,6 +77,26 @@ async def test_summary_that_is_behind_and_an_api_that_is_away_are_waited_for():
     assert "cannot be read" in told[2]
     assert "the summary is at attempt 1" in told[3]
     assert len(told) == 4  # what is the same is told once
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "expired"])
+async def test_an_agenda_that_ended_earlier_in_its_run_is_not_waited_for(state):
+    """Its summary will never come to this attempt."""
+    ended = progress(2, state=state)
+    async with resumption(ended) as (one, _):
+        for run_from in (1, 2):
+            third = replace(emitted(attempt=3), run_from=run_from)
+            assert (await one.earlier(third, pytest.fail)).ended_as == state
+            assert (await one.glance(third)).ended_as == state
+
+
+async def test_the_end_of_an_earlier_run_is_waited_past():
+    for run_from in (3, 0):  # of an earlier version's scheduler it is not known
+        ended, again = progress(2, state="succeeded"), progress(3, DONE)
+        async with resumption(ended, again) as (one, asked):
+            rerun = replace(emitted(attempt=3), run_from=run_from)
+            earlier = await one.earlier(rerun, [].append)
+        assert (len(asked), earlier.ended_as, set(earlier.succeeded)) == (2, "", {"fetch"})
 
 
 async def test_glance_waits_for_the_summary_but_not_for_an_api_that_is_away():

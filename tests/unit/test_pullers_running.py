@@ -240,12 +240,13 @@ async def until(seen):
 class Away:
     """Stands in for what asks the API, while nobody answers."""
 
-    def __init__(self):
+    def __init__(self, known=None):
         self.back = asyncio.Event()
+        self.known = known or Earlier()
 
     async def earlier(self, emitted, tell):
         await self.back.wait()
-        return Earlier()
+        return self.known
 
 
 def resuming(name):
@@ -269,6 +270,26 @@ async def test_what_waits_for_earlier_results_keeps_no_runner_from_others(handle
         away.back.set()
         await one.running.ended()
         assert (sorted(ran[2:]), one.capacity.free) == (["r1", "r1", "r2", "r2"], 2)
+
+
+@pytest.mark.parametrize(
+    ("ended_as", "kind"), [("succeeded", AgendaSucceeded), ("cancelled", AgendaFailed)]
+)
+async def test_an_attempt_of_an_agenda_that_had_ended_ends_without_a_run(
+    handlers, ended_as, kind
+):
+    @handlers.handler("work")
+    async def work(_):
+        pytest.fail("it had ended")
+
+    known = Away(Earlier(ended_as=ended_as))
+    known.back.set()
+    async with puller(handlers, slots=1, resumption=known) as one:
+        start(one, resuming("r1"))
+        await one.running.ended()
+    [end] = one.told
+    assert (type(end), end.attempt, end.operations) == (kind, 2, ())
+    assert not getattr(end, "retryable", False)
 
 
 async def test_no_more_than_some_wait_beside_the_runners(handlers, monkeypatch):

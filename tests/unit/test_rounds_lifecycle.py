@@ -118,6 +118,15 @@ async def test_what_is_given_up_is_buried_with_its_body(stage):
     assert letter.reason == "attempt 1: no luck"
 
 
+async def test_an_attempt_tells_which_one_its_run_began_with(stage):
+    await bring(stage, placed("a"), placed("b", attempt=3))
+    await noted(stage, settlements=(failed("a"), failed("b", attempt=3)))
+    stage.clock.move(timedelta(seconds=60))
+    await stage.tell(InsightTick(insight_id="media"))
+    told = {(one.agenda_id, one.attempt): one.run_from for one in stage.emitted()}
+    assert told == {("a", 1): 0, ("a", 2): 1, ("b", 3): 3, ("b", 4): 3}
+
+
 async def test_stops_go_to_every_puller(stage):
     await bring(stage, placed("a"))
     forget(stage)

@@ -96,9 +96,10 @@ async def _audit(
 async def _until_folded(settings: Settings, ledger: PostgresLedger, audit: Audit) -> int:
     """Wait until all that is told now is folded; how much was not."""
     topic = Topics(settings.topic_prefix).agenda_events
+    before = await ledger.folded(topic)
     begins, ends = await _offsets(settings, topic)
     folded = await ledger.folded(topic)
-    audit.offsets += _offset_faults(topic, begins, ends, folded)
+    audit.offsets += _offset_faults(topic, begins, ends, before, folded)
     behind = sum(max(0, end - folded.get(number, 0)) for number, end in ends.items())
     if audit.offsets:
         return behind
@@ -117,13 +118,18 @@ async def _until_folded(settings: Settings, ledger: PostgresLedger, audit: Audit
 
 
 def _offset_faults(
-    topic: str, begins: Mapping[int, int], ends: Mapping[int, int], folded: Mapping[int, int]
+    topic: str,
+    begins: Mapping[int, int],
+    ends: Mapping[int, int],
+    before: Mapping[int, int],
+    after: Mapping[int, int],
 ) -> Iterator[str]:
+    """What is wrong with what was folded before these were asked for, and after."""
     for number, end in sorted(ends.items()):
-        known = folded.get(number, 0)
-        if known > end:
+        known = after.get(number, 0)
+        if (was := before.get(number, 0)) > end:
             yield (
-                f"partition {number} of {topic} was folded up to {known} and ends at {end}: "
+                f"partition {number} of {topic} was folded up to {was} and ends at {end}: "
                 "the topic was made anew, or has lost records; clear its consumed_offsets"
             )
         elif known < begins.get(number, 0):

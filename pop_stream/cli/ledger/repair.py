@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.ledger.looks import Audit, Looks
 from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import AttemptEvent
+from pop_stream.core.events import AttemptEvent, Settlement
 from pop_stream.core.lifecycle.reconcile import LedgerFault
 from pop_stream.intake.notes import notes_of
 from pop_stream.ports.definitions import DefinitionSource
@@ -119,7 +121,10 @@ class Repairs:
     async def _tell_ends(
         self, ended: Sequence[LedgerFault], audit: Audit, told: Mapping[str, Told]
     ) -> None:
-        """Carry again what the relay carries of them."""
+        """Carry again what the relay carries of them, as the end of what the scheduler has.
+
+        It may have gone on to a later attempt, not having heard how the last one ended.
+        """
         partitions = await self._publisher.partitions(self._topics.ready)
         for one in ended:
             row = one.row
@@ -129,7 +134,11 @@ class Repairs:
                 for event in events
                 if isinstance(event, AttemptEvent) and event.attempt == row.attempt
             ]
-            notes = [note for note in notes_of(last) if note.settlements]
+            notes = [
+                replace(note, settlements=_of_attempt(note.settlements, one.held_attempt))
+                for note in notes_of(last)
+                if note.settlements
+            ]
             if not notes:
                 audit.beyond_repair[row.agenda_id] = _NO_END
                 continue
@@ -141,3 +150,7 @@ class Repairs:
                 ]
             )
             audit.repaired.append(row.agenda_id)
+
+
+def _of_attempt(settlements: Sequence[Settlement], attempt: int) -> tuple[Settlement, ...]:
+    return tuple(replace(one, attempt=attempt) for one in settlements)

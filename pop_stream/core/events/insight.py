@@ -17,6 +17,8 @@ class EmittedAgenda(Struct, frozen=True):
         agenda: The submission as accepted, id included.
         resumes: Whether operations of it may have succeeded in earlier attempts; their
             results are read over HTTP, `GET /v1/agendas/{id}/progress`.
+        run_from: Of a later attempt, the first one of its run; 0 where that is not told. If
+            the agenda has ended in that or a later one, there is nothing left to do.
     """
 
     agenda_id: str
@@ -28,6 +30,7 @@ class EmittedAgenda(Struct, frozen=True):
     lease_ms: int
     agenda: msgspec.Raw
     resumes: bool = False
+    run_from: int = 0
 
 
 # ---- pop.controls: what every puller hears, whatever it runs ----

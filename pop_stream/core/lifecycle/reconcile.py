@@ -46,11 +46,13 @@ class LedgerFault:
 
     Attributes:
         detail: For people.
+        held_attempt: The one that the scheduler has; 0 if it has none.
     """
 
     kind: Fault
     row: LedgerRow
     detail: str
+    held_attempt: int = 0
 
     @property
     def is_repairable(self) -> bool:
@@ -129,7 +131,8 @@ def _fault(row: LedgerRow, held: HeldAgenda | None) -> LedgerFault | None:
     if row.state in ENDS:
         if held is None:
             return None
-        return LedgerFault("ended", row, f"{told}, and the scheduler has it as {held.state}")
+        detail = f"{told}, and the scheduler has attempt {held.attempt} as {held.state}"
+        return LedgerFault("ended", row, detail, held.attempt)
     if held is None:
         return LedgerFault("missing", row, f"{told}, and the scheduler has none of it")
     if held.attempt != row.attempt:
