@@ -204,6 +204,8 @@ class Desks:
                 _log.error("row.unreadable", partition=partition, key=key, reason=reason)
                 row = (key, rows.get(key, b""))
                 letters.append(dead_row(self._topics, partition, row, at=now, reason=reason))
+            if desk.shelf.lacks_rows:
+                _log.warning("rows.missing", partition=partition, insight_id=insight_id)
         self._desks[partition] = desks
         self._letters[partition] = letters
         self._in_doubt[partition] = [one for one in desks.values() if one.shelf.last_round]

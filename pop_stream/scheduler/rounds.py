@@ -137,8 +137,9 @@ class Rounds:
 
         None if no row tells.
         """
-        offsets = [desk.shelf.offset for desk in self._desks.of(partition).values()]
-        last = max(offsets, default=-1)
+        shelves = [desk.shelf for desk in self._desks.of(partition).values()]
+        torn = [shelf.offset for shelf in shelves if shelf.lacks_rows]
+        last = min(torn) if torn else max((shelf.offset for shelf in shelves), default=-1)
         return None if last < 0 else last + 1
 
     def unload(self, partition: int) -> None:

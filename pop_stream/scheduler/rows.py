@@ -75,6 +75,23 @@ GAP: Final = len(b",\n")
 """Bytes between two bodies in a page's row."""
 
 
+def mark_keys(start: str, head: Head) -> list[str]:
+    """The rows of the snapshot that a head stands for, of a term whose keys begin so."""
+    return [f"{start}/mark/{head.side}/{part}" for part in range(head.parts)]
+
+
+def handled(head: Head, newer: Sequence[JournalRow]) -> tuple[int, bool]:
+    """The offset up to which all that records led to is known, and whether rows are missing.
+
+    Args:
+        head: Of the snapshot.
+        newer: All rows after it that can be read, in order.
+    """
+    whole = [row for at, row in enumerate(newer, head.sequence + 1) if row.sequence == at]
+    offset = max([head.offset, *(row.offset for row in whole)])
+    return offset, len(whole) < len(newer)
+
+
 def size_of(offsets: "array[int]") -> int:
     """Bytes of the row: where one more body would start, less the gap, and the bracket."""
     return offsets[-1] - GAP + len(b"]")

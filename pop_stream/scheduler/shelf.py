@@ -38,6 +38,8 @@ from pop_stream.scheduler.rows import (
     Head,
     JournalRow,
     RoundNote,
+    handled,
+    mark_keys,
     offsets_of,
     size_of,
 )
@@ -65,7 +67,9 @@ class Shelf:
 
     Attributes:
         size: Bytes of all pages.
-        offset: Of the last record of `pop.ready` that led to a row; -1 if none is known.
+        offset: Of the last record of `pop.ready` that led to a row, and if rows are missing
+            to one before these; -1 if none is known.
+        lacks_rows: Whether rows are missing: what later records led to is known in part.
         unreadable: Rows that could not be read, with why.
         last_round: Sent with the newest row, and not known to be out; None once it is. The
             next row says so, too.
@@ -86,7 +90,7 @@ class Shelf:
         self._marked = 0
         self._side = 0
         self.size = 0
-        self.offset = -1
+        self.offset, self.lacks_rows = -1, False
         self.last_round: RoundNote | None = None
         self.unreadable: dict[str, str] = {}
 
@@ -159,7 +163,7 @@ class Shelf:
         """
         term, head = self._in_force(rows)
         self._marked, self._side, self._spans = head.sequence, head.side, head.spans
-        keys = _mark_keys(base(self._prefix, term), head)
+        keys = mark_keys(base(self._prefix, term), head)
         marks = [self._read(key, rows.get(key), MARK) for key in keys]
         deltas = [mark for mark in marks if mark is not None]
         journal = sorted(self._journal(rows, term), key=lambda row: row.sequence)
@@ -167,7 +171,7 @@ class Shelf:
         deltas.extend(row.delta for row in newer)
         newest = newer[-1] if newer else head
         self._sequence, self.last_round = newest.sequence, newest.last_round
-        self.offset = max([head.offset, *(row.offset for row in newer)])
+        self.offset, self.lacks_rows = handled(head, newer)
         backlog.restore(self._pages(rows, term), deltas, now)
         self._succeed(term, backlog.next_page)
         self.drop_pages(backlog.take_emptied())
@@ -180,7 +184,7 @@ class Shelf:
             if head is None:
                 spans = guessed(place(self._prefix, key) for key in rows)
                 return term, Head(sequence=0, side=0, parts=0, spans=tuple(spans))
-            is_whole = all(mark in rows for mark in _mark_keys(base(self._prefix, term), head))
+            is_whole = all(mark in rows for mark in mark_keys(base(self._prefix, term), head))
             if is_whole or term == 0:
                 return term, head
         return 0, Head(sequence=0, side=0, parts=0)
@@ -294,7 +298,3 @@ def insights_in(table: ReadyTable, partition: int) -> dict[str, dict[str, bytes]
     for key, value in table.rows(partition):
         found.setdefault(key.split("/")[1], {})[key] = value
     return found
-
-
-def _mark_keys(start: str, head: Head) -> list[str]:
-    return [f"{start}/mark/{head.side}/{part}" for part in range(head.parts)]

@@ -704,6 +704,31 @@ async def test_another_worker_takes_a_partition_over(stage):
     assert sorted(stage.emitted_ids()) == sorted(f"ann-{n}" for n in range(13))
 
 
+async def test_what_a_missing_row_told_of_is_heard_again():
+    """Else what was done is out again, and done once more when its lease has ended."""
+    stage = Stage(
+        *(MEDIA.model_copy(update={"id": one, "pool": "p"}) for one in ("media", "files"))
+    )
+    await stage.place("ann", 25)
+    ends = []
+    for name in ("ann-0", "ann-1"):
+        before = set(stage.table.data)
+        await stage.end(name)
+        ends.append((stage.offset, name, [*(set(stage.table.data) - before)]))
+    [(first, _, [row]), (last, _, _)] = ends
+    await stage.tell(stage.page(["ann-99"], "files"))
+    stage.table.delete(row)
+    stage.rounds, at = stage.new_rounds(), stage.home("media")
+    assert stage.rounds.kept_until(at) <= first
+    for stage.offset, name in ((first - 1, "ann-0"), (last - 1, "ann-1")):
+        await stage.end(name)
+    await stage.tell(InsightTick(insight_id="media"))
+    desk = stage.desk()
+    assert (desk.backlog.ready, desk.backlog.in_flight) == (13, 10)
+    assert [desk.backlog.whereabouts(name) for name in ("ann-0", "ann-1")] == [None, None]
+    assert len(set(stage.emitted_ids())) == len(stage.emitted_ids()) == 12
+
+
 async def test_a_row_that_the_table_lost_is_no_silent_loss(stage):
     await stage.place("ann", 25)
     for key in [key for key in stage.table.data if "/page/" in key]:

@@ -167,6 +167,26 @@ def test_numbering_goes_on_after_a_reload_across_snapshots():
     assert reloaded(table)[0].ready == 5 * (RING // 2 + 7)
 
 
+@pytest.mark.parametrize(
+    ("missing", "known"),
+    [((), (40, False)), ((2,), (10, True)), ((1, 3), (-1, True)), ((4,), (30, False))],
+)
+def test_up_to_where_records_were_handled_is_told_by_rows_before_a_missing_one(missing, known):
+    table, one = MemoryTable(), backlog()
+    shelf = Shelf(table, 0, "media")
+    for number in range(1, 5):
+        shelf.put_page(one.place([placed(f"a{number}")]), [encode(placed(f"a{number}"))])
+        shelf.save(one, 10 * number)
+    for number in missing:
+        table.delete(f"0/media/journal/{number}")
+    again, found = reloaded(table)
+    assert (found.offset, found.lacks_rows) == known
+    shelf = Shelf(table, 0, "media", 7)
+    shelf.load(insights_in(table, 0)["media"], again := backlog())
+    keep(shelf, again, several("ann", 1))
+    assert not reloaded(table)[1].lacks_rows, "from then on they are whole"
+
+
 def test_a_snapshot_half_written_is_not_in_force():
     table, one = MemoryTable(), backlog()
     shelf = Shelf(table, 0, "media")
