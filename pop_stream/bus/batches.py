@@ -17,6 +17,9 @@ COMMIT_EVERY_S: Final = 0.25
 _POLL_MS: Final = 250
 _REST_MS: Final = 5_000
 
+_NEWEST: Final = 0.3
+"""Of how long batches took of late, the part that the last one has."""
+
 _log = structlog.get_logger()
 
 Handle = Callable[[Sequence[ConsumerRecord]], Awaitable[None]]
@@ -56,6 +59,7 @@ async def handle_batches(
             continue
         beat.begin(bytes_of(fetched))
         await handle([record for records in fetched.values() for record in records])
+        beat.end()
         await commits.note({tp: records[-1].offset + 1 for tp, records in fetched.items()})
     await commits.flush()
 
@@ -85,6 +89,9 @@ class Beat:
         most_s: The same after one of `full_bytes` or more; in between after one that is
             smaller. So a flood pays less for each event, and a trickle waits for less.
         full_bytes: At least 1.
+        easing: Batches are so many times further apart than they took of late, but no further
+            than `most_s`. Where one takes long, processors or brokers are wanted by others, and
+            with fewer batches all that follows each of them is wanted less often.
         unhurried_s: Batches are at least so far apart while nobody is in a `hurry`.
         now: The clock, in seconds; the event loop's if not given.
     """
@@ -95,13 +102,15 @@ class Beat:
         most_s: float = 0.0,
         full_bytes: int = 1,
         *,
+        easing: float = 0.0,
         unhurried_s: float = 0.0,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._least_s = least_s
+        self._least_s, self._most_s = least_s, most_s
         self._more_s = max(0.0, most_s - least_s)
         self._full_bytes = full_bytes
         self._now = now or asyncio.get_running_loop().time
+        self._easing, self._took_s = easing, 0.0
         self._unhurried_s = unhurried_s
         self._begun_s = self._hurry_until_s = -inf
         self._apart_s = 0.0
@@ -115,7 +124,13 @@ class Beat:
     def begin(self, size: int = 0) -> None:
         """One of so many bytes begins now."""
         self._begun_s = self._now()
-        self._apart_s = self._least_s + self._more_s * min(1.0, size / self._full_bytes)
+        apart_s = self._least_s + self._more_s * min(1.0, size / self._full_bytes)
+        self._apart_s = max(apart_s, min(self._most_s, self._easing * self._took_s))
+
+    def end(self) -> None:
+        """What began last is done; to be called by who is to be eased."""
+        took_s = min(self._most_s, self._now() - self._begun_s)
+        self._took_s += _NEWEST * (took_s - self._took_s)
 
     def hurry(self, seconds: float) -> None:
         """What comes of batches is wanted soon, of those that begin within so many seconds."""

@@ -41,10 +41,12 @@ SLICE_BYTES: Final = 256 * 1024
 """Sorted without a breath in between; a fraction of a second's work."""
 
 _LEAST_S: Final = 0.006
-_MOST_S: Final = 0.015
+_MOST_S: Final = 0.025
 _FULL_BYTES: Final = 64 * 1024
-"""Between batches: each is a record that the scheduler handles, and one of many agendas costs
-it hardly more than one of one. The first after a rest is not delayed."""
+_EASING: Final = 3.0
+"""Between batches: each is a record that the scheduler handles and a round that a puller reads,
+claims and commits; and one of many agendas costs hardly more than one of one. The first after a
+rest is not delayed."""
 
 _log = structlog.get_logger()
 
@@ -79,7 +81,7 @@ class Intake:
         consumer = clients.consumer(
             self._settings, client_id=PART, group_id=self._topics.group(PART)
         )
-        beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES)
+        beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES, easing=_EASING)
         async with consumer:
             beat.lead(consumer)
             consumer.subscribe([self._topics.submissions], listener=_Newcomer(self._doors))

@@ -167,3 +167,44 @@ async def test_batches_are_kept_further_apart_the_larger_they_are():
         assert not beat.is_due
         now += 0.002
         assert beat.is_due
+
+
+async def test_batches_that_take_long_are_kept_further_apart_and_then_nearer_again():
+    now = 0.0
+    beat = Beat(0.1, 0.5, easing=3.0, now=lambda: now)
+
+    def pauses(took_s):
+        """The last of many that took so long each: from its begin to the next one's."""
+        nonlocal now
+        for _ in range(50):
+            beat.begin()
+            pause_s = beat.pause_s
+            now += took_s
+            beat.end()
+            now += max(0.0, beat.pause_s)
+        return pause_s
+
+    assert pauses(0.01) == pytest.approx(0.1), "no nearer than ever"
+    assert pauses(0.1) == pytest.approx(0.3)
+    assert pauses(30.0) == pytest.approx(0.5), "an outage is no reason to wait for longer"
+    assert pauses(0.05) == pytest.approx(0.15)
+
+
+async def test_a_batch_of_many_bytes_is_not_kept_nearer_for_being_quick():
+    now = 0.0
+    beat = Beat(0.1, 0.5, 1_000, easing=3.0, now=lambda: now)
+    beat.begin(1_000)
+    assert beat.pause_s == pytest.approx(0.5)
+
+
+async def test_whoever_handles_batches_is_eased():
+    consumer, now = Consumer([batch(0)]), 0.0
+    beat = Beat(0.0, 30.0, 10**9, easing=3.0, now=lambda: now)
+
+    async def handle(_):
+        nonlocal now
+        now += 10.0
+
+    await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, beat=beat)
+    beat.begin()
+    assert beat.pause_s == pytest.approx(0.3 * 3.0 * 10.0, rel=1e-3)
