@@ -18,6 +18,9 @@ from pop_stream.bus.fetch_ends import look_at_every_end
 from pop_stream.bus.patience import hold_while_quiet
 from pop_stream.settings import Settings
 
+METADATA_AGE_MS: Final = 30_000
+"""After it a client asks what topics there are; who found one missing knows no sooner."""
+
 _POLL_MS: Final = 10_000
 _AGAIN_AFTER_S: Final = 1.0
 
@@ -171,7 +174,7 @@ def connection(settings: Settings) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "bootstrap_servers": settings.kafka_bootstrap,
         "security_protocol": settings.kafka_security_protocol,
-        "metadata_max_age_ms": 30_000,
+        "metadata_max_age_ms": METADATA_AGE_MS,
     }
     if settings.kafka_security_protocol.endswith("SSL"):
         ca_file = settings.kafka_ca_file

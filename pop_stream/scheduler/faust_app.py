@@ -80,6 +80,7 @@ def faust_app(
         # A member that hears the group and does not come to it holds all others up as long.
         broker_rebalance_timeout=max(2 * session_s, _LEAST_REBALANCE_S),
         broker_commit_interval=1.0,
+        consumer_metadata_max_age_ms=clients.METADATA_AGE_MS,
         stream_buffer_maxsize=_BUFFERED_RECORDS,
         table_standby_replicas=0,
         topic_allow_declare=False,

@@ -4,7 +4,10 @@ from types import SimpleNamespace
 
 from aiokafka import TopicPartition
 
+from pop_stream.bus import clients
+from pop_stream.scheduler.faust_app import faust_app
 from pop_stream.scheduler.transport import PatientTransport, fetch_no_other
+from pop_stream.settings import Settings
 
 READY, CHANGELOG = TopicPartition("ready", 0), TopicPartition("changelog", 0)
 
@@ -39,3 +42,10 @@ def test_the_end_of_a_partition_is_known_once_it_was_fetched():
 def test_without_an_assignment_no_end_is_known():
     assert transport(None).end_of("ready", 0) is None
     assert PatientTransport.__new__(PatientTransport).end_of("ready", 0) is None
+
+
+def test_faust_looks_for_topics_as_often_as_all_others():
+    """Else a scheduler whose topic was made anew would have nothing to do for minutes."""
+    settings = Settings()
+    age_ms = clients.connection(settings)["metadata_max_age_ms"]
+    assert faust_app(settings).conf.consumer_metadata_max_age_ms == age_ms
