@@ -17,6 +17,7 @@ COMMIT_EVERY_S: Final = 0.25
 _POLL_MS: Final = 250
 _REST_MS: Final = 5_000
 
+_FEW: Final = 2
 _NEWEST: Final = 0.3
 """Of how long batches took of late, the part that the last one has."""
 
@@ -57,7 +58,7 @@ async def handle_batches(
         if not fetched:
             await commits.flush()
             continue
-        beat.begin(bytes_of(fetched))
+        beat.begin(bytes_of(fetched), sum(map(len, fetched.values())))
         await handle([record for records in fetched.values() for record in records])
         beat.end()
         await commits.note({tp: records[-1].offset + 1 for tp, records in fetched.items()})
@@ -91,7 +92,8 @@ class Beat:
         full_bytes: At least 1.
         easing: Batches are so many times further apart than they took of late, but no further
             than `most_s`. Where one takes long, processors or brokers are wanted by others, and
-            with fewer batches all that follows each of them is wanted less often.
+            with fewer batches all that follows each of them is wanted less often. Not after one
+            of one or two records: where few come, waiting brings no company.
         unhurried_s: Batches are at least so far apart while nobody is in a `hurry`.
         now: The clock, in seconds; the event loop's if not given.
     """
@@ -121,11 +123,12 @@ class Beat:
         """Whether the next may begin."""
         return self.pause_s <= 0
 
-    def begin(self, size: int = 0) -> None:
-        """One of so many bytes begins now."""
+    def begin(self, size: int = 0, records: int = 1) -> None:
+        """One of so many bytes and records begins now."""
         self._begun_s = self._now()
         apart_s = self._least_s + self._more_s * min(1.0, size / self._full_bytes)
-        self._apart_s = max(apart_s, min(self._most_s, self._easing * self._took_s))
+        easing = self._easing if records > _FEW else 0.0
+        self._apart_s = max(apart_s, min(self._most_s, easing * self._took_s))
 
     def end(self) -> None:
         """What began last is done; to be called by who is to be eased."""

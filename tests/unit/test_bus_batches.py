@@ -177,7 +177,7 @@ async def test_batches_that_take_long_are_kept_further_apart_and_then_nearer_aga
         """The last of many that took so long each: from its begin to the next one's."""
         nonlocal now
         for _ in range(50):
-            beat.begin()
+            beat.begin(records=3)
             pause_s = beat.pause_s
             now += took_s
             beat.end()
@@ -198,13 +198,17 @@ async def test_a_batch_of_many_bytes_is_not_kept_nearer_for_being_quick():
 
 
 async def test_whoever_handles_batches_is_eased():
-    consumer, now = Consumer([batch(0)]), 0.0
+    consumer, now = Consumer([batch(0), batch(1, 2, 3)]), 0.0
     beat = Beat(0.0, 30.0, 10**9, easing=3.0, now=lambda: now)
+    pauses = []
 
     async def handle(_):
         nonlocal now
+        pauses.append(beat.pause_s)
         now += 10.0
 
     await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, beat=beat)
-    beat.begin()
-    assert beat.pause_s == pytest.approx(0.3 * 3.0 * 10.0, rel=1e-3)
+    assert pauses == [pytest.approx(0.0, abs=1e-3), pytest.approx(0.3 * 3.0 * 10.0, rel=1e-3)]
+    for records, pause_s in ((1, 0.0), (2, 0.0), (3, 0.51 * 3.0 * 10.0)):
+        beat.begin(records=records)
+        assert beat.pause_s == pytest.approx(pause_s), "few wait for nobody"
