@@ -810,6 +810,15 @@ def test_the_bound_forgets_what_all_have_been_passed_since():
     assert queue.bound() == pytest.approx(0.01)
 
 
+def test_who_comes_late_adds_nothing_to_the_bound():
+    queue = queue_of()
+    fill(queue, "a", range(50))
+    picked(queue, 40, cost=1.0)
+    fill(queue, "b", range(100, 110))
+    assert queue.virtual_time == 39.0
+    assert queue.bound() == 1.0
+
+
 def test_the_bound_covers_who_came_before_the_present_went_back():
     queue = queue_of()
     fill(queue, "a", range(100))

@@ -103,12 +103,12 @@ class FairQueue:
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
-        was_eligible, was_idle = flow.is_eligible, flow.is_idle
-        old_head = flow.line.head() if was_eligible else None
+        was_idle = flow.is_idle
+        old_head = flow.line.head() if flow.is_eligible else None
         flow.line.push(entry, self._key(key))
         self._moved.add(customer_id)
         self._ready += 1
-        if not was_eligible or self.aging is not None or old_head != flow.line.head():
+        if self.aging is not None or old_head != flow.line.head():
             self._seat(flow)
         if was_idle:
             self._begin_contest(flow)
