@@ -9,11 +9,12 @@ from pop_stream.wiring import upkeep
 
 WITHIN_S = 60
 
+# Leases are longer than sessions, or they would end before an API that is killed counts as away.
 DEFINITIONS = """
 [customers.acme]
 [insights.media]
 partitions = 2
-lease_ms = 2000
+lease_ms = 4000
 max_attempts = 5
 [insights.media.mappers]
 operation_types = ["work"]

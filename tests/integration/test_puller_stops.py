@@ -118,7 +118,7 @@ class ApiWithProgress:
 
 def progress(attempt, **states):
     operations = [{"name": name, **known} for name, known in states.items()]
-    return {"attempt": attempt, "operations": operations, "appended": []}
+    return {"attempt": attempt, "state": "running", "operations": operations, "appended": []}
 
 
 async def test_resumed_attempt_waits_for_its_summary_and_runs_only_what_is_left(world):
