@@ -9,7 +9,7 @@ from pop_stream.wiring import upkeep
 
 WITHIN_S = 60
 
-# Leases are longer than sessions, or they would end before an API that is killed counts as away.
+# Leases are longer than sessions, or they would end before a killed API counts as away.
 DEFINITIONS = """
 [customers.acme]
 [insights.media]
