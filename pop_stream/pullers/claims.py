@@ -102,7 +102,11 @@ class Claimer:
                 for number, emitted in enumerate(fresh)
             ]
             topic = self._topics.agenda_events
-            await publish_lifecycle(self._publisher, topic, claims, *refused)
+            try:
+                await publish_lifecycle(self._publisher, topic, claims, *refused)
+            except BaseException:
+                self._forget(fresh)
+                raise
             faults.reach("puller.claimed")
             now = monotonic()
             self._unstarted |= {one.agenda_id: Unstarted(one, now) for one in fresh}
@@ -120,7 +124,10 @@ class Claimer:
     def give_up(self, claimed: Claimed) -> None:
         """Let the same attempts be claimed again: none of these was started."""
         self.let_go(claimed)
-        for emitted in claimed.fresh:
+        self._forget(claimed.fresh)
+
+    def _forget(self, unstarted: Sequence[EmittedAgenda]) -> None:
+        for emitted in unstarted:
             self._window.forget(emitted.agenda_id, emitted.attempt)
 
     def _sort(

@@ -152,7 +152,7 @@ class ClaimPipeline:
                 stage.cancel()
             ends = await asyncio.gather(*self._stages, return_exceptions=True)
             for batch in (*self._committing, *self._claimed):
-                self._intake.claimer.let_go(batch.claimed)
+                self._intake.claimer.give_up(batch.claimed)
             self._intake.capacity.give_back(self._slots)
             self._slots = 0
         for end in ends:
@@ -199,6 +199,7 @@ class ClaimPipeline:
                 await asyncio.sleep(_FULL_PAUSE_S)
                 continue
             awaited = capacity.idle if had_none else 0
+            await self._older_ended()
             if slots := capacity.take(len(self._hand)):
                 self._slots += slots
                 self._settled.clear()
@@ -211,6 +212,14 @@ class ClaimPipeline:
                 )
                 self._claimed.append(_Batch(slots, taken_s, era, claimed))
                 self._to_commit.set()
+
+    async def _older_ended(self) -> None:
+        """Wait for claims of before partitions moved, which may yet come to nothing.
+
+        What is read again meanwhile would pass for a repetition, and nobody would start it.
+        """
+        if any(one.era != self._era for one in (*self._committing, *self._claimed)):
+            await self._settled.wait()
 
     async def _commit_and_start(self) -> None:
         while True:

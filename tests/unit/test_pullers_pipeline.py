@@ -241,6 +241,51 @@ async def test_claim_that_outlasts_the_settling_comes_to_nothing():
     assert world.capacity.free == 3
 
 
+async def test_what_is_read_again_while_its_claim_outlasts_the_settling_is_started():
+    async with pipeline() as (world, one):
+        one.add(records(0))
+        await world.publisher.gate.arrival()
+        await one.settle(0.0)
+        one.add(records(0))
+        world.publisher.gate.let(2)
+        world.commits.let()
+        await world.until_started(1)
+    assert (world.started, world.committed) == (["a0"], [{MEDIA: 1}])
+
+
+async def test_what_is_read_again_while_its_commit_outlasts_the_settling_is_started():
+    async with pipeline() as (world, one):
+        world.commit_succeeds = False
+        world.publisher.gate.let(2)
+        one.add(records(0))
+        await world.commits.arrival()
+        await one.settle(0.0)
+        one.add(records(0))
+        world.commits.let()
+        await world.commits.arrival()
+        world.commit_succeeds = True
+        world.commits.let()
+        await world.until_started(1)
+    assert (world.started, world.committed) == (["a0"], [{MEDIA: 1}])
+
+
+@pytest.mark.parametrize("is_claimed", [False, True])
+async def test_what_a_feed_leaves_behind_is_started_by_the_next_one_that_reads_it(is_claimed):
+    async with pipeline() as (world, one):
+        one.add(records(0))
+        await world.publisher.gate.arrival()
+        if is_claimed:
+            world.publisher.gate.let()
+            await world.commits.arrival()
+        for stage in one._stages:  # as when the feed's task is cancelled
+            stage.cancel()
+        await asyncio.wait(one._stages)
+    async with ClaimPipeline(one._intake, world.commit, end_within_s=1.0) as following:
+        following.add(records(0))
+        await world.until_started(1)
+    assert world.started == ["a0"]
+
+
 async def test_commit_that_succeeds_after_the_settling_still_starts_what_nobody_else_will():
     async with pipeline() as (world, one):
         one.add(records(0))
