@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -107,6 +108,18 @@ async def test_a_reader_that_is_stopped_while_partitions_change_does_stop(settin
             await reader.stop()
 
 
+@asynccontextmanager
+async def reading(tail):
+    """The tail reads during the block, which ends in time."""
+    task = asyncio.create_task(tail.run())
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
     kafka_shore, settings, monkeypatch
 ):
@@ -114,16 +127,11 @@ async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
     heard = []
     topic = kafka_shore.topics.counts
     tail = Tail(settings, topic, client_id="t", hear=lambda one: heard.append(one.value))
-    reading = asyncio.create_task(tail.run())
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            await tail.catch_up()
-            await kafka_shore.publisher.publish([Record(topic, b"k", b"one")])
-            await tail.catch_up()
-            await tail.catch_up()
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+    async with reading(tail):
+        await tail.catch_up()
+        await kafka_shore.publisher.publish([Record(topic, b"k", b"one")])
+        await tail.catch_up()
+        await tail.catch_up()
     assert heard == [b"one"]
 
 
@@ -133,16 +141,11 @@ async def test_the_newest_that_were_there_are_heard_before_it_has_begun(kafka_sh
     tail = Tail(
         settings, topic, client_id="t", hear=lambda one: heard.append(one.value), newest=3
     )
-    reading = asyncio.create_task(tail.run())
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            await tail.began.wait()
-            assert heard == [b"6", b"7", b"8"]
-            await kafka_shore.publisher.publish([Record(topic, b"k", b"9")])
-            await tail.catch_up()
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+    async with reading(tail):
+        await tail.began.wait()
+        assert heard == [b"6", b"7", b"8"]
+        await kafka_shore.publisher.publish([Record(topic, b"k", b"9")])
+        await tail.catch_up()
     assert heard == [b"6", b"7", b"8", b"9"]
 
 
@@ -155,13 +158,8 @@ async def test_what_takes_too_long_to_hear_again_is_passed_over(
     tail = Tail(
         settings, topic, client_id="t", hear=lambda one: heard.append(one.value), newest=3
     )
-    reading = asyncio.create_task(tail.run())
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            await tail.began.wait()
-            await kafka_shore.publisher.publish([Record(topic, b"k", b"new")])
-            await tail.catch_up()
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+    async with reading(tail):
+        await tail.began.wait()
+        await kafka_shore.publisher.publish([Record(topic, b"k", b"new")])
+        await tail.catch_up()
     assert heard == [b"new"]

@@ -1,6 +1,7 @@
 """The audit of a live system: what is missing is found and placed again; what moves is not."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -187,13 +188,20 @@ async def test_a_summary_that_is_gone_or_not_what_kafka_tells_is_made_anew(world
     assert attempts == [("fine", 1), ("gone", 1), ("wrong", 1)]
 
 
-async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world):
+@asynccontextmanager
+async def ended_unheard(world):
+    """Agenda a has ended, and nobody carries that to the scheduler, which runs in the block."""
     async with parts(world.settings, *ALL):
         await world.submit("a")
         await world.until_known("a", states={State.EMITTED})
-    async with parts(world.settings, run_scheduler, run_rollup):  # and nobody carries the end
+    async with parts(world.settings, run_scheduler, run_rollup):
         await world.tell(claimed("a"), succeeded("a"))
         await world.until_known("a", states={State.SUCCEEDED})
+        yield
+
+
+async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world):
+    async with ended_unheard(world):
         repaired = await world.audit(repair=True)
         assert [one.kind for one in repaired.faults] == ["ended"]
         assert (repaired.repaired, repaired.is_clean) == (["a"], True)
@@ -201,12 +209,7 @@ async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world)
 
 
 async def test_an_end_is_told_to_a_scheduler_that_has_gone_on_to_the_next_attempt(world):
-    async with parts(world.settings, *ALL):
-        await world.submit("a")
-        await world.until_known("a", states={State.EMITTED})
-    async with parts(world.settings, run_scheduler, run_rollup):  # and nobody carries the end
-        await world.tell(claimed("a"), succeeded("a"))
-        await world.until_known("a", states={State.SUCCEEDED})
+    async with ended_unheard(world):
         lost = Settlement(agenda_id="a", attempt=1, outcome="failed", retryable=True)
         await world.note(InsightNoted(insight_id="media", settlements=(lost,)))
         async with asyncio.timeout(PATIENCE_S):
