@@ -155,7 +155,7 @@ def _heard(records: Sequence[ConsumerRecord], aside: Aside) -> Iterator[Lifecycl
             elif isinstance(event, AgendaCommanded):
                 aside.commanded.append((event, _origin(record, index, WANTED)))
             else:
-                if isinstance(event, AgendaEmitted) and event.more_ready:
+                if isinstance(event, AgendaEmitted) and event.wants_news:
                     aside.is_crowded = True
                 yield event
 

@@ -113,6 +113,12 @@ class Desk:
             backlog.insight, self.depth, self.pace, newcomers=backlog.queue.newcomers
         )
 
+    def wants_news(self) -> bool:
+        """Whether agendas wait for room, or soon may."""
+        backlog = self.backlog
+        is_filling = admission.is_filling(backlog.insight, self.depth, self.pace)
+        return backlog.ready > 0 or is_filling
+
     def take_known(self, chosen: Iterable[Chosen], now: datetime) -> Set[tuple[str, int]]:
         """Those of a round that are known to be on the topic, once, and noted as such."""
         if not self.known:

@@ -55,13 +55,14 @@ def emitted_records(
 
 def emissions(desk: Desk, chosen: Sequence[Chosen], now: datetime) -> list[AgendaEmitted]:
     """What the lifecycle hears of a round."""
+    wants_news = desk.wants_news()
     return [
         AgendaEmitted(
             agenda_id=one.agenda_id,
             at=now,
             insight_id=desk.insight_id,
             attempt=one.attempt,
-            more_ready=desk.backlog.ready > 0,
+            wants_news=wants_news,
         )
         for one in chosen
     ]

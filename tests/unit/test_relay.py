@@ -114,15 +114,15 @@ async def pause_s_after(*values):
     return relay._beat.pause_s
 
 
-def emitted(agenda_id, *, more_ready):
+def emitted(agenda_id, *, wants_news):
     return AgendaEmitted(
-        agenda_id=agenda_id, at=START, insight_id="media", attempt=1, more_ready=more_ready
+        agenda_id=agenda_id, at=START, insight_id="media", attempt=1, wants_news=wants_news
     )
 
 
 async def test_news_gather_for_longer_where_no_agenda_waits_for_room():
-    calm = await pause_s_after(emitted("a", more_ready=False), claimed("a"))
-    crowded = await pause_s_after(emitted("a", more_ready=True), claimed("a"))
+    calm = await pause_s_after(emitted("a", wants_news=False), claimed("a"))
+    crowded = await pause_s_after(emitted("a", wants_news=True), claimed("a"))
     assert (calm, crowded) == pytest.approx((0.05, 0.008))
 
 

@@ -196,15 +196,15 @@ async def test_every_emission_is_told_to_the_lifecycle(stage):
             assert record.partition == partition_of(event.agenda_id.encode(), PARTITIONS)
 
 
-async def test_an_emission_tells_whether_others_had_no_room(stage):
-    await stage.place("ann", 12)
-    await stage.end("ann-0", "ann-1")
+@pytest.mark.parametrize("count", [4, 5, 6, 12])
+async def test_an_emission_tells_whether_others_have_no_room_or_soon_may_not(stage, count):
+    await stage.place("ann", count)
     told = {
-        event.agenda_id: event.more_ready
+        event.agenda_id: event.wants_news
         for record in stage.publisher.on(TOPICS.agenda_events)
         for event in decode_lifecycle(record.value)
     }
-    assert told == {f"ann-{number}": number < 10 for number in range(12)}
+    assert told == {f"ann-{number}": count > 5 for number in range(min(count, 10))}
 
 
 async def test_a_freed_slot_is_filled_at_once(stage):

@@ -145,10 +145,11 @@ class AgendaEmitted(AttemptEvent, frozen=True):
     """The scheduler put the agenda on its insight's topic.
 
     Attributes:
-        more_ready: Others of the insight stayed behind, for which there was no room.
+        wants_news: Others of the insight stayed behind, for which there was no room, or more
+            than half of the room is taken; so news of claims and ends should come soon.
     """
 
-    more_ready: bool = False
+    wants_news: bool = False
 
 
 class AgendaClaimed(AttemptEvent, frozen=True):

@@ -40,6 +40,16 @@ def target(insight: Insight, pace: Pace) -> int:
     return min(MOST_TARGET, max(pace.idle, FIRST_TARGET if wanted is None else wanted))
 
 
+def is_filling(insight: Insight, depth: Depth, pace: Pace) -> bool:
+    """Whether more than half of the target, or of the cap, is taken.
+
+    Then news of claims and ends are wanted before agendas come for which there is no room.
+    """
+    if 2 * depth.unclaimed > target(insight, pace):
+        return True
+    return insight.max_in_flight is not None and 2 * depth.in_flight > insight.max_in_flight
+
+
 def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: int = 0) -> int:
     """How many agendas a round may emit; 0 while the topic is not yet low.
 
