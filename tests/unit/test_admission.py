@@ -28,7 +28,7 @@ def insight(**fields):
 
 def may_go(unclaimed, in_flight=0, *, pace=None, newcomers=0, **fields):
     depth = Depth(unclaimed=unclaimed, in_flight=in_flight)
-    return slots(insight(**fields), depth, pace or Pace(), newcomers=newcomers)
+    return slots(insight(**fields), depth, pace or Pace(), newcomers=lambda: newcomers)
 
 
 @pytest.mark.parametrize(

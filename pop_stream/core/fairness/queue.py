@@ -55,7 +55,6 @@ class FairQueue:
         """Agendas emitted and not settled, of all customers."""
         return self._in_flight
 
-    @property
     def newcomers(self) -> int:
         """How many are back from idleness, and next; see `Rota.newcomers`."""
         return self._rota.newcomers(self._in_flight)

@@ -1,5 +1,6 @@
 """How many agendas may be emitted now: the gate that keeps an insight's topic short."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,7 +51,7 @@ def is_filling(insight: Insight, depth: Depth, pace: Pace) -> bool:
     return insight.max_in_flight is not None and 2 * depth.in_flight > insight.max_in_flight
 
 
-def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: int = 0) -> int:
+def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: Callable[[], int]) -> int:
     """How many agendas a round may emit; 0 while the topic is not yet low.
 
     Low is three quarters of the target, if nothing else is set. What waits for the topic to run
@@ -62,12 +63,13 @@ def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: int = 0) -> 
         insight: Its target, low water and cap.
         depth: What is out already.
         pace: For an automatic target.
-        newcomers: Customers that are back from idleness, and next.
+        newcomers: How many customers are back from idleness, and next; asked only where it
+            matters.
     """
     aim = target(insight, pace)
     room = aim - depth.unclaimed
-    if depth.unclaimed >= (insight.low_water or aim - aim // 4):
-        room = min(room, newcomers)
     if insight.max_in_flight is not None:
         room = min(room, insight.max_in_flight - depth.in_flight)
+    if room > 0 and depth.unclaimed >= (insight.low_water or aim - aim // 4):
+        room = min(room, newcomers())
     return max(0, room)

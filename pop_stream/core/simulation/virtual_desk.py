@@ -89,7 +89,7 @@ class VirtualDesk:
         )
         self._pace.observe(counts, instant)
         chosen: Sequence[Chosen] = ()
-        if ready and self._slots(depth, newcomers=ready) > 0:
+        if ready and self._slots(depth, newcomers=lambda: ready) > 0:
             self._place()
             slots = self._slots(depth, newcomers=backlog.queue.newcomers)
             chosen = backlog.choose(slots, now)
@@ -100,7 +100,7 @@ class VirtualDesk:
             self._shelf.save(backlog)
         return chosen
 
-    def _slots(self, depth: Depth, *, newcomers: int) -> int:
+    def _slots(self, depth: Depth, *, newcomers: Callable[[], int]) -> int:
         return admission.slots(self.backlog.insight, depth, self._pace, newcomers=newcomers)
 
     def reconfigure(self, insight: Insight) -> None:
