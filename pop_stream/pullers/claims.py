@@ -1,7 +1,7 @@
 """Claims records: publishes `agenda.claimed` for what is new and sound among them."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -27,11 +27,23 @@ class Claimed:
 
     Attributes:
         fresh: To be started once the offsets are committed, in order.
+        places: The partition of each of them.
         offsets: To commit: what follows the batch, by partition.
     """
 
     fresh: Sequence[EmittedAgenda]
+    places: Sequence[TopicPartition]
     offsets: Mapping[TopicPartition, int]
+
+    def split(
+        self, committed: Collection[TopicPartition]
+    ) -> tuple[list[EmittedAgenda], list[EmittedAgenda]]:
+        """What is of these partitions, and what is not, each in order."""
+        ours: list[EmittedAgenda] = []
+        others: list[EmittedAgenda] = []
+        for emitted, place in zip(self.fresh, self.places, strict=True):
+            (ours if place in committed else others).append(emitted)
+        return ours, others
 
 
 @dataclass(slots=True)
@@ -95,7 +107,7 @@ class Claimer:
             awaited: For so many of them a runner stood idle.
             idle: So many runners are left that could start one of the insight's at once.
         """
-        fresh, refused = self._sort(records)
+        fresh, places, refused = self._sort(records)
         if fresh or refused:
             claims = [
                 self._claimed(emitted, awaited=number < awaited, idle=idle)
@@ -112,19 +124,19 @@ class Claimer:
             self._unstarted |= {one.agenda_id: Unstarted(one, now) for one in fresh}
             self.news.set()
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
-        return Claimed(fresh, offsets)
+        return Claimed(fresh, places, offsets)
 
-    def let_go(self, claimed: Claimed) -> None:
+    def let_go(self, claimed: Sequence[EmittedAgenda]) -> None:
         """These are somebody else's to keep alive: they were started, or are given up."""
-        for emitted in claimed.fresh:
+        for emitted in claimed:
             known = self._unstarted.get(emitted.agenda_id)
             if known is not None and known.emitted is emitted:
                 del self._unstarted[emitted.agenda_id]
 
-    def give_up(self, claimed: Claimed) -> None:
+    def give_up(self, claimed: Sequence[EmittedAgenda]) -> None:
         """Let the same attempts be claimed again: none of these was started."""
         self.let_go(claimed)
-        self._forget(claimed.fresh)
+        self._forget(claimed)
 
     def _forget(self, unstarted: Sequence[EmittedAgenda]) -> None:
         for emitted in unstarted:
@@ -132,8 +144,9 @@ class Claimer:
 
     def _sort(
         self, records: Sequence[ConsumerRecord]
-    ) -> tuple[list[EmittedAgenda], list[Record]]:
+    ) -> tuple[list[EmittedAgenda], list[TopicPartition], list[Record]]:
         fresh: list[EmittedAgenda] = []
+        places: list[TopicPartition] = []
         refused: list[Record] = []
         for record in records:
             try:
@@ -143,11 +156,12 @@ class Claimer:
                 continue
             if self._window.admit(emitted.agenda_id, emitted.attempt):
                 fresh.append(emitted)
+                places.append(TopicPartition(record.topic, record.partition))
             else:
                 _log.info(
                     "agenda.repeated", agenda_id=emitted.agenda_id, attempt=emitted.attempt
                 )
-        return fresh, refused
+        return fresh, places, refused
 
     def _claimed(self, emitted: EmittedAgenda, *, awaited: bool, idle: int) -> AgendaClaimed:
         _log.debug("agenda.claimed", agenda_id=emitted.agenda_id, attempt=emitted.attempt)

@@ -1,13 +1,15 @@
 """Commits of claims, and what became of one whose answer was lost while partitions moved.
 
-Beside an offset is written by whom, and where each owner before took over. So whoever lost a
-partition with a commit on its way can tell whether the next owner began after it.
+Beside an offset is written by whom, and where whoever came after each owner began; everybody
+writes that before anything else. So whoever lost a partition with a commit on its way can tell
+whether its next owner began after it.
 """
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Set
-from typing import Any, Final, Self
+from collections.abc import Collection, Mapping, Set
+from time import monotonic
+from typing import Any, Final, NoReturn, Self
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -15,6 +17,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 _ANSWER_S: Final = 5.0
 _RETRY_S: Final = 1.0
+_HEIR_S: Final = 30.0
 _REMEMBERED: Final = 16
 
 _log = structlog.get_logger()
@@ -24,8 +27,8 @@ class Trail:
     """Who has committed in a partition: the metadata of its committed offset, as a value.
 
     Args:
-        mark: Of whoever committed last.
-        before: Marks of owners before, newest first, each with the last offset it committed.
+        mark: Of whoever committed last; empty for somebody who leaves none.
+        before: Marks of owners before, newest first, each with where the one after it began.
     """
 
     __slots__ = ("_before", "mark")
@@ -46,52 +49,91 @@ class Trail:
         return " ".join([self.mark, *(f"{who}@{at}" for who, at in self._before)])
 
     def taken_over(self, mark: str, offset: int) -> "Trail":
-        """The trail of who goes on at an offset, which may be the same as before."""
+        """The trail of who begins at an offset, unless it is its own already."""
         if mark == self.mark:
             return self
+        if not self.mark:
+            return Trail(mark)
         return Trail(mark, ((self.mark, offset), *self._before)[:_REMEMBERED])
 
-    def holds(self, mark: str, wanted: int, committed: int) -> bool:
-        """Whether this mark has committed an offset, or one after it.
+    def holds(self, mark: str, wanted: int, committed: int) -> bool | None:
+        """Whether what follows this mark begins at an offset, or after it.
 
         Args:
             mark: Whose commit.
             wanted: Of what.
             committed: The offset that the trail is of.
+
+        Returns:
+            None if the mark is not in the trail.
         """
         known = ((self.mark, committed), *self._before)
-        return any(who == mark and at >= wanted for who, at in known)
+        return next((at >= wanted for who, at in known if who == mark), None)
 
 
 class ClaimCommits:
-    """Commits for one consumer, however long that takes; it is told of each rebalance."""
+    """Commits for one consumer, however long that takes.
+
+    It is told of each rebalance, and of what is read; `begin` has to run.
+    """
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
-        self._mark = secrets.token_hex(6)
-        self._trails: dict[TopicPartition, Trail] = {}
         self._term = 0
+        self._mark = ""
+        self._began: dict[TopicPartition, int] = {}
+        self._trails: dict[TopicPartition, Trail] = {}
+        self._given: Collection[TopicPartition] = ()
+        self._moved, self._has_begun = asyncio.Event(), asyncio.Event()
 
-    def moved(self) -> None:
-        """The group has just given partitions, be they the same as before."""
-        self._trails.clear()
+    def moved(self, assigned: Collection[TopicPartition]) -> None:
+        """The group has just given these partitions, be they the same as before."""
         self._term += 1
+        self._mark = secrets.token_hex(4)
+        self._began, self._trails = {}, {}
+        self._given = assigned
+        self._has_begun.clear()
+        self._moved.set()
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit; False if others have the partitions, and will read these records.
+    def note_read(self, partition: TopicPartition, offset: int) -> None:
+        """The first of some records that were read; the first ever tells where this began."""
+        self._began.setdefault(partition, offset)
+
+    async def begin(self) -> NoReturn:
+        """After each rebalance write where this consumer goes on, before it commits anything.
+
+        A commit that is written but does not count yet, for a follower is missing, is undone
+        by that: whoever waits for it then reads in the trail that its records are read again.
+        """
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            term = self._term
+            while term == self._term and not self._has_begun.is_set():
+                try:
+                    async with asyncio.timeout(_ANSWER_S):
+                        await self._begin(term)
+                except (CommitFailedError, IllegalStateError):
+                    break
+                except (KafkaError, TimeoutError) as error:
+                    _log.warning("feed.begin_unwritten", error=repr(error))
+                    await asyncio.sleep(_RETRY_S)
+
+    async def commit(self, offsets: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        """Commit; those partitions of which others will not read the records before.
 
         Of a commit without an answer nobody knows whether it is written. It is asked for again,
         for this puller may have been frozen, and others may have what it was about to start.
         """
-        partitions, term = sorted(tp.partition for tp in offsets), self._term
+        partitions, term, mark = sorted(tp.partition for tp in offsets), self._term, self._mark
         is_told = False
         while term == self._term:
             try:
                 async with asyncio.timeout(_ANSWER_S):
-                    marked = await self._marked(offsets)
+                    await self._has_begun.wait()
                     if term != self._term:
                         break
-                    await self._consumer.commit(marked)
+                    await self._consumer.commit(self._marked(offsets))
             except (CommitFailedError, IllegalStateError):
                 break
             except (KafkaError, TimeoutError) as error:
@@ -100,42 +142,60 @@ class ClaimCommits:
                 is_told = True
                 await asyncio.sleep(_RETRY_S)
             else:
-                return True
-        is_written = await self._is_written(offsets)
-        _log.info("claim.overtaken", partitions=partitions, is_written=is_written)
-        return is_written
+                return offsets.keys()
+        written = await self._written(offsets, mark)
+        _log.info(
+            "claim.overtaken",
+            partitions=partitions,
+            written=sorted(tp.partition for tp in written),
+        )
+        return written
 
-    async def _marked(
+    async def _begin(self, term: int) -> None:
+        given, began = self._given, self._began
+        if given:
+            for tp, at in zip(given, await self._positions(given), strict=True):
+                began.setdefault(tp, at)
+            known = await self._committed({*given})
+            if term != self._term:
+                return
+            for tp in given:
+                metadata = known[tp][1] if tp in known else ""
+                self._trails[tp] = Trail.read(metadata).taken_over(self._mark, began[tp])
+            await self._consumer.commit(self._marked({tp: began[tp] for tp in given}))
+        if term == self._term:
+            self._has_begun.set()
+
+    async def _positions(self, partitions: Collection[TopicPartition]) -> list[int]:
+        found: list[int] = await asyncio.gather(*map(self._consumer.position, partitions))
+        return found
+
+    def _marked(
         self, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """The offsets with their trails, asked for where the partition is new here."""
-        trails = self._trails
-        if new := offsets.keys() - trails.keys():
-            known = await self._committed(new)
-            for tp in new:
-                trail = Trail(self._mark)
-                if tp in known:
-                    offset, metadata = known[tp]
-                    trail = Trail.read(metadata).taken_over(self._mark, offset)
-                trails[tp] = trail
-        return {tp: (offset, trails[tp].written()) for tp, offset in offsets.items()}
+        return {tp: (offset, self._trails[tp].written()) for tp, offset in offsets.items()}
 
-    async def _is_written(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether the next owner began after the commit, so that nobody else has its records.
+    async def _written(
+        self, offsets: Mapping[TopicPartition, int], mark: str
+    ) -> Collection[TopicPartition]:
+        """Of which partitions the next owner began after the commit, once all have one.
 
-        A commit is written whole, so one partition tells for all.
+        Before, a commit that is on its way to the followers could still count.
         """
+        until_s = monotonic() + _HEIR_S
         while True:
             try:
                 async with asyncio.timeout(_ANSWER_S):
                     known = await self._committed(offsets.keys())
             except (KafkaError, TimeoutError):
                 await asyncio.sleep(_RETRY_S)
-            else:
-                return any(
-                    Trail.read(metadata).holds(self._mark, offsets[tp], committed)
-                    for tp, (committed, metadata) in known.items()
-                )
+                continue
+            trails = {tp: (at, Trail.read(metadata)) for tp, (at, metadata) in known.items()}
+            if monotonic() > until_s or all(
+                tp in trails and trails[tp][1].mark != mark for tp in offsets
+            ):
+                return _told(offsets, mark, trails)
+            await asyncio.sleep(_RETRY_S)
 
     async def _committed(
         self, partitions: Set[TopicPartition]
@@ -144,3 +204,21 @@ class ClaimCommits:
         found: Mapping[TopicPartition, tuple[int, str]]
         found = await coordinator.fetch_committed_offsets([*partitions])
         return found
+
+
+def _told(
+    offsets: Mapping[TopicPartition, int],
+    mark: str,
+    trails: Mapping[TopicPartition, tuple[int, Trail]],
+) -> Collection[TopicPartition]:
+    """Those whose trail tells that what follows the mark begins after the commit.
+
+    Where others wrote no trail, the other partitions tell: a commit is written whole.
+    """
+    told = {
+        tp: trail.holds(mark, offsets[tp], committed)
+        for tp, (committed, trail) in trails.items()
+    }
+    known = [one for one in told.values() if one is not None]
+    others = bool(known) and all(known)
+    return {tp for tp in offsets if (others if told.get(tp) is None else told[tp])}

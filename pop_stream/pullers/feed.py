@@ -73,7 +73,7 @@ class InsightFeed:
                 within_s = self._settings.session_timeout.total_seconds() / 2
                 listener = _Rebalance(pipeline, commits, within_s)
                 consumer.subscribe([self._queue.topic], listener=listener)
-                await _read_until(stop, consumer, pipeline)
+                await _read_until(stop, consumer, pipeline, commits)
         finally:
             await _leave(consumer)
 
@@ -93,16 +93,20 @@ class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called once the group has settled."""
-        self._commits.moved()
+        self._commits.moved(assigned)
         _log.info("feed.assigned", partitions=sorted(tp.partition for tp in assigned))
 
 
 async def _read_until(
-    stop: asyncio.Event, consumer: AIOKafkaConsumer, pipeline: ClaimPipeline
+    stop: asyncio.Event,
+    consumer: AIOKafkaConsumer,
+    pipeline: ClaimPipeline,
+    commits: ClaimCommits,
 ) -> None:
     """Read until `stop`, or until a claim failed; at rest nothing else wakes this."""
-    reading = asyncio.create_task(_read_on(consumer, pipeline))
-    waits = [reading, *map(asyncio.create_task, (stop.wait(), pipeline.failed()))]
+    reading = asyncio.create_task(_read_on(consumer, pipeline, commits))
+    others = (commits.begin(), stop.wait(), pipeline.failed())
+    waits = [reading, *map(asyncio.create_task, others)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -113,12 +117,16 @@ async def _read_until(
         reading.result()
 
 
-async def _read_on(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> NoReturn:
+async def _read_on(
+    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommits
+) -> NoReturn:
     while True:
-        await _read(consumer, pipeline)
+        await _read(consumer, pipeline, commits)
 
 
-async def _read(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> None:
+async def _read(
+    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommits
+) -> None:
     """Take in hand what there is, or wait a little.
 
     Everything is read as it comes: the client asks a broker for nothing while it holds
@@ -132,7 +140,8 @@ async def _read(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> None:
             fetched: Mapping[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
                 timeout_ms=int(_POLL_S * 1000), max_records=HAND_RECORDS
             )
-            for records in fetched.values():
+            for tp, records in fetched.items():
+                commits.note_read(tp, records[0].offset)
                 pipeline.add(records)
 
 

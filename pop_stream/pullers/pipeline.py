@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -21,7 +21,7 @@ HAND_BYTES: Final = 8 * 1024 * 1024
 
 _FULL_PAUSE_S: Final = 0.25
 
-Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
+Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
 
 
 class Slots(Protocol):
@@ -109,8 +109,8 @@ class ClaimPipeline:
 
     Args:
         intake: Shared with the puller's other feeds.
-        commit: Commits offsets; False if that surely failed. Then whoever owns the
-            partitions reads the records again, and none of them is started here.
+        commit: Commits offsets; returns the partitions of which nobody else will read the
+            records. The others' owners read theirs again, and none is started here.
         end_within_s: How long the claims under way may take to end, on leaving.
     """
 
@@ -152,7 +152,7 @@ class ClaimPipeline:
                 stage.cancel()
             ends = await asyncio.gather(*self._stages, return_exceptions=True)
             for batch in (*self._committing, *self._claimed):
-                self._intake.claimer.give_up(batch.claimed)
+                self._intake.claimer.give_up(batch.claimed.fresh)
             self._intake.capacity.give_back(self._slots)
             self._slots = 0
         for end in ends:
@@ -229,22 +229,22 @@ class ClaimPipeline:
             self._committing = batches
             current = [batch for batch in batches if batch.era == self._era]
             offsets = {tp: at for batch in current for tp, at in batch.claimed.offsets.items()}
-            is_committed = bool(current) and await self._commit(offsets)
+            committed = await self._commit(offsets) if current else ()
             self._committing = []
             for batch in batches:
-                self._end(batch, is_started=is_committed and batch in current)
+                self._end(batch, committed if batch in current else ())
 
-    def _end(self, batch: _Batch, *, is_started: bool) -> None:
-        capacity, fresh = self._intake.capacity, batch.claimed.fresh
-        if is_started:
+    def _end(self, batch: _Batch, committed: Collection[TopicPartition]) -> None:
+        capacity, claimer = self._intake.capacity, self._intake.claimer
+        ours, others = batch.claimed.split(committed)
+        if ours:
             faults.reach("puller.committed")
             capacity.note_claim(monotonic() - batch.taken_s)
-            for emitted in fresh:
+            for emitted in ours:
                 self._intake.running.start(emitted, claimed_s=batch.taken_s)
-            self._intake.claimer.let_go(batch.claimed)
-        else:
-            self._intake.claimer.give_up(batch.claimed)
-        capacity.give_back(batch.slots - (len(fresh) if is_started else 0))
+            claimer.let_go(ours)
+        claimer.give_up(others)
+        capacity.give_back(batch.slots - len(ours))
         self._slots -= batch.slots
         if not self._slots:
             self._settled.set()

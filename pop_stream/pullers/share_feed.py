@@ -94,8 +94,8 @@ class ShareFeed:
                         started += 1
                 else:
                     # Whoever is given the records claims them, or the lease brings them back.
-                    self._intake.claimer.give_up(claimed)
+                    self._intake.claimer.give_up(claimed.fresh)
             finally:
-                self._intake.claimer.let_go(claimed)
+                self._intake.claimer.let_go(claimed.fresh)
         finally:
             capacity.give_back(slots - started)

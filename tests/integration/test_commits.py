@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError
 from aiokafka.protocol.commit import OffsetCommitRequest
 from group_members import WITHIN_S, has, work_topic
@@ -19,10 +19,28 @@ async def topic(settings):
     return await work_topic(settings)
 
 
+class Told(ConsumerRebalanceListener):
+    def __init__(self, commits):
+        self._commits = commits
+
+    async def on_partitions_revoked(self, revoked):
+        pass
+
+    def on_partitions_assigned(self, assigned):
+        self._commits.moved(assigned)
+
+
 @asynccontextmanager
 async def member(settings, topic):
-    async with clients.consumer(settings, topic, client_id="m", group_id=f"{topic}.g") as one:
-        yield one
+    """A member of the topic's group, and its commits."""
+    async with clients.consumer(settings, client_id="m", group_id=f"{topic}.g") as one:
+        commits = ClaimCommits(one)
+        one.subscribe([topic], listener=Told(commits))
+        beginning = asyncio.create_task(commits.begin())
+        try:
+            yield one, commits
+        finally:
+            beginning.cancel()
 
 
 def lose_answers(consumer, *, are_written):
@@ -48,32 +66,35 @@ async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_told_by_what_is_w
 ):
     monkeypatch.setattr(module, "_ANSWER_S", WITHIN_S)  # so that it is the client that repeats
     places = [TopicPartition(topic, number) for number in (0, 1)]
-    async with member(settings, topic) as first:
+    async with member(settings, topic) as (first, mine):
         await has(first, 2)
+        async with asyncio.timeout(WITHIN_S):
+            await mine._has_begun.wait()
         coordinator = first._coordinator
-        mine = ClaimCommits(first)
         lost = lose_answers(first, are_written=are_written)
         # The client tries again after this; by then the other one is to be a member.
         coordinator._retry_backoff_ms = 5_000
         committing = asyncio.create_task(mine.commit(dict.fromkeys(places, 7)))
         async with asyncio.timeout(WITHIN_S):
             await lost.wait()
-            async with member(settings, topic) as second:
+            async with member(settings, topic) as (second, others):
                 await asyncio.gather(has(second, 1), has(first, 1))
                 (theirs,), (left,) = second.assignment(), first.assignment()
-                assert await ClaimCommits(second).commit({theirs: 9})
-                assert await committing is are_written
+                assert await committing == ({*places} if are_written else set())
+                assert await others.commit({theirs: 9}) == {theirs}
                 # Nor is anything set back that others committed meanwhile.
                 assert await second.committed(theirs) == 9
-                assert await first.committed(left) == (7 if are_written else None)
+                assert await first.committed(left) == (7 if are_written else 0)
 
 
 async def test_who_is_no_member_commits_nothing_though_the_group_is_empty(settings, topic):
     place = TopicPartition(topic, 0)
-    async with member(settings, topic) as one:
+    async with member(settings, topic) as (one, mine):
         await has(one, 2)
+        async with asyncio.timeout(WITHIN_S):
+            await mine._has_begun.wait()
         await one._coordinator._maybe_leave_group()
         with pytest.raises(CommitFailedError):
             await one.commit({place: 7})
         await has(one, 2)
-        assert await one.committed(place) is None
+        assert await one.committed(place) == 0

@@ -52,7 +52,11 @@ async def test_claims_are_published_in_one_batch_with_what_is_to_be_committed(
         (f"a{i}", 1, 1000 + i, "p1") for i in range(3)
     ]
     media = "t.insight.media"
-    assert claimed.offsets == {TopicPartition(media, 0): 3, TopicPartition(media, 1): 8}
+    first, second = TopicPartition(media, 0), TopicPartition(media, 1)
+    assert claimed.offsets == {first: 3, second: 8}
+    assert claimed.places == [first] * 3
+    assert claimed.split({first}) == (claimed.fresh, [])
+    assert claimed.split({second}) == ([], claimed.fresh)
 
 
 async def test_repeats_and_outdated_attempts_are_committed_and_not_claimed(claimer, publisher):
@@ -81,7 +85,7 @@ async def test_unreadable_record_goes_to_the_dead_letters_and_the_rest_goes_on(
 
 async def test_batch_that_was_given_up_may_come_again(claimer):
     records = taken(emitted())
-    claimer.give_up(await claimer.claim(records))
+    claimer.give_up((await claimer.claim(records)).fresh)
     assert len((await claimer.claim(records)).fresh) == 1
 
 
@@ -89,15 +93,15 @@ async def test_what_is_claimed_and_not_started_is_there_to_be_kept_alive(claimer
     records = taken(emitted(agenda_id="a1"), emitted(agenda_id="a2"))
     both = await claimer.claim(records)
     assert [one.emitted.agenda_id for one in claimer] == ["a1", "a2"]
-    claimer.let_go(both)
+    claimer.let_go(both.fresh)
     assert [*claimer] == []
     other = await claimer.claim(taken(emitted(agenda_id="a3")))
-    claimer.give_up(other)
+    claimer.give_up(other.fresh)
     assert [*claimer] == []
 
 
 async def test_letting_go_of_an_outdated_attempt_leaves_the_next_one_alone(claimer):
     old = await claimer.claim(taken(emitted(attempt=1)))
     await claimer.claim(taken(emitted(attempt=2)))
-    claimer.let_go(old)
+    claimer.let_go(old.fresh)
     assert [one.emitted.attempt for one in claimer] == [2]

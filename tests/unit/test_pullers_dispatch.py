@@ -67,7 +67,7 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
     renewed = renewals(publisher)[0]
     assert (renewed["agenda_id"], renewed["attempt"]) == ("a1", 2)
     assert renewed["puller_id"] == HTTP_PULLER
-    dispatcher._claimer.let_go(claimed)
+    dispatcher._claimer.let_go(claimed.fresh)
     assert not [*dispatcher._claimer]
 
 
