@@ -15,6 +15,7 @@ from aiokafka.helpers import create_ssl_context
 
 from pop_stream.bus import compression, silence, succession
 from pop_stream.bus.fetch_ends import look_at_every_end
+from pop_stream.bus.leaders import ask_leaders_alone
 from pop_stream.bus.patience import hold_while_quiet
 from pop_stream.settings import Settings
 
@@ -101,6 +102,7 @@ def wait_for_consumption(
     fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
     fetcher._prefetch_backoff = within_s  # noqa: SLF001
     look_at_every_end(fetcher)
+    ask_leaders_alone(consumer)
     # Five times a second unless set, though every event that matters now wakes it by itself.
     fetcher._fetcher_timeout = _LOOK_AGAIN_S  # noqa: SLF001
 

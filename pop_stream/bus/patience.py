@@ -2,18 +2,24 @@
 
 from collections.abc import Callable
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError, NodeNotReadyError
 from aiokafka.protocol.fetch import FetchRequest
 
 LEAST_HELD_S: Final = 0.5
 MOST_HELD_S: Final = 4.0
 """A fetch that finds nothing costs broker and reader some two milliseconds of processor time.
-Whoever asks nothing else of a broker that says nothing finds it out so much later; and a
-partition whose leader moves to a broker that holds a fetch waits for its end."""
+Whoever asks nothing else of a broker that says nothing finds it out so much later."""
+
+_LEADERS_EVERY_S: Final = 0.1
+"""As often is asked who leads what nobody leads."""
 
 _FETCHES: Final = "fetches"
+_NOTHING: Final = SimpleNamespace(API_VERSION=0, topics=())
+"""An answer without any partition."""
 
 
 def held_s(quiet_s: float) -> float:
@@ -28,40 +34,59 @@ def hold_while_quiet(
 
     A broker answers the requests of a connection one after the other. So fetches have one of
     their own, and nothing else that is asked waits for them. Who is given other partitions
-    would wait for the fetch before; its connection is closed, and the next fetch opens another.
+    would wait for the fetch before, and so would a partition that the broker has become the
+    leader of; the connection is closed then, and the next fetch opens another.
 
     Args:
         consumer: Started.
         now: A monotonic clock, in seconds.
     """
-    fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
-    client = fetcher._client = _Apart(consumer._client)  # noqa: SLF001
-    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
-    fetch: Callable[[Any, Any, Any], Any] = fetcher._proc_fetch_request  # noqa: SLF001
-    known: Any = None
-    quiet_since = now()
+    _Patience(consumer._fetcher, consumer._client, now)  # noqa: SLF001  # no arguments for it
 
-    def look_patiently(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
-        nonlocal known, quiet_since
-        if assignment is not known:
-            known, quiet_since = assignment, now()
-        fetcher._fetch_max_wait_ms = int(1000 * held_s(now() - quiet_since))  # noqa: SLF001
-        return look(assignment)
 
-    async def fetch_and_let_go(assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
-        nonlocal quiet_since
-        asked_at, asked_s = now(), fetcher._fetch_max_wait_ms / 1000  # noqa: SLF001
+class _Patience:
+    """Stands between a fetcher and its client, from the fetcher's making on."""
+
+    def __init__(self, fetcher: Any, client: Any, now: Callable[[], float]) -> None:  # noqa: ANN401
+        self._fetcher = fetcher
+        self._client = fetcher._client = _Apart(client)  # noqa: SLF001
+        self._now = now
+        self._look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
+        self._fetch: Callable[[Any, Any, Any], Any] = fetcher._proc_fetch_request  # noqa: SLF001
+        self._known: Any = None
+        self._quiet_since = self._leaders_due_at = now()
+        fetcher._get_actions_per_node = self._look_patiently  # noqa: SLF001
+        fetcher._proc_fetch_request = self._fetch_and_let_go  # noqa: SLF001
+
+    def _look_patiently(self, assignment: Any) -> Any:  # noqa: ANN401
+        if assignment is not self._known:
+            self._known, self._quiet_since = assignment, self._now()
+        held = held_s(self._now() - self._quiet_since)
+        self._fetcher._fetch_max_wait_ms = int(1000 * held)  # noqa: SLF001
+        fetches, resets, timeout_s, is_leaderless, resumed = self._look(assignment)
+        for node_id, _ in fetches:
+            self._client.note(node_id, assignment)
+        if is_leaderless:
+            timeout_s = min(timeout_s, _LEADERS_EVERY_S)
+            is_leaderless = self._is_due()
+        return fetches, resets, timeout_s, is_leaderless, resumed
+
+    def _is_due(self) -> bool:
+        """Whether to ask who leads; left to itself, the client asks again once answered."""
+        if is_due := self._now() >= self._leaders_due_at:
+            self._leaders_due_at = self._now() + _LEADERS_EVERY_S
+        return is_due
+
+    async def _fetch_and_let_go(self, assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
+        asked_at, asked_s = self._now(), self._fetcher._fetch_max_wait_ms / 1000  # noqa: SLF001
         try:
-            has_news = await fetch(assignment, node_id, request)
+            has_news = await self._fetch(assignment, node_id, request)
         finally:
             if not assignment.active:
-                client.let_go(node_id)
-        if has_news or now() - asked_at < asked_s:
-            quiet_since = now()  # records came, or something is amiss
+                self._client.let_go(node_id)
+        if has_news or self._now() - asked_at < asked_s:
+            self._quiet_since = self._now()  # records came, or something is amiss
         return has_news
-
-    fetcher._get_actions_per_node = look_patiently  # noqa: SLF001
-    fetcher._proc_fetch_request = fetch_and_let_go  # noqa: SLF001
 
 
 class _Apart:
@@ -69,17 +94,43 @@ class _Apart:
 
     def __init__(self, client: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
         self._client = client
+        self._asked: dict[Any, tuple[Any, frozenset[Any]]] = {}
+        self._lead_more: set[Any] = set()
+        client.cluster.add_listener(self._look_at_leaders)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._client, name)
 
+    def note(self, node_id: Any, assignment: Any) -> None:  # noqa: ANN401
+        """A broker is about to be asked for what it leads now."""
+        self._asked[node_id] = assignment, self._led_by(node_id, assignment)
+        self._lead_more.discard(node_id)
+
     async def send(self, node_id: Any, request: Any) -> Any:  # noqa: ANN401
-        if isinstance(request, FetchRequest):
-            return await self._client.send(node_id, request, group=_FETCHES)
-        return await self._client.send(node_id, request)
+        if not isinstance(request, FetchRequest):
+            return await self._client.send(node_id, request)
+        if not await self._client.ready(node_id, group=_FETCHES):
+            raise NodeNotReadyError
+        try:
+            if node_id not in self._lead_more:
+                return await self._client.send(node_id, request, group=_FETCHES)
+        except KafkaError:
+            if node_id not in self._lead_more:
+                raise
+        return _NOTHING  # as an error, it would be logged, and slept upon
 
     def let_go(self, node_id: Any) -> None:  # noqa: ANN401
         """Close a connection over which an answer is still to come that nobody waits for."""
         connection = self._client._conns.get((node_id, _FETCHES))  # noqa: SLF001
         if connection is not None and connection._requests:  # noqa: SLF001
             connection.close()
+
+    def _look_at_leaders(self, _: Any) -> None:  # noqa: ANN401
+        for node_id, (assignment, led) in self._asked.items():
+            if not self._led_by(node_id, assignment) <= led:
+                self._lead_more.add(node_id)
+                self.let_go(node_id)
+
+    def _led_by(self, node_id: Any, assignment: Any) -> frozenset[Any]:  # noqa: ANN401
+        leader_of = self._client.cluster.leader_for_partition
+        return frozenset(one for one in assignment.tps if leader_of(one) == node_id)

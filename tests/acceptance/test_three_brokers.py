@@ -4,12 +4,16 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from whole_system import LOOK_S, WITHIN_S, System, family, running
 
+from pop_stream.bus import clients, patience
+from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections
 
 pytestmark = pytest.mark.timeout(250)
@@ -17,6 +21,9 @@ pytestmark = pytest.mark.timeout(250)
 WITHOUT_A_WORD_S = 25
 """Longer than the others take to elect, to give it up and to be found, on a loaded machine;
 less than a client takes that knows of no silence."""
+
+SOON_S = 30
+"""Far more than it takes a broker to hand over what it leads; half of what fetches are held."""
 
 SHARED = """
 [insights.shared]
@@ -73,6 +80,48 @@ async def test_two_brokers_must_have_what_is_acknowledged(system):
         for entry in entries
     }
     assert found == {(name, "2") for name in names}
+
+
+@asynccontextmanager
+async def resting_reader(settings, topic):
+    """A member of a group whose every fetch is held by its broker, with all partitions."""
+    async with clients.consumer(settings, topic, client_id="rests", group_id="rests") as reader:
+        async with asyncio.timeout(WITHIN_S):
+            while sum(bool(one._requests) for one in fetched_over(reader)) < 3:
+                await reader.getmany(timeout_ms=100)
+        yield reader
+
+
+def fetched_over(reader):
+    connections = reader._client._conns.items()
+    return [one for (_, group), one in connections if group == patience._FETCHES]
+
+
+async def test_what_a_broker_leads_is_read_on_at_once_when_it_hands_over_and_goes(
+    system, monkeypatch
+):
+    """The others hold fetches that were asked for before, without these partitions."""
+    monkeypatch.setattr(patience, "held_s", lambda _: 2 * SOON_S)
+    topic = f"{system.settings.topic_prefix}handed-over"
+    async with connections.admin_client(system.settings) as admin:
+        await admin.create_topics([NewTopic(topic, 6, 3)])
+    await all_in_sync(system)
+    async with (
+        resting_reader(system.settings, topic) as reader,
+        connections.publisher(system.settings, client_id="test") as publisher,
+    ):
+        led = reader._client.cluster.partitions_for_broker(1) & reader.assignment()
+        assert led
+        await system.stack.servers.take_down("kafka-1", orderly=True)
+        records = [Record(topic, b"k", b"%d" % one, one) for _, one in led]
+        await publisher.publish(records)
+        missing = {one.value for one in records}
+        async with asyncio.timeout(SOON_S):
+            while missing:
+                fetched = await reader.getmany(timeout_ms=1_000)
+                missing -= {one.value for some in fetched.values() for one in some}
+    await system.stack.servers.bring_back("kafka-1")
+    await all_in_sync(system)
 
 
 async def test_of_three_brokers_one_may_be_killed_under_load_and_nothing_is_lost(system):
