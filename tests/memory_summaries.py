@@ -10,6 +10,7 @@ from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.standing import Standing
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 from pop_stream.core.values.other_names import other_names
 from pop_stream.ports.agendas import AgendaFilter, Listed, Place
@@ -50,6 +51,11 @@ class MemorySummaries:
     async def agenda(self, agenda_id: str) -> Summary | None:
         self._fail()
         return self.agendas.get(agenda_id)
+
+    async def standing(self, agenda_id: str) -> Standing | None:
+        self._fail()
+        known = self.agendas.get(agenda_id)
+        return None if known is None else Standing(known.attempt, known.state)
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._fail()

@@ -3,13 +3,14 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
 from pop_stream.bus import clients, share_groups, topics
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
+from pop_stream.clock import WallClock
 from pop_stream.core.events import (
     AgendaFailed,
     AgendaSucceeded,
@@ -25,7 +26,7 @@ _MEMBERS = 5  # among the fields of a described group
 
 
 def agenda(agenda_id, *operations, attempt=1, lease_ms=60_000, insight="media", **more):
-    at = datetime(2026, 1, 1, tzinfo=UTC)
+    at = WallClock().now()
     body = {
         "id": agenda_id,
         "customer_id": "acme",

@@ -182,6 +182,10 @@ def _pulls(ports: ApiPorts, settings: Settings, pace: Pace) -> Pulls:
             ports.desk,
             ports.summaries,
             ports.definitions,
+            ports.clock,
+            kept=min(
+                settings.retain_succeeded, settings.retain_failed, settings.retain_stopped
+            ),
             appears_within=pace.appears_within,
         ),
         signs=SignsOfLife(ports.hearsay, ports.definitions),

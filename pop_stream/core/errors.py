@@ -16,7 +16,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ ForbiddenError           the caller's own object, but not its role
 ├─ StateError               an agenda's state forbids what is wanted of it
 ├─ TransitionError          an event does not follow from the state
-├─ LeaseLostError           the fence is outdated: stop, report nothing
+├─ LeaseLostError           the attempt is over: stop, report nothing
 ├─ UnreadableRecordError    bytes that are no event
 ├─ OffsetsMovedError        another process owns the partition now: read it anew
 ├─ UnstorableError          an event of the batch holds what no row can
@@ -238,9 +238,33 @@ class TransitionError(PopStreamError):
 
 
 class LeaseLostError(PopStreamError):
-    """Another attempt holds the lease: stop, and report nothing more."""
+    """The attempt is over: stop, and report nothing more.
+
+    Args:
+        agenda_id: Of the agenda.
+        attempt: The one that is over.
+        reason: `outdated` if its lease was taken for ended, `followed` if a later attempt is
+            known, `ended` if it has ended itself, or the whole agenda.
+        why: The same in words.
+        state: Of the agenda, if it has `ended`.
+    """
 
     code: ClassVar[str] = "lease_lost"
+
+    def __init__(
+        self,
+        agenda_id: str,
+        attempt: int,
+        reason: Literal["outdated", "followed", "ended"],
+        why: str,
+        *,
+        state: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"attempt {attempt} of {agenda_id} is not yours any more: {why}; stop working on it"
+        )
+        self.reason = reason
+        self.state = state
 
 
 class UnreadableRecordError(PopStreamError):

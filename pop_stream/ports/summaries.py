@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from pop_stream.core.events import (
     LifecycleEvent,
 )
+from pop_stream.core.lifecycle.standing import Standing
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 
 
@@ -33,6 +34,10 @@ class SummaryReader(Protocol):
 
     async def agenda(self, agenda_id: str) -> Summary | None:
         """One agenda's summary with its operations, or None if it was never heard of."""
+        ...
+
+    async def standing(self, agenda_id: str) -> Standing | None:
+        """How far the agenda is, of its summary the least; None if it was never heard of."""
         ...
 
     async def link(self, link: LinkPart) -> LinkSummary | None:

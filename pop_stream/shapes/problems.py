@@ -23,6 +23,8 @@ class Problem(Model, frozen=True, omit_defaults=True):
         insight_id: Whose scheduler is full.
         parts: By name, which part is away.
         used_by: Why something cannot be deleted; of many, some.
+        reason: Why an attempt is over.
+        state: How the agenda has ended, if that is why.
         results: Of a list of which no agenda was accepted.
     """
 
@@ -41,6 +43,8 @@ class Problem(Model, frozen=True, omit_defaults=True):
     insight_id: str | UnsetType = UNSET
     parts: Mapping[str, Literal["ok", "away"]] | UnsetType = UNSET
     used_by: tuple[str, ...] | UnsetType = UNSET
+    reason: Literal["outdated", "followed", "ended"] | UnsetType = UNSET
+    state: str | UnsetType = UNSET
     accepted: int | UnsetType = UNSET
     refused: int | UnsetType = UNSET
     results: list[SubmissionResult] | UnsetType = UNSET

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from pop_stream.core.errors import UnstorableError
 from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.standing import Standing
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 from pop_stream.ports.summaries import AcceptedBody, LinkPart
 from pop_stream.store.pool import borrow
@@ -40,6 +41,15 @@ class PostgresSummaryReader:
         place = {name: index for index, name in enumerate(summary.operation_names)}
         rows.sort(key=lambda one: (place.get(one["name"], len(place)), one["name"]))
         return summary_of(row, {one["name"]: operation_of(one) for one in rows}, summary.body)
+
+    async def standing(self, agenda_id: str) -> Standing | None:
+        """How far the agenda is; see the port."""
+        try:
+            async with borrow(self._pool) as connection:
+                row = await connection.fetchrow(_SQL["standing"], agenda_id)
+        except UnstorableError:
+            return None  # an id that no row can hold
+        return None if row is None else Standing(row["attempt"], State(row["state"]))
 
     async def link(self, link: LinkPart) -> LinkSummary | None:
         """The roll-up of the link's agendas; see the port."""

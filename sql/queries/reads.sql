@@ -8,6 +8,12 @@ select
 from agendas
 where agenda_id = $1;
 
+-- name: standing
+-- How far one agenda is.
+select attempt, state
+from agendas
+where agenda_id = $1;
+
 -- name: operations
 -- What was reported of one agenda's operations.
 select

@@ -133,6 +133,13 @@ async def test_an_agenda_accepted_again_in_a_later_batch_is_left_as_it_is(summar
     assert await summaries.reader.agenda_versions(["a1"]) == versions
 
 
+async def test_how_far_an_agenda_is_tells_its_newest_attempt(summaries):
+    await summaries.fold(accepted(), claimed(), failed(3))
+    assert await summaries.reader.standing("a1") == (1, State.RETRYING)
+    await summaries.fold(emitted(60, 2))
+    assert await summaries.reader.standing("a1") == (2, State.EMITTED)
+
+
 async def test_events_that_do_not_follow_are_counted(summaries):
     folded = await summaries.fold(accepted(), succeeded(), failed(retryable=False), refused())
     assert folded == FoldedBatch(applied=2, skipped=2)
@@ -255,6 +262,8 @@ async def test_what_was_never_heard_of_is_absent(summaries):
     assert await reader.agenda("no\0body") is None
     assert await reader.link(LinkPart("nobody")) is None
     assert await reader.link(LinkPart("no\0body")) is None
+    assert await reader.standing("nobody") is None
+    assert await reader.standing("no\0body") is None
     assert await reader.agenda_versions(["nobody"]) == {}
     assert await reader.link_versions([LinkPart("nobody")]) == {}
     await reader.ping()
@@ -359,6 +368,7 @@ async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port
             store.fold(TOPIC, {0: (0, 1)}, []),
             reader.agenda("a1"),
             reader.link(LinkPart("night")),
+            reader.standing("a1"),
             reader.agenda_versions(["a1"]),
             reader.link_versions([LinkPart("night")]),
             reader.ping(),

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
 import aiohttp
+import msgspec
 import pytest
 from http_worker import Worker
 from puller_world import WITHIN_S, agenda, open_world, serving, work
@@ -15,6 +16,7 @@ from pop_stream.bus.handouts import KafkaHandouts
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.events import (
+    AgendaAccepted,
     AgendaClaimed,
     AgendaProgressed,
     AgendaRenewed,
@@ -23,6 +25,8 @@ from pop_stream.core.events import (
 )
 from pop_stream.pullers import Puller, builtin
 from pop_stream.pullers.dispatch import Dispatcher
+from pop_stream.store.pool import open_pool
+from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.wiring import upkeep
 from pop_stream.wiring.api import run_api
 
@@ -241,6 +245,36 @@ async def test_stop_is_told_with_every_answer_and_an_outdated_attempt_is_refused
     assert (await first.report(one, "complete", outcome="stopped"))[0] == 200
     await world.until(lambda: world.of(AgendaStopped))
     assert world.ids(AgendaSucceeded) == []
+
+
+async def test_what_had_ended_before_is_done_by_nobody_again_and_its_end_is_told(
+    world, workers
+):
+    """Its success was told as the scheduler took its attempt for lost; this one follows."""
+    began = WallClock().now()
+    life = [
+        AgendaAccepted(
+            agenda_id="a1",
+            at=began,
+            insight_id="media",
+            customer_id="acme",
+            operations=("only",),
+            agenda=msgspec.Raw(b"{}"),
+        ),
+        AgendaSucceeded(agenda_id="a1", at=began, insight_id="media", attempt=1),
+    ]
+    async with open_pool(world.settings) as pool:
+        await PostgresSummaries(pool).fold("events", {0: (0, 2)}, life)
+    after = agenda("a1", work(), attempt=2, run_from=1, resumes=True)
+    await world.emit(after, agenda("a2", work()))
+    got = []
+    async with asyncio.timeout(WITHIN_S):
+        while "a2" not in got:
+            got += [one["agenda_id"] for one in await workers[0].pull(count=2)]
+    await world.until_ended(1)
+    assert got == ["a2"]
+    (end,) = world.of(AgendaSucceeded)
+    assert (end.agenda_id, end.attempt) == ("a1", 2)
 
 
 async def test_workers_over_http_share_an_insight_with_pullers_on_kafka(world, workers):

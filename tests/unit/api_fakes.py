@@ -21,6 +21,7 @@ from pop_stream.core.doors.door import Door
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.core.lifecycle.standing import Standing
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 from pop_stream.core.values.ids import CustomerId, InsightId
 from pop_stream.ports.summaries import AcceptedBody, LinkPart
@@ -86,6 +87,10 @@ class WatchedSummaries(MemorySummaries):
     async def agenda(self, agenda_id: str) -> Summary | None:
         self._ask("agenda", agenda_id)
         return await super().agenda(agenda_id)
+
+    async def standing(self, agenda_id: str) -> Standing | None:
+        self._ask("standing", agenda_id)
+        return await super().standing(agenda_id)
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._ask("agenda_owners", *agenda_ids)

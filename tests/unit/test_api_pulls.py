@@ -3,11 +3,13 @@
 import asyncio
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from api_fakes import AT, QUICK, agenda, open_api, ports, summary
+from fakes import ManualClock
 
 from pop_stream.api.app import create_app
 from pop_stream.api.http import access
@@ -233,20 +235,111 @@ async def test_attempt_that_a_newer_one_follows_is_refused(held):
     assert "attempt 3 was handed out" in problem["detail"]
 
 
+REPORTS = pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
+
+
+def report_of(what):
+    return {**WHO, **({"outcome": "succeeded"} if what == "complete" else {})}
+
+
+@REPORTS
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "why"),
     [
-        {"attempt": 3},
-        {"attempt": 2, "state": State.CANCELLED},
-        {"attempt": 2, "state": State.RETRYING},
+        ({"attempt": 3}, ("followed", None)),
+        ({"attempt": 3, "state": State.SUCCEEDED}, ("followed", None)),
+        ({"attempt": 2, "state": State.SUCCEEDED}, ("ended", "succeeded")),
+        ({"attempt": 2, "state": State.CANCELLED}, ("ended", "cancelled")),
+        ({"attempt": 2, "state": State.EXPIRED}, ("ended", "expired")),
+        ({"attempt": 2, "state": State.RETRYING}, ("ended", "retrying")),
     ],
 )
-async def test_end_is_refused_if_the_summary_says_that_the_attempt_is_over(held, changes):
+async def test_whoever_reports_on_an_attempt_that_is_over_is_told_why(held, changes, why, what):
+    """Ended by others, and no stop was told, or none is remembered."""
     held.summaries.put(summary(**changes))
-    body = {**WHO, "outcome": "succeeded"}
-    status, problem = await held.post(f"{ATTEMPT}/complete", body)
+    status, problem = await held.post(f"{ATTEMPT}/{what}", report_of(what))
     assert (status, problem["code"]) == (409, "lease_lost")
+    assert (problem["reason"], problem.get("state")) == why
     assert events(held) == []
+
+
+@REPORTS
+@pytest.mark.parametrize(
+    "known",
+    [
+        None,
+        {"attempt": 1, "state": State.RETRYING},
+        {"attempt": 1, "state": State.CANCELLED},
+        {"attempt": 2, "state": State.READY},
+        {"attempt": 2, "state": State.REFUSED},
+    ],
+    ids=["nothing", "earlier", "an earlier run's end", "behind", "refused before"],
+)
+async def test_an_attempt_is_not_over_because_the_summary_is_behind(held, known, what):
+    if known is not None:
+        held.summaries.put(summary(**known))
+    assert (await held.post(f"{ATTEMPT}/{what}", report_of(what)))[0] == 200
+
+
+@REPORTS
+@pytest.mark.parametrize(("days", "status"), [(29, 200), (31, 409)])
+async def test_what_is_kept_no_more_has_ended(api, days, status, what):
+    """Its summary would have told so for thirty days."""
+    api.desk.handed["a1"] = emitted(emitted_at=ManualClock().now() - timedelta(days=days))
+    found, problem = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (found, problem.get("reason")) == (status, "ended" if status == 409 else None)
+
+
+@REPORTS
+async def test_what_was_removed_has_ended_and_its_id_may_be_used_anew(held, what):
+    held.summaries.put(summary(attempt=2))
+    assert (await held.post(f"{ATTEMPT}/heartbeat", WHO))[0] == 200
+    del held.summaries.agendas["a1"]
+    status, problem = await held.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (status, problem["reason"]) == (409, "ended")
+    held.desk.handed["a1"] = emitted(emitted_at=AT + timedelta(hours=1))
+    assert (await held.post(f"{ATTEMPT}/{what}", report_of(what)))[0] == 200
+
+
+ENDED_BEFORE = pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.SUCCEEDED, ("agenda.succeeded", 2, None)),
+        (State.CANCELLED, ("agenda.failed", 2, "the agenda had ended before, cancelled")),
+    ],
+)
+
+
+@ENDED_BEFORE
+async def test_what_had_ended_before_is_handed_to_nobody_and_its_end_is_told_again(
+    api, state, told
+):
+    """Its end was told in the moment in which the scheduler took its attempt for lost."""
+    api.summaries.put(summary(attempt=1, state=state))
+    api.desk.by_insight["files"] = [emitted(run_from=1, resumes=True), emitted("a2", 1)]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
+    assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
+    renewed, end = events(api)
+    assert (renewed["type"], renewed["agenda_id"]) == ("agenda.renewed", "a2")
+    assert (end["type"], end["attempt"], end.get("message")) == told
+
+
+@REPORTS
+@ENDED_BEFORE
+async def test_whoever_is_at_what_had_ended_before_is_told_so(api, state, told, what):
+    api.desk.handed["a1"] = emitted(run_from=1)
+    api.summaries.put(summary(attempt=1, state=state))
+    status, problem = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (status, problem["reason"], problem["state"]) == (409, "ended", state.value)
+    (end,) = events(api)
+    assert (end["type"], end["attempt"], end.get("message")) == told
+
+
+async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(api):
+    api.summaries.put(summary(attempt=1, state=State.SUCCEEDED))
+    api.desk.by_insight["files"] = [emitted(run_from=2)]
+    _, body = await api.post("/v1/insights/files/pull", WHO)
+    assert [one["attempt"] for one in body["agendas"]] == [2]
 
 
 async def test_attempt_handed_out_before_this_process_began_is_found_in_the_summary(api):

@@ -204,12 +204,14 @@ def _detail(error: PopStreamError) -> str:
             return "the fault is on this side; its correlation_id finds it in the log"
 
 
-def _extensions(error: PopStreamError) -> Mapping[str, Any]:
+def _extensions(error: PopStreamError) -> Mapping[str, Any]:  # noqa: PLR0911  # one for each
     match error:
         case IssuesError():
             return {"issues": error.issues, **_excess(error)}
         case InUseError():
             return {"used_by": error.used_by}
+        case LeaseLostError():
+            return {"reason": error.reason, "state": error.state or msgspec.UNSET}
         case TooLargeError():
             return {"limit": error.limit}
         case NotReadyError():

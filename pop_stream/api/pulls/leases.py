@@ -1,11 +1,11 @@
 """Who holds an attempt over HTTP: found, fenced, and what the agenda consists of."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from pop_stream.api.agendas.views import progress_view
 from pop_stream.api.http.patience import answer_in_time
@@ -14,9 +14,11 @@ from pop_stream.core.agendas.appended import decode_appended
 from pop_stream.core.errors import LeaseLostError, NotFoundError, UnavailableError
 from pop_stream.core.events import AppendedOperation, EmittedAgenda
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.core.lifecycle.standing import Standing, ended, ended_before, lost
+from pop_stream.core.pulls.seen import Seen
 from pop_stream.core.values.identity import Ownership, Principal
 from pop_stream.core.values.ids import InsightId
+from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.ports.work import WorkDesk
@@ -31,6 +33,10 @@ _LOOK_S: Final = 1.0
 _PRIOR_WITHIN_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.1
 _MOST_ATTEMPT: Final = 2**31 - 1
+_FOLDED_WITHIN: Final = timedelta(hours=1)
+"""So far behind the rollup may be before what it has no summary of counts as removed."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +67,35 @@ class LeaseBook:
     """Asks what was handed out lately, and the summary for all else.
 
     While the database is away, attempts that were handed out lately are found all the same,
-    by whatever process of the API.
+    by whatever process of the API. While it is there it is asked about these too: an attempt
+    may have ended in ways that nobody tells its worker.
+
+    Args:
+        desk: Hands out.
+        summaries: Tell what became of it.
+        definitions: Tell whose insights are whose.
+        clock: For how long ago something was handed out.
+        kept: How long summaries are kept, from the end of their agendas on, at the least.
+        appears_within: How long an attempt that nothing is known of is waited for.
     """
 
-    def __init__(
+    def __init__(  # what it asks, and how long that is to be trusted
         self,
         desk: WorkDesk,
         summaries: SummaryReader,
         definitions: DefinitionSource,
+        clock: Clock,
         *,
+        kept: timedelta,
         appears_within: timedelta = APPEARS_WITHIN,
     ) -> None:
         self.appears_within = min(appears_within, APPEARS_WITHIN)
         self._desk = desk
         self._summaries = summaries
         self._definitions = definitions
+        self._clock = clock
+        self._kept = max(kept, _FOLDED_WITHIN)
+        self._seen = Seen()
 
     async def owner(self, agenda_id: str, _: Principal) -> Ownership | None:
         """Whose the insight of the agenda is: that one's workers may report on it."""
@@ -109,13 +129,13 @@ class LeaseBook:
         except (TimeoutError, UnavailableError):
             return None
 
-    async def find(self, agenda_id: str, attempt: int, *, surely: bool = False) -> Lease:
+    async def find(self, agenda_id: str, attempt: int, *, whole: bool = False) -> Lease:
         """The attempt, if nothing is known to have outdated it.
 
         Args:
             agenda_id: Of the agenda.
             attempt: Which the caller holds.
-            surely: Ask the summary too, if it can be asked: an end is told once.
+            whole: With what was appended to the agenda, if the database can be asked.
 
         Raises:
             NotFoundError: If nothing is known of the agenda, or of such an attempt.
@@ -125,30 +145,34 @@ class LeaseBook:
         until = asyncio.get_running_loop().time() + self.appears_within.total_seconds()
         while True:
             try:
-                return await self._find(agenda_id, attempt, surely=surely)
+                return await self._find(agenda_id, attempt, whole=whole)
             except NotFoundError:
                 # Handed out by another process a moment ago, it is heard of here in a moment.
                 if asyncio.get_running_loop().time() >= until:
                     raise
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def _find(self, agenda_id: str, attempt: int, *, surely: bool) -> Lease:
+    async def ended_before(self, emitted: EmittedAgenda) -> State | None:
+        """How the agenda had ended in an earlier attempt of the same run, if it had."""
+        if not emitted.run_from:
+            return None
+        standing: Standing | None = None
+        with suppress(UnavailableError):
+            standing = await self._ask(self._summaries.standing(emitted.agenda_id))
+        if standing is None or not ended_before(emitted, standing):
+            return None
+        return standing.state
+
+    async def _find(self, agenda_id: str, attempt: int, *, whole: bool) -> Lease:
         self._expect_current(agenda_id, attempt)
         handed = self._desk.lease(agenda_id)
-        summary: Summary | None = None
-        if handed is None or handed.attempt != attempt:
-            summary = await answer_in_time(self._summaries.agenda(agenda_id))
-        elif surely:
-            with suppress(UnavailableError):
-                summary = await answer_in_time(
-                    self._summaries.agenda(agenda_id), within_s=_LOOK_S
-                )
-        if summary is not None:
-            _expect_running(summary, attempt)
         if handed is not None and handed.attempt == attempt:
-            appended = summary.appended if summary else ()
+            appended = await self._expect_held(handed, whole=whole)
             body = bytes(handed.agenda)
             return Lease(agenda_id, handed.insight_id, attempt, handed.lease_ms, body, appended)
+        summary = await answer_in_time(self._summaries.agenda(agenda_id))
+        if summary is not None:
+            _expect_running(agenda_id, attempt, Standing(summary.attempt, summary.state))
         if summary is None or not summary.body or summary.attempt < attempt:
             raise NotFoundError(ATTEMPT, f"{agenda_id}/{attempt}")
         return Lease(
@@ -159,6 +183,41 @@ class LeaseBook:
             summary.body,
             summary.appended,
         )
+
+    async def _expect_held(
+        self, handed: EmittedAgenda, *, whole: bool
+    ) -> tuple[AppendedOperation, ...]:
+        """Ask the summary, if it can be asked; what was appended, if it is read as a whole."""
+        agenda_id, attempt = handed.agenda_id, handed.attempt
+        appended: tuple[AppendedOperation, ...] = ()
+        try:
+            if whole:
+                summary = await self._ask(self._summaries.agenda(agenda_id))
+                appended = summary.appended if summary else ()
+                standing = Standing(summary.attempt, summary.state) if summary else None
+            else:
+                standing = await self._ask(self._summaries.standing(agenda_id))
+        except UnavailableError:
+            return ()
+        if standing is None:
+            self._expect_not_removed(handed)
+            return appended
+        self._seen.remember(agenda_id, handed.emitted_at)
+        if ended_before(handed, standing):
+            raise ended(agenda_id, attempt, standing.state)
+        _expect_running(agenda_id, attempt, standing)
+        return appended
+
+    def _expect_not_removed(self, handed: EmittedAgenda) -> None:
+        """What has no summary is too new to have one, or has ended and was removed."""
+        agenda_id, emitted_at = handed.agenda_id, handed.emitted_at
+        was_there = self._seen.was(agenda_id, emitted_at)
+        if was_there or emitted_at + self._kept < self._clock.now():
+            why = "the agenda has ended, and was removed"
+            raise LeaseLostError(agenda_id, handed.attempt, "ended", why)
+
+    async def _ask(self, question: Awaitable[T]) -> T:
+        return await answer_in_time(question, within_s=_LOOK_S)
 
     def is_current(self, emitted: EmittedAgenda) -> bool:
         """Whether nothing heard here says that another attempt has taken its place."""
@@ -171,22 +230,13 @@ class LeaseBook:
     def _expect_current(self, agenda_id: str, attempt: int) -> None:
         handed = self._desk.lease(agenda_id)
         if handed is not None and handed.attempt > attempt:
-            raise _lost(agenda_id, attempt, f"attempt {handed.attempt} was handed out")
+            why = f"attempt {handed.attempt} was handed out"
+            raise LeaseLostError(agenda_id, attempt, "followed", why)
         if self._desk.stop(agenda_id, attempt) == "outdated":
-            raise _lost(agenda_id, attempt, "the scheduler counts on it no more")
+            why = "the scheduler counts on it no more"
+            raise LeaseLostError(agenda_id, attempt, "outdated", why)
 
 
-def _expect_running(summary: Summary, attempt: int) -> None:
-    if summary.attempt > attempt:
-        reason = f"attempt {summary.attempt} follows it"
-        raise _lost(summary.agenda_id, attempt, reason)
-    if summary.attempt == attempt and (
-        summary.state.is_terminal or summary.state is State.RETRYING
-    ):
-        raise _lost(summary.agenda_id, attempt, f"it is {summary.state.value}")
-
-
-def _lost(agenda_id: str, attempt: int, reason: str) -> LeaseLostError:
-    return LeaseLostError(
-        f"attempt {attempt} of {agenda_id} is not yours any more: {reason}; stop working on it"
-    )
+def _expect_running(agenda_id: str, attempt: int, standing: Standing) -> None:
+    if (error := lost(agenda_id, attempt, standing)) is not None:
+        raise error

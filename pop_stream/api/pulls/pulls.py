@@ -1,7 +1,7 @@
 """Workers without Kafka: they pull agendas, and report on them, over HTTP."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseBook, attempt_of
 from pop_stream.api.pulls.reports import appended_of, check, diagnostics_of, progress_of
 from pop_stream.api.pulls.signs import SignsOfLife
 from pop_stream.bus.publisher import lifecycle_records
-from pop_stream.core.errors import NotFoundError
+from pop_stream.core.errors import LeaseLostError, NotFoundError
 from pop_stream.core.events import (
     AgendaFailed,
     AgendaProgressed,
@@ -31,6 +31,7 @@ from pop_stream.core.events import (
     EmittedAgenda,
     LifecycleEvent,
 )
+from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import appended_name
 from pop_stream.core.values.faults import issues_of
 from pop_stream.core.values.own_ids import plain_id
@@ -96,8 +97,11 @@ class Pulls:
             faults.reach("api.pulled")
         # One that was long on its way may have been given up, and handed out anew.
         taken = [one for one in taken if self.leases.is_current(one)]
+        ends = await self._ends(taken)
+        taken = [one for one in taken if one.agenda_id not in ends]
         # The lease began when the agenda was claimed; it begins anew for whom it is for.
-        await self._publish([self._renewed(one, wish.puller_id) for one in taken])
+        renewed = [self._renewed(one, wish.puller_id) for one in taken]
+        await self._publish([*renewed, *ends.values()])
         agendas = await asyncio.gather(*(self._pulled(one, seen_by) for one in taken))
         _log.info("agendas.pulled", insight_id=insight_id, count=len(taken))
         return answer(PulledAgendas(agendas=agendas), status=HTTPStatus.OK)
@@ -115,7 +119,7 @@ class Pulls:
     async def post_progress(self, request: web.Request) -> web.Response:
         """Report on operations, append others, and renew the lease."""
         report = await self._read(request, ProgressReport)
-        lease = await self._lease(request, surely=report.append is not None)
+        lease = await self._lease(request, whole=report.append is not None)
         new = appended_of(lease, report.append, self._clock.now())
         check(lease, report.operations, new)
         renewed = AgendaRenewed(
@@ -133,7 +137,7 @@ class Pulls:
     async def post_complete(self, request: web.Request) -> web.Response:
         """Tell how the attempt ended; the lease ends with it."""
         end = await self._read(request, Completion)
-        lease = await self._lease(request, surely=True)
+        lease = await self._lease(request, whole=True)
         check(lease, end.operations)
         await self._publish([self._ended(lease, end)])
         _log.info(f"agenda.{end.outcome}", agenda_id=lease.agenda_id, attempt=lease.attempt)
@@ -165,12 +169,31 @@ class Pulls:
             except ValidationError as error:
                 raise InvalidError(issues_of(error, document="body")) from None
 
-    async def _lease(self, request: web.Request, *, surely: bool = False) -> Lease:
+    async def _lease(self, request: web.Request, *, whole: bool = False) -> Lease:
         agenda_id, named = object_of(request), request.match_info["attempt"]
         attempt = attempt_of(named)
         if attempt is None:
             raise NotFoundError(ATTEMPT, f"{request.match_info['agenda_id']}/{named[:20]}")
-        return await self.leases.find(agenda_id, attempt, surely=surely)
+        try:
+            return await self.leases.find(agenda_id, attempt, whole=whole)
+        except LeaseLostError:
+            handed = self._desk.lease(agenda_id)
+            if handed is not None and handed.attempt == attempt:
+                await self._publish([*(await self._ends([handed])).values()])
+            raise
+
+    async def _ends(self, handed: Sequence[EmittedAgenda]) -> Mapping[str, LifecycleEvent]:
+        """By agenda, the ends of attempts of what had ended before.
+
+        The summaries stay as they are; the scheduler, which took the attempts before for lost,
+        hears of the ends only so.
+        """
+        states = await asyncio.gather(*map(self.leases.ended_before, handed))
+        return {
+            one.agenda_id: self._end_again(one, state)
+            for one, state in zip(handed, states, strict=True)
+            if state is not None
+        }
 
     async def _publish(self, lifecycle: Sequence[LifecycleEvent]) -> None:
         if lifecycle:
@@ -208,6 +231,18 @@ class Pulls:
             puller_id=puller_id,
             lease_ms=emitted.lease_ms,
         )
+
+    def _end_again(self, emitted: EmittedAgenda, state: State) -> LifecycleEvent:
+        facts: dict[str, Any] = {
+            "agenda_id": emitted.agenda_id,
+            "at": self._clock.now(),
+            "insight_id": emitted.insight_id,
+            "attempt": emitted.attempt,
+        }
+        if state is State.SUCCEEDED:
+            return AgendaSucceeded(**facts)
+        why = f"the agenda had ended before, {state.value}"
+        return AgendaFailed(**facts, message=why, retryable=False)
 
     def _ended(self, lease: Lease, end: Completion) -> LifecycleEvent:
         at = self._clock.now()
