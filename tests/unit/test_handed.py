@@ -1,5 +1,7 @@
 """What is remembered of agendas that workers hold over HTTP."""
 
+from datetime import timedelta
+
 import msgspec
 from backlogs import START
 
@@ -8,13 +10,13 @@ from pop_stream.core.pulls import handed as handed_module
 from pop_stream.core.pulls.handed import Handed
 
 
-def emitted(agenda_id, attempt=1, body=b"{}"):
+def emitted(agenda_id, attempt=1, body=b"{}", accepted_at=START):
     return EmittedAgenda(
         agenda_id=agenda_id,
         insight_id="media",
         customer_id="acme",
         attempt=attempt,
-        accepted_at=START,
+        accepted_at=accepted_at,
         emitted_at=START,
         lease_ms=1_000,
         agenda=msgspec.Raw(body),
@@ -27,6 +29,14 @@ def test_the_newest_attempt_counts_in_whatever_order_they_are_told():
         handed.remember(emitted("a", attempt))
     assert handed.of("a").attempt == 3
     assert handed.of("b") is None
+
+
+def test_attempts_of_an_id_that_is_used_anew_count_from_one():
+    """Else its first ones would be handed to nobody, as outdated."""
+    handed = Handed()
+    handed.remember(emitted("a", 3))
+    handed.remember(emitted("a", 1, accepted_at=START + timedelta(hours=1)))
+    assert handed.of("a").attempt == 1
 
 
 def test_the_oldest_are_forgotten_and_what_is_told_again_is_new(monkeypatch):

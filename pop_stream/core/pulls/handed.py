@@ -17,10 +17,14 @@ class Handed:
         self._bytes = 0
 
     def remember(self, emitted: EmittedAgenda) -> None:
-        """Take in an attempt; an older one than is known changes nothing."""
+        """Take in an attempt; an older one than is known changes nothing.
+
+        An id whose agenda was removed may be used anew, with attempts from 1 on.
+        """
         known = self._by_agenda.get(emitted.agenda_id)
         if known is not None:
-            if known.attempt > emitted.attempt:
+            is_of_one_life = known.accepted_at >= emitted.accepted_at
+            if known.attempt > emitted.attempt and is_of_one_life:
                 return
             self._forget(emitted.agenda_id)
         self._by_agenda[emitted.agenda_id] = emitted
