@@ -5,7 +5,14 @@ import itertools
 import pytest
 
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.gate.admission import FIRST_TARGET, MOST_TARGET, Depth, slots, target
+from pop_stream.core.gate.admission import (
+    FIRST_TARGET,
+    MOST_TARGET,
+    Depth,
+    is_filling,
+    slots,
+    target,
+)
 from pop_stream.core.gate.pace import Pace
 
 
@@ -95,6 +102,24 @@ def test_the_least_targets_let_some_go_and_then_none(aim):
 @pytest.mark.parametrize(("in_flight", "expected"), [(0, 5), (3, 2), (5, 0), (9, 0)])
 def test_a_cap_counts_what_runs(in_flight, expected):
     assert may_go(0, in_flight, target=10, max_in_flight=5) == expected
+
+
+@pytest.mark.parametrize(
+    ("unclaimed", "in_flight", "cap", "expected"),
+    [
+        (5, 5, None, False),
+        (6, 6, None, True),
+        (0, 999, None, False),
+        (0, 3, 6, False),
+        (0, 4, 6, True),
+        (1, 4, 7, True),
+    ],
+)
+def test_news_is_wanted_once_more_than_half_of_the_target_or_of_the_cap_is_taken(
+    unclaimed, in_flight, cap, expected
+):
+    depth = Depth(unclaimed=unclaimed, in_flight=in_flight)
+    assert is_filling(insight(target=10, max_in_flight=cap), depth, Pace()) is expected
 
 
 def test_a_low_water_above_an_automatic_target_is_that_target():
