@@ -885,11 +885,11 @@ def test_the_present_keeps_its_distance_from_the_least_tag_that_moves_on():
     queue = queue_of()
     fill(queue, "a", range(20))
     fill(queue, "b", range(100, 120))
-    assert picked(queue, 2, cost=5.0) == "ab"
-    queue.settle("a", correction=2.0)
+    assert picked(queue, 2, cost=0.5) == "ab"
+    queue.settle("a", correction=0.25)
     assert queue.virtual_time == 0.0, "b has not moved"
-    queue.settle("b", correction=3.0)
-    assert queue.virtual_time == 2.0, "the least went from 5 to 7"
+    queue.settle("b", correction=0.375)
+    assert queue.virtual_time == 0.25, "the least went from 0.5 to 0.75"
 
 
 def test_with_all_at_rest_the_bound_starts_anew():
