@@ -1070,14 +1070,15 @@ def test_by_age_nobody_is_a_newcomer():
 
 
 @pytest.mark.parametrize(
-    ("costs", "out", "newcomers"), [((3.0, 4.0), 3, 0), ((2.0, 5.0), 2, 1)]
+    ("total", "costs", "out", "newcomers"),
+    [(8, (3.0, 4.0), 3, 0), (8, (2.0, 5.0), 2, 1), (14, (5.0, 8.0), 5, 1)],
 )
-def test_three_quarters_of_an_equal_part_are_not_little(costs, out, newcomers):
-    """Eight are out, so an equal part of the two is four; b ties with the virtual time."""
+def test_three_quarters_of_an_equal_part_are_not_little(total, costs, out, newcomers):
+    """An equal part of the two is half of all that are out; b ties with the virtual time."""
     queue = queue_of()
     fill(queue, "a", range(50))
     fill(queue, "b", range(100, 150))
-    picked(queue, 8, cost=lambda ref: costs[ref >= 100])
+    picked(queue, total, cost=lambda ref: costs[ref >= 100])
     assert queue.flow("b").tag == queue.virtual_time
     assert (queue.flow("b").in_flight, queue.newcomers()) == (out, newcomers)
 
