@@ -349,11 +349,29 @@ def test_an_attempt_of_what_is_on_hold_is_believed_and_the_hold_comes_after():
     assert state(one) == (HELD, 2)
 
 
-def test_a_forgotten_attempt_of_what_waits_is_caught_up_with():
+@pytest.mark.parametrize("waited_s", [0, 10])
+def test_a_forgotten_attempt_of_what_waits_is_caught_up_with(waited_s):
     one = started(placed("a"))
     one.settle(failed("a"), NOW)
+    one.wake(NOW + waited_s)
     assert one.claim("a", 3, NOW)
     assert state(one) == (CLAIMED, 3)
+    assert (one.ready, one.waiting, one.in_flight) == (0, 0, 1)
+    assert one.wake(NOW + 1_000) == 0
+    assert one.choose(5, NOW) == [], "it is in nobody's turn any more"
+
+
+def test_an_agenda_that_ended_before_its_emission_was_noted_is_not_lost_again():
+    one = backlog()
+    one.place([placed("a")], NOW)
+    [chosen] = one.choose(1, NOW)
+    one.settle(settled("a"), NOW)
+    one.on_topic.send(chosen.ref, 0, NOW)
+    one.attempts.pass_over([0], 0, NOW + 2)
+    one.take_told()
+    assert one.attempts.expire_leases(NOW + 9_999, NOW + 9_999) == 0
+    assert told(one) == []
+    assert one.attempts.lease_ends_at is None
 
 
 def test_only_so_many_that_are_over_are_remembered(monkeypatch):
