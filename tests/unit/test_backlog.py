@@ -734,8 +734,9 @@ def test_on_a_clock_set_back_a_claim_took_no_time():
 def test_only_what_came_from_submissions_counts_as_placed_up_to():
     one = backlog()
     one.news(several("ann", 1), [Origin(partition=3, offset=7)])
-    one.obey(Command(agenda_id="x", action="cancel", origin=Origin(partition=-9, offset=1)))
-    assert one.placed_up_to == {"3": (7, 0)}
+    one.news(several("bob", 1), [Origin(partition=0, offset=4)])
+    one.obey(Command(agenda_id="x", action="cancel", origin=Origin(partition=-1, offset=1)))
+    assert one.placed_up_to == {"3": (7, 0), "0": (4, 0)}
 
 
 def test_what_is_declared_is_compared_with_what_it_took_not_with_what_was_charged():
