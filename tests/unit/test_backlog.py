@@ -801,6 +801,17 @@ def test_with_strict_priorities_every_level_goes_on_at_its_own_time():
         assert fresh.queue.clock == one.queue.clock
 
 
+def test_all_that_has_not_ended_counts_before_a_restart_and_after_it():
+    one = backlog()
+    agendas = [*several("ann", 4), placed("held", held=True)]
+    one.place(agendas)
+    for chosen in one.choose(3):
+        one.claim(chosen.agenda_id, 1)
+    one.settle(settled("ann-0"))
+    assert one.slots.total == 4
+    assert reloaded([(0, agendas)], one.take_delta()).slots.total == 4
+
+
 def test_the_number_of_a_page_that_no_delta_knows_is_not_used_again():
     one = backlog()
     one.place(several("ann", 1))

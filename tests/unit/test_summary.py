@@ -93,6 +93,16 @@ def test_what_is_heard_before_the_acceptance_is_kept():
     assert (summary.title, summary.puller_id, summary.percent) == ("Nightly ☾", "p1", 25)
 
 
+def test_the_insight_is_known_from_whatever_is_told_first():
+    assert told(readied()).insight_id == told(emitted()).insight_id == "files"
+
+
+def test_what_is_told_late_of_a_wait_that_is_over_lets_nobody_wait():
+    summary = told(emitted(5), waiting(1))
+    assert summary.state is State.EMITTED
+    assert (summary.waiting_until, summary.waiting_for) == (None, None)
+
+
 def test_a_failure_keeps_its_message_and_what_it_got_done():
     diagnostic = Diagnostic(message="4 bytes missing", at=at(8), code="short_read")
     summary = told(
