@@ -1,5 +1,7 @@
 """What single events and short stories add up to."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from lifecycle_events import (
@@ -176,6 +178,15 @@ def test_a_later_try_is_further_whatever_its_percent():
     ]
     for order in (tries, tries[::-1]):
         assert told(accepted(), *order).operations["store"].percent == 5
+
+
+@pytest.mark.parametrize(
+    ("state", "further"), pairwise(["waiting", "running", "failed", "succeeded"])
+)
+def test_no_operation_goes_back_whatever_is_told_later(state, further):
+    known = progressed(4, operation("store", further, percent=0))
+    late = progressed(5, operation("store", state, percent=100))
+    assert told(accepted(), known, late).operations["store"].state == further
 
 
 def appended(name, by="fetch", seconds=3):
