@@ -476,6 +476,12 @@ def test_what_nobody_claimed_is_cancelled_within_seconds():
     assert state(one, "b") == (EMITTED, 1)
 
 
+def test_what_nobody_claimed_may_be_claimed_for_two_seconds_once_it_is_to_stop():
+    one = started(placed("a"), claimed=False)
+    assert one.obey(wants("cancel"), NOW)
+    assert one.attempts.lease_ends_at == NOW + 2
+
+
 def test_a_lease_shorter_than_the_grace_of_a_stop_is_not_made_longer():
     one = started(placed("a"), claimed=False, lease_ms=1_000)
     cancel(one, "a", NOW)

@@ -62,6 +62,12 @@ def test_a_costly_agenda_is_paid_for_in_turns():
     assert picked(queue, 8, cost=lambda ref: 4.0 if ref < 10 else 1.0) == "abbbbabb"
 
 
+def test_what_an_agenda_cost_more_is_over_the_weight_it_was_charged_with():
+    fair = ALGORITHMS["weighted_fair"]
+    charge = fair.charge(cost=2.0, weight=4.0)
+    assert charge + fair.correction(spent=6.0, cost=2.0, charge=charge) == 6.0 / 4.0
+
+
 def test_round_robin_counts_agendas_not_cost_or_weight():
     queue = queue_of({"a": Share(weight=50.0)}, "round_robin")
     fill(queue, "a", [1, 2, 3])

@@ -33,3 +33,8 @@ def test_a_loan_ends_when_its_owner_wants_it_back():
     borrower = claimant("a", 100)
     assert limits(10, [borrower, claimant("b", 0)])["a"] == 10
     assert limits(10, [borrower, claimant("b", 100)])["a"] == 5
+
+
+def test_what_is_left_over_goes_to_one_of_those_who_want_more():
+    three = [claimant("a", 40), claimant("b", 41), claimant("c", 41)]
+    assert limits(121, three) == {"a": 40, "b": 41, "c": 40}
