@@ -142,15 +142,18 @@ class Desk:
                 found.append(chosen)
         return found
 
-    def claimant(self) -> Claimant:
-        """What the insight wants of its pool: what is out, and what it could emit now."""
+    def claimant(self, now: datetime) -> Claimant:
+        """What the insight wants of its pool: what is out, and what it could emit now.
+
+        What waits because of its customer's own limits, it does not want: others may have it.
+        """
         insight = self.backlog.insight
         in_flight = self.backlog.in_flight
         return Claimant(
             insight_id=self.insight_id,
             weight=insight.pool_weight,
             minimum=insight.pool_minimum,
-            demand=in_flight + min(self.backlog.ready, self.slots()),
+            demand=in_flight + self.backlog.queue.startable(self.slots(), now.timestamp()),
         )
 
     def mean_service(self, now: datetime) -> float:

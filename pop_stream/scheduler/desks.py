@@ -175,8 +175,9 @@ class Desks:
         pool = self._definitions.current.pools.get(desk.backlog.insight.pool or "")
         if pool is None or slots <= 0:
             return slots
+        now = self._clock.now()
         mates = [one for one in self.everywhere if one.backlog.insight.pool == pool.id]
-        limits = pools.limits(pool.max_in_flight, [mate.claimant() for mate in mates])
+        limits = pools.limits(pool.max_in_flight, [mate.claimant(now) for mate in mates])
         free = pool.max_in_flight - sum(mate.backlog.in_flight for mate in mates)
         return min(slots, free, limits[desk.insight_id] - desk.backlog.in_flight)
 

@@ -62,7 +62,7 @@ def test_idle_runners_bring_out_what_they_can_start_and_no_more(idle, unclaimed,
     def may_go(idle):
         pace = Pace()
         pace.observe(Counts(emitted=0, claimed=0, ready=1, idle=idle), NOW)
-        return slots(insight, depth, pace)
+        return slots(insight, depth, pace, newcomers=lambda: 0)
 
     least, now = may_go(0), may_go(idle)
     assert now >= least

@@ -1,6 +1,7 @@
 """Insights of one pool on one scheduler: lending, taking back, and being asked."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from backlogs import START, placed, settled
@@ -9,7 +10,7 @@ from msgspec import Raw
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions.definitions import Definitions, Insight, ResourcePool
+from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, ResourcePool
 from pop_stream.core.events import (
     Claim,
     InsightAsked,
@@ -68,10 +69,16 @@ class Stage:
             for record in self.publisher.on(TOPICS.insight(insight_id))[len(emitted) :]:
                 emitted.append(decode_emitted(record.value).agenda_id)
 
-    async def place(self, insight_id: str, count: int) -> None:
+    def customer(self, customer: Customer) -> None:
+        current = self.definitions.current
+        self.definitions.current = replace(
+            current, customers={customer.id: customer}, version=current.version + 1
+        )
+
+    async def place(self, insight_id: str, count: int, customer: str = "acme") -> None:
         self.offset += 1
         bodies = [
-            Raw(encode(placed(f"{insight_id}-{number}", "acme"))) for number in range(count)
+            Raw(encode(placed(f"{insight_id}-{number}", customer))) for number in range(count)
         ]
         origins = [Origin(partition=0, offset=self.offset, index=one) for one in range(count)]
         await self.tell(
@@ -110,6 +117,36 @@ async def test_what_one_does_not_want_goes_on_to_the_other():
     await stage.place("b", 2)
     await stage.place("a", 30)
     assert (len(stage.out["a"]), len(stage.out["b"])) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    ("limit", "to_b"),
+    [
+        ({"paused": True}, 0),
+        ({"max_in_flight": 1}, 1),
+        ({"rate_per_s": 1.0, "burst": 2}, 2),
+    ],
+)
+async def test_what_a_customers_own_limit_holds_is_lent_to_the_others(limit, to_b):
+    stage = Stage(pooled("a"), pooled("b"))
+    stage.customer(Customer(id="held", **limit))
+    await stage.place("b", 30, "held")
+    await stage.place("a", 30)
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (10 - to_b, to_b)
+
+
+async def test_a_customer_that_has_a_token_again_is_wanted_for():
+    stage = Stage(pooled("a"), pooled("b"))
+    stage.customer(Customer(id="held", rate_per_s=1.0))
+    await stage.place("b", 30, "held")
+    await stage.place("a", 30)
+    assert len(stage.out["b"]) == 1
+    await stage.end("a", *stage.out["a"][:1])
+    stage.clock.move(timedelta(seconds=1))
+    await stage.tell(InsightTick(insight_id="b"))
+    assert len(stage.out["b"]) == 1, "its pool is full"
+    await stage.end("a", *stage.out["a"][1:3])
+    assert len(stage.out["b"]) == 2
 
 
 async def test_weights_divide_what_both_want():

@@ -118,6 +118,15 @@ class Flow:
         """Whether the next pick may be one of its agendas."""
         return self.line.ready > 0 and not self.held_by
 
+    def startable(self, now: float) -> int:
+        """How many of its agendas may be picked at once, by its own limits."""
+        most = 0 if self.share.paused else self.line.ready
+        if self.share.max_in_flight is not None:
+            most = min(most, self.share.max_in_flight - self.in_flight)
+        if self.share.rate_per_s is not None:
+            most = min(most, int(self._tokens(now) + 1.0 - _WHOLE_TOKEN))
+        return max(0, most)
+
     def shift_from(self, weight: float, present: float) -> float:
         """What to add to the tag, to be as many worker-seconds ahead as by another weight."""
         lead = max(0.0, self.tag - present)

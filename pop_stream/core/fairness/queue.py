@@ -59,6 +59,10 @@ class FairQueue:
         """How many are back from idleness, and next; see `Rota.newcomers`."""
         return self._rota.newcomers(self._in_flight)
 
+    def startable(self, most: int, now: float) -> int:
+        """How many picks in a row would choose one now, up to `most`; see `Rota.startable`."""
+        return self._rota.startable(most, max(self._now, now))
+
     @property
     def virtual_time(self) -> float:
         """The greatest start tag emitted: v."""
@@ -217,13 +221,9 @@ class FairQueue:
 
     def take_moved(self) -> dict[str, Tags]:
         """Where customers and keys are that moved since the last call."""
-        moved, self._moved = self._moved, set()
-        flows = (self._flows.get(customer_id) for customer_id in moved)
-        return {
-            one.customer_id: one.tags(one.line.take_moved(), self._customers.weight(one))
-            for one in flows
-            if one
-        }
+        flows = [self._flows[one] for one in self._moved & self._flows.keys()]
+        weight, self._moved = self._customers.weight, set()
+        return {one.customer_id: one.tags(one.line.take_moved(), weight(one)) for one in flows}
 
     def all_tags(self) -> dict[str, Tags]:
         """Where all customers and keys are, for `restore`."""

@@ -1,6 +1,7 @@
 """The customers that may go, each with its turn; and those that must wait, with an instant."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from pop_stream.core.fairness.algorithms import Algorithm
@@ -70,6 +71,19 @@ class Rota:
         least = self._turns.up_to((TOP, self.clock.at(TOP)), MOST_NEWCOMERS)
         parts = 4 * len(self._turns)
         return sum(self._flows[one].in_flight * parts < 3 * in_flight for one in least)
+
+    def startable(self, most: int, now: float) -> int:
+        """How many agendas could be picked now, up to `most`; O(most).
+
+        Customers that have just run out of tokens cost a look each, until a pick parks them.
+        """
+        rested = (one for one in self._dues.up_to(now, most) if self._flows[one].is_parked)
+        count = 0
+        for customer_id in chain(self._turns, rested):
+            if count >= most:
+                break
+            count += self._flows[customer_id].startable(now)
+        return min(count, most)
 
     def least(self, level: int) -> float | None:
         """The least tag of those who may go, if turns go by tag and none is more urgent."""

@@ -1,5 +1,6 @@
 """Whose turn comes next: customers in the order of a key that may change at any time."""
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final, Generic, TypeVar
 
@@ -28,6 +29,10 @@ class Turns(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._valid)
+
+    def __iter__(self) -> Iterator[CustomerId]:
+        """All of them, in no order; none may be put or dropped meanwhile."""
+        return iter(self._valid)
 
     def put(self, customer_id: CustomerId, key: K) -> None:
         """Give a customer its key, in place of any it had."""
