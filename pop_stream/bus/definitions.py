@@ -174,7 +174,7 @@ def definition_record(
 def version_in(record: ConsumerRecord, header: str) -> int:
     """The version that a header tells; 0 if none does, as in a record written by hand."""
     for name, value in record.headers or ():
-        if name == header and value.isdigit() and len(value) < _LONGEST_VERSION:
+        if name == header and (value or b"").isdigit() and len(value) < _LONGEST_VERSION:
             return int(value)
     return 0
 

@@ -11,9 +11,11 @@ from contextlib import asynccontextmanager
 import pytest_asyncio
 from ledger_world import told_world
 
+from pop_stream.bus.definitions import VERSION_HEADER
 from pop_stream.bus.topics import Topics, catalog
 from pop_stream.bus.whole import read_whole
 from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.doors.seal import ADMITTED, AUTHORIZATION_HEADER, JUDGED_BY, SEAL_HEADER
 from pop_stream.core.lifecycle.lifecycle import ENDS, State
 from pop_stream.ports.wire import Record
 from pop_stream.pullers import Handlers, Puller
@@ -25,6 +27,20 @@ from pop_stream.wiring.scheduler import run_scheduler
 PATIENCE_S = 100
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitions=2)
 GARBAGE = (b"\xff\xfe{", b"", b"[" * 5_000, b'{"type": "nothing.known"}', b"7", b"null")
+NO_VALUES = tuple(
+    (name, None)
+    for name in (
+        VERSION_HEADER,
+        SEAL_HEADER,
+        AUTHORIZATION_HEADER,
+        ADMITTED[0],
+        JUDGED_BY,
+        "traceparent",
+    )
+)
+"""Headers as any client may write them, of the names that are read."""
+
+KEYS = (b"3/media/page/0", b"insight/media")
 handlers = Handlers()
 ran = []
 
@@ -83,8 +99,9 @@ class World:
         partitions = await self.publisher.partitions(topic)
         await self.publisher.publish(
             [
-                Record(topic, b"3/media/page/0", value, partition)
+                Record(topic, key, value, partition, headers=NO_VALUES)
                 for partition in range(partitions)
+                for key in KEYS
                 for value in values
             ]
         )

@@ -71,7 +71,7 @@ async def test_a_version_made_up_does_not_keep_intake_from_waiting_for_a_real_on
     assert await told_of(judged_by(b"7", b"8", b"9" * 18), Source()) == [AgendaAccepted] * 3
 
 
-@pytest.mark.parametrize("version", [b"0", b"5", b"-9", b"many", b"9" * 30, b""])
+@pytest.mark.parametrize("version", [b"0", b"5", b"-9", b"many", b"9" * 30, b"", None])
 async def test_what_is_no_newer_or_no_version_is_not_waited_for(version):
     source = Source(Definitions(version=5))
     async with asyncio.timeout(1):
