@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -12,6 +12,10 @@ from pop_stream.cli.output import JsonFlag, console, emit
 
 if TYPE_CHECKING:
     from pop_stream.bus.history import History
+
+LEAST_WEIGHT: Final = 1e-3
+MOST_WEIGHT: Final = 1e6
+"""As definitions of customers bound them."""
 
 Weights = Annotated[
     str | None,
@@ -89,11 +93,19 @@ def _weights(text: str) -> Mapping[str, float]:
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
+        customer = name.strip()
         try:
-            weights[name.strip()] = float(value)
+            weight = float(value)
         except ValueError:
-            equals = ""
-        if not equals or not name.strip() or weights[name.strip()] <= 0:
-            msg = f"{part!r} is no weight; write customer=number, above 0, with commas between"
+            weight = 0.0
+        if not equals or not customer or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+            msg = (
+                f"{part!r} is no weight; write customer=number, from {LEAST_WEIGHT:g} to "
+                f"{MOST_WEIGHT:g}, with commas between"
+            )
             raise typer.BadParameter(msg)
+        if customer in weights:
+            msg = f"{part!r} names {customer!r} a second time; give each customer one weight"
+            raise typer.BadParameter(msg)
+        weights[customer] = weight
     return weights

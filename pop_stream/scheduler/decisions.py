@@ -1,63 +1,79 @@
 """The record of a round: who was chosen, and why the others still wait."""
 
 from collections import Counter
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.whereabouts import Chosen
-from pop_stream.core.events import RoundDecided
+from pop_stream.core.events import Limit, RoundDecided
+from pop_stream.core.fairness.flow import Flow
+from pop_stream.core.fairness.queue import FairQueue
 from pop_stream.core.gate import forecast
-from pop_stream.core.gate.admission import Depth
+from pop_stream.core.values.ids import CustomerId
 from pop_stream.scheduler.desk import Desk
+from pop_stream.scheduler.rows import RoundNote
 
 _CUSTOMERS: Final = 50
+_HELD: Final = 10
 
 
 def decided(
-    desk: Desk, chosen: Sequence[Chosen], *, depth: Depth, slots: int, at: datetime
+    desk: Desk, chosen: Sequence[Chosen], note: RoundNote, *, limited_by: Limit
 ) -> RoundDecided:
-    """Describe the round just chosen; where it came from is for the caller to add.
+    """Describe the round just chosen.
 
     Args:
         desk: After the choice.
         chosen: In order of emission.
-        depth: Before the choice.
-        slots: How many could be chosen.
-        at: The present instant.
+        note: When, by which record, and with how many slots it was chosen.
+        limited_by: What keeps the desk from emitting more, its topic and its customers left
+            aside.
     """
-    backlog = desk.backlog
+    backlog, at = desk.backlog, datetime.fromtimestamp(note.at, UTC)
     counts = Counter[str](one.customer_id for one in chosen)
-    flows = {
-        one: backlog.queue.flow(one) for one in dict.fromkeys(c.customer_id for c in chosen)
-    }
-    for flow in backlog.queue.upcoming(_CUSTOMERS):
-        flows.setdefault(flow.customer_id, flow)
-    shown = [*flows.values()][:_CUSTOMERS]
     return RoundDecided(
         insight_id=backlog.insight.id,
         at=at,
         round=backlog.rounds,
         algorithm=backlog.insight.algorithm,
-        lag=depth.unclaimed,
-        in_flight=depth.in_flight,
-        slots=slots,
+        lag=note.lag,
+        in_flight=note.in_flight,
+        slots=note.slots,
         chosen=tuple(one.agenda_id for one in chosen),
         ready=backlog.ready,
         virtual_time=backlog.queue.virtual_time,
         customers=forecast.shares(
-            shown, mean=desk.mean_service(at), now=at.timestamp(), chosen=counts
+            _shown(backlog.queue, counts),
+            mean=desk.mean_service(at),
+            now=note.at,
+            chosen=counts,
         ),
         gap=desk.gap(at),
         bound=desk.bound(at),
-        waiting=_waiting(backlog, len(chosen), slots),
+        waiting=_waiting(backlog, note, len(chosen), limited_by),
         delayed=backlog.waiting,
         held=backlog.held,
+        partition=desk.partition,
+        offset=note.offset,
+        definitions=note.definitions,
     )
 
 
-def _waiting(backlog: Backlog, chosen: int, slots: int) -> str:
+def _shown(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
+    """Who was chosen, then who is next, then some that may not go."""
+    flows = {one: queue.flow(CustomerId(one)) for one in chosen}
+    flows |= {one.customer_id: one for one in queue.upcoming(_CUSTOMERS)}
+    shown = dict(islice(flows.items(), _CUSTOMERS))
+    shown |= {one.customer_id: one for one in queue.held(_HELD)}
+    return [*shown.values()]
+
+
+def _waiting(backlog: Backlog, note: RoundNote, chosen: int, limited_by: Limit) -> str:
     if not backlog.ready:
         return ""
-    return "depth" if chosen == slots else "customer_caps"
+    if chosen < note.slots or not backlog.queue.may_pick(note.at):
+        return "customer_caps"
+    return limited_by or "depth"

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
-from msgspec.structs import replace
 
 from pop_stream import faults
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
@@ -22,7 +21,6 @@ from pop_stream.core.backlog.whereabouts import Chosen
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import encode
-from pop_stream.core.gate.admission import Depth
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.table import ReadyTable
 from pop_stream.ports.wire import Publisher, Record
@@ -219,14 +217,7 @@ class Emission:
             at=at,
             now=self._clock.now(),
         )
-        decision = replace(
-            decided(
-                desk, chosen, depth=Depth(note.lag, note.in_flight), slots=note.slots, at=at
-            ),
-            partition=desk.partition,
-            offset=note.offset,
-            definitions=note.definitions,
-        )
+        decision = decided(desk, chosen, note, limited_by=self._desks.limit(desk))
         lifecycle = await lifecycle_records(
             self._publisher, self._topics.agenda_events, telling.emissions(desk, chosen, at)
         )

@@ -57,3 +57,20 @@ def test_who_is_not_in_the_record_has_no_weight_to_try(replay):
     assert code != 0
     assert not report
     assert "no round chose anything of 'bee'; customers are a, b" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    "weights", ["b=nan", "b=inf", "b=1e400", "b=0", "b=-1", "b", "=2", "b=x"]
+)
+def test_what_is_no_weight_is_refused_by_name(replay, weights):
+    code, report, said = replay("--weights", weights)
+    assert code != 0
+    assert not report
+    assert f"{weights!r} is no weight" in " ".join(said.replace("│", " ").split())
+
+
+def test_a_customer_has_one_weight(replay):
+    code, report, said = replay("--weights", "a=1,b=2,a=3")
+    assert code != 0
+    assert not report
+    assert "names 'a' a second time" in " ".join(said.replace("│", " ").split())

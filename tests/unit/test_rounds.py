@@ -355,10 +355,45 @@ async def test_a_decision_says_who_was_chosen_and_why_others_wait(stage):
     shares = {share.customer_id: share for share in one.customers}
     assert (shares["ann"].chosen, shares["bob"].chosen) == (7, 3)
     assert (shares["ann"].ready, shares["ann"].in_flight, shares["ann"].weight) == (13, 7, 3.0)
+    assert (shares["cid"].ready, shares["cid"].held_by) == (20, "paused")
     assert one.waiting == "depth"
     assert (one.partition, one.offset) == (stage.home("media"), stage.offset)
     assert one.definitions == 2
     assert 0.0 <= one.gap <= one.bound
+
+
+@pytest.mark.parametrize(
+    ("limit", "held_by"),
+    [({"max_in_flight": 4}, "max_in_flight"), ({"rate_per_s": 1.0, "burst": 4}, "rate")],
+)
+async def test_a_decision_says_what_holds_a_customer(stage, limit, held_by):
+    stage.define(customers=[Customer(id="ann", **limit)])
+    await stage.place("ann", 20)
+    [one] = stage.decisions()
+    [ann] = one.customers
+    assert (ann.chosen, ann.ready, ann.held_by) == (4, 16, held_by)
+    assert one.waiting == "customer_caps"
+    await stage.place("bob", 1)
+    shares = {share.customer_id: share for share in stage.decisions()[-1].customers}
+    assert (shares["bob"].chosen, shares["ann"].held_by) == (1, held_by)
+
+
+async def test_a_decision_says_that_the_insights_cap_is_reached(stage):
+    stage.define(MEDIA.model_copy(update={"max_in_flight": 3}))
+    await stage.place("ann", 20)
+    assert stage.decisions()[-1].waiting == "max_in_flight"
+
+
+async def test_of_many_that_are_held_a_decision_names_ten(stage):
+    held = [Customer(id=f"c{number}", paused=True) for number in range(70)]
+    stage.define(customers=held)
+    await stage.tell(stage.page([f"{one.id}-0" for one in held] + ["ann-0", "ann-1"]))
+    [one] = stage.decisions()
+    assert [share.held_by for share in one.customers] == ["", *["paused"] * 10]
+    stage.define(customers=[one.model_copy(update={"paused": False}) for one in held[1:]])
+    await stage.place("ann", 1, first=2)
+    shares = {share.customer_id: share.held_by for share in stage.decisions()[-1].customers}
+    assert {one for one, held_by in shares.items() if held_by} == {"c0"}
 
 
 async def test_gap_and_bound_are_of_one_moment(stage):

@@ -217,7 +217,8 @@ def _burst(size: Size) -> _Made:
 def _noisy_neighbour(size: Size) -> _Made:
     """Nine agendas of ten are the noisy customer's, and there are more than can be run.
 
-    The quiet one, well below its share, should wait at most twice as long as alone.
+    The quiet one, well below its share, should wait at most twice as long as alone, or, where
+    being alone takes next to nothing, at most the insight's wanted wait (50 ms) longer.
     """
     noise = size.spread("noisy", 2700, begin=0.0, end=size.span(2000))
     quiet = size.spread("quiet", 400, begin=size.span(800), end=size.span(3600))

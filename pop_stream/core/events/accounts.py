@@ -34,8 +34,11 @@ class RoundDecided(Event, frozen=True):
         lag: Records on the insight's topic that no puller has claimed, before the round.
         slots: How many agendas the round could emit.
         virtual_time: Of the fair queue after the round, in worker-seconds per weight.
-        customers: Those chosen first, then those that wait the most; at most 50.
-        waiting: Why agendas stay: `depth`, `customer_caps`, or empty if none wait.
+        customers: Those chosen first, then those that are next, at most 50; and at most 10 of
+            those that may not go, with why (`held_by`).
+        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `max_in_flight`,
+            the insight's cap; `pool`; `customer_caps`, whoever has any is paused, at its cap or
+            without a token; or empty if none wait.
         delayed: Agendas with an instant to wait for, which are not among `ready`.
         held: Agendas that wait for their release, likewise.
         gap: Widest difference of backlogged customers' places on the virtual clock.

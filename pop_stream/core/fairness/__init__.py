@@ -36,6 +36,7 @@ largest cost. With wrong estimates: `core.audits.gap`.
 
 Waiting. An agenda of f with k of f's own before it is emitted after every other backlogged
 customer g was given at most (k + 1) c_f w_g / w_f + c_g worker-seconds: until then the tag of
-g is between v and the start tag of that agenda. With strict priorities so from (p - 1) steps
-after its arrival on, for priority p.
+g is between v and the start tag of that agenda. Corrections move tags besides: f waits first
+for what its agendas took above their charges, and g is given what its own took below theirs.
+With strict priorities so from (p - 1) steps after its arrival on, for priority p.
 """

@@ -40,8 +40,7 @@ class FairQueue:
         self._flows = self._customers.flows
         self._rota = Rota(algorithm, aging, self._flows)
         self._now = 0.0
-        self._ready = 0
-        self._in_flight = 0
+        self._ready = self._in_flight = 0
         self._moved: set[CustomerId] = set()
         self._period = BusyPeriod()
 
@@ -94,6 +93,10 @@ class FairQueue:
         """About the next `most` customers, soonest first, without picking; O(most)."""
         return self._rota.soonest(most)
 
+    def held(self, most: int) -> list[Flow]:
+        """Up to `most` with agendas that wait and may not go; see `Rota.held`."""
+        return self._rota.held(most)
+
     def spread(self) -> float:
         """Widest difference of tags among the most urgent that may go; O(customers)."""
         tags = [flow.tag for flow in self._flows.values() if flow.level == TOP]
@@ -128,8 +131,7 @@ class FairQueue:
             self._seat(due)
         if self._customers.are_reweighed and self._rota.may_pick(self._now):
             self._scale_debts()
-        flow = self._rota.next(self._now)
-        if flow is None:
+        if (flow := self._rota.next(self._now)) is None:
             return None
         _, entry = self._rota.standing(flow, self._now)
         flow.line.pop(entry, cost_of)
@@ -270,9 +272,8 @@ class FairQueue:
     def _scale_debts(self) -> None:
         """See to weights that changed; with a pick, so that rounds chosen again do the same."""
         for flow, weight in self._customers.take_reweighed():
-            present = self._rota.clock.at(flow.level or TOP)
             self._moved.add(flow.customer_id)
-            by = flow.shift_from(weight, present)
+            by = flow.shift_from(weight, self._rota.clock.at(flow.level or TOP))
             if by and self.algorithm.by_weight:
                 self._lead(flow, by)
                 self._seat(flow)

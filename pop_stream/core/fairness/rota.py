@@ -1,7 +1,8 @@
 """The customers that may go, each with its turn; and those that must wait, with an instant."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from pop_stream.core.fairness.algorithms import Algorithm
@@ -42,6 +43,7 @@ class Rota:
         self._flows = flows
         self._turns = Turns[tuple[int, float]]()
         self._dues = Turns[float]()
+        self._held = OrderedDict[CustomerId, None]()
 
     @property
     def due_at(self) -> float | None:
@@ -57,6 +59,10 @@ class Rota:
     def soonest(self, most: int) -> list[Flow]:
         """About the next `most` customers, soonest first; O(most)."""
         return [self._flows[customer_id] for customer_id in self._turns.soonest(most)]
+
+    def held(self, most: int) -> list[Flow]:
+        """Up to `most` with agendas that wait and may not go, longest held first; O(most)."""
+        return [self._flows[customer_id] for customer_id in islice(self._held, most)]
 
     def newcomers(self, in_flight: int) -> int:
         """How many owe nothing and have little out: back from idleness, and next.
@@ -124,7 +130,9 @@ class Rota:
         if not flow.is_eligible:
             flow.level = 0
             self._turns.drop(flow.customer_id)
+            self._hold(flow)
             return False
+        self._held.pop(flow.customer_id, None)
         before = flow.level
         flow.level, head = self.standing(flow, now)
         present = self.clock.at(flow.level)
@@ -152,6 +160,7 @@ class Rota:
                 return flow
             flow.is_parked, flow.level = True, 0
             self._dues.put(flow.customer_id, token_at)
+            self._hold(flow)
         return None
 
     def due(self, now: float) -> Iterator[Flow]:
@@ -165,6 +174,13 @@ class Rota:
     def forget(self, customer_id: CustomerId) -> None:
         """Let go of a customer that has nothing waiting."""
         self._dues.drop(customer_id)
+
+    def _hold(self, flow: Flow) -> None:
+        """Take note of one that may not go, if anything of it waits."""
+        if flow.ready:
+            self._held[flow.customer_id] = None
+        else:
+            self._held.pop(flow.customer_id, None)
 
     def _watch(self, flow: Flow, aging: Aging, now: float) -> None:
         """See to it that the customer moves up with the first of its agendas that ages."""
