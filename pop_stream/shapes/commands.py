@@ -106,7 +106,8 @@ class BulkResult(Model, frozen=True):
 
     Attributes:
         matched: Agendas that fit the filter.
-        commanded: Those that were in a state for the command.
+        commanded: Those that were in a state for the command; of a hold or a release, also
+            those where it seems done, as another command may be under way.
         passed_over: The rest, by state.
     """
 

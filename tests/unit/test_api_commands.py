@@ -233,6 +233,49 @@ async def test_a_bulk_command_reaches_all_that_are_in_a_state_for_it(api):
     assert {event["agenda_id"] for event in told(api)} == {"run", "wait", "held"}
 
 
+@pytest.mark.parametrize(
+    ("action", "reached", "passed_over"),
+    [
+        ("hold", {"held", "wait"}, {"running": 1, "failed": 1, "cancelled": 1}),
+        ("release", {"held", "wait", "run"}, {"failed": 1, "cancelled": 1}),
+    ],
+)
+async def test_many_hear_too_what_may_take_back_a_command_under_way_though_it_seems_done(
+    api, action, reached, passed_over
+):
+    wish = {"action": action, "filter": {"insight_id": ["files"]}}
+    _, counted = await api.post("/v1/commands", {**wish, "dry_run": True})
+    assert not told(api)
+    _, result = await api.post("/v1/commands", wish)
+    assert (result["commanded"], result["passed_over"]) == (len(reached), passed_over)
+    assert counted == result | {"dry_run": True}
+    assert {(one["agenda_id"], one["action"]) for one in told(api)} == {
+        (agenda_id, action) for agenda_id in reached
+    }
+
+
+async def test_a_hold_that_does_not_show_yet_is_taken_back_in_bulk(api):
+    assert (await api.post("/v1/agendas/wait/hold"))[0] == 202
+    await api.post("/v1/commands", {"action": "release", "filter": {"ids": ["wait"]}})
+    assert [one["action"] for one in told(api)] == ["hold", "release"]
+
+
+@pytest.mark.parametrize("action", ["cancel", "hold", "release", "reprioritise"])
+async def test_many_and_one_are_judged_alike(api, action):
+    wish = {"priority": 1} if action == "reprioritise" else {}
+    one_by_one = [
+        agenda_id
+        for agenda_id in ("run", "wait", "held", "broke", "gone")
+        if (await api.post(f"/v1/agendas/{agenda_id}/{action}", wish))[0] < 400
+        and [one for one in told(api) if one["agenda_id"] == agenda_id]
+    ]
+    api.publisher.records.clear()
+    await api.post(
+        "/v1/commands", {"action": action, "filter": {"insight_id": ["files"]}, **wish}
+    )
+    assert sorted(one["agenda_id"] for one in told(api)) == sorted(one_by_one)
+
+
 async def test_a_dry_run_only_counts(api):
     wish = {"action": "delete", "filter": {"state": ["failed", "running"]}, "dry_run": True}
     status, result = await api.post("/v1/commands", wish)

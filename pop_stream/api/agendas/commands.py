@@ -26,7 +26,7 @@ from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import Issue, NotFoundError, StateError
 from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
-from pop_stream.core.lifecycle.commands import is_due, restarted, states_for, takes_back
+from pop_stream.core.lifecycle.commands import is_due, reaches, restarted
 from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.core.values.faults import issues_of
@@ -83,10 +83,10 @@ class Commands:
             wish = await self._read(request, shape)
             _expect_a_move(action, wish)
             summary = await self._summary(request)
-            due = is_due(action, summary)
-            if due or takes_back(action):
+            if reaches(action, summary):
                 await self._publish([self._command(action, summary, wish, request)])
-            return _commanded(summary, action, request, done=not due)
+            done = not is_due(action, summary)
+            return _commanded(summary, action, request, done=done)
 
         return command
 
@@ -223,7 +223,10 @@ def _allows(wish: BulkCommand, summary: Summary) -> bool:
         return summary.state in TERMINAL
     if wish.action == "rerun":
         return summary.state in ENDS
-    return summary.state in states_for(wish.action) and is_due(wish.action, summary)
+    try:
+        return reaches(wish.action, summary)
+    except StateError:
+        return False
 
 
 def _expect_a_move(action: BulkAction, wish: Wish) -> None:

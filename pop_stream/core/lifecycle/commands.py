@@ -38,11 +38,6 @@ _DONE: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
 )
 
 
-def states_for(action: Action) -> frozenset[State]:
-    """The states in which a command does something."""
-    return _DOES[action]
-
-
 def takes_back(action: Action) -> bool:
     """Whether it undoes another command, which may be under way though nothing shows yet.
 
@@ -64,6 +59,15 @@ def is_due(action: Action, summary: Summary) -> bool:
         return False
     wanted = ", ".join(sorted(state.value for state in _DOES[action]))
     raise StateError(summary.agenda_id, summary.state.value, action, wanted)
+
+
+def reaches(action: Action, summary: Summary) -> bool:
+    """Whether the scheduler is to hear of the command, alone or as one of many.
+
+    Raises:
+        StateError: If the agenda's state forbids it.
+    """
+    return is_due(action, summary) or takes_back(action)
 
 
 def restarted(  # noqa: PLR0913  # each is a choice of whoever wants it
