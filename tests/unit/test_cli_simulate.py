@@ -195,6 +195,20 @@ def test_an_odd_trace_is_run_as_it_says(trace, text):
     assert all(one["mean_s"] >= 0 for one in report["waits"].values())
 
 
+@pytest.mark.parametrize(
+    ("few", "quiet"),
+    [(80, []), (20, ["few"]), (19, [])],
+    ids=["as much as the other", "clearly less", "too few to tell"],
+)
+def test_quiet_is_who_has_clearly_less_than_its_part(trace, few, quiet):
+    lines = [
+        f"{n / 10},{name},x,0.1," for name, of in (("a", 80), ("few", few)) for n in range(of)
+    ]
+    _, report, _ = trace(rows(*lines))
+    assert report["quiet"] == quiet
+    assert (report["quiet_p99_over_alone"] is None) is not bool(quiet)
+
+
 def test_columns_that_mean_nothing_are_named(trace):
     _, _, said = trace("submit_s,customer,runtime_s,colour\n0,a,1,red\n")
     assert "ignored columns: colour" in said

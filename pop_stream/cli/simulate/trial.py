@@ -12,6 +12,7 @@ from pop_stream.core.simulation.simulation import simulate
 from pop_stream.core.simulation.workload import Arrival, Setting
 from pop_stream.core.values.ids import CustomerId
 
+_QUIET_PART: Final = 0.5
 _ENOUGH_TO_RANK: Final = 20
 LEAST_WAIT_S: Final = 1e-3
 
@@ -102,15 +103,20 @@ def shown_within(changes: Iterable[Reweight], depth: int) -> float | None:
 
 
 def quietest(arrivals: Iterable[Arrival]) -> Sequence[CustomerId]:
-    """The customer with the least work of those with agendas enough for a percentile."""
+    """The customer with the least work of those with agendas enough for a percentile.
+
+    None if it has more than half of an equal part of all work: it competes then, and what it
+    waits is its turn.
+    """
     counts: dict[CustomerId, int] = {}
     work: dict[CustomerId, float] = {}
     for one in arrivals:
         counts[one.customer_id] = counts.get(one.customer_id, 0) + 1
         work[one.customer_id] = work.get(one.customer_id, 0.0) + one.runtime_s
     able = [one for one, count in counts.items() if count >= _ENOUGH_TO_RANK]
-    found = min(able or counts, key=lambda one: (work[one], one), default=None)
-    return [] if found is None or len(counts) == 1 else [found]
+    found = min(able, key=lambda one: (work[one], one), default=None)
+    most = _QUIET_PART * sum(work.values()) / max(1, len(work))
+    return [] if found is None or work[found] > most else [found]
 
 
 def _fifo(case: Case, judged: Audit) -> Times:
