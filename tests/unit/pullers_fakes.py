@@ -23,13 +23,14 @@ def emitted(
     agenda_id: str = "a1",
     attempt: int = 1,
     lease_ms: int = 60_000,
+    **changes: object,
 ) -> EmittedAgenda:
     agenda = {
         "id": agenda_id,
         "customer_id": "acme",
         "operations": operations or [{"name": "only", "type": "noop"}],
     }
-    return EmittedAgenda(
+    one = EmittedAgenda(
         agenda_id=agenda_id,
         insight_id="media",
         customer_id="acme",
@@ -39,6 +40,7 @@ def emitted(
         lease_ms=lease_ms,
         agenda=msgspec.Raw(json.dumps(agenda).encode()),
     )
+    return msgspec.structs.replace(one, **changes)
 
 
 def equipment(handlers: Handlers, threads: Executor) -> Equipment:

@@ -3,23 +3,20 @@
 from datetime import timedelta
 
 import msgspec
+import pullers_fakes
 from backlogs import START
 
-from pop_stream.core.events import EmittedAgenda
 from pop_stream.core.pulls import handed as handed_module
 from pop_stream.core.pulls.handed import Handed
 
 
 def emitted(agenda_id, attempt=1, body=b"{}", accepted_at=START):
-    return EmittedAgenda(
+    return pullers_fakes.emitted(
         agenda_id=agenda_id,
-        insight_id="media",
-        customer_id="acme",
         attempt=attempt,
+        agenda=msgspec.Raw(body),
         accepted_at=accepted_at,
         emitted_at=START,
-        lease_ms=1_000,
-        agenda=msgspec.Raw(body),
     )
 
 

@@ -1,29 +1,10 @@
 """What a summary tells of attempts: which are over, and why."""
 
-from datetime import UTC, datetime
-
-import msgspec
 import pytest
+from pullers_fakes import emitted
 
-from pop_stream.core.events import EmittedAgenda
 from pop_stream.core.lifecycle.lifecycle import ENDS, State
 from pop_stream.core.lifecycle.standing import Standing, ended_before, lost
-
-AT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def emitted(attempt, run_from):
-    return EmittedAgenda(
-        agenda_id="a1",
-        insight_id="media",
-        customer_id="acme",
-        attempt=attempt,
-        accepted_at=AT,
-        emitted_at=AT,
-        lease_ms=1,
-        agenda=msgspec.Raw(b"{}"),
-        run_from=run_from,
-    )
 
 
 @pytest.mark.parametrize("state", State)
@@ -48,5 +29,5 @@ def test_an_attempt_is_over_once_it_has_ended_or_another_follows(newest, state):
 def test_only_an_end_of_an_earlier_attempt_of_the_same_run_counts(
     newest, run_from, is_of_this_run, state
 ):
-    found = ended_before(emitted(3, run_from), Standing(newest, state))
+    found = ended_before(emitted(attempt=3, run_from=run_from), Standing(newest, state))
     assert found == (is_of_this_run and state in ENDS)
