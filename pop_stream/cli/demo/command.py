@@ -14,7 +14,7 @@ def demo(
     ] = 40,
     agendas: Annotated[
         int | None,
-        typer.Option(min=10, max=100_000, help="How many; else what fits, at most 3240."),
+        typer.Option(min=10, max=100_000, help="How many; else what fits, at most 3600."),
     ] = None,
     pullers: Annotated[int, typer.Option(min=1, max=64, help="Puller processes.")] = 2,
     folder: Annotated[

@@ -39,7 +39,7 @@ _RETRY: Final = Retry(within=timedelta(seconds=30))
 _WARM_WITHIN_S: Final = 60.0
 _SUMMARIES_WITHIN_S: Final = 30.0
 _MOST_CRASHES: Final = 5
-_MOST_AGENDAS: Final = 3_240
+_MOST_AGENDAS: Final = 3_600
 _LEAST_AGENDAS: Final = 50
 
 

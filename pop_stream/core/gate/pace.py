@@ -9,12 +9,13 @@ spans, for a topic that was too short shows a rate that is too low. Their produc
 bandwidth-delay product of a network path, and the same reasoning keeps queues in the internet
 short: Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016.
 
-Whether it is enough is what pullers say: a claim tells whether a runner stood idle for it. If
-some did although agendas waited, the topic is filled further, up to what is claimed within
-the wanted wait (Little's law), or in the *present trip* if that is longer: how long after their
-emission such claims are heard of, which stood in no line. It is the least trip where there is
-processor time for everybody, and several times as much where there is not. A few that stood
-idle are each given one, whatever the rate: it is small only because they lack work.
+Two trips' worth is the least. Whether it is enough is what pullers say: a claim tells whether
+a runner stood idle for it. If some did although agendas waited, the topic is filled further,
+up to what is claimed within the wanted wait (Little's law), or in the *present trip* if that
+is longer: how long after their emission such claims are heard of, which stood in no line. It
+is the least trip where there is processor time for everybody, and several times as much where
+there is not. A few that stood idle are each given one, whatever the rate: it is small only
+because they lack work.
 """
 
 from collections import deque
@@ -29,14 +30,13 @@ _LEAST_SPAN_S: Final = 0.1
 _LONGEST_SPAN_S: Final = 1.0
 _ENOUGH_CLAIMS: Final = 8
 _PEAK_SPANS: Final = 8
-_TRIPS: Final = 4.0
+_LEAST_TRIPS: Final = 2.0
+_MOST_TRIPS: Final = 64.0
 _FEW: Final = 0.05
 _MOST_IDLE: Final = 8
-_FIRST_STRETCH: Final = 4.0
 _STARVED_GAIN: Final = 1.4
 _FED_DECAY: Final = 0.95
 _PRESENT_GAIN: Final = 0.25
-_MOST_STRETCH: Final = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class Pace:
     """What is learned from one insight's claims; see the module.
 
     Attributes:
-        rate_per_s: Claims per second, smoothed over half a second. It holds while nothing
-            waits to be claimed: an empty topic says nothing about speed.
+        rate_per_s: Claims per second, smoothed over half a second. A topic that lies empty for
+            most of a span says nothing about speed, so that such a span never lowers it.
         idle: Runners that could start one more each, as of the last `observe`.
     """
 
@@ -74,12 +74,13 @@ class Pace:
         self.idle = 0
         self._rates: deque[float] = deque(maxlen=_PEAK_SPANS)
         self._trips = _Trips()
-        self._stretch = _FIRST_STRETCH
+        self._wanted_trips = _LEAST_TRIPS
         self._idle = 0
         self._present_s = 0.0
         self._was: Counts | None = None
         self._was_at = 0.0
         self._span_at = 0.0
+        self._span_empty_s = 0.0
         self._span_claimed = 0
         self._span_awaited = 0
         self._span_awaited_s = 0.0
@@ -94,6 +95,8 @@ class Pace:
             self._begin_span(counts, at)
         else:
             self._trips.note(counts, emitted_at=self._was_at, now=at)
+            if counts.emitted == was.emitted == was.claimed:
+                self._span_empty_s += at - self._was_at
             if was.ready > counts.emitted - was.emitted:  # else runners waited for submissions
                 self._span_awaited += counts.awaited - was.awaited
                 self._span_awaited_s += counts.awaited_s - was.awaited_s
@@ -111,7 +114,7 @@ class Pace:
         if not self._rates or trip_s == inf:
             return None
         peak = max(self._rates)
-        needed_s = _TRIPS * trip_s * self._stretch
+        needed_s = self._wanted_trips * trip_s
         allowed_s = max(wanted_wait_s, 2 * trip_s, self._present_s)
         return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
 
@@ -122,12 +125,15 @@ class Pace:
             self._begin_span(counts, at)
         elif seconds >= (_LEAST_SPAN_S if claims >= _ENOUGH_CLAIMS else _LONGEST_SPAN_S):
             rate = claims / seconds
-            self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (rate - self.rate_per_s)
-            self._rates.append(rate)
+            if rate > self.rate_per_s or 2 * self._span_empty_s <= seconds:
+                self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (rate - self.rate_per_s)
+                self._rates.append(rate)
             self._idle = min(_MOST_IDLE, self._span_awaited)
             self._present_s = self._present_trip()
             change = _STARVED_GAIN if self._span_awaited > _FEW * claims else _FED_DECAY
-            self._stretch = min(_MOST_STRETCH, max(1.0, self._stretch * change))
+            self._wanted_trips = min(
+                _MOST_TRIPS, max(_LEAST_TRIPS, self._wanted_trips * change)
+            )
             self._begin_span(counts, at)
 
     def _present_trip(self) -> float:
@@ -137,7 +143,7 @@ class Pace:
         return self._present_s + _PRESENT_GAIN * (seen_s - self._present_s)
 
     def _begin_span(self, counts: Counts, at: float) -> None:
-        self._span_at, self._span_claimed = at, counts.claimed
+        self._span_at, self._span_claimed, self._span_empty_s = at, counts.claimed, 0.0
         self._span_awaited, self._span_awaited_s = 0, 0.0
 
 
