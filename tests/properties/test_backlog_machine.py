@@ -596,21 +596,33 @@ class BacklogMachine(RuleBasedStateMachine):
         assert bodies == self.backlog.slots.refs()
 
     @invariant()
+    def nobody_is_further_ahead_than_the_bound_that_is_shown(self):
+        queue = self.backlog.queue
+        if not queue.algorithm.by_age:
+            assert queue.spread() <= queue.bound() * (1 + 1e-9)
+            clock = queue.clock
+            going = [flow for flow in queue.flows() if flow.level]
+            assert all(flow.tag >= clock[flow.level - 1] for flow in going)
+
+    @invariant()
     def a_reload_goes_on_as_if_nothing_had_happened(self):
-        copy = LoggedTable()
-        copy.data = dict(self.table.data)
-        reloaded, _ = self.loaded(copy, self.term + 1)
-        live = deepcopy(self.backlog)
-        for _ in range(3):
-            for one in (live, reloaded):
-                one.wake(self.now + 1.0)
-            rounds = [one.choose(7, self.now + 1.0) for one in (live, reloaded)]
+        """Also where it chooses its rounds in parts."""
+        copies = [LoggedTable() for _ in range(2)]
+        for copy in copies:
+            copy.data = dict(self.table.data)
+        whole, parts = (self.loaded(copy, self.term + 1)[0] for copy in copies)
+        live, at = deepcopy(self.backlog), self.now + 1.0
+        for cut in range(2, 5):
+            for one in (live, whole, parts):
+                one.wake(at)
+            rounds = [one.choose(7, at) for one in (live, whole)]
             assert rounds[0] == rounds[1]
+            assert rounds[0] == parts.choose(cut, at) + parts.choose(7 - cut, at)
             for number, chosen in enumerate(rounds[0]):
                 told = settled(chosen.agenda_id, chosen.attempt, cut=0.1 + number / 3)
-                assert live.settle(told) == reloaded.settle(told) == True  # noqa: E712
-        assert live.unclaimed == reloaded.unclaimed
-        assert live.next_page == reloaded.next_page
+                assert [one.settle(told) for one in (live, whole, parts)] == [True] * 3
+        assert live.unclaimed == whole.unclaimed
+        assert live.next_page == whole.next_page
 
 
 def page_of(key):
