@@ -154,6 +154,7 @@ class Desk:
             weight=insight.pool_weight,
             minimum=insight.pool_minimum,
             demand=in_flight + self.backlog.queue.startable(self.slots(), now.timestamp()),
+            in_flight=in_flight,
         )
 
     def mean_service(self, now: datetime) -> float:

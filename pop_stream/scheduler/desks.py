@@ -178,8 +178,7 @@ class Desks:
         now = self._clock.now()
         mates = [one for one in self.everywhere if one.backlog.insight.pool == pool.id]
         limits = pools.limits(pool.max_in_flight, [mate.claimant(now) for mate in mates])
-        free = pool.max_in_flight - sum(mate.backlog.in_flight for mate in mates)
-        return min(slots, free, limits[desk.insight_id] - desk.backlog.in_flight)
+        return min(slots, limits[desk.insight_id] - desk.backlog.in_flight)
 
     def limit(self, desk: Desk) -> Limit:
         """What keeps the desk from emitting, its topic and its customers left aside."""

@@ -10,43 +10,50 @@ WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 7.0])
 
 @st.composite
 def claims(draw):
-    count = draw(st.integers(1, 6))
-    return [
-        Claimant(
-            insight_id=f"i{number}",
-            weight=draw(WEIGHTS),
-            minimum=draw(st.integers(0, 12)),
-            demand=draw(st.integers(0, 40)),
+    claimants = []
+    for number in range(draw(st.integers(1, 6))):
+        demand = draw(st.integers(0, 40))
+        claimants.append(
+            Claimant(
+                insight_id=f"i{number}",
+                weight=draw(WEIGHTS),
+                minimum=draw(st.integers(0, 12)),
+                demand=demand,
+                in_flight=draw(st.just(0) | st.integers(0, demand)),
+            )
         )
-        for number in range(count)
-    ]
+    return claimants
 
 
 @given(st.integers(0, 80), claims())
 def test_all_of_the_capacity_is_given_to_those_who_want_it(capacity, claimants):
     given_out = limits(capacity, claimants)
-    assert sum(given_out.values()) == min(capacity, sum(one.demand for one in claimants))
-    assert all(0 <= given_out[one.insight_id] <= one.demand for one in claimants)
+    wanted = min(capacity, sum(one.demand for one in claimants))
+    assert sum(given_out.values()) == max(wanted, sum(one.in_flight for one in claimants))
+    assert all(one.in_flight <= given_out[one.insight_id] <= one.demand for one in claimants)
 
 
 @given(st.integers(0, 80), claims())
 def test_minimums_come_first(capacity, claimants):
+    """Who may have more than its minimum only keeps what it has, while others lack theirs."""
+    given_out = limits(capacity, claimants)
     floors = {one.insight_id: min(one.minimum, one.demand) for one in claimants}
-    if sum(floors.values()) <= capacity:
-        given_out = limits(capacity, claimants)
-        assert all(given_out[name] >= floor for name, floor in floors.items())
+    if any(given_out[name] < floor for name, floor in floors.items()):
+        for one in claimants:
+            assert given_out[one.insight_id] <= max(floors[one.insight_id], one.in_flight)
 
 
 @given(st.integers(0, 80), claims())
 def test_who_got_less_than_asked_has_no_less_per_weight_than_anyone_above_its_minimum(
     capacity, claimants
 ):
+    """But for what runs."""
     given_out = limits(capacity, claimants)
     for short in claimants:
         if given_out[short.insight_id] == short.demand:
             continue
         for other in claimants:
-            spare = given_out[other.insight_id] > min(other.minimum, other.demand) + 1
-            if spare:
+            own = max(other.in_flight, min(other.minimum, other.demand) + 1)
+            if given_out[other.insight_id] > own:
                 level = (given_out[other.insight_id] - 1) / other.weight
                 assert (given_out[short.insight_id] + 1) / short.weight >= level - 1e-9

@@ -5,8 +5,10 @@ import pytest
 from pop_stream.core.gate.pools import Claimant, limits
 
 
-def claimant(name: str, demand: int, weight: float = 1.0, minimum: int = 0) -> Claimant:
-    return Claimant(insight_id=name, weight=weight, minimum=minimum, demand=demand)
+def claimant(
+    name: str, demand: int, weight: float = 1.0, minimum: int = 0, in_flight: int = 0
+) -> Claimant:
+    return Claimant(name, weight, minimum, demand, in_flight)
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,24 @@ def test_a_loan_ends_when_its_owner_wants_it_back():
 def test_what_is_left_over_goes_to_one_of_those_who_want_more():
     three = [claimant("a", 40), claimant("b", 41), claimant("c", 41)]
     assert limits(121, three) == {"a": 40, "b": 41, "c": 40}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {"a": 8, "b": 1, "c": 1}),
+        ({"weight": 9}, {"a": 8, "b": 0, "c": 2}),
+        ({"minimum": 5}, {"a": 8, "b": 0, "c": 2}),
+        ({"in_flight": 1}, {"a": 8, "b": 1, "c": 1}),
+        ({"in_flight": 2}, {"a": 8, "b": 0, "c": 2}),
+        ({"in_flight": 4}, {"a": 8, "b": 0, "c": 4}),
+    ],
+)
+def test_what_comes_back_of_a_loan_is_shared_as_if_it_were_all(more, expected):
+    borrower = claimant("a", 50, in_flight=8)
+    assert limits(10, [borrower, claimant("b", 9), claimant("c", 9, **more)]) == expected
+
+
+def test_who_is_given_less_since_others_keep_more_may_have_more_than_that_too():
+    three = [claimant("a", 9, in_flight=6), claimant("b", 9, in_flight=3), claimant("c", 9)]
+    assert limits(9, three) == {"a": 6, "b": 3, "c": 0}

@@ -112,6 +112,16 @@ async def test_freed_capacity_goes_back_to_its_owner_at_once():
     assert (len(stage.out["a"]), len(stage.out["b"])) == (10, 6)
 
 
+async def test_what_comes_back_goes_first_to_who_lacks_its_minimum():
+    stage = Stage(pooled("a"), pooled("b", pool_weight=50), pooled("c", pool_minimum=3))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    await stage.place("c", 30)
+    for ended, expected in ((3, (0, 3)), (6, (3, 3))):
+        await stage.end("a", *stage.out["a"][ended - 3 : ended])
+        assert (len(stage.out["b"]), len(stage.out["c"])) == expected
+
+
 async def test_what_one_does_not_want_goes_on_to_the_other():
     stage = Stage(pooled("a"), pooled("b"))
     await stage.place("b", 2)

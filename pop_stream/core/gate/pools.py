@@ -13,25 +13,47 @@ class Claimant:
         weight: Relative to the pool's other insights, above 0.
         minimum: What it is given before any is shared, as far as it wants it.
         demand: What it could have in flight now: what is out and what waits.
+        in_flight: What is out; part of the demand.
     """
 
     insight_id: str
     weight: float
     minimum: int
     demand: int
+    in_flight: int
 
 
 def limits(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
-    """How many agendas each insight may have in flight.
+    """How many agendas each insight may have in flight; never less than it has.
 
     Minimums come first, in proportion if they exceed the capacity; the rest is shared by
     weight, and what one does not want is lent to the others. Nothing is held back: the
-    limits add up to the capacity, or to all demands if that is less. It depends on present
-    demand alone, so a loan ends as soon as its owner wants it back.
+    limits add up to the capacity, or to all demands if that is less, unless more is out. What
+    comes before the present does not count, so a loan ends as soon as its owner wants it back.
+
+    What runs is not stopped for that. While one has more than its due, the rest is shared
+    among the others as if it were all: by minimum and weight too, not by who asks first.
 
     Source: weighted max-min fairness by water-filling (Bertsekas and Gallager, Data
     Networks, 1992, on max-min flow control), rounded by largest remainders.
     """
+    kept: dict[str, int] = {}
+    others = claimants
+    while True:
+        found = _dues(max(0, capacity - sum(kept.values())), others)
+        over = {
+            one.insight_id: one.in_flight
+            for one in others
+            if one.in_flight > found[one.insight_id]
+        }
+        if not over:
+            return {**kept, **found}
+        kept |= over
+        others = [one for one in others if one.insight_id not in over]
+
+
+def _dues(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
+    """What each would have if nothing were out."""
     floors = {one.insight_id: min(one.minimum, one.demand) for one in claimants}
     wanted = sum(floors.values())
     if wanted > capacity:
