@@ -84,6 +84,8 @@ class Delta(Struct, frozen=True):
         origins: By partition of `pop.submissions`, the last offset and index placed.
         learned: Worker-seconds by operation type.
         ratios: By customer, what its agendas took of what was declared.
+        reruns: The last attempt of agendas that ended after they were run again, in the order
+            in which they did; 0 of one that is remembered no more.
     """
 
     virtual_time: float
@@ -98,20 +100,27 @@ class Delta(Struct, frozen=True):
     origins: dict[str, tuple[int, int]] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
+    reruns: dict[str, int] = field(default_factory=dict)
 
     def parts(self, most: int) -> "Sequence[Delta]":
         """The same values as several deltas, each with at most `most` entries of a kind.
 
         Laid one after the other they come to the same.
         """
-        rows = zip_longest(
+        none = ((), (), ())
+        places = zip_longest(
             _cut(self.slots, most),
             _cut(self.gone.items(), most),
             _cut_tags(self.tags, most),
-            _cut(self.learned.items(), most),
-            _cut(self.ratios.items(), most),
             fillvalue=(),
         )
+        known = zip_longest(
+            _cut(self.learned.items(), most),
+            _cut(self.ratios.items(), most),
+            _cut(self.reruns.items(), most),
+            fillvalue=(),
+        )
+        rows = zip_longest(places, known, fillvalue=none)
         parts = [
             replace(
                 self,
@@ -120,8 +129,9 @@ class Delta(Struct, frozen=True):
                 tags=dict(tags),
                 learned=dict(learned),
                 ratios=dict(ratios),
+                reruns=dict(reruns),
             )
-            for slots, gone, tags, learned, ratios in rows
+            for (slots, gone, tags), (learned, ratios, reruns) in rows
         ]
         return parts or [self]
 

@@ -722,6 +722,58 @@ def test_a_rerun_is_over_with_the_last_of_its_attempts(monkeypatch):
     assert one.news([placed("a", attempt=3)], nowhere(1)) == []
 
 
+def kept(one, *, whole):
+    """What a scheduler that begins now makes of what this backlog has kept."""
+    deltas = [one.snapshot()] if whole else [one.take_delta()]
+    fresh = backlog()
+    fresh.restore([], deltas, NOW)
+    return fresh
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_rerun_that_is_over_is_known_after_a_restart(whole):
+    """It was told twice, by who did not know yet that it had run."""
+    one = started(placed("a", attempt=2), placed("b", attempt=2))
+    for agenda_id in "ab":
+        one.settle(settled(agenda_id, 2), NOW)
+    fresh = kept(kept(one, whole=whole), whole=True)
+    again = [placed("a", attempt=2), placed("b", attempt=2), placed("a", attempt=3)]
+    assert fresh.news(again, nowhere(3)) == [2]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_rerun_that_was_forgotten_stays_so_after_a_restart(monkeypatch, whole):
+    monkeypatch.setattr(reruns, "MOST_RERUN", 2)
+    one = started(*(placed(name, attempt=2) for name in "abc"))
+    for agenda_id in "abc":
+        one.settle(settled(agenda_id, 2), NOW)
+    fresh = kept(one, whole=whole)
+    assert fresh.news([placed(name, attempt=2) for name in "abc"], nowhere(3)) == [0]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_id_that_is_used_anew_is_placed_whatever_ran_again_under_it(whole):
+    """Else what was accepted would be lost, or its own first rerun."""
+    one = started(placed("a", attempt=2))
+    one.settle(settled("a", 2), NOW)
+    assert one.news([placed("a")], nowhere(1)) == [0]
+    one.place([placed("a")], NOW)
+    one.choose(1, NOW)
+    one.settle(settled("a"), NOW)
+    for each in (one, kept(one, whole=whole)):
+        assert each.news([placed("a", attempt=2)], nowhere(1)) == [0]
+
+
+def test_an_id_that_is_used_anew_is_so_too_if_its_page_is_all_that_a_crash_left():
+    one = started(placed("a", attempt=2))
+    one.settle(settled("a", 2), NOW)
+    fresh = backlog()
+    fresh.restore([(one.next_page, [placed("a")])], [one.snapshot()], NOW)
+    fresh.choose(1, NOW)
+    fresh.settle(settled("a"), NOW)
+    assert fresh.news([placed("a", attempt=2)], nowhere(1)) == [0]
+
+
 def test_of_reruns_that_are_over_the_last_to_end_are_remembered(monkeypatch):
     monkeypatch.setattr(reruns, "MOST_RERUN", 2)
     over = reruns.Reruns()

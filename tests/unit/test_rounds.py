@@ -739,6 +739,26 @@ async def test_another_worker_takes_a_partition_over(stage):
     assert sorted(stage.emitted_ids()) == sorted(f"ann-{n}" for n in range(13))
 
 
+async def test_a_rerun_told_again_after_a_restart_is_run_once(stage):
+    """By who did not know of the first, for nothing of it had come to Postgres."""
+
+    async def tell_rerun(offset, attempt):
+        again = placed("ann-0", "ann", attempt=attempt)
+        place = Origin(partition=-2, offset=offset)
+        event = InsightPlaced(
+            insight_id="media", agendas=(Raw(encode(again)),), origins=(place,)
+        )
+        await stage.tell(event)
+
+    await tell_rerun(1, 2)
+    await stage.tell(InsightNoted(insight_id="media", settlements=(settled("ann-0", 2),)))
+    stage.rounds = stage.new_rounds()
+    await tell_rerun(2, 2)
+    assert [one.attempt for one in stage.emitted()] == [2]
+    await tell_rerun(3, 3)
+    assert [one.attempt for one in stage.emitted()] == [2, 3]
+
+
 async def test_what_a_missing_row_told_of_is_heard_again():
     """Else what was done is out again, and done once more when its lease has ended."""
     stage = Stage(

@@ -6,6 +6,7 @@ from backlogs import backlog, cancel, ids, placed, settled, several
 from fakes import MemoryTable
 
 from pop_stream.core.backlog.page import PAGE_SLOTS
+from pop_stream.core.backlog.reruns import MOST_RERUN
 from pop_stream.core.events import Origin, encode
 from pop_stream.scheduler.emission import MOST_CHOSEN
 from pop_stream.scheduler.shelf import RING, Shelf, insights_in
@@ -244,6 +245,12 @@ def test_no_row_outgrows_a_record_with_the_longest_ids_keys_and_rounds():
         keep(shelf, one, agendas)
     one.choose(MOST_CHOSEN)
     shelf.save(one)
+    for start in range(0, MOST_RERUN, 400):
+        again = [placed(f"{name}again{start + n:06d}", attempt=2) for n in range(400)]
+        keep(shelf, one, again)
+        for agenda in again:
+            cancel(one, agenda.agenda_id)
+        shelf.save(one)
     save_through_the_ring(shelf, one)
     assert "0/media/head" in table.data
     assert table.largest < MOST_ROW_BYTES

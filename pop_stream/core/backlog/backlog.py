@@ -283,6 +283,7 @@ class Backlog:
     def _enter(self, page: Page, now: float) -> None:
         """Let a new page's agendas wait as they came, and tell of those that must."""
         self._stock.enter(page)
+        self._stock.reruns.enter(page)
         for slot, terms in page.terms.items():
             agenda_id = page.ids[slot]
             if page.states[slot] == HELD:

@@ -55,6 +55,7 @@ class Keeping:
             tags=moved,
             learned=learned,
             ratios=ratios,
+            reruns=stock.reruns.take_changed(),
         )
 
     def snapshot(self) -> Delta:
@@ -68,6 +69,7 @@ class Keeping:
             tags=stock.queue.all_tags(),
             learned=dict(stock.costs.learned),
             ratios=dict(stock.costs.ratios),
+            reruns=stock.reruns.all(),
         )
 
     def restore(
@@ -120,4 +122,5 @@ class Keeping:
         stock.costs = CostBook(
             {**stock.costs.learned, **delta.learned}, {**stock.costs.ratios, **delta.ratios}
         )
+        stock.reruns.lay(delta.reruns)
         stock.slots.lay(delta.gone, delta.slots)
