@@ -8,7 +8,7 @@ from aiokafka import ConsumerRecord
 from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import AttemptStop, decode_stop
+from pop_stream.core.events import AttemptStop, decode_stop, value_of
 from pop_stream.settings import Settings
 
 _log = structlog.get_logger()
@@ -32,7 +32,7 @@ def controls(
 
     def hear_record(record: ConsumerRecord) -> None:
         try:
-            stop = decode_stop(record.value)
+            stop = decode_stop(value_of(record))
         except UnreadableRecordError as error:
             _log.warning("stop.unreadable", offset=record.offset, reason=str(error))
             return

@@ -13,7 +13,7 @@ from pop_stream.bus.tail import Tail
 from pop_stream.bus.topics import Topics
 from pop_stream.core.doors.door import Door
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import DoorCounted, decode_count, encode
+from pop_stream.core.events import DoorCounted, decode_count, encode, value_of
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
@@ -96,7 +96,7 @@ class DoorKeeper:
 
     def _hear(self, record: ConsumerRecord) -> None:
         try:
-            event = decode_count(record.value)
+            event = decode_count(value_of(record))
         except UnreadableRecordError as error:
             _log.warning("count.unreadable", offset=record.offset, reason=str(error))
         else:

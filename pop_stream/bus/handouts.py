@@ -25,6 +25,7 @@ from pop_stream.core.events import (
     StopReason,
     decode_handout,
     encode,
+    value_of,
 )
 from pop_stream.core.pulls.handed import Handed
 from pop_stream.core.pulls.stops import Stops
@@ -148,7 +149,7 @@ class KafkaHandouts:
 
     def _hear(self, record: ConsumerRecord) -> None:
         try:
-            handed = decode_handout(record.value)
+            handed = decode_handout(value_of(record))
         except UnreadableRecordError as error:
             _log.warning("handout.unreadable", offset=record.offset, reason=str(error))
             return

@@ -11,7 +11,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definition_records import decode_definition
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
-from pop_stream.core.events import RoundDecided, decode_ready
+from pop_stream.core.events import RoundDecided, decode_ready, value_of
 from pop_stream.core.simulation.replay import Input, last_words
 from pop_stream.settings import Settings
 
@@ -77,7 +77,7 @@ async def _inputs(
 ) -> AsyncIterator[Input]:
     async for record in _records(consumer, TopicPartition(topics.ready, partition)):
         try:
-            ready_events = decode_ready(record.value)
+            ready_events = decode_ready(value_of(record))
         except UnreadableRecordError:
             continue
         for event in ready_events:

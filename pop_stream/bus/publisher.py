@@ -167,7 +167,7 @@ class KafkaPublisher:
             value=record.value,
             key=record.key,
             partition=record.partition,
-            headers=list(record.headers),
+            headers=events.stamped(record.headers),
         )
         return _Sent(future, (number,))
 
@@ -185,7 +185,7 @@ def _places(
 
 def _append(batch: Any, record: Record) -> bool:  # noqa: ANN401  # aiokafka is untyped here
     """Whether the batch had room for it."""
-    headers = list(record.headers)
+    headers = events.stamped(record.headers)
     added = batch.append(key=record.key, value=record.value, timestamp=None, headers=headers)
     return added is not None
 

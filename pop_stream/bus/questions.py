@@ -13,7 +13,7 @@ from pop_stream.bus import clients
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
-from pop_stream.core.events import InsightAnswered, InsightAsked, decode_answer
+from pop_stream.core.events import InsightAnswered, InsightAsked, decode_answer, value_of
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
@@ -101,7 +101,7 @@ class KafkaQuestions:
 
     def _hear(self, record: ConsumerRecord) -> None:
         try:
-            answer = decode_answer(record.value)
+            answer = decode_answer(value_of(record))
         except UnreadableRecordError as error:
             _log.warning("answer.unreadable", reason=str(error))
             return

@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.core.events import LifecycleEvent, decode_lifecycle
+from pop_stream.core.events import LifecycleEvent, decode_lifecycle, value_of
 from pop_stream.settings import Settings
 
 _MOST_RECORDS: Final = 2_000
@@ -69,7 +69,7 @@ class Following:
                 )
                 for records in fetched.values():
                     for record in records:
-                        self._hear(decode_lifecycle(record.value))
+                        self._hear(decode_lifecycle(value_of(record)))
                 await self._tell()
         finally:
             await self._tell()

@@ -19,6 +19,7 @@ from pop_stream.core import events
 from pop_stream.core.agendas.agenda import Agenda
 from pop_stream.core.definitions.definitions import Definition
 from pop_stream.core.definitions.template import TEMPLATE_RUN
+from pop_stream.core.events import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.core.lifecycle.callbacks import CallbackGivenUp
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
@@ -159,6 +160,19 @@ def _topics_page() -> str:
         "Public topics are for other programs to read or write; the rest may change.",
         "All have `message.timestamp.type=LogAppendTime`: no writer's clock counts.",
         "",
+        "## Schema version",
+        "",
+        f"The header `{SCHEMA_HEADER}` of every record that a part writes tells the version of",
+        f"its schema, in digits: {SCHEMA_VERSION}. Readers take the version before, the same",
+        f"and the one after ({_versions()}), pass over fields they do not know, and give those",
+        "that are missing their defaults. A record without the header is of version 1: other",
+        "programs need not write it. One of a version further off is not read but told of,",
+        "with both versions: in the dead letters, if it is of `pop.submissions`, `pop.ready`,",
+        "`pop.agenda-events` or an insight's topic; of the others, in the log. Records of the",
+        "two compacted topics outlive versions, so each of them is read that can be.",
+        "",
+        "## All topics",
+        "",
         "| topic | public | key | schema | partitions | kept | carries |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -171,6 +185,10 @@ def _topics_page() -> str:
             f"{entry.get('partitions', 'of the insight')} | {kept} | {entry['purpose']} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _versions() -> str:
+    return f"{max(SCHEMA_VERSION - 1, 1)} to {SCHEMA_VERSION + 1}"
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from pop_stream.core.events import (
     Origin,
     decode_lifecycle,
     parts_of,
+    value_of,
 )
 from pop_stream.core.values.ids import INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.intake.notes import fitting, in_order, notes_of
@@ -129,11 +130,13 @@ class Aside:
 
 def _told(record: ConsumerRecord) -> Iterator[LifecycleEvent]:
     """The events of a record; one that cannot be read takes none of its frame with it."""
+    value = None
     try:
-        yield from decode_lifecycle(record.value)
+        value = value_of(record)
+        yield from decode_lifecycle(value)
     except UnreadableRecordError:
         _log.warning("record.skipped", partition=record.partition, offset=record.offset)
-        for part in parts_of(record.value):
+        for part in parts_of(value):
             with suppress(UnreadableRecordError):
                 yield from decode_lifecycle(part)
 

@@ -27,6 +27,7 @@ from pop_stream.core.events import (
     LifecycleEvent,
     Origin,
     encode,
+    value_of,
 )
 from pop_stream.core.values.identity import ANYONE, Principal
 from pop_stream.core.values.own_ids import own_id
@@ -123,7 +124,7 @@ class Sorter:
         try:
             if isinstance(sender, PopStreamError):
                 raise sender
-            bodies = _bodies(record.value)
+            bodies = _bodies(value_of(record))
         except PopStreamError as error:
             reason = (error.code, str(error))
             result.dead.append(self._dead_letter(record, reason, (), now))

@@ -12,7 +12,7 @@ from pop_stream import faults
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import AgendaClaimed, EmittedAgenda, decode_emitted
+from pop_stream.core.events import AgendaClaimed, EmittedAgenda, decode_emitted, value_of
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.reporter import publish_lifecycle
@@ -150,7 +150,7 @@ class Claimer:
         refused: list[Record] = []
         for record in records:
             try:
-                emitted = decode_emitted(record.value)
+                emitted = decode_emitted(value_of(record))
             except UnreadableRecordError as error:
                 refused.append(self._refuse(record, error))
                 continue

@@ -31,6 +31,7 @@ from pop_stream.core.events import (
     PullWanted,
     decode_pull,
     encode,
+    value_of,
 )
 from pop_stream.core.pulls.adrift import Adrift
 from pop_stream.core.pulls.demand import Demand, returned
@@ -293,7 +294,7 @@ class _Revocation(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
 def _decoded(record: ConsumerRecord) -> PullWanted | PullReturned | None:
     try:
-        return decode_pull(record.value)
+        return decode_pull(value_of(record))
     except UnreadableRecordError as error:
         _log.warning("pull.unreadable", offset=record.offset, reason=str(error))
         return None

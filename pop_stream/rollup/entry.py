@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aiokafka import ConsumerRecord
 
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import LifecycleEvent, decode_lifecycle, encode, parts_of
+from pop_stream.core.events import LifecycleEvent, decode_lifecycle, encode, parts_of, value_of
 from pop_stream.core.values.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
 
 MOST_AHEAD: Final = timedelta(days=1)
@@ -64,10 +64,12 @@ def read(record: ConsumerRecord, *, now: datetime) -> tuple[list[Entry], list[Re
 
 
 def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[Refusal]]:
+    value = None
     try:
-        return decode_lifecycle(record.value), []
+        value = value_of(record)
+        return decode_lifecycle(value), []
     except UnreadableRecordError as error:
-        parts = parts_of(record.value)
+        parts = parts_of(value)
         if not parts:
             return [], [Refusal(record, (error.code, str(error)))]
     events: list[LifecycleEvent] = []

@@ -16,7 +16,8 @@ from aiokafka.errors import KafkaError
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
-from pop_stream.core.errors import PopStreamError, UnavailableError
+from pop_stream.core.errors import PopStreamError, UnavailableError, UnreadableRecordError
+from pop_stream.core.events import value_of
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher
 from pop_stream.scheduler.emission import Source
@@ -156,11 +157,11 @@ class Dealing:
         try:
             await self._handle(
                 source,
-                message.value,
+                value_of(message),
                 next_waits=next_waits or catches_up,
                 catches_up=catches_up,
             )
-        except NoEventError as error:
+        except (NoEventError, UnreadableRecordError) as error:
             _log.warning("record.refused", partition=message.partition, reason=str(error))
             await self._bury(message, (error.code, str(error)))
         except Exception as error:

@@ -16,6 +16,7 @@ from pop_stream.bus.topics import Topics, catalog
 from pop_stream.bus.whole import read_whole
 from pop_stream.core.definitions.definitions import Insight, Mappers
 from pop_stream.core.doors.seal import ADMITTED, AUTHORIZATION_HEADER, JUDGED_BY, SEAL_HEADER
+from pop_stream.core.events import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.core.lifecycle.lifecycle import ENDS, State
 from pop_stream.ports.wire import Record
 from pop_stream.pullers import Handlers, Puller
@@ -243,7 +244,13 @@ async def test_records_of_a_newer_version_are_read_in_every_topic(world):
     async def written_again(*topics, if_in=b""):
         await world.publisher.publish(
             [
-                Record(topic, one.key, newer(one.value, "old-one", "new-one"), one.partition)
+                Record(
+                    topic,
+                    one.key,
+                    newer(one.value, "old-one", "new-one"),
+                    one.partition,
+                    [(SCHEMA_HEADER, b"%d" % (SCHEMA_VERSION + 1))],
+                )
                 for topic in topics
                 async for one in read_whole(world.settings, topic)
                 if if_in in one.value
@@ -270,3 +277,27 @@ async def test_records_of_a_newer_version_are_read_in_every_topic(world):
     [letter] = await world.letters()  # of what a submitter asks for, nothing is passed over
     assert letter["topic"] == names.submissions
     assert "colour" in letter["reason"]
+
+
+async def test_all_that_is_written_tells_its_version_and_one_too_far_off_is_not_read(world):
+    names = world.names
+    far = [(SCHEMA_HEADER, b"9")]
+    topics = (names.submissions, names.ready, names.insight("media"), names.agenda_events)
+    async with world.running():
+        await world.submit(agenda("before"))
+        await world.ended("before")
+        for topic in topics:
+            [value, *_] = [one.value async for one in read_whole(world.settings, topic)]
+            value = value.replace(b"before", b"far-off")
+            await world.publisher.publish([Record(topic, b"media", value, headers=far)])
+        await world.submit(agenda("after"))
+        await world.ended("after")
+    letters = await world.letters()
+    assert {one["topic"] for one in letters} == {*topics}
+    assert all("of schema version '9'" in one["reason"] for one in letters)
+    assert len(letters) == len(topics)
+    assert await world.ledger.entries(["far-off"]) == {}
+    for topic in (*(spec.name for spec in catalog(names)), names.insight("media")):
+        told = [one.headers async for one in read_whole(world.settings, topic)]
+        versions = [dict(headers).get(SCHEMA_HEADER) for headers in told]
+        assert {*versions} <= {b"%d" % SCHEMA_VERSION, b"9"}, topic

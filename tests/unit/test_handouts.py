@@ -48,7 +48,7 @@ async def test_a_refusal_of_before_this_process_began_is_no_answer_to_its_caller
 
     def hear_refusal():
         told = PullRefused(insight_id="media", reason="nobody can")
-        handouts._hear(SimpleNamespace(value=encode(told), offset=0))
+        handouts._hear(SimpleNamespace(value=encode(told), headers=(), offset=0))
 
     hear_refusal()
     handouts._expect_served("media")

@@ -23,6 +23,7 @@ class Taken:
     partition: int = 0
     topic: str = "t.insight.media"
     key: bytes | None = b"a1"
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ WITHIN_S = 10
 
 
 class Record:
-    topic, partition, offset, key = "pop.insight.media", 0, 0, b"a1"
+    topic, partition, offset, key, headers = "pop.insight.media", 0, 0, b"a1", ()
 
     def __init__(self, value: bytes) -> None:
         self.value = value

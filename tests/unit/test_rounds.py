@@ -815,7 +815,12 @@ def scheduler_on(stage, *passed_over):
         for offset, value in passed_over:
             if start <= offset < end:
                 yield SimpleNamespace(
-                    topic="t.ready", partition=partition, offset=offset, key=None, value=value
+                    topic="t.ready",
+                    partition=partition,
+                    offset=offset,
+                    key=None,
+                    value=value,
+                    headers=(),
                 )
 
     scheduler = Scheduler(
@@ -862,7 +867,7 @@ class Stream:
 
 def message(value, partition, offset=1):
     known = {"topic": TOPICS.ready, "partition": partition, "offset": offset}
-    return type("Message", (), {**known, "key": b"media", "value": value})
+    return type("Message", (), {**known, "key": b"media", "value": value, "headers": ()})
 
 
 async def test_what_cannot_be_handled_is_buried_and_the_next_event_goes_on(stage):

@@ -16,6 +16,7 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     LifecycleEvent,
     decode_lifecycle,
+    value_of,
 )
 from pop_stream.settings import Settings
 
@@ -93,7 +94,7 @@ async def read_events(settings: Settings, begin: Places) -> AsyncIterator[Lifecy
             fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
             for records in fetched.values():
                 for record in records:
-                    for event in decode_lifecycle(record.value):
+                    for event in decode_lifecycle(value_of(record)):
                         yield event
 
 

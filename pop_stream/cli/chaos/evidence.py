@@ -15,6 +15,7 @@ from pop_stream.core.events import (
     LifecycleEvent,
     decode_emitted,
     decode_lifecycle,
+    value_of,
 )
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.summary import Summary
@@ -70,7 +71,7 @@ async def gather(settings: Settings, prefix: str, starts: Path) -> Evidence:
     topics = Topics(settings.topic_prefix)
     for insight_id in INSIGHTS:
         async for record in read_whole(settings, topics.insight(insight_id)):
-            emitted = decode_emitted(record.value)
+            emitted = decode_emitted(value_of(record))
             at = emitted.emitted_at.timestamp()
             evidence.emissions.append(
                 Emission(emitted.agenda_id, emitted.attempt, insight_id, at)
@@ -86,7 +87,7 @@ async def _read_lifecycle(settings: Settings, prefix: str, evidence: Evidence) -
     topic = Topics(settings.topic_prefix).agenda_events
     async for record in read_whole(settings, topic):
         try:
-            lifecycle = decode_lifecycle(record.value)
+            lifecycle = decode_lifecycle(value_of(record))
         except UnreadableRecordError:
             continue
         for event in lifecycle:

@@ -2,7 +2,8 @@
 
 Every event is a JSON object whose `type` names it. A record's value is one event or a list
 of events (a frame); both decode the same way. Unknown fields are ignored, so that a reader
-accepts what the next version writes. Instants are RFC 3339 in UTC.
+accepts what the next version writes, and a header tells the version (`versions`). Instants
+are RFC 3339 in UTC.
 """
 
 from pop_stream.core.events.accounts import (
@@ -102,11 +103,19 @@ from pop_stream.core.events.ready import (
     ReadyEvent,
     Settlement,
 )
+from pop_stream.core.events.versions import (
+    SCHEMA_HEADER,
+    SCHEMA_VERSION,
+    stamped,
+    value_of,
+)
 
 __all__ = [
     "MESSAGE_LENGTH",
     "MOST_ASKED",
     "NOWHERE",
+    "SCHEMA_HEADER",
+    "SCHEMA_VERSION",
     "Action",
     "AgendaAccepted",
     "AgendaCancelled",
@@ -185,4 +194,6 @@ __all__ = [
     "encode",
     "frame",
     "parts_of",
+    "stamped",
+    "value_of",
 ]
