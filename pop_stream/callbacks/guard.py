@@ -1,7 +1,8 @@
 """Which addresses a callback may go to: customers name them, so none of our own network's.
 
 A name is looked up once, every address found is judged, and the connection is made to an
-address that was judged: a name that answers otherwise a moment later reaches nothing.
+address that was judged: a name that answers otherwise a moment later reaches nothing. Judged
+again is the address that a socket is opened for, whatever led to it.
 """
 
 import socket
@@ -17,6 +18,7 @@ from ipaddress import (
 from typing import Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import AddrInfoType
 from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
@@ -67,13 +69,27 @@ class Guard:
                 raise ForbiddenAddressError(msg)
 
     def check_url(self, url: str) -> None:
-        """Refuse a URL whose host is an internal address itself; names are judged later."""
+        """Refuse a URL whose host is an internal address itself; names are judged later.
+
+        Refused too is an address in another spelling, such as `127.1`, `0x7f000001` or
+        `2130706433`: a client may take it for an address that need not be looked up, and the
+        system reads it as one.
+        """
         host = URL(url).host or ""
         try:
             ip_address(host)
         except ValueError:
+            if _is_read_as_address(host):
+                msg = f"{host} may be an internal address: write it as four numbers"
+                raise ForbiddenAddressError(msg) from None
             return
         self.check(host)
+
+    def open_socket(self, found: AddrInfoType) -> socket.socket:
+        """The socket for a connection to an address that may be called."""
+        family, kind, protocol, _, place = found
+        self.check(str(place[0]))
+        return socket.socket(family, kind, protocol)
 
 
 class GuardedResolver(AbstractResolver):
@@ -95,6 +111,14 @@ class GuardedResolver(AbstractResolver):
     async def close(self) -> None:
         """Close what looks names up."""
         await self._resolver.close()
+
+
+def _is_read_as_address(host: str) -> bool:
+    try:
+        socket.inet_aton(host.rstrip("."))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _is_everyones(address: Address) -> bool:

@@ -150,7 +150,10 @@ class Sender:
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                resolver=GuardedResolver(self._guard), use_dns_cache=False, limit=AT_ONCE
+                resolver=GuardedResolver(self._guard),
+                socket_factory=self._guard.open_socket,
+                use_dns_cache=False,
+                limit=AT_ONCE,
             ),
             timeout=aiohttp.ClientTimeout(total=ANSWER_WITHIN.total_seconds()),
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -6,6 +6,7 @@ import hmac
 import json
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from socket import AF_INET
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,8 @@ from pydantic import SecretStr
 
 from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
+from pop_stream.callbacks import guard
+from pop_stream.callbacks import sender as sender_module
 from pop_stream.callbacks.sender import Sender
 from pop_stream.clock import WallClock
 from pop_stream.core.events import AgendaAccepted, AgendaGivenUp, AgendaSucceeded
@@ -34,16 +37,18 @@ LOOPBACK = ("127.0.0.0/8",)
 class Receiver:
     """A customer's server: keeps what it is sent, and answers as it is told."""
 
-    def __init__(self):
+    def __init__(self, *, host="127.0.0.1", port=None):
+        self._place = {"host": host, "port": port}
         self.heard = []
         self.answers = []
+        self.hangs_up = False
         self._server = None
         self._more = asyncio.Event()
 
     async def __aenter__(self):
         app = web.Application()
         app.router.add_post("/{tail:.*}", self._hear)
-        self._server = TestServer(app)
+        self._server = TestServer(app, **self._place)
         await self._server.start_server()
         return self
 
@@ -53,6 +58,10 @@ class Receiver:
     @property
     def url(self):
         return str(self._server.make_url("/hook?x=1"))
+
+    @property
+    def port(self):
+        return self._server.port
 
     async def has_heard(self, count):
         while len(self.heard) < count:
@@ -65,7 +74,10 @@ class Receiver:
         answer = self.answers.pop(0) if self.answers else 204
         if isinstance(answer, str):
             raise web.HTTPFound(answer)
-        return web.Response(status=answer)
+        response = web.Response(status=answer)
+        if self.hangs_up:
+            response.force_close()
+        return response
 
 
 @asynccontextmanager
@@ -206,6 +218,72 @@ async def test_internal_addresses_are_never_called(world, receiver, host):
     assert (await world.outbox.backlog()).given_up == 1
     reason = await world.pool.fetchval("select reason from callbacks")
     assert "internal address" in reason
+
+
+@pytest.mark.parametrize(
+    "host", ["127.1", "2130706433", "0x7f000001", "127.0.0.1.", "[::ffff:127.0.0.1]"]
+)
+async def test_no_spelling_of_loopback_is_called_nor_tried_again(world, receiver, host):
+    await upkeep.ensure_topics(world.settings)
+    await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
+    async with world.sender(callback_networks=()) as sender:
+        await turn(sender)
+    assert not receiver.heard
+    assert (await world.outbox.backlog()).given_up == 1
+    assert "internal address" in await world.pool.fetchval("select reason from callbacks")
+
+
+class Rebinding:
+    """A resolver of a name that has another address each time it is looked up."""
+
+    def __init__(self, *addresses):
+        self._addresses = [*addresses]
+        self.asked = 0
+
+    async def resolve(self, host, port=0, family=0):
+        self.asked += 1
+        address = self._addresses.pop(0)
+        return [
+            {"hostname": host, "host": address, "port": port, "family": AF_INET, "proto": 0,
+             "flags": 0}
+        ]  # fmt: skip
+
+    async def close(self):
+        pass
+
+
+async def test_a_name_that_turns_to_an_internal_address_is_called_no_more(
+    world, receiver, monkeypatch
+):
+    """Of loopback one address passes for public here, and the others are internal."""
+    await upkeep.ensure_topics(world.settings)
+    names = Rebinding("127.0.0.1", "127.0.0.1", "127.0.0.2")
+    monkeypatch.setattr(guard, "ThreadedResolver", lambda: names)
+    receiver.answers, receiver.hangs_up = [503], True
+    async with Receiver(host="127.0.0.2", port=receiver.port) as inside:
+        await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example")))
+        async with world.sender(callback_networks=("127.0.0.1/32",)) as sender:
+            await turn(sender)
+            await world.make_due()
+            await turn(sender)
+            assert len(receiver.heard) == names.asked == 2  # looked up once for each try
+            await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example"), "b"))
+            await turn(sender)
+        assert inside.heard == []
+    assert len(receiver.heard) == 2
+    reasons = await world.pool.fetch("select agenda_id, reason from callbacks")
+    assert [(*one,) for one in reasons] == [("b", "127.0.0.2 is an internal address")]
+
+
+async def test_an_address_that_was_not_judged_is_not_connected_to(world, receiver, monkeypatch):
+    """As if names were looked up by somebody who judges nothing."""
+    await upkeep.ensure_topics(world.settings)
+    monkeypatch.setattr(sender_module, "GuardedResolver", lambda _: Rebinding("127.0.0.1"))
+    await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example")))
+    async with world.sender(callback_networks=()) as sender:
+        await turn(sender)
+    assert not receiver.heard
+    assert (await world.outbox.backlog()).given_up == 1
 
 
 async def test_a_redirect_is_not_followed(world, receiver):

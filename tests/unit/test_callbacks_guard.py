@@ -44,6 +44,32 @@ def test_a_url_with_an_internal_address_is_refused(url):
         Guard().check_url(url)
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "0",
+        "127.0.0.1.", "127.000.000.001", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1%25lo]",
+        "\uff11\uff12\uff17.0.0.1", "\u2460\u2461\u2466.0.0.1", "127\u30020\u30020\u30021",
+        "134744072", "010.8.8.8",
+    ],
+)  # fmt: skip
+def test_an_address_in_another_spelling_is_refused_before_anything_is_looked_up(host):
+    with pytest.raises(ForbiddenAddressError):
+        Guard().check_url(f"http://{host}:8080/x")
+
+
+def test_a_socket_is_opened_for_addresses_that_may_be_called_alone():
+    def found(address):
+        return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, 80)
+
+    Guard().open_socket(found("8.8.8.8")).close()
+    for address in ("127.0.0.1", "10.0.0.1"):
+        with pytest.raises(ForbiddenAddressError):
+            Guard().open_socket(found(address))
+    with pytest.raises(ValueError, match=r"127\.1"):
+        Guard().open_socket(found("127.1"))
+
+
 def test_a_url_with_a_name_is_judged_when_the_name_is_looked_up():
     Guard().check_url("http://localhost/")
 
