@@ -229,6 +229,8 @@ def _show(result: "BulkResult") -> None:
     typer.echo(f"{result.commanded} of {result.matched} agendas {done}: {result.action}")
     for state, number in result.passed_over.items():
         typer.echo(f"  {number} passed over: {state.value}")
+    for why, number in result.not_possible.items():
+        typer.echo(f"  {number} not possible: {why}")
 
 
 async def _list(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from pop_stream.core.agendas.agenda import Id, Name, OwnId
@@ -57,6 +57,9 @@ class Rerun(Wish):
     hold: bool = Field(default=False, description="Reset it, and run it once it is released.")
 
 
+NotPossible = Literal["no_body", "invalid"]
+
+
 class Selection(BaseModel):
     """Agendas that fit every field that is set."""
 
@@ -108,7 +111,9 @@ class BulkResult(Model, frozen=True):
         matched: Agendas that fit the filter.
         commanded: Those that were in a state for the command; of a hold or a release, also
             those where it seems done, as another command may be under way.
-        passed_over: The rest, by state.
+        passed_over: Those that were in no state for it, by state.
+        not_possible: Those in a state for it that cannot be run again, by why: `no_body`, what
+            they were is not kept any more; `invalid`, it is not understood any more.
     """
 
     action: BulkAction
@@ -116,6 +121,7 @@ class BulkResult(Model, frozen=True):
     matched: int
     commanded: int
     passed_over: Mapping[State, int]
+    not_possible: Mapping[NotPossible, int] = field(default_factory=dict)
 
 
 class ListedAgenda(Model, frozen=True):

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 from api_fakes import AT, open_api, summary
+from msgspec.structs import replace
 
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.lifecycle.lifecycle import State
@@ -229,6 +230,7 @@ async def test_a_bulk_command_reaches_all_that_are_in_a_state_for_it(api):
         "matched": 5,
         "commanded": 3,
         "passed_over": {"failed": 1, "cancelled": 1},
+        "not_possible": {},
     }
     assert {event["agenda_id"] for event in told(api)} == {"run", "wait", "held"}
 
@@ -287,10 +289,28 @@ async def test_many_can_be_run_again_or_deleted(api):
     everything = {"filter": {"customer_id": ["acme"]}}
     _, result = await api.post("/v1/commands", {"action": "rerun", **everything})
     assert (result["commanded"], result["passed_over"]) == (2, {"running": 1, "ready": 1})
+    assert result["not_possible"] == {}
     assert {event["agenda_id"] for event in told(api)} == {"broke", "gone"}
     _, result = await api.post("/v1/commands", {"action": "delete", **everything})
     assert result["commanded"] == 2
     assert (await api.get("/v1/agendas/gone"))[0] == 404
+
+
+@pytest.mark.parametrize("at_once", [1, 1_000])
+async def test_what_cannot_be_run_again_is_counted_and_the_rest_is(api, monkeypatch, at_once):
+    """Also by a dry run, and whatever page it is in."""
+    monkeypatch.setattr("pop_stream.api.agendas.commands.AT_ONCE", at_once)
+    for agenda_id, body in (("b-purged", b""), ("b-garbled", b"{"), ("z-purged", b"")):
+        api.summaries.put(replace(summary(agenda_id, state=State.FAILED), body=body))
+    wish = {"action": "rerun", "filter": {"customer_id": ["acme"]}}
+    counted = {"matched": 7, "commanded": 2, "not_possible": {"no_body": 2, "invalid": 1}}
+    for dry_run in (True, False):
+        status, result = await api.post("/v1/commands", wish | {"dry_run": dry_run})
+        assert status == (200 if dry_run else 202)
+        assert result | counted == result
+        assert {one["agenda_id"] for one in told(api)} == (
+            set() if dry_run else {"broke", "gone"}
+        )
 
 
 @pytest.mark.parametrize("chosen", [{}, {"state": []}, {"ids": []}])

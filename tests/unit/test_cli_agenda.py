@@ -73,11 +73,12 @@ def run(*arguments):
 
 
 def test_a_command_for_some_ids_tells_what_came_of_it(server):
-    server.answers = [RESULT]
+    server.answers = [RESULT | {"matched": 4, "not_possible": {"no_body": 1}}]
     said = run("cancel", "a1", "a2", "--reason", "late")
     assert said.output.splitlines() == [
-        "2 of 3 agendas told: cancel",
+        "2 of 4 agendas told: cancel",
         "  1 passed over: succeeded",
+        "  1 not possible: no_body",
     ]
     ((method, path, body),) = server.asked
     assert (method, path) == ("POST", "/v1/commands")

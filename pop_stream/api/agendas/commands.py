@@ -24,7 +24,7 @@ from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.patience import answer_in_time
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
-from pop_stream.core.errors import Issue, NotFoundError, StateError
+from pop_stream.core.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
 from pop_stream.core.lifecycle.commands import is_due, reaches, restarted
 from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
@@ -40,6 +40,7 @@ from pop_stream.shapes.commands import (
     BulkCommand,
     BulkResult,
     Commanded,
+    NotPossible,
     Reprioritisation,
     Rerun,
     Wish,
@@ -117,37 +118,65 @@ class Commands:
         _expect_a_move(wish.action, wish)
         wanted = filter_of(wish.filter, principal_of(request))
         states: Counter[State] = Counter()
+        not_possible: Counter[NotPossible] = Counter()
         commanded = 0
         async for agendas in self._pages(wanted):
             due = [one for one in agendas if _allows(wish, one)]
-            commanded += len(due)
             states.update(one.state for one in agendas)
             states.subtract(one.state for one in due)
-            if due and not wish.dry_run:
-                await self._do(wish, due, request)
+            if due:
+                commanded += await self._do(wish, due, request, not_possible)
         result = BulkResult(
             action=wish.action,
             dry_run=wish.dry_run,
-            matched=commanded + states.total(),
+            matched=commanded + states.total() + not_possible.total(),
             commanded=commanded,
             passed_over={state: number for state, number in states.items() if number},
+            not_possible=dict(not_possible),
         )
         _log.info("agendas.commanded", action=wish.action, commanded=commanded)
         status = HTTPStatus.OK if wish.dry_run else HTTPStatus.ACCEPTED
         return answer(result, status=status)
 
     async def _do(
-        self, wish: BulkCommand, agendas: Sequence[Summary], request: web.Request
-    ) -> None:
+        self,
+        wish: BulkCommand,
+        agendas: Sequence[Summary],
+        request: web.Request,
+        not_possible: Counter[NotPossible],
+    ) -> int:
+        """Do it, or only look if that is wanted; how many it was, or would be, done to."""
         if wish.action == "delete":
-            await self._agendas.delete([one.agenda_id for one in agendas])
-        elif wish.action == "rerun":
-            again = Rerun(operations=wish.operations, hold=wish.hold, reason=wish.reason)
-            whole = await self._agendas.whole(agendas)
-            await self._publish([self._restart(one, again, request) for one in whole])
+            if not wish.dry_run:
+                await self._agendas.delete([one.agenda_id for one in agendas])
+            return len(agendas)
+        if wish.action == "rerun":
+            told = await self._restarts(wish, agendas, request, not_possible)
         else:
             action = wish.action
-            await self._publish([self._command(action, one, wish, request) for one in agendas])
+            told = [self._command(action, one, wish, request) for one in agendas]
+        if told and not wish.dry_run:
+            await self._publish(told)
+        return len(told)
+
+    async def _restarts(
+        self,
+        wish: BulkCommand,
+        agendas: Sequence[Summary],
+        request: web.Request,
+        not_possible: Counter[NotPossible],
+    ) -> Sequence[LifecycleEvent]:
+        """What runs them again, but for those of which it is counted why it cannot be."""
+        again = Rerun(operations=wish.operations, hold=wish.hold, reason=wish.reason)
+        told: list[LifecycleEvent] = []
+        for one in await self._agendas.whole(agendas):
+            try:
+                told.append(self._restart(one, again, request))
+            except NotFoundError:
+                not_possible["no_body"] += 1
+            except SubmissionError:
+                not_possible["invalid"] += 1
+        return told
 
     async def _pages(self, wanted: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:
         after: Place | None = None
