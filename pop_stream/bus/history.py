@@ -1,6 +1,6 @@
 """The record of an insight: everything its rounds were decided from, read whole."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -8,14 +8,17 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definition_records import decode_definition
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
-from pop_stream.core.events import RoundDecided, decode_ready, value_of
-from pop_stream.core.simulation.replay import Input, last_words
+from pop_stream.core.events import InsightPlaced, RoundDecided, decode_ready, value_of
+from pop_stream.core.simulation.beginnings import Beginning, beginnings
+from pop_stream.core.simulation.replay import last_words
+from pop_stream.core.simulation.stage import Input
 from pop_stream.settings import Settings
 
-_DECISION = msgspec.json.Decoder(RoundDecided)
+_DECISION = msgspec.json.Decoder(RoundDecided | RoundCheckpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,13 @@ class History:
         inputs: Its events on `pop.ready`, by offset.
         decisions: Its rounds that counted, in order.
         versions: Definitions by version, as far as compaction left them.
+        beginnings: States that rounds can be chosen again from, besides round 1's.
     """
 
     inputs: Sequence[Input]
     decisions: Sequence[RoundDecided]
     versions: Sequence[Definitions]
+    beginnings: Sequence[Beginning] = ()
 
     def definitions_at(self, version: int) -> Definitions:
         """The newest definitions that are not newer than this version."""
@@ -50,23 +55,33 @@ async def read_history(settings: Settings, insight_id: str) -> History:
     async with consumer:
         partitions = sorted(consumer.partitions_for_topic(topics.decisions) or ())
         consumer.unsubscribe()
-        decisions = [
-            decision
+        records = [
+            record
             for partition in partitions
-            async for decision in _decisions(consumer, topics, partition, insight_id)
+            async for record in _decisions(consumer, topics, partition, insight_id)
         ]
+        decisions = [one for one in records if isinstance(one, RoundDecided)]
         if not decisions:
             kind = "round on record of an insight"
             raise NotFoundError(kind, insight_id)
         partition = decisions[-1].partition
         inputs = [one async for one in _inputs(consumer, topics, insight_id, partition)]
         versions = [one async for one in _versions(consumer, topics)]
-    return History(inputs, last_words(decisions), versions)
+    rounds = last_words(decisions)
+    parts = [one for one in records if isinstance(one, RoundCheckpoint)]
+    known = beginnings(parts, _placings(inputs), rounds)
+    return History(inputs, rounds, versions, known)
+
+
+def _placings(inputs: Sequence[Input]) -> Iterator[tuple[int, InsightPlaced]]:
+    for one in inputs:
+        if isinstance(one.event, InsightPlaced):
+            yield one.offset, one.event
 
 
 async def _decisions(
     consumer: AIOKafkaConsumer, topics: Topics, partition: int, insight_id: str
-) -> AsyncIterator[RoundDecided]:
+) -> AsyncIterator[RoundDecided | RoundCheckpoint]:
     async for record in _records(consumer, TopicPartition(topics.decisions, partition)):
         if record.key == insight_id.encode():
             yield _DECISION.decode(record.value)

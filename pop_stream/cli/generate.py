@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from pop_stream.core import events
 from pop_stream.core.agendas.agenda import Agenda
+from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definitions import Definition
 from pop_stream.core.definitions.template import TEMPLATE_RUN
 from pop_stream.core.events import SCHEMA_HEADER, SCHEMA_VERSION
@@ -70,7 +71,10 @@ def schemas() -> dict[str, Schema]:
         "counts.json": _titled("What waits and is on its way", _of(events.CountEvent)),
         "pulls.json": _titled("What callers over HTTP want", carried(events.PullEvent)),
         "handouts.json": _titled("What callers over HTTP get", carried(events.HandoutEvent)),
-        "decisions.json": _titled("One emission round", _of(events.RoundDecided)),
+        "decisions.json": _titled(
+            "One emission round, or a part of the state before it",
+            _of(events.RoundDecided | RoundCheckpoint),
+        ),
         "answers.json": _titled("The scheduler's view", _of(events.InsightAnswered)),
         "dead-callbacks.json": _titled(
             "A callback that no try could deliver", _of(CallbackGivenUp)

@@ -37,24 +37,31 @@ def replay(
 
     wanted = _weights(weights) if weights else None
     history = asyncio.run(read_history(for_a_person(), insight))
-    first = history.decisions[0].round
-    if first != 1:
+    decided, begun = history.decisions[0].round, [one.round for one in history.beginnings]
+    if decided != 1 and not begun:
         msg = (
-            f"the record of {insight} starts at round {first}, but what was waiting then is "
-            "not on it; keep pop.decisions and pop.ready for longer to replay more"
+            f"the record of {insight} starts at round {decided}, but what was waiting then is "
+            "not on it, nor is a checkpoint after it of which pop.ready holds all; one is "
+            "written with a round when the last is 10 minutes old"
         )
         raise CommandError(msg)
+    first = min(begun) if decided != 1 else 1
     shown = console(as_json=as_json)
+    shown.print(f"from round {first} on, as far back as the record goes")
     outcome = _try(history, wanted, shown) if wanted else _check(history, shown)
     if as_json:
-        emit(outcome)
+        emit({**outcome, "from_round": first})
     raise typer.Exit(1 if outcome.get("different") else 0)
 
 
 def _check(history: "History", shown: Console) -> Mapping[str, Any]:
     from pop_stream.core.simulation.replay import replay as choose_again
 
-    rounds = [*choose_again(history.inputs, history.decisions, history.definitions_at)]
+    rounds = [
+        *choose_again(
+            history.inputs, history.decisions, history.definitions_at, history.beginnings
+        )
+    ]
     different = [one.recorded.round for one in rounds if not one.is_same]
     agendas = sum(len(one.recorded.chosen) for one in rounds)
     verdict = f"{len(different)} differ, first {different[0]}" if different else "all the same"
@@ -64,10 +71,11 @@ def _check(history: "History", shown: Console) -> Mapping[str, Any]:
 
 def _try(history: "History", weights: Mapping[str, float], shown: Console) -> Mapping[str, Any]:
     from pop_stream.cli.errors import CommandError
-    from pop_stream.core.simulation.replay import Outcome, recorded_outcomes, what_if
+    from pop_stream.core.simulation.what_if import Outcome, recorded_outcomes, what_if
 
-    before = recorded_outcomes(history.inputs, history.decisions)
-    after = what_if(history.inputs, history.decisions, history.definitions_at, weights)
+    inputs, rounds, known_states = history.inputs, history.decisions, history.beginnings
+    before = recorded_outcomes(inputs, rounds, known_states)
+    after = what_if(inputs, rounds, history.definitions_at, weights, known_states)
     known = sorted({*before, *after})
     if unknown := sorted({*weights} - {*known}):
         told = ", ".join(known)

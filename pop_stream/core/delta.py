@@ -109,15 +109,15 @@ class Delta(Struct, frozen=True):
         """
         none = ((), (), ())
         places = zip_longest(
-            _cut(self.slots, most),
-            _cut(self.gone.items(), most),
+            cut(self.slots, most),
+            cut(self.gone.items(), most),
             _cut_tags(self.tags, most),
             fillvalue=(),
         )
         known = zip_longest(
-            _cut(self.learned.items(), most),
-            _cut(self.ratios.items(), most),
-            _cut(self.reruns.items(), most),
+            cut(self.learned.items(), most),
+            cut(self.ratios.items(), most),
+            cut(self.reruns.items(), most),
             fillvalue=(),
         )
         rows = zip_longest(places, known, fillvalue=none)
@@ -136,7 +136,8 @@ class Delta(Struct, frozen=True):
         return parts or [self]
 
 
-def _cut(items: Iterable[T], most: int) -> Iterator[list[T]]:
+def cut(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    """The same items in pieces of at most `most`."""
     rest = iter(items)
     while piece := [*islice(rest, most)]:
         yield piece
@@ -147,7 +148,7 @@ def _cut_tags(tags: Mapping[str, Tags], most: int) -> Iterator[list[tuple[str, T
     piece: list[tuple[str, Tags]] = []
     room = most
     for name, one in tags.items():
-        for keys in _cut(one.keys.items(), most) if one.keys else ([],):
+        for keys in cut(one.keys.items(), most) if one.keys else ([],):
             if piece and len(keys) >= room:
                 yield piece
                 piece, room = [], most

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog import hearing
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.page import EMITTED
@@ -22,6 +23,8 @@ from pop_stream.core.gate.admission import Depth
 from pop_stream.core.gate.pace import Counts, Pace
 from pop_stream.core.gate.pools import Claimant
 from pop_stream.core.values.ids import InsightId
+from pop_stream.ports.wire import Record
+from pop_stream.scheduler.checkpoints import Checkpoints
 from pop_stream.scheduler.shelf import Shelf
 
 _CUSTOMERS_SHOWN: Final = 50
@@ -60,6 +63,7 @@ class Desk:
     topic_partitions: int = 0
     is_defined: bool = False
     known: set[tuple[str, int]] | None = None
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
     _view: "_View | None" = None
 
     @property
@@ -118,6 +122,13 @@ class Desk:
         backlog = self.backlog
         is_filling = admission.is_filling(backlog.insight, self.depth, self.pace)
         return backlog.ready > 0 or is_filling
+
+    def checkpoint(self, topics: Topics, now: datetime) -> Sequence[Record]:
+        """What `pop-stream replay` could begin with at this round, if it is time for it."""
+        seconds = now.timestamp()
+        if not self.backlog.queue.may_pick(seconds):
+            return ()
+        return self.checkpoints.records(self.backlog, topics, seconds)
 
     def take_known(self, chosen: Iterable[Chosen], now: datetime) -> Set[tuple[str, int]]:
         """Those of a round that are known to be on the topic, once, and noted as such."""

@@ -171,6 +171,7 @@ class Emission:
         desk.backlog.wake(now.timestamp())
         desk.observe(now)
         slots, depth = self._desks.room(desk, MOST_CHOSEN) if choose else 0, desk.depth
+        before = desk.checkpoint(self._topics, now) if slots > 0 else ()
         chosen = desk.backlog.choose(slots, now.timestamp())
         if chosen or desk.topic_partitions:
             await self._fit_topic(desk)
@@ -188,7 +189,8 @@ class Emission:
         )
         known = desk.take_known(chosen, now)
         emitted, also = await self._records(desk, chosen, note, known)
-        return _Draft(told, emitted, also)
+        desk.checkpoints.sent(before, note.at)
+        return _Draft(told, emitted, [*before, *also])
 
     async def _told(self, desk: Desk, told: Told, now: datetime) -> list[Record]:
         if not told:
@@ -221,7 +223,9 @@ class Emission:
         lifecycle = await lifecycle_records(
             self._publisher, self._topics.agenda_events, telling.emissions(desk, chosen, at)
         )
-        why = Record(self._topics.decisions, desk.insight_id.encode(), encode(decision))
+        value = encode(decision)
+        desk.checkpoints.decided += len(value)
+        why = Record(self._topics.decisions, desk.insight_id.encode(), value)
         return emitted, [why, *lifecycle]
 
     async def _come_first(self, partition: int, told: Sequence[Record]) -> None:

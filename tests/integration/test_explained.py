@@ -5,15 +5,21 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest_asyncio
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
 from parts_in_process import all_but_pullers
 
+from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.history import read_history
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.core.simulation.beginnings import Beginning
 from pop_stream.core.simulation.replay import replay
 from pop_stream.pullers import Puller, builtin
+from pop_stream.scheduler import checkpoints
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
 
@@ -71,7 +77,24 @@ async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
         yield System(known, url, session)
 
 
-async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(system):
+async def forget_before(settings: Settings, begin: Beginning) -> None:
+    """Delete all decisions before a checkpoint, as their retention does."""
+    name = Topics(settings.topic_prefix).decisions
+    consumer = clients.consumer(settings, name, client_id="test", group_id=None)
+    async with consumer, connections.admin_client(settings) as admin:
+        await consumer.seek_to_beginning()
+        async for record in consumer:
+            told = msgspec.json.decode(record.value)
+            if (told["type"], told["round"]) == ("round.checkpoint", begin.round):
+                place = TopicPartition(name, record.partition)
+                await admin.delete_records(
+                    {place: RecordsToDelete(before_offset=record.offset)}
+                )
+                return
+
+
+async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(system, monkeypatch):
+    monkeypatch.setattr(checkpoints, "EVERY_S", 0.0)
     await system.submit("acme", 30)
     await system.submit("held", 2)
 
@@ -114,3 +137,11 @@ async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(syste
     rounds = [*replay(history.inputs, history.decisions, history.definitions_at)]
     assert sum(len(one.recorded.chosen) for one in rounds) == 30
     assert all(one.is_same for one in rounds)
+
+    begin = history.beginnings[1]
+    await forget_before(system.settings, begin)
+    rest = await read_history(system.settings, "media")
+    assert rest.decisions[0].round == begin.round > 1
+    later = [*replay(rest.inputs, rest.decisions, rest.definitions_at, rest.beginnings)]
+    assert later[0].recorded.round == begin.round
+    assert all(one.is_same for one in later)

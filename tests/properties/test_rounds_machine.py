@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec import Raw
 
 from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.backlog.page import CLAIMED, EMITTED, WAITING
 from pop_stream.core.definitions.definitions import Definitions, Insight, ResourcePool
 from pop_stream.core.events import (
@@ -288,7 +289,11 @@ class RoundsMachine(RuleBasedStateMachine):
         if not self.is_settled:
             return
         records = self.publisher.on(TOPICS.decisions)
-        decided = [msgspec.json.decode(one.value, type=RoundDecided) for one in records]
+        told = [
+            msgspec.json.decode(one.value, type=RoundDecided | RoundCheckpoint)
+            for one in records
+        ]
+        decided = (one for one in told if isinstance(one, RoundDecided))
         numbers = Counter((one.insight_id, one.round) for one in decided)
         for desk in self.rounds.desks():
             for number in range(1, desk.backlog.rounds + 1):

@@ -1,9 +1,12 @@
 """`pop-stream replay`: what it says of a record, and which weights can be tried on it."""
 
+import asyncio
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
+from test_checkpoints import Day
 from test_replay import Recorder
 
 from pop_stream.bus import history
@@ -39,7 +42,7 @@ def replay(monkeypatch, capsys):
 def test_a_record_is_chosen_again(replay):
     code, report, said = replay()
     assert code == 0
-    assert report == {"rounds": 2, "agendas": 30, "different": []}
+    assert report == {"rounds": 2, "agendas": 30, "different": [], "from_round": 1}
     assert "all the same" in said
 
 
@@ -74,3 +77,58 @@ def test_a_customer_has_one_weight(replay):
     assert code != 0
     assert not report
     assert "names 'a' a second time" in " ".join(said.replace("│", " ").split())
+
+
+@pytest.fixture
+def later(monkeypatch, capsys):
+    """Run it on a record whose first rounds are gone, with so many checkpoints left."""
+
+    async def replay(count, *arguments):
+        day = Day(1)
+        await day.pass_hours(120)
+        known = day.beginnings()[:count]
+        decisions = [one for one in day.decisions() if one.round > 2]
+        record = SimpleNamespace(
+            inputs=day.inputs,
+            decisions=decisions,
+            beginnings=known,
+            definitions_at=day.definitions_at,
+        )
+        monkeypatch.setattr(asyncio, "run", lambda _: record)
+        monkeypatch.setattr(history, "read_history", lambda *_: None)
+        monkeypatch.setattr(
+            sys, "argv", ["pop-stream", "replay", "--insight", "x", "--json", *arguments]
+        )
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out and json.loads(said.out), said.err, record
+
+    return replay
+
+
+async def test_a_record_whose_first_rounds_are_gone_is_chosen_again_from_a_checkpoint(later):
+    code, report, said, record = await later(9)
+    first = record.beginnings[0].round
+    assert code == 0
+    assert report["from_round"] == first > 3
+    assert report["rounds"] == len([one for one in record.decisions if one.round >= first])
+    assert report["different"] == []
+    assert f"from round {first} on" in said
+
+
+async def test_other_weights_are_tried_from_a_checkpoint_on(later):
+    code, report, _, record = await later(9, "--weights", "ann=9")
+    kept = [one for one in record.decisions if one.round >= record.beginnings[0].round]
+    assert code == 0
+    emitted = sum(one["emitted"] for one in report["customers"].values())
+    assert emitted == sum(len(one.chosen) for one in kept)
+
+
+async def test_a_record_that_nothing_begins_says_what_it_lacks(later):
+    code, report, said, _ = await later(0)
+    assert code != 0
+    assert not report
+    assert "the record of x starts at round 3" in " ".join(said.split())
+    assert "checkpoint" in said

@@ -21,15 +21,9 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.core.fairness.flow import Share
-from pop_stream.core.simulation.replay import (
-    Input,
-    Outcome,
-    last_words,
-    recorded_outcomes,
-    replay,
-    share_from,
-    what_if,
-)
+from pop_stream.core.simulation.replay import last_words, replay
+from pop_stream.core.simulation.stage import Input, share_from
+from pop_stream.core.simulation.what_if import Outcome, recorded_outcomes, what_if
 from pop_stream.core.values.ids import CustomerId, InsightId
 
 
@@ -48,6 +42,7 @@ class Recorder:
         self.versions = [definitions(1)]
         self.inputs: list[Input] = []
         self.decisions: list[RoundDecided] = []
+        self.beginnings = []
         self._offset = 0
         self._now = START
         self._backlog = Backlog(Insight(id="media"), self._share)
@@ -108,6 +103,10 @@ class Recorder:
         event = InsightTick(insight_id="media", heard_until=self._now)
         self._record(event)
         look_again(self._backlog, event, self._now.timestamp())
+
+    @property
+    def waiting(self) -> list[str]:
+        return [*self._backlog.slots.refs()]
 
     @property
     def last(self) -> str:
@@ -222,6 +221,48 @@ def test_failures_and_leases_come_to_the_same_again():
     assert [one.is_same for one in rounds] == [True, True]
     after = what_if(day.inputs, day.decisions, day.definitions_at, {})
     assert len(after["a"].waits_s) >= 4
+
+
+def test_commands_act_with_other_weights_too():
+    """What was cancelled while it waited is chosen by no round, whatever the weights."""
+    day = Recorder()
+    day.place("a", 6)
+    day.place("b", 6)
+    names = sorted(day.waiting)
+    gone = [one for one in names if one.startswith("b")][:4]
+    commands = tuple(Command(agenda_id=one, action="cancel") for one in gone)
+    day.hear(InsightNoted(insight_id="media", commands=commands))
+    day.round(12)
+    after = what_if(day.inputs, day.decisions, day.definitions_at, {"b": 9.0})
+    assert {one: len(after[one].waits_s) for one in "ab"} == {"a": 6, "b": 2}
+
+
+def test_a_weight_of_then_gives_way_to_the_one_that_is_tried():
+    day = Recorder()
+    for customer in "abc":
+        day.place(customer, 30)
+    day.round(3)
+    day.reweigh(a=20.0, b=20.0)
+    day.round(21)
+    after = what_if(day.inputs, day.decisions, day.definitions_at, {"a": 1.0})
+    emitted = {one: len(after[one].waits_s) for one in "abc"}
+    assert emitted["b"] > 15
+    assert emitted["a"] == emitted["c"] < 4
+
+
+def test_failures_come_again_with_other_weights():
+    """Else a failed attempt would be worth a whole agenda, and its retry none."""
+    day = Recorder()
+    day.place("a", 2)
+    first = day.round(2)
+    claims = tuple(Claim(agenda_id=one, attempt=1) for one in first)
+    ends = tuple(failed(one) for one in first)
+    day.hear(InsightNoted(insight_id="media", claims=claims, settlements=ends))
+    for _ in range(70):
+        day.tick()
+    assert len(day.round(9)) == 2
+    after = what_if(day.inputs, day.decisions, day.definitions_at, {})
+    assert len(after["a"].waits_s) == 4
 
 
 def test_what_agendas_truly_cost_counts_with_other_weights_too():

@@ -16,6 +16,7 @@ from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, Mem
 from msgspec import Raw
 
 from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
 from pop_stream.core.events import (
@@ -146,11 +147,15 @@ class Stage:
     def emitted_ids(self, insight_id="media"):
         return [one.agenda_id for one in self.emitted(insight_id)]
 
-    def decisions(self):
+    def rounds_told(self):
+        """Decisions, and parts of checkpoints."""
         return [
-            msgspec.json.decode(one.value, type=RoundDecided)
+            msgspec.json.decode(one.value, type=RoundDecided | RoundCheckpoint)
             for one in self.publisher.on(TOPICS.decisions)
         ]
+
+    def decisions(self):
+        return [one for one in self.rounds_told() if isinstance(one, RoundDecided)]
 
     def desk(self, insight_id="media"):
         return next(one for one in self.rounds.desks() if one.insight_id == insight_id)

@@ -15,7 +15,7 @@ from pop_stream.core.events import (
     RoundDecided,
     decode_placed,
 )
-from pop_stream.core.simulation.replay import Input
+from pop_stream.core.simulation.stage import Input
 from pop_stream.core.values.ids import CustomerId
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pop_stream.core.backlog.leases import Leases
 from pop_stream.core.backlog.outbox import Failed
 from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY
 from pop_stream.core.backlog.slots import NO_MARK
@@ -79,6 +80,11 @@ class Attempts:
         note = self._out(agenda_id, attempt)
         if note is not None:
             self._stock.leases.note_by_http(note.ref)
+
+    @property
+    def leases(self) -> Leases:
+        """Those that run."""
+        return self._stock.leases
 
     @property
     def any_by_http(self) -> bool:

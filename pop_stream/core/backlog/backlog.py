@@ -253,6 +253,10 @@ class Backlog:
         """The whole state but for the pages; replaces all deltas so far."""
         return self._keeping.snapshot()
 
+    def state(self) -> Delta:
+        """The same, with all that is known of idle customers; changes nothing."""
+        return self._keeping.state()
+
     def restore(
         self,
         pages: Iterable[tuple[int, Sequence[PlacedAgenda]]],

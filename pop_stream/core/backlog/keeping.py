@@ -59,9 +59,13 @@ class Keeping:
         )
 
     def snapshot(self) -> Delta:
+        """The whole state but for the pages; idle customers are forgotten."""
+        self._stock.queue.forget_idle()
+        return self.state()
+
+    def state(self) -> Delta:
         """The whole state but for the pages."""
         stock = self._stock
-        stock.queue.forget_idle()
         return replace(
             self._delta(),
             slots=stock.slots.notes(),

@@ -5,7 +5,7 @@ been relayed and no sign of life was among it. After a restart all leases begin 
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 _SOMEWHERE: Final = -1
@@ -61,6 +61,18 @@ class Leases:
         """All leases begin now: for a time nobody could be heard."""
         self._heard_at = OrderedDict.fromkeys(self._heard_at, now)
 
+    def notes(self) -> list[tuple[int, float, bool]]:
+        """Places, when each was heard, and whether through the API; longest silent first."""
+        return [(ref, at, ref in self._by_http) for ref, at in self._heard_at.items()]
+
+    def restore(self, notes: Iterable[tuple[int, float, bool]]) -> None:
+        """Become what told these notes."""
+        self._heard_at, self._by_http = OrderedDict(), set()
+        for ref, at, by_http in notes:
+            self._heard_at[ref] = at
+            if by_http:
+                self._by_http.add(ref)
+
     @property
     def oldest(self) -> float | None:
         """When the one that has been silent longest was heard; None if none runs."""
@@ -114,6 +126,18 @@ class Unclaimed:
         """When the place's agenda went; None if that is not known any more."""
         sent = self._sent.get(ref)
         return None if sent is None or sent[0] < 0 else sent[2]
+
+    def notes(self) -> tuple[list[tuple[int, int, int, float]], dict[int, int]]:
+        """Place, partition, number there and instant of each; and records by partition."""
+        return [(ref, *sent) for ref, sent in self._sent.items()], dict(self._counts)
+
+    def restore(
+        self, notes: Iterable[tuple[int, int, int, float]], counts: Mapping[int, int]
+    ) -> None:
+        """Become what told these notes."""
+        self._sent = OrderedDict((ref, (where, at, when)) for ref, where, at, when in notes)
+        self._counts = Counter(counts)
+        self._waiting = Counter(where for where, _, _ in self._sent.values())
 
     def remove(self, ref: int) -> None:
         """It was claimed, or is over; nothing happens if that is known."""

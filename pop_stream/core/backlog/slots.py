@@ -49,6 +49,11 @@ class Slots:
         """All pages that have a slot left."""
         return self._pages.values()
 
+    @property
+    def page_count(self) -> int:
+        """How many of these there are."""
+        return len(self._pages)
+
     def refs(self) -> Mapping[str, int]:
         """The place of every agenda."""
         return self._places

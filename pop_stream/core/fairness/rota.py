@@ -116,7 +116,8 @@ class Rota:
             was_least: What `least` said before; None if the present is not to move.
         """
         if was_least is not None and (least := self.least(level)) is not None:
-            self.clock.advance(level, self.clock.at(level) + least - was_least)
+            # Not past it by a rounding: who goes on from here would raise it to the present.
+            self.clock.advance(level, min(least, self.clock.at(level) + least - was_least))
 
     def seat(self, flow: Flow, now: float) -> bool:
         """Give a customer its turn, or none if it may not go; call it after every change.

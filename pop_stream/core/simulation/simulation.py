@@ -20,8 +20,8 @@ from pop_stream.core.backlog.whereabouts import Chosen
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
 from pop_stream.core.events import Claim, PlacedAgenda, Settlement
 from pop_stream.core.fairness.flow import Share
-from pop_stream.core.simulation.replay import share_from
 from pop_stream.core.simulation.runners import Runners, Taken
+from pop_stream.core.simulation.stage import share_from
 from pop_stream.core.simulation.virtual_desk import VirtualDesk
 from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Reload, Setting
 from pop_stream.core.values.ids import CustomerId

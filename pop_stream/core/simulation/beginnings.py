@@ -1,0 +1,119 @@
+"""Where recorded rounds can be chosen again from: whole checkpoints, and their pages."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.backlog.checkpoint import PageSource, RoundCheckpoint
+from pop_stream.core.events import InsightPlaced, PlacedAgenda, RoundDecided, decode_placed
+from pop_stream.core.values.ids import CustomerId
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The state that a round was chosen from.
+
+    Attributes:
+        round: That round.
+        begins: Whether the scheduler had just read the insight from its table.
+    """
+
+    round: int
+    begins: bool
+    parts: Sequence[RoundCheckpoint]
+    pages: Sequence[tuple[int, Sequence[PlacedAgenda]]]
+
+    def fill(self, backlog: Backlog) -> None:
+        """Bring a new backlog into this state."""
+        now = self.parts[0].at.timestamp()
+        deltas = [part.delta for part in self.parts if part.delta is not None]
+        backlog.restore(self.pages, deltas, now)
+        backlog.attempts.leases.restore(
+            (note.ref, note.heard_at, note.by_http)
+            for part in self.parts
+            for note in part.leases
+        )
+        backlog.on_topic.restore(
+            (
+                (note.ref, note.partition, note.number, note.at)
+                for part in self.parts
+                for note in part.sent
+            ),
+            {int(where): count for where, count in self.parts[0].counts.items()},
+        )
+        for part in self.parts:
+            for name, left in part.tokens.items():
+                flow = backlog.queue.flow(CustomerId(name))
+                flow.tokens, flow.refilled_at = left.tokens, left.at
+
+
+def beginnings(
+    parts: Iterable[RoundCheckpoint],
+    placings: Iterable[tuple[int, InsightPlaced]],
+    decisions: Iterable[RoundDecided],
+) -> list[Beginning]:
+    """The checkpoints that can be begun with, oldest first.
+
+    Those are left out that lack a part, whose round was decided at another instant in the
+    end, or of whose agendas one was placed longer ago than is on record.
+
+    Args:
+        parts: Of all checkpoints of an insight.
+        placings: All on record, by offset.
+        decisions: The rounds that counted.
+    """
+    decided = {decision.round: decision for decision in decisions}
+    by_try: dict[tuple[int, datetime], dict[int, RoundCheckpoint]] = defaultdict(dict)
+    for part in parts:
+        by_try[part.round, part.at][part.part] = part
+    whole = [
+        (decided[number].offset, [known[one] for one in sorted(known)])
+        for (number, at), known in sorted(by_try.items())
+        if number in decided and decided[number].at == at
+        if len(known) == next(iter(known.values())).parts
+    ]
+    sources = {one.agenda_id for _, some in whole for part in some for one in part.pages}
+    pages = _Placed(placings, sources)
+    found: list[Beginning] = []
+    for offset, some in whole:
+        wanted = [one for part in some for one in part.pages]
+        agendas = [(one.number, pages.of(one, offset)) for one in wanted]
+        known_pages = [(number, page) for number, page in agendas if page is not None]
+        if len(known_pages) == len(wanted):
+            found.append(Beginning(some[0].round, some[0].begins, some, known_pages))
+    return found
+
+
+class _Placed:
+    """The pages that placings became, found by one of their agendas."""
+
+    def __init__(
+        self, placings: Iterable[tuple[int, InsightPlaced]], agenda_ids: set[str]
+    ) -> None:
+        self._events: Mapping[str, list[tuple[int, Sequence[Sequence[PlacedAgenda]]]]]
+        self._events = defaultdict(list)
+        seen: set[tuple[str, int]] = set()
+        for offset, event in placings:
+            agendas = [decode_placed(body) for body in event.agendas]
+            fresh = [one for one in agendas if (one.agenda_id, one.attempt) not in seen]
+            seen.update((one.agenda_id, one.attempt) for one in agendas)
+            for one in agendas:
+                if one.agenda_id in agenda_ids:
+                    self._events[one.agenda_id].append((offset, (fresh, agendas)))
+
+    def of(self, source: PageSource, before: int) -> Sequence[PlacedAgenda] | None:
+        """The agendas of a page, placed at this offset or before; None if not on record.
+
+        What came a second time is not in a page, unless the first had been lost.
+        """
+        for offset, candidates in reversed(self._events.get(source.agenda_id, ())):
+            for agendas in candidates if offset <= before else ():
+                if len(agendas) == source.agendas and _has(agendas, source):
+                    return agendas
+        return None
+
+
+def _has(agendas: Sequence[PlacedAgenda], source: PageSource) -> bool:
+    return agendas[source.slot].agenda_id == source.agenda_id

@@ -1,0 +1,166 @@
+"""What other weights would have done: recorded rounds, chosen with them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from pop_stream.core.backlog.backlog import Backlog
+from pop_stream.core.definitions.definitions import Definitions
+from pop_stream.core.events import (
+    InsightNoted,
+    InsightPlaced,
+    RoundDecided,
+    Settlement,
+    decode_placed,
+)
+from pop_stream.core.simulation.beginnings import Beginning
+from pop_stream.core.simulation.stage import (
+    Input,
+    Stage,
+    Waiting,
+    beginning_of,
+    feed,
+    from_first,
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a customer got out of some rounds.
+
+    Attributes:
+        waits_s: From acceptance to emission, one an agenda, in order of emission.
+    """
+
+    waits_s: list[float] = field(default_factory=list)
+
+    @property
+    def mean_wait_s(self) -> float:
+        """Mean wait; 0 if nothing was emitted."""
+        return sum(self.waits_s) / len(self.waits_s) if self.waits_s else 0.0
+
+
+def what_if(
+    inputs: Sequence[Input],
+    decisions: Sequence[RoundDecided],
+    definitions_at: Callable[[int], Definitions],
+    weights: Mapping[str, float],
+    known: Sequence[Beginning] = (),
+) -> Mapping[str, Outcome]:
+    """Choose the recorded rounds with other weights: same slots, same instants, same costs.
+
+    An agenda that is emitted at another time is taken to cost what it cost then, and to fail
+    as it did; the slot of a recorded settlement is given back by the agenda that has been out
+    longest. Commands act, and definitions but for these weights, as they did and when.
+    """
+    ends = _ends(inputs)
+    accepted = _accepted(inputs)
+    outcomes: dict[str, Outcome] = {}
+    out: dict[str, int] = {}
+    stage = Stage(definitions_at, weights)
+    waiting = Waiting(inputs)
+    for decision in from_first(decisions, known):
+        now = decision.at.timestamp()
+        begin = beginning_of(decision, known, stage)
+        backlog = stage.backlog_for(decision, begin)
+        if begin is not None:
+            out |= _out_longest_first(backlog)
+        for heard in waiting.up_to(decision.offset):
+            if begin is None:
+                _feed_other(backlog, heard, out, ends)
+        if begin is None:
+            backlog.wake(now)
+        for one in backlog.choose(decision.slots, now):
+            out[one.agenda_id] = one.attempt
+            outcome = outcomes.setdefault(one.customer_id, Outcome())
+            outcome.waits_s.append(max(0.0, now - accepted.get(one.agenda_id, now)))
+    return outcomes
+
+
+def recorded_outcomes(
+    inputs: Sequence[Input],
+    decisions: Sequence[RoundDecided],
+    known: Sequence[Beginning] = (),
+) -> Mapping[str, Outcome]:
+    """What customers got out of the rounds that `what_if` chooses, as they were."""
+    accepted, customers = _accepted(inputs), _customers(inputs)
+    outcomes: dict[str, Outcome] = {}
+    for decision in from_first(decisions, known):
+        now = decision.at.timestamp()
+        for agenda_id in decision.chosen:
+            outcome = outcomes.setdefault(customers.get(agenda_id, ""), Outcome())
+            outcome.waits_s.append(max(0.0, now - accepted.get(agenda_id, now)))
+    return outcomes
+
+
+def _feed_other(
+    backlog: Backlog,
+    one: Input,
+    out: dict[str, int],
+    ends: Mapping[tuple[str, int], Settlement],
+) -> None:
+    event = one.event
+    if not isinstance(event, InsightNoted):
+        feed(backlog, one)
+        return
+    for _ in event.settlements:
+        _free_longest(backlog, out, ends, one.at)
+    for command in event.commands:
+        backlog.obey(command, one.at)
+    backlog.wake(one.at)
+    backlog.take_told()
+
+
+def _free_longest(
+    backlog: Backlog,
+    out: dict[str, int],
+    ends: Mapping[tuple[str, int], Settlement],
+    now: float,
+) -> None:
+    """One that is out ends as it did; what a command ended already is passed over."""
+    while out:
+        agenda_id = next(iter(out))
+        attempt = out.pop(agenda_id)
+        known = ends.get((agenda_id, attempt))
+        spent_s = {} if known is None else known.spent_s
+        end = Settlement(
+            agenda_id=agenda_id, attempt=attempt, outcome="succeeded", spent_s=spent_s
+        )
+        if backlog.settle(known if known and known.outcome == "failed" else end, now):
+            return
+
+
+def _out_longest_first(backlog: Backlog) -> dict[str, int]:
+    """Attempts that are out; which of them for longest, their pages tell."""
+    slots = backlog.slots
+    places = (
+        (slots.out(ref), one) for one, ref in sorted(slots.refs().items(), key=itemgetter(1))
+    )
+    return {one: note.attempt for note, one in places if note is not None}
+
+
+def _ends(inputs: Iterable[Input]) -> dict[tuple[str, int], Settlement]:
+    return {
+        (settlement.agenda_id, settlement.attempt): settlement
+        for one in inputs
+        if isinstance(one.event, InsightNoted)
+        for settlement in one.event.settlements
+    }
+
+
+def _accepted(inputs: Iterable[Input]) -> dict[str, float]:
+    return {
+        placed.agenda_id: placed.accepted_at.timestamp()
+        for one in inputs
+        if isinstance(one.event, InsightPlaced)
+        for placed in map(decode_placed, one.event.agendas)
+    }
+
+
+def _customers(inputs: Iterable[Input]) -> dict[str, str]:
+    return {
+        placed.agenda_id: placed.customer_id
+        for one in inputs
+        if isinstance(one.event, InsightPlaced)
+        for placed in map(decode_placed, one.event.agendas)
+    }
