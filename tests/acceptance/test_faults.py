@@ -29,11 +29,13 @@ from whole_system import (
 
 from pop_stream.bus.whole import read_whole
 from pop_stream.cli.chaos.handlers import WORK
+from pop_stream.clock import WallClock
 from pop_stream.wiring import connections
 
 pytestmark = pytest.mark.timeout(200)
 
 SKEWED = Path(__file__).parents[1] / "skewed.py"
+MINUTE_S = 60.0
 RESUMES_S = 6.0
 """Beyond a dead member's session: the group settles, and the table is read. With five times as
 much to run as there are cores, 1.5 to 2.8 s were seen."""
@@ -79,16 +81,28 @@ async def reads_are_503(system, agenda_id):
         assert int(headers["Retry-After"]) > 0
 
 
-@pytest.mark.parametrize("how", ["stopped", "frozen"])
-async def test_without_postgres_all_but_reads_goes_on_and_summaries_catch_up_once(system, how):
-    url = "http://127.0.0.1:9/is-never-called"
+@pytest.mark.parametrize(("how", "at_least_s"), [("stopped", MINUTE_S), ("frozen", 0.0)])
+async def test_without_postgres_all_but_reads_goes_on_and_summaries_catch_up_once(
+    system, how, at_least_s
+):
+    url, clock = "http://127.0.0.1:9/is-never-called", WallClock()
     async with system.load(f"pg-{how}", callback_url=url) as load:
         await system.more_started(load.run, 10)
         async with Postgres(system, how):
+            gone_at = clock.now().timestamp()
             # Submitted, scheduled, pulled and run, all of it after Postgres was gone.
             await system.more_started(load.run, 80)
             await reads_are_503(system, next(iter(load.acknowledged)))
             await system.more_started(load.run, 80)
+            while clock.now().timestamp() - gone_at < at_least_s:
+                await system.more_started(load.run, 40)
+            back_at = clock.now().timestamp()
+            await reads_are_503(system, next(iter(load.acknowledged)))
+        submitted = len(load.acknowledged)
+    meanwhile = [one.at for one in system.starts(load.run) if gone_at <= one.at <= back_at]
+    gaps = [after - before for before, after in pairwise([gone_at, *meanwhile, back_at])]
+    assert max(gaps) < 10
+    assert submitted > at_least_s * 8
     await system.kept(load)
     owed = await system.fetch(
         "select agenda_id, count(*) as times from callbacks "
