@@ -36,6 +36,7 @@ class Told:
         self.settings = settings
         self.names = Topics(settings.topic_prefix)
         self.publisher = publisher
+        self.pool = pool
         self.ledger = PostgresLedger(pool)
 
     async def tell(self, *lifecycle):

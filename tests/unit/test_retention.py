@@ -3,8 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from pop_stream.bus.topics import Topics, catalog
 from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
 from pop_stream.core.lifecycle.retention import Retention
+from pop_stream.rollup.retention import retention_of
+from pop_stream.settings import Settings
+from pop_stream.wiring.checks import _retention_findings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEPT = Retention(
@@ -27,3 +33,25 @@ def test_every_end_has_an_age_and_nothing_else_has():
 def test_the_shortest_span_is_of_agendas_that_were_accepted():
     assert KEPT.shortest == timedelta(days=1)
     assert replace(KEPT, stopped=timedelta(minutes=1)).shortest == timedelta(minutes=1)
+
+
+def test_every_end_is_kept_for_at_least_as_long_as_its_events_are():
+    topics = {one.name: one for one in catalog(Topics(""))}
+    kept = retention_of(Settings())
+    for end, before in kept.before(NOW).items():
+        assert NOW - before >= topics["agenda-events"].retention, end
+    assert kept.failed >= topics["dead-callbacks"].retention
+
+
+@pytest.mark.parametrize("name", ["retain_succeeded", "retain_failed", "retain_stopped"])
+async def test_the_doctor_tells_of_ends_that_are_kept_shorter_than_their_events(name):
+    assert await _retention_findings(Settings()) == []
+    shorter = Settings(**{name: timedelta(days=13)})
+    [finding] = await _retention_findings(shorter)
+    assert "kept for 13 days" in finding
+    assert "events for 14 days" in finding
+
+
+def test_what_tells_what_waits_or_is_in_force_is_never_aged():
+    compacted = {one.name for one in catalog(Topics("")) if one.retention is None}
+    assert compacted == {"scheduler-ready-changelog", "definitions"}
