@@ -1,0 +1,117 @@
+"""What a pick costs, counted in steps, not timed: calls made, and comparisons of keys.
+
+Every call of a function counts, of Python's own as well, and every time a generator goes on.
+Comparisons inside a heap are no calls of their own, so the keys count them.
+"""
+
+import sys
+from math import log2
+
+import pytest
+
+from pop_stream.core.fairness.algorithms import WeightedFair
+from pop_stream.core.fairness.flow import Aging, Share
+from pop_stream.core.fairness.queue import FairQueue
+
+FEW, MANY = 10, 10_000
+LITTLE, MUCH = 1_000, 100_000
+
+
+class Turn(float):
+    """A customer's key; each comparison is a call."""
+
+    __slots__ = ()
+    __hash__ = float.__hash__
+
+    def __eq__(self, other):
+        return float(self) == float(other)
+
+    def __lt__(self, other):
+        return float(self) < float(other)
+
+    def __le__(self, other):
+        return float(self) <= float(other)
+
+
+class Entry(int):
+    """An agenda's key in its customer's line, likewise."""
+
+    __slots__ = ()
+    __hash__ = int.__hash__
+
+    def __eq__(self, other):
+        return int(self) == int(other)
+
+    def __lt__(self, other):
+        return int(self) < int(other)
+
+
+class Counted(WeightedFair):
+    """The usual turns, by keys that count."""
+
+    def entry(self, **what):
+        return Entry(super().entry(**what))
+
+    def turn(self, **where):
+        return Turn(super().turn(**where))
+
+
+class Steps:
+    """Counts calls while it is entered."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __enter__(self):
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _note(self, _frame, event, _argument):
+        self.count += event in {"call", "c_call"}
+
+
+def queue_of(customers, ready, *, step_s=None):
+    aging = Aging(step_s, lambda _: 0.0) if step_s else None
+    queue = FairQueue(Counted(), lambda _: Share(), aging)
+    for ref in range(ready):
+        entry = queue.algorithm.entry(priority=5, resumed=False, rank=0, ref=ref)
+        queue.push(f"c{ref % customers:05}", entry)
+    return queue
+
+
+def steps_per_pick(queue, picks):
+    """Of picks with the end of each, a hundred of them out at a time."""
+    out, steps = [], Steps()
+    for number in range(picks):
+        with steps:
+            pick = queue.pick(lambda ref: 1.0 + ref % 7, float(number))
+        assert pick is not None
+        out.append(pick)
+        if len(out) > 100:
+            ended = out.pop(0)
+            with steps:
+                queue.settle(ended.customer_id, correction=0.5)
+    return steps.count / picks
+
+
+STEPS_A_DOUBLING = 40
+"""Two heaps, of turns and of what is due, with some ten comparisons a level each."""
+
+PLAIN, AGING = {}, {"step_s": 1e6}
+
+
+@pytest.mark.parametrize(("kind", "picks"), [(PLAIN, 10_500), (AGING, 1_000)])
+def test_a_pick_takes_steps_by_the_logarithm_of_customers(kind, picks):
+    """In the first, everybody's tag is looked at once: that costs a step a pick."""
+    few, many = (steps_per_pick(queue_of(n, 12_000, **kind), picks) for n in (FEW, MANY))
+    assert many - few <= STEPS_A_DOUBLING * log2(MANY / FEW)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, AGING])
+def test_a_pick_takes_as_many_steps_whatever_waits(kind):
+    """But for the place of an agenda among its customer's own: two comparisons a doubling."""
+    little, much = (steps_per_pick(queue_of(FEW, n, **kind), 900) for n in (LITTLE, MUCH))
+    assert much - little <= 2 * log2(MUCH / LITTLE)
