@@ -50,7 +50,7 @@ class Ticker:
         probe: Reads lags from the broker.
         publisher: Of ticks.
         topics: Names of topics.
-        interval: Between two looks, if nothing is due before.
+        interval: Between two looks at lags, however often something is due in between.
         clock: Says what is due.
         is_settled: Whether Faust has come through the last rebalance. What it read before, it
             may have dropped without a note, and with it the last record for a long time.
@@ -80,6 +80,7 @@ class Ticker:
         self._doorway = Doorway(probe, topics.group("pulls"))
         self._listened_at: float | None = None
         self._asked_at: float | None = None
+        self._looked_at: float | None = None
         self._woken: dict[str, tuple[float, float]] = {}
         self._latest = 0.0
 
@@ -116,9 +117,9 @@ class Ticker:
         self._latest = max(self._latest, now)
 
     def _pause_s(self) -> float:
-        """Up to the interval, but not past the moment when something is due."""
+        """Up to the interval, but not past the moment when something, or a look, is due."""
         now = self._now()
-        soonest = now + self._interval_s
+        soonest = (now if self._looked_at is None else self._looked_at) + self._interval_s
         for desk in self._rounds.desks():
             # One without slots is woken by what frees them, not by its customers' dues.
             turn_at = desk.backlog.queue.due_at if desk.slots() > 0 else None
@@ -153,6 +154,8 @@ class Ticker:
     async def _look(self, desks: list[Desk]) -> Look:
         """Ask for the lag of insights that wait for it to fall, and for what was heard."""
         now = self._now()
+        if not self._is_time_to_look(now):
+            return Look()
         listen = self._is_time_to_listen(desks, now)
         asked = [
             desk
@@ -173,6 +176,14 @@ class Ticker:
         if listen and any(desk.backlog.attempts.any_by_http for desk in desks):
             await self._doorway.look(now)
         return look
+
+    def _is_time_to_look(self, now: float) -> bool:
+        """Whether the last look is an interval ago: dues grow in number with customers."""
+        before = self._looked_at
+        if before is not None and 0 <= now - before < self._interval_s - LEAST_PAUSE_S:
+            return False
+        self._looked_at = now
+        return True
 
     def _is_time_to_listen(self, desks: list[Desk], now: float) -> bool:
         attempts = (desk.backlog.attempts for desk in desks)

@@ -298,6 +298,7 @@ async def test_the_ticker_wakes_for_a_due_and_no_sooner(stage, watch):
     assert await watch.tick() == []
     assert watch.ticker._pause_s() == pytest.approx(0.25)
     stage.clock.move(timedelta(milliseconds=250))
+    assert await watch.tick() == []
     assert watch.ticker._pause_s() == pytest.approx(0.05)
     stage.clock.move(timedelta(milliseconds=50))
     assert await watch.tick() == [InsightTick(insight_id="media", emitted=0)]
