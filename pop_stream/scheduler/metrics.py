@@ -31,6 +31,11 @@ _INSIGHT_GAUGES: Final[Sequence[tuple[str, str, Callable[[Desk, datetime], float
     ),
     ("rate", "Agendas claimed per second", lambda desk, _: desk.pace.rate_per_s),
     (
+        "wait_seconds",
+        "Recent mean wait up to emission",
+        lambda desk, _: desk.backlog.waits.mean_s,
+    ),
+    (
         "gap_seconds",
         "Widest difference of customers' places on the virtual clock",
         lambda desk, now: desk.gap(now),

@@ -22,6 +22,7 @@ from pop_stream.core.backlog.page import EMITTED, HELD, WAITING, Page
 from pop_stream.core.backlog.slots import Slots
 from pop_stream.core.backlog.steering import Steering
 from pop_stream.core.backlog.stock import Stock
+from pop_stream.core.backlog.waits import Waits
 from pop_stream.core.backlog.whereabouts import Chosen, Whereabouts
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.delta import Delta
@@ -47,6 +48,7 @@ class Backlog:
         awaited: Claims heard for which a runner stood idle, of those since it was loaded.
         awaited_s: How long after their emissions those were heard, in all.
         idle: What pullers said of their idle runners; in memory only.
+        waits: Of agendas up to emission; in memory only.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
@@ -56,6 +58,7 @@ class Backlog:
         self.awaited = 0
         self.awaited_s = 0.0
         self.idle = IdleRunners()
+        self.waits = Waits()
         self._keeping = Keeping(self._stock)
 
     @property
@@ -171,14 +174,13 @@ class Backlog:
         chosen: list[Chosen] = []
         stock, queue = self._stock, self.queue
         while len(chosen) < slots:
-            pick = queue.pick(stock.cost, now)
-            if pick is None:
+            if (pick := queue.pick(stock.cost, now)) is None:
                 break
             attempt = stock.emit(pick).attempt
             page, slot = stock.slots.at(pick.ref)
             wait_s = max(0.0, now - page.arrivals[slot])
-            flow = queue.flow(pick.customer_id)
-            flow.note_emission(cost=pick.cost, wait_s=wait_s, now=now)
+            self.waits.note(wait_s)
+            queue.flow(pick.customer_id).note_emission(cost=pick.cost, wait_s=wait_s, now=now)
             chosen.append(Chosen(pick.ref, page.ids[slot], pick.customer_id, attempt))
         stock.rounds += bool(chosen)
         return chosen
