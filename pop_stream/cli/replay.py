@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,10 +12,7 @@ from pop_stream.cli.output import JsonFlag, console, emit
 
 if TYPE_CHECKING:
     from pop_stream.bus.history import History
-
-LEAST_WEIGHT: Final = 1e-3
-MOST_WEIGHT: Final = 1e6
-"""As definitions of customers bound them."""
+    from pop_stream.core.values.ids import CustomerId
 
 Weights = Annotated[
     str | None,
@@ -34,8 +31,9 @@ def replay(
     from pop_stream.bus.history import read_history
     from pop_stream.cli.environment import for_a_person
     from pop_stream.cli.errors import CommandError
+    from pop_stream.cli.weights import parse_weights
 
-    wanted = _weights(weights) if weights else None
+    wanted = parse_weights(weights)
     history = asyncio.run(read_history(for_a_person(), insight))
     decided, begun = history.decisions[0].round, [one.round for one in history.beginnings]
     if decided != 1 and not begun:
@@ -69,7 +67,9 @@ def _check(history: "History", shown: Console) -> Mapping[str, Any]:
     return {"rounds": len(rounds), "agendas": agendas, "different": different}
 
 
-def _try(history: "History", weights: Mapping[str, float], shown: Console) -> Mapping[str, Any]:
+def _try(
+    history: "History", weights: Mapping["CustomerId", float], shown: Console
+) -> Mapping[str, Any]:
     from pop_stream.cli.errors import CommandError
     from pop_stream.core.simulation.what_if import Outcome, recorded_outcomes, what_if
 
@@ -95,25 +95,3 @@ def _try(history: "History", weights: Mapping[str, float], shown: Console) -> Ma
         rows.add_row(customer, str(emitted), f"{was_s:.3f} s", f"{other_s:.3f} s")
     shown.print(rows)
     return {"weights": dict(weights), "customers": customers}
-
-
-def _weights(text: str) -> Mapping[str, float]:
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        customer = name.strip()
-        try:
-            weight = float(value)
-        except ValueError:
-            weight = 0.0
-        if not equals or not customer or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-            msg = (
-                f"{part!r} is no weight; write customer=number, from {LEAST_WEIGHT:g} to "
-                f"{MOST_WEIGHT:g}, with commas between"
-            )
-            raise typer.BadParameter(msg)
-        if customer in weights:
-            msg = f"{part!r} names {customer!r} a second time; give each customer one weight"
-            raise typer.BadParameter(msg)
-        weights[customer] = weight
-    return weights

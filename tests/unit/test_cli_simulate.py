@@ -97,11 +97,11 @@ def test_a_picture_is_an_svg_with_everybody_named(simulate, tmp_path):
         (["--scenario", "skew", "--trace", "x.csv"], "give one of them"),
         (["--trace", "no-such-file.csv"], "No such file"),
         (["--trace", "."], "Is a directory"),
-        (["--weights", "a"], "write customer=weight"),
+        (["--weights", "a"], "'a' is no weight; write customer=weight"),
         (["--weights", "=2"], "name the customer"),
         (["--weights", "a=0"], "from 0.001 to 1000000"),
         (["--weights", "a=nan"], "from 0.001 to 1000000"),
-        (["--weights", "anna=1,anna=2"], "names a customer twice"),
+        (["--weights", "anna=1,anna=2"], "'anna=2' names 'anna' a second time"),
         (["--weights", "ann=1"], "no agenda is of 'ann'; customers are anna, bruno"),
         (["--delay-ms", "inf"], "should be less than or equal"),
         (["--svg", "nowhere/x.svg"], "--svg nowhere/x.svg: not in a folder"),
@@ -147,7 +147,9 @@ def rows(*lines):
         (rows("0,a,x,inf,"), "column runtime_s: 'inf' is no number"),
         (rows("0,a,x,1,-2"), "column cost: '-2' is negative; write worker-seconds"),
         (rows("0,a,x,1,much"), "column cost: 'much' is no number"),
-        (rows("0,a,x,1,", "1e15,a,x,1,"), "at 1e+15 s it is not over; are instants"),
+        (rows("0,a,x,1,", "1e15,a,x,1,"), "line 3, column submit_s: '1e15' is more than"),
+        (rows("-1e300,a,x,1,"), "counted from whenever you like, not milliseconds"),
+        (rows("9e10,a,x,1,", "-9e10,a,x,1,"), "trace.csv: at 1.8e+11 s it is not over; are"),
         ("submit_s,customer,runtime_s,priority\n0,a,1,10\n", "column priority: '10' is no"),
         ("submit_s,customer,runtime_s,weight\n0,a,1,1e9\n", "column weight: '1e9' is out of"),
         (b"submit_s,customer,runtime_s\n0,\xff\xfe,1\n", "a CSV file in UTF-8"),
@@ -193,6 +195,28 @@ def test_an_odd_trace_is_run_as_it_says(trace, text):
     assert (report["agendas"], report["unfinished"]) == (3, 0)
     assert report["worst_gap_over_bound"] is None or report["worst_gap_over_bound"] <= 1
     assert all(one["mean_s"] >= 0 for one in report["waits"].values())
+
+
+def test_a_customers_weight_counts_in_every_insight(trace, tmp_path):
+    """It is the customer's, whichever of its rows tells it."""
+    lines = ["0,a,x,1,1,5"]
+    lines += [f"0,{one},{insight},1,1," for one in "ab" for insight in "xy" for _ in range(9)]
+    text = "submit_s,customer,insight,runtime_s,cost,weight\n" + "\n".join(lines) + "\n"
+    path = tmp_path / "events.csv"
+    code, _, said = trace(text, "--events", str(path))
+    assert code == 0, said
+    with path.open(encoding="utf-8") as file:
+        weights = {
+            (one["insight"], one["customer"]): one["weight"]
+            for one in csv.DictReader(file)
+            if one["event"] == "settled"
+        }
+    assert weights == {
+        ("x", "a"): "5.0",
+        ("x", "b"): "1.0",
+        ("y", "a"): "5.0",
+        ("y", "b"): "1.0",
+    }
 
 
 @pytest.mark.parametrize(

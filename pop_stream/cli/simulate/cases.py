@@ -1,6 +1,6 @@
 """From what was asked for to what is run: scenarios and traces as cases, one an insight."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from heapq import nsmallest
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from pop_stream.cli.errors import UsageError
 from pop_stream.cli.simulate.scenarios import RUNTIME_S, SCENARIOS, scenario
-from pop_stream.cli.simulate.trace import Trace
+from pop_stream.cli.simulate.trace import Trace, Weighing
 from pop_stream.cli.simulate.trace_file import DEFAULT_INSIGHT, read_trace
 from pop_stream.cli.simulate.trial import Case, quietest
 from pop_stream.core.definitions.definitions import AlgorithmName, Customer, Insight
@@ -83,21 +83,9 @@ def of_trace(path: Path, terms: Terms) -> tuple[str, Mapping[str, Case]]:
     title = f"[bold]{escape(path.name)}[/]: {agendas:,} agendas"
     if file.ignored:
         title += escape(f"; ignored columns: {', '.join(file.ignored)}")
-    return title, {name: _traced(name, trace, terms) for name, trace in file.traces.items()}
-
-
-def parse_weights(text: str | None) -> Mapping[CustomerId, float]:
-    """Weights as `a=2,b=0.5`.
-
-    Raises:
-        UsageError: With what is wrong in which part.
-    """
-    pairs = [_weight(part) for part in (text or "").split(",") if part.strip()]
-    weights = dict(pairs)
-    if len(weights) < len(pairs):
-        msg = f"--weights {text!r} names a customer twice; give each one weight"
-        raise UsageError(msg)
-    return weights
+    return title, {
+        name: _traced(name, trace, file.weighings, terms) for name, trace in file.traces.items()
+    }
 
 
 def parse_target(text: str) -> int | Literal["auto"]:
@@ -114,20 +102,6 @@ def parse_target(text: str) -> int | Literal["auto"]:
     raise UsageError(msg)
 
 
-def _weight(part: str) -> tuple[CustomerId, float]:
-    name, _, number = part.strip().rpartition("=")
-    try:
-        weight = float(number)
-        Customer(id="checked", weight=weight)
-    except ValueError:
-        msg = f"--weights {part!r}: write customer=weight with a weight from 0.001 to 1000000"
-        raise UsageError(msg) from None
-    if not name:
-        msg = f"--weights {part!r}: name the customer, as acme=2"
-        raise UsageError(msg)
-    return CustomerId(name.strip()), weight
-
-
 def _check_names(weights: Mapping[CustomerId, float], customers: Set[CustomerId]) -> None:
     for name in weights:
         if name not in customers:
@@ -137,17 +111,18 @@ def _check_names(weights: Mapping[CustomerId, float], customers: Set[CustomerId]
             raise UsageError(msg)
 
 
-def _traced(name: str, trace: Trace, terms: Terms) -> Case:
-    weights = dict(terms.weights)
+def _traced(name: str, trace: Trace, weighings: Iterable[Weighing], terms: Terms) -> Case:
+    weights, known = dict(terms.weights), {one.customer_id for one in trace}
     changes: list[Redefine] = []
-    for at, customer, weight in trace.weighings:
+    for at, customer, weight in weighings:
+        if customer not in known:
+            continue
         if customer not in weights:
             weights[customer] = weight
         elif customer not in terms.weights:
             changes.append(Redefine(at, _customer(customer, weight)))
     customers = {
-        customer: _customer(customer, weights.get(customer, 1.0))
-        for customer in {one.customer_id for one in trace}
+        customer: _customer(customer, weights.get(customer, 1.0)) for customer in known
     }
     setting = Setting(
         insight=_insight(name, terms), customers=customers, plant=terms.plant, changes=changes

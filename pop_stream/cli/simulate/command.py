@@ -77,13 +77,14 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     from pop_stream.cli.simulate.events_file import write_events
     from pop_stream.cli.simulate.picture import write_picture
     from pop_stream.cli.simulate.trial import run_trial
+    from pop_stream.cli.weights import parse_weights
 
     shown = console(as_json=as_json)
     _check_places({"--svg": svg, "--events": events})
     terms = cases.Terms(
         algorithm=algorithm.value,
         runners=runners,
-        weights=cases.parse_weights(weights),
+        weights=parse_weights(weights),
         target=cases.parse_target(target),
         delay_s=delay_ms / _MILLISECONDS,
     )
@@ -98,7 +99,7 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     try:
         trials = {insight: run_trial(case) for insight, case in found.items()}
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{trace}: {error}" if trace else str(error)) from None
     shown.print(report.view(trials))
     if svg is not None:
         write_picture(svg, scenario or (trace.name if trace else "skew"), trials)

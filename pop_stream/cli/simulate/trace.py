@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -11,6 +11,14 @@ from pop_stream.core.simulation.workload import Arrival
 from pop_stream.core.values.ids import CustomerId
 
 _NOT_DECLARED: Final = math.nan
+
+
+class Weighing(NamedTuple):
+    """A customer's weight from an instant on, in every insight."""
+
+    at: float
+    customer_id: CustomerId
+    weight: float
 
 
 class Row(NamedTuple):
@@ -32,16 +40,18 @@ class Row(NamedTuple):
     fairness_key: str
     operation_type: str
 
+    @property
+    def weighings(self) -> Sequence[Weighing]:
+        """Its customer's weight from then on, if it tells one."""
+        if self.weight is None:
+            return ()
+        return (Weighing(self.submit_s, CustomerId(self.customer), self.weight),)
+
 
 class Trace:
-    """The agendas of one insight; iterate as often as you like, once they are sorted.
-
-    Attributes:
-        weighings: When a customer's weight became what: `(at, customer, weight)`.
-    """
+    """The agendas of one insight; iterate as often as you like, once they are sorted."""
 
     def __init__(self) -> None:
-        self.weighings: list[tuple[float, CustomerId, float]] = []
         self._names: dict[str, str] = {}
         self._ats = array("d")
         self._runtimes = array("d")
@@ -85,14 +95,11 @@ class Trace:
         self._keys.append(name(row.fairness_key, row.fairness_key))
         kind = row.operation_type or row.insight
         self._types.append(name(kind, kind))
-        if row.weight is not None:
-            self.weighings.append((row.submit_s, CustomerId(row.customer), row.weight))
 
     def sort(self, *, begin: float) -> None:
         """Order by instant, counted from `begin` on; call it once, when all are added."""
         for index, at in enumerate(self._ats):
             self._ats[index] = at - begin
-        self.weighings = _changes(self.weighings, begin)
         if any(one > other for one, other in pairwise(self._ats)):
             order = sorted(range(len(self)), key=self._ats.__getitem__)
             for column in self._columns():
@@ -111,14 +118,12 @@ class Trace:
         )
 
 
-def _changes(
-    weighings: Sequence[tuple[float, CustomerId, float]], begin: float
-) -> list[tuple[float, CustomerId, float]]:
-    """Those that differ from what the customer's weight was before."""
+def changes(weighings: Iterable[Weighing], *, begin: float) -> list[Weighing]:
+    """Those that differ from the customer's weight before, in order, counted from `begin`."""
     known: dict[CustomerId, float] = {}
-    changes: list[tuple[float, CustomerId, float]] = []
+    found: list[Weighing] = []
     for at, customer_id, weight in sorted(weighings, key=itemgetter(0)):
         if known.get(customer_id) != weight:
             known[customer_id] = weight
-            changes.append((at - begin, customer_id, weight))
-    return changes
+            found.append(Weighing(at - begin, customer_id, weight))
+    return found

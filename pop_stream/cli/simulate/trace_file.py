@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from pop_stream.cli.errors import UsageError
-from pop_stream.cli.simulate.trace import Row, Trace
+from pop_stream.cli.simulate.trace import Row, Trace, Weighing, changes
+from pop_stream.cli.weights import LEAST_WEIGHT, MOST_WEIGHT
 from pop_stream.core.agendas.agenda import DEFAULT_PRIORITY
 from pop_stream.core.backlog.costs import MOST_COST_S
+from pop_stream.core.simulation.simulation import LONGEST_S
 
 DEFAULT_INSIGHT: Final = "work"
 """The insight of rows that name none."""
 
 _PRIORITIES: Final = range(1, 10)
-_LEAST_WEIGHT, _MOST_WEIGHT = 1e-3, 1e6
 _ABSENT: Final = -1
 
 
@@ -27,10 +28,12 @@ class TraceFile:
 
     Attributes:
         traces: By insight.
+        weighings: When a customer's weight became what; whichever insight the row is of.
         ignored: Columns that mean nothing here.
     """
 
     traces: Mapping[str, Trace]
+    weighings: Sequence[Weighing]
     ignored: Sequence[str]
 
 
@@ -59,6 +62,7 @@ def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv modul
     header = [name.strip().lower() for name in next(lines, ())]
     columns = _columns(path, header)
     traces: dict[str, Trace] = {}
+    weighings: list[Weighing] = []
     for fields in lines:
         if not any(map(str.strip, fields)):
             continue
@@ -75,13 +79,15 @@ def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv modul
         if trace is None:
             trace = traces[row.insight] = Trace()
         trace.add(row)
+        weighings += row.weighings
     if not traces:
         msg = f"{path}: no agendas; a trace has one a line after the header {_HEADER}"
         raise UsageError(msg)
     begin = min(trace.begins_at for trace in traces.values())
     for trace in traces.values():
         trace.sort(begin=begin)
-    return TraceFile(traces, [name for name in header if name and name not in _PARSERS])
+    ignored = [name for name in header if name and name not in _PARSERS]
+    return TraceFile(traces, changes(weighings, begin=begin), ignored)
 
 
 _Column = tuple[str, int, Callable[[str], Any]]
@@ -160,7 +166,12 @@ def _number(text: str, remedy: str) -> float:
 
 
 def _submit(text: str) -> float:
-    return _number(text, "write seconds, as 12.5, counted from whenever you like")
+    remedy = "write seconds, as 12.5, counted from whenever you like"
+    seconds = _number(text, remedy)
+    if abs(seconds) > LONGEST_S:
+        msg = f"is more than {LONGEST_S:g}; {remedy}, not milliseconds"
+        raise ValueError(msg)
+    return seconds
 
 
 def _runtime(text: str) -> float:
@@ -194,9 +205,9 @@ def _priority(text: str) -> int:
 def _weight(text: str) -> float | None:
     if not text.strip():
         return None
-    remedy = f"write a weight from {_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}, or nothing"
+    remedy = f"write a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or nothing"
     weight = _number(text, remedy)
-    if not _LEAST_WEIGHT <= weight <= _MOST_WEIGHT:
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
         msg = f"is out of range; {remedy}"
         raise ValueError(msg)
     return weight

@@ -51,7 +51,7 @@ class Stage:
     def __init__(
         self,
         definitions_at: Callable[[int], Definitions],
-        weights: Mapping[str, float] | None = None,
+        weights: Mapping[CustomerId, float] | None = None,
     ) -> None:
         self._definitions_at = definitions_at
         self._weights = weights or {}

@@ -22,6 +22,7 @@ from pop_stream.core.simulation.stage import (
     feed,
     from_first,
 )
+from pop_stream.core.values.ids import CustomerId
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ def what_if(
     inputs: Sequence[Input],
     decisions: Sequence[RoundDecided],
     definitions_at: Callable[[int], Definitions],
-    weights: Mapping[str, float],
+    weights: Mapping[CustomerId, float],
     known: Sequence[Beginning] = (),
 ) -> Mapping[str, Outcome]:
     """Choose the recorded rounds with other weights: same slots, same instants, same costs.

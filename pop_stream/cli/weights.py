@@ -1,0 +1,45 @@
+"""`--weights acme=2,globex=0.5`, as more than one command has it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pop_stream.cli.errors import UsageError
+from pop_stream.core.values.ids import CustomerId
+
+LEAST_WEIGHT: Final = 1e-3
+MOST_WEIGHT: Final = 1e6
+"""As definitions of customers bound them."""
+
+
+def parse_weights(text: str | None) -> Mapping[CustomerId, float]:
+    """Weights by customer; none of no text.
+
+    Raises:
+        UsageError: With what is wrong in which part, and what to write.
+    """
+    weights: dict[CustomerId, float] = {}
+    for part in filter(str.strip, (text or "").split(",")):
+        name, _, number = part.rpartition("=")
+        customer = CustomerId(name.strip())
+        if customer in weights:
+            msg = f"--weights: {part!r} names {customer!r} a second time; give it one weight"
+            raise UsageError(msg)
+        if not customer and "=" in part:
+            msg = f"--weights: {part!r} is no weight; name the customer, as acme=2"
+            raise UsageError(msg)
+        if not customer or (weight := _number(number)) is None:
+            msg = (
+                f"--weights: {part!r} is no weight; write customer=weight, with a weight from "
+                f"{LEAST_WEIGHT:g} to {MOST_WEIGHT:.0f} and commas between"
+            )
+            raise UsageError(msg)
+        weights[customer] = weight
+    return weights
+
+
+def _number(text: str) -> float | None:
+    try:
+        weight = float(text)
+    except ValueError:
+        return None
+    return weight if LEAST_WEIGHT <= weight <= MOST_WEIGHT else None
