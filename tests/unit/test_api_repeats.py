@@ -7,6 +7,8 @@ import pytest
 import pytest_asyncio
 from api_fakes import agenda, open_api, summary
 
+from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.submissions import repeats
 from pop_stream.core.doors.repeats import MOST_TOLD, differences
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle.lifecycle import State
@@ -96,6 +98,47 @@ async def test_a_slow_postgres_is_waited_for(api, monkeypatch):
     monkeypatch.setattr(api.summaries, "accepted_bodies", slowly)
     assert (await api.submit(agenda(id="a1")))[0] == 202
     assert not api.published
+
+
+async def test_a_postgres_that_says_nothing_is_asked_by_one_at_a_time_and_seen_again(
+    api, monkeypatch
+):
+    stored(api, title="nightly")
+    ask, asked, answers = api.summaries.accepted_bodies, [], asyncio.Event()
+
+    async def in_vain(agenda_ids):
+        asked.append(agenda_ids)
+        await answers.wait()
+        return await ask(agenda_ids)
+
+    monkeypatch.setattr(api.summaries, "accepted_bodies", in_vain)
+    monkeypatch.setattr(repeats, "_WAITED_S", 0.05)
+    monkeypatch.setattr(repeats, "_REST_S", 0.0)
+    assert (await api.submit(agenda(id="b0")))[0] == 202
+    monkeypatch.setattr(repeats, "_WAITED_S", 60.0)
+    monkeypatch.setattr(repeats, "_GLANCE_S", 0.05)
+    async with asyncio.timeout(30):
+        for number in range(1, 4):
+            assert (await api.submit(agenda(id=f"b{number}")))[0] == 202
+        assert [tuple(ids) for ids in asked] == [("b0",), ("b1",)]
+        answers.set()
+        while (await api.submit(agenda(id="a1", title="weekly")))[0] != 409:
+            pass
+
+
+async def test_what_takes_too_long_is_not_waited_for_until_it_has_ended():
+    ended = asyncio.Event()
+
+    async def hang():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ended.wait()
+
+    async with asyncio.timeout(30):
+        with pytest.raises(UnavailableError, match=r"no answer within 0\.01 s"):
+            await answer_in_time(hang(), within_s=0.01)
+    ended.set()
 
 
 async def test_what_kafka_did_not_take_is_not_remembered(api):

@@ -12,14 +12,26 @@ T = TypeVar("T")
 
 
 async def answer_in_time(awaitable: Awaitable[T], *, within_s: float = PATIENCE_S) -> T:
-    """The result, unless it takes too long.
+    """The result, unless it takes too long; then it is given up, and not waited for any more.
+
+    What hangs in a server that says nothing may take as long again until it has ended.
 
     Raises:
         UnavailableError: If it does.
     """
+    question = asyncio.ensure_future(awaitable)
+    question.add_done_callback(_take_note)
     try:
-        async with asyncio.timeout(within_s):
-            return await awaitable
-    except TimeoutError:
+        answered, _ = await asyncio.wait({question}, timeout=within_s)
+    finally:
+        question.cancel()
+    if not answered:
         msg = f"no answer within {within_s:g} s"
-        raise UnavailableError(msg) from None
+        raise UnavailableError(msg)
+    return question.result()
+
+
+def _take_note(question: "asyncio.Future[T]") -> None:
+    """Else an error of what was given up would be logged as one that nobody looked at."""
+    if not question.cancelled():
+        question.exception()

@@ -2,7 +2,8 @@
 
 While Postgres is away nobody waits for it: what this process accepted of late is still
 recognised, and of anything else a repeat is dropped where the agenda arrives. One that is slow
-is waited for: who asks may have lost the answer to the same in a crash, when all is slow.
+is waited for: who asks may have lost the answer to the same in a crash, when all is slow. Once
+it was waited for in vain there is one question at a time, and who asks it waits a moment only.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Final
 import structlog
 
 from pop_stream.api.http.errors import IdTakenError
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.patience import PATIENCE_S, answer_in_time
 from pop_stream.api.submissions.judge import Submission
 from pop_stream.core.doors.repeats import differences
 from pop_stream.core.errors import Issue, UnavailableError
@@ -25,6 +26,8 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _ENTRY_BYTES: Final = 300
 """About what remembering one takes besides its body, which is often less than that."""
 
+_WAITED_S: Final = PATIENCE_S
+_GLANCE_S: Final = 0.5
 _REST_S: Final = 2.0
 
 _log = structlog.get_logger()
@@ -37,7 +40,9 @@ class Repeats:
         self._summaries = summaries
         self._late: OrderedDict[str, AcceptedBody] = OrderedDict()
         self._held = 0
-        self._blind_until = 0.0
+        self._is_blind = False
+        self._rests_until = 0.0
+        self._glance: asyncio.Task[dict[str, AcceptedBody]] | None = None
 
     async def look_up(self, submissions: Sequence[Submission]) -> "Known":
         """What was accepted under the ids that the submissions brought along."""
@@ -58,16 +63,32 @@ class Repeats:
             self._held -= len(oldest.body) + _ENTRY_BYTES
 
     async def _stored(self, agenda_ids: Sequence[str]) -> dict[str, AcceptedBody]:
-        now = asyncio.get_running_loop().time()
-        if now < self._blind_until:
+        if not self._is_blind:
+            return await self._ask(agenda_ids)
+        if self._glance is not None or _now() < self._rests_until:
             return {}
+        glance = self._glance = asyncio.create_task(self._ask(agenda_ids))
+        glance.add_done_callback(self._end_glance)
+        seen, _ = await asyncio.wait({glance}, timeout=_GLANCE_S)
+        return glance.result() if seen else {}
+
+    async def _ask(self, agenda_ids: Sequence[str]) -> dict[str, AcceptedBody]:
+        asked = self._summaries.accepted_bodies(agenda_ids)
         try:
-            asked = self._summaries.accepted_bodies(agenda_ids)
-            return dict(await answer_in_time(asked))
+            found = await answer_in_time(asked, within_s=_WAITED_S)
         except UnavailableError as error:
-            self._blind_until = now + _REST_S
+            self._is_blind, self._rests_until = True, _now() + _REST_S
             _log.warning("repeats.unknown", reason=str(error))
             return {}
+        self._is_blind = False
+        return dict(found)
+
+    def _end_glance(self, _: object) -> None:
+        self._glance = None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class Known:
