@@ -60,6 +60,23 @@ def test_every_scenario_ends_all_its_work_within_the_bound(simulate, name):
     assert report["makespan_s"] <= 1.02 * fifo_s + longest_s
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "customers"), [("skew", "auto", 5), ("skew", "8", 5), ("burst", "8", 4)]
+)
+def test_who_competes_is_given_its_part_to_a_thousandth(simulate, name, target, customers):
+    """With an automatic target nobody steady waits in `burst` for as long as counts."""
+    _, report, _ = simulate("--scenario", name, "--target", target)
+    assert report["jain_customers"] == customers
+    assert report["jain"] >= 0.999
+    assert report["worst_gap_over_bound"] <= 1
+
+
+def test_by_age_nobody_is_given_its_part(simulate):
+    _, report, _ = simulate("--scenario", "burst", "--target", "8", "--algorithm", "fifo")
+    assert report["jain"] < 0.9
+    assert report["worst_gap_over_bound"] > 1
+
+
 def test_the_same_seed_is_the_same_report_and_another_is_another(simulate):
     seeds = ("1", "1", "2")
     found = [simulate("--scenario", "burst", "--scale", "0.1", "--seed", one) for one in seeds]
