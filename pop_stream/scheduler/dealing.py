@@ -23,6 +23,7 @@ from pop_stream.ports.wire import Publisher
 from pop_stream.scheduler.emission import Source
 from pop_stream.scheduler.hold import Hold
 from pop_stream.scheduler.rounds import NoEventError, Rounds
+from pop_stream.scheduler.salvage import salvage
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.ticks import Ticker
 
@@ -161,20 +162,55 @@ class Dealing:
                 next_waits=next_waits or catches_up,
                 catches_up=catches_up,
             )
-        except (NoEventError, UnreadableRecordError) as error:
-            _log.warning("record.refused", partition=message.partition, reason=str(error))
-            await self._bury(message, (error.code, str(error)))
         except Exception as error:
-            # The index may be half changed: the table is what counts, so read it anew.
-            _log.exception("round.failed", partition=message.partition)
-            self._hold.give_up()
-            self._rounds.unload(message.partition)
-            self._ticker.gain({message.partition})
-            code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
-            await self._bury(message, (code, repr(error)))
+            for value, why in await self._salvage(message, error):
+                await self._bury(message, value, why)
         self._next[message.partition] = max(
             self._next.get(message.partition, 0), message.offset + 1
         )
+
+    async def _salvage(
+        self,
+        message: Any,  # noqa: ANN401
+        error: Exception,
+    ) -> list[tuple[bytes | None, Exception]]:
+        """Keep what can be used of a record; what is to be buried, with why.
+
+        The choice is left to the ticker. If it was the choice that failed, all is kept, and
+        the record is buried for others to see.
+        """
+        try:
+            value = value_of(message)
+        except UnreadableRecordError:
+            _log.warning("record.refused", partition=message.partition, reason=str(error))
+            return [(message.value, error)]
+        # No row is to tell that the record is handled while a part of it is not.
+        before = Source(message.partition, message.offset - 1)
+
+        async def handle(part: bytes | None) -> None:
+            try:
+                await self._handle(before, part, next_waits=True, catches_up=True)
+            except NoEventError:
+                raise
+            except Exception:
+                self._read_anew(message.partition)
+                raise
+
+        if isinstance(error, NoEventError):
+            _log.warning("record.refused", partition=message.partition, reason=str(error))
+        else:
+            _log.error("round.failed", partition=message.partition, exc_info=error)
+            self._read_anew(message.partition)
+        found = await salvage(value, handle)
+        if not found:
+            self._read_anew(message.partition)
+        return found or [(value, error)]
+
+    def _read_anew(self, partition: int) -> None:
+        """The index may be half changed: the table is what counts."""
+        self._hold.give_up()
+        self._rounds.unload(partition)
+        self._ticker.gain({partition})
 
     async def _handle(
         self,
@@ -232,7 +268,16 @@ class Dealing:
             _log.warning(what, partition=partition, reason=reason)
         self.postponed.add(partition)
 
-    async def _bury(self, message: Any, error: tuple[str, str]) -> None:  # noqa: ANN401
+    async def _bury(
+        self,
+        message: Any,  # noqa: ANN401
+        value: bytes | None,
+        error: Exception,
+    ) -> None:
+        """Write a dead letter of this part of a record, or of the whole."""
+        is_unreadable = isinstance(error, UnreadableRecordError)
+        reason = str(error) if is_unreadable else repr(error)
+        code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
         record = ConsumerRecord(
             topic=message.topic,
             partition=message.partition,
@@ -240,11 +285,13 @@ class Dealing:
             timestamp=0,
             timestamp_type=0,
             key=message.key,
-            value=message.value,
+            value=value,
             checksum=None,
             serialized_key_size=0,
             serialized_value_size=0,
             headers=(),
         )
-        letter = dead_letter(self._topics, record, part=PART, at=self._clock.now(), error=error)
+        letter = dead_letter(
+            self._topics, record, part=PART, at=self._clock.now(), error=(code, reason)
+        )
         await publish_until_acknowledged(self._publisher, [letter])

@@ -1,6 +1,7 @@
 """One event at a time: kept, decided, emitted, kept again; and what failures leave behind."""
 
 import asyncio
+import base64
 from collections import Counter, deque
 from dataclasses import replace
 from datetime import timedelta
@@ -14,8 +15,10 @@ from aiokafka import TopicPartition
 from backlogs import START, placed, settled
 from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, MemoryTable
 from msgspec import Raw
+from msgspec.structs import replace as replace_struct
 
 from pop_stream.bus.topics import Topics
+from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
@@ -34,6 +37,7 @@ from pop_stream.core.events import (
     decode_lifecycle,
     decode_ready,
     encode,
+    frame,
 )
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.scheduler import rounds as rounds_module
@@ -1039,6 +1043,97 @@ async def test_a_bad_record_that_was_passed_over_holds_nothing_up(stage):
     await scheduler._consume(Stream(message(tick, home, 4), message(good, home, 6)))
     assert stage.emitted_ids() == ["ann-0"]
     assert len(stage.publisher.on(TOPICS.dead_letters)) == 1
+
+
+def letters(stage):
+    """What was buried: code, and the value of the record or of the part of it."""
+    buried = [msgspec.json.decode(one.value) for one in stage.publisher.on(TOPICS.dead_letters)]
+    return [(one["code"], base64.b64decode(one["value_base64"])) for one in buried]
+
+
+async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(stage):
+    page = stage.page([f"ann-{n}" for n in range(9)])
+    agendas = (*page.agendas[:4], Raw(b'{"agenda_id":5}'), *page.agendas[5:])
+    value = encode([replace_struct(page, agendas=agendas), stage.page(["bob-0"])])
+    scheduler, home = scheduler_on(stage), stage.home("media")
+    wake = message(encode(InsightTick(insight_id="")), home, 2)
+    await scheduler._consume(Stream(message(value, home), wake))
+    assert sorted(stage.emitted_ids()) == sorted(
+        ["bob-0", *(f"ann-{n}" for n in range(9) if n != 4)]
+    )
+    [(code, part)] = letters(stage)
+    assert (code, b'{"agenda_id":5}' in part, b"ann" in part) == (
+        "unreadable_record",
+        True,
+        False,
+    )
+
+
+async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(stage):
+    pages = [encode(stage.page([name])) for name in ("ann-0", "bob-0")]
+    unknown = b'{"type":"insight.painted","insight_id":"media"}'
+    value = frame([pages[0], unknown, pages[1]])
+    scheduler, home = scheduler_on(stage), stage.home("media")
+    wake = message(encode(InsightTick(insight_id="")), home, 2)
+    await scheduler._consume(Stream(message(value, home), wake))
+    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0"]
+    [(code, part)] = letters(stage)
+    assert (code, msgspec.json.decode(part)) == (
+        "unreadable_record",
+        msgspec.json.decode(unknown),
+    )
+
+
+@pytest.mark.parametrize("culprits", [("ann-3",), ("ann-0", "ann-7")])
+async def test_of_many_notes_only_those_that_raise_are_buried(stage, monkeypatch, culprits):
+    """The others are taken once, whatever was half done when it failed."""
+    await stage.place("ann", 25)
+    settle = Backlog.settle
+
+    def fail_at_times(self, settlement, now=0.0):
+        settle(self, settlement, now)
+        if settlement.agenda_id in culprits:
+            raise ZeroDivisionError(settlement.agenda_id)
+
+    monkeypatch.setattr(Backlog, "settle", fail_at_times)
+    names = [f"ann-{n}" for n in range(10)]
+    noted = InsightNoted(
+        insight_id="media",
+        claims=tuple(Claim(agenda_id=one, attempt=1) for one in names),
+        settlements=tuple(settled(one) for one in names),
+    )
+    scheduler, home = scheduler_on(stage), stage.home("media")
+    wake = message(encode(InsightTick(insight_id="")), home, stage.offset + 2)
+    await scheduler._consume(Stream(message(encode(noted), home, stage.offset + 1), wake))
+    buried = letters(stage)
+    assert [code for code, _ in buried] == ["internal"] * len(culprits)
+    assert [decode_ready(part)[0].settlements[0].agenda_id for _, part in buried] == [*culprits]
+    backlog, out = stage.desk().backlog, len(culprits)
+    assert (backlog.in_flight, backlog.ready) == (10 + out, 5)
+    assert len(set(stage.emitted_ids())) == len(stage.emitted_ids()) == 20
+    stage.rounds = stage.new_rounds()
+    await stage.tell(InsightTick(insight_id=""), partition=home)
+    assert stage.desk().backlog.in_flight == 10 + out
+
+
+async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(stage, monkeypatch):
+    await stage.place("ann", 25)
+    monkeypatch.setattr("pop_stream.scheduler.salvage.MOST_FAILURES", 4)
+    tried = []
+
+    def fail(_, settlement, __=0.0):
+        tried.append(settlement)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Backlog, "settle", fail)
+    noted = InsightNoted(
+        insight_id="media", settlements=tuple(settled(f"ann-{n}") for n in range(10))
+    )
+    scheduler, home = scheduler_on(stage), stage.home("media")
+    await scheduler._consume(Stream(message(encode(noted), home, stage.offset + 1)))
+    told = [decode_ready(part)[0].settlements for _, part in letters(stage)]
+    assert [one.agenda_id for some in told for one in some] == [f"ann-{n}" for n in range(10)]
+    assert len(told) < len(tried) < 12
 
 
 async def test_after_an_error_the_table_is_what_counts(stage):

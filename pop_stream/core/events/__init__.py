@@ -87,6 +87,7 @@ from pop_stream.core.events.lifecycle import (
     StopReason,
     WaitReason,
 )
+from pop_stream.core.events.parting import halves
 from pop_stream.core.events.ready import (
     MESSAGE_LENGTH,
     MOST_ASKED,
@@ -193,6 +194,7 @@ __all__ = [
     "decode_stop",
     "encode",
     "frame",
+    "halves",
     "parts_of",
     "stamped",
     "value_of",
