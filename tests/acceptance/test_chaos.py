@@ -19,6 +19,7 @@ async def test_nothing_is_lost_or_started_twice_while_parts_die_and_freeze(setti
     assert code in {0, 1}, said
     assert report["accepted"] == report["terminal"] == SECONDS * RATE, said
     assert (report["lost"], report["duplicate_starts"], report["disagreeing"]) == (0, 0, 0)
+    assert (report["failed"], report["refused"]) == (0, 0)
     assert report["rounds_repeated"] <= KILLS + FREEZES
     assert report["starts"] >= report["accepted"]
     assert sum(report["blows"].values()) == KILLS + FREEZES

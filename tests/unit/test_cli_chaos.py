@@ -95,6 +95,10 @@ def test_starts_are_read_as_they_were_written(tmp_path):
     assert [*read_starts(file)] == [Start("a", 1, "o0", 1.5, 7), Start("a", 2, "o0", 2.5, 8)]
 
 
+def taken(*agenda_ids, at=9.0):
+    return dict.fromkeys(agenda_ids, at)
+
+
 def start(agenda_id="a", at=10.0, attempt=1, operation="o"):
     return Start(agenda_id, attempt, operation, at, 1)
 
@@ -115,30 +119,30 @@ def dealt(at, part="scheduler", lasts=0.5):
 
 
 def test_what_ended_once_breaks_nothing():
-    judged = judge(evidence(start()), ["a"], [])
+    judged = judge(evidence(start()), taken("a"), [])
     assert (judged.accepted, judged.terminal, judged.duplicate_starts) == (1, 1, 0)
     assert [*judged.broken()] == []
 
 
 @pytest.mark.parametrize("state", [State.READY, State.EMITTED, State.RUNNING, State.RETRYING])
 def test_what_has_not_ended_is_lost(state):
-    judged = judge(evidence(start(), state=state), ["a"], [])
+    judged = judge(evidence(start(), state=state), taken("a"), [])
     assert judged.lost == ["a"]
     assert "lost: 1 agendas, such as a" in "\n".join(judged.broken())
 
 
 def test_acknowledged_and_never_heard_of_is_lost():
-    assert judge(evidence(start()), ["a", "b"], []).lost == ["b"]
+    assert judge(evidence(start()), taken("a", "b"), []).lost == ["b"]
 
 
 def test_accepted_counts_though_nobody_was_told():
     known = evidence(start())
     known.accepted_at["late"] = 9.0
-    assert judge(known, ["a"], []).lost == ["late"]
+    assert judge(known, taken("a"), []).lost == ["late"]
 
 
 def test_a_second_start_without_a_blow_is_a_breach():
-    judged = judge(evidence(start(), start(at=11.0)), ["a"], [])
+    judged = judge(evidence(start(), start(at=11.0)), taken("a"), [])
     assert (judged.duplicate_starts, judged.excused_starts) == (1, 0)
     assert list(judged.broken())
 
@@ -147,28 +151,28 @@ def test_a_second_start_without_a_blow_is_a_breach():
     ("at", "excused"), [(10.5, 1), (11.5, 0), (11.0 - AFTERMATH_S, 1), (10.0 - AFTERMATH_S, 0)]
 )
 def test_a_second_start_is_excused_in_the_aftermath_of_a_blow_only(at, excused):
-    judged = judge(evidence(start(), start(at=11.0)), ["a"], [dealt(at)])
+    judged = judge(evidence(start(), start(at=11.0)), taken("a"), [dealt(at)])
     assert judged.excused_starts == excused
     assert judged.duplicate_starts == 1 - excused
 
 
 def test_another_attempt_or_operation_is_no_second_start():
     known = evidence(start(), start(at=11.0, attempt=2), start(at=12.0, operation="p"))
-    assert judge(known, ["a"], []).duplicate_starts == 0
+    assert judge(known, taken("a"), []).duplicate_starts == 0
 
 
 def test_a_start_needs_a_claim():
     known = evidence(start())
     known.claims.clear()
-    assert judge(known, ["a"], []).unclaimed_starts == ["a#1"]
+    assert judge(known, taken("a"), []).unclaimed_starts == ["a#1"]
 
 
 def test_rows_that_differ_from_the_events_are_found():
     known = evidence(start())
     known.entries = {"a": replace(known.entries["a"], state=State.FAILED)}
-    assert judge(known, ["a"], []).disagreeing
+    assert judge(known, taken("a"), []).disagreeing
     known.entries = {}
-    assert judge(known, ["a"], []).disagreeing
+    assert judge(known, taken("a"), []).disagreeing
 
 
 def emissions(*pairs):
@@ -178,13 +182,13 @@ def emissions(*pairs):
 def test_a_round_repeated_in_two_parts_is_one_round():
     known = evidence(start())
     known.emissions = emissions(("a", 1.0), ("b", 1.0), ("a", 5.0), ("b", 6.0))
-    assert judge(known, ["a"], [dealt(3.0)]).rounds_repeated == 1
+    assert judge(known, taken("a"), [dealt(3.0)]).rounds_repeated == 1
 
 
 def test_more_rounds_repeated_than_blows_is_a_breach():
     known = evidence(start())
     known.emissions = emissions(("a", 1.0), ("b", 2.0), ("a", 5.0), ("b", 5.0))
-    judged = judge(known, ["a"], [dealt(3.0)])
+    judged = judge(known, taken("a"), [dealt(3.0)])
     assert judged.rounds_repeated == 2
     assert list(judged.broken())
 
@@ -203,7 +207,7 @@ def test_the_pause_begins_with_the_last_start_if_something_waited_already():
 
 def test_a_pause_beyond_the_promise_is_a_breach():
     known = evidence(start("a", 1.0), start("b", 20.0), accepted_at=0.0)
-    judged = judge(known, ["a", "b"], [])
+    judged = judge(known, taken("a", "b"), [])
     assert judged.worst_pause_s == pytest.approx(19.0)
     assert any("19.0 s" in one for one in judged.broken())
 
@@ -214,7 +218,7 @@ def test_an_insight_that_stands_still_does_not_hide_behind_another():
     known.insights = {one.agenda_id: one.agenda_id[0] for one in known.starts}
     known.starts = (*known.starts, start("a-late", 30.0))
     known.accepted_at["a-late"], known.insights["a-late"] = 12.0, "a"
-    judged = judge(known, [], [])
+    judged = judge(known, taken(), [])
     assert judged.worst_pause_s == judged.longest_wait_s == pytest.approx(18.0)
 
 
@@ -230,5 +234,37 @@ def test_an_insight_that_stands_still_does_not_hide_behind_another():
 )
 def test_only_what_there_is_one_of_excuses_a_pause_while_it_is_away(part, kind, pause):
     known = evidence(start("a", 21.0), accepted_at=1.0)
-    judged = judge(known, ["a"], [Dealt(Blow(4.0, part, kind, 10.0), 4.0, 14.0)])
+    judged = judge(known, taken("a"), [Dealt(Blow(4.0, part, kind, 10.0), 4.0, 14.0)])
     assert judged.worst_pause_s == pytest.approx(pause)
+
+
+def test_a_stalled_intake_shows_as_a_pause():
+    """Acknowledged at 1 s, taken by intake at 19 s, started at once."""
+    known = evidence(start("a", 1.5), start("b", 20.0), accepted_at=1.0)
+    known.accepted_at["b"] = 19.0
+    judged = judge(known, {"a": 1.0, "b": 2.0}, [])
+    assert judged.worst_pause_s == judged.longest_wait_s == pytest.approx(18.0)
+
+
+def test_what_is_never_started_waits_until_the_end():
+    known = evidence(start("a", 10.0))
+    known.gathered_at = 40.0
+    judged = judge(known, taken("a", "never"), [])
+    assert judged.lost == ["never"]
+    assert judged.worst_pause_s == pytest.approx(30.0)
+
+
+def test_what_ended_without_a_start_waits_for_none():
+    known = evidence(start("a", 10.0))
+    known.entries["gone"] = Entry("gone", State.CANCELLED, 1, "i")
+    known.gathered_at = 40.0
+    judged = judge(known, taken("a", "gone"), [])
+    assert (judged.lost, judged.worst_pause_s) == ([], pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.REFUSED])
+def test_an_end_that_no_submitter_wants_is_counted_and_a_breach(state):
+    judged = judge(evidence(start(), state=state), taken("a"), [])
+    assert (judged.terminal, judged.lost) == (1, [])
+    assert (judged.failed, judged.refused) == (state is State.FAILED, state is State.REFUSED)
+    assert list(judged.broken())

@@ -123,6 +123,8 @@ def report(chaos: "Chaos", outcome: "Outcome") -> Mapping[str, Any]:
         "accepted": judged.accepted,
         "terminal": judged.terminal,
         "lost": len(judged.lost),
+        "failed": judged.failed,
+        "refused": judged.refused,
         "duplicate_starts": judged.duplicate_starts,
         "worst_pause_s": round(judged.worst_pause_s, 3),
         "longest_wait_s": round(judged.longest_wait_s, 3),

@@ -8,6 +8,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.bus.whole import read_whole
 from pop_stream.cli.chaos.handlers import Start, read_starts
 from pop_stream.cli.chaos.load import INSIGHTS
+from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -46,6 +47,7 @@ class Evidence:
         entries: What Postgres has.
         emissions: In the order of their partitions.
         starts: In order of time.
+        gathered_at: When this was looked at; what had not begun then still waited.
     """
 
     accepted_at: dict[str, float] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Evidence:
     entries: Mapping[str, Entry] = field(default_factory=dict)
     emissions: list[Emission] = field(default_factory=list)
     starts: Sequence[Start] = ()
+    gathered_at: float = 0.0
     dead_letters: int = 0
 
 
@@ -79,6 +82,7 @@ async def gather(settings: Settings, prefix: str, starts: Path) -> Evidence:
     async for _ in read_whole(settings, topics.dead_letters):
         evidence.dead_letters += 1
     evidence.entries = await _entries(settings, evidence.folded)
+    evidence.gathered_at = WallClock().now().timestamp()
     return evidence
 
 

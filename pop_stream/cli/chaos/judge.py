@@ -1,13 +1,16 @@
 """Holds the evidence of a chaos run against what was promised; pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Final
 
 from pop_stream.cli.chaos.evidence import Evidence
 from pop_stream.cli.chaos.hand import Dealt
 from pop_stream.cli.chaos.handlers import Start
+from pop_stream.core.lifecycle.lifecycle import State
 
 LONGEST_PAUSE_S: Final = 10.0
 """What is promised: within this, work that is ready is started by someone."""
@@ -30,19 +33,23 @@ class Judgement:
         accepted: Agendas that were acknowledged to their submitter, or told as accepted.
         terminal: Those that have ended, by their summary in Postgres.
         lost: Those that have not.
+        failed: Of those that have: buried after the last attempt, though no work fails itself.
+        refused: Likewise: refused after they were acknowledged.
         disagreeing: Agendas of which Postgres says something else than Kafka's events.
         unclaimed_starts: (agenda, attempt) that were started and never claimed.
         duplicate_starts: Starts of an attempt beyond its first that follow from no blow.
         excused_starts: Such starts within a blow's aftermath.
         rounds_repeated: Emission rounds of which something was emitted again.
-        worst_pause_s: Longest stretch without a start in an insight while something of it was
-            ready, and while nothing was away that there is one of.
-        longest_wait_s: Of any agenda, from its acceptance to its first start.
+        worst_pause_s: Longest stretch without a start in an insight while something that was
+            submitted waited for its first, and nothing was away that there is one of.
+        longest_wait_s: Of any agenda, from its submission to its first start.
     """
 
     accepted: int
     terminal: int
     lost: Sequence[str]
+    failed: int
+    refused: int
     disagreeing: Sequence[str]
     unclaimed_starts: Sequence[str]
     duplicate_starts: int
@@ -57,6 +64,8 @@ class Judgement:
         """The promises that were not kept, in words."""
         if self.lost:
             yield f"lost: {len(self.lost)} agendas, such as {_some(self.lost)}"
+        if self.failed or self.refused:
+            yield f"{self.failed} agendas were buried, {self.refused} refused once acknowledged"
         if self.disagreeing:
             yield f"Postgres disagrees with Kafka: {_some(self.disagreeing)}"
         if self.unclaimed_starts:
@@ -70,16 +79,18 @@ class Judgement:
 
 
 def judge(
-    evidence: Evidence, acknowledged: Collection[str], blows: Sequence[Dealt]
+    evidence: Evidence, acknowledged: Mapping[str, float], blows: Sequence[Dealt]
 ) -> Judgement:
     """Hold everything against everything.
 
     Args:
         evidence: What is on record.
-        acknowledged: Agendas whose submitter was told that they are taken.
+        acknowledged: Agendas whose submitter was told that they are taken, with when.
         blows: What was done.
     """
-    accepted = {*acknowledged, *evidence.accepted_at}
+    since = _since(evidence, acknowledged)
+    accepted = since.keys()
+    states = Counter(entry.state for one, entry in evidence.entries.items() if one in accepted)
     ended = {one for one, entry in evidence.entries.items() if entry.state.is_terminal}
     repeats = [*_repeats(evidence.starts)]
     excused = sum(_is_excused(again, blows) for again in repeats)
@@ -88,33 +99,39 @@ def judge(
         accepted=len(accepted),
         terminal=len(accepted & ended),
         lost=sorted(accepted - ended),
+        failed=states[State.FAILED],
+        refused=states[State.REFUSED],
         disagreeing=sorted(_disagreeing(evidence)),
         unclaimed_starts=sorted(f"{one}#{number}" for one, number in started - evidence.claims),
         duplicate_starts=len(repeats) - excused,
         excused_starts=excused,
         rounds_repeated=_rounds_repeated(evidence),
-        worst_pause_s=max(_pauses(evidence, blows), default=0.0),
-        longest_wait_s=max(_waits(evidence), default=0.0),
+        worst_pause_s=max(_pauses(evidence, since, blows), default=0.0),
+        longest_wait_s=max(_waits(evidence, since), default=0.0),
         recovery_s=_recoveries(evidence, blows),
         blows=len(blows),
     )
 
 
 def worst_pause_s(
-    accepted_at: Mapping[str, float],
+    since: Mapping[str, float],
     starts: Sequence[Start],
     outages: Sequence[tuple[float, float]] = (),
+    until: float | None = None,
 ) -> float:
     """The longest stretch without any start while an agenda waited for its first.
 
     Args:
-        accepted_at: From when on each agenda waited.
+        since: From when on each agenda waited.
         starts: In order of time.
         outages: From and until when nothing could be started; a stretch counts from then.
+        until: What was not started by then waited until then; None passes it over.
     """
     first = _first_starts(starts)
-    waits = sorted((at, first[one]) for one, at in accepted_at.items() if one in first)
-    stretches = pairwise([0.0, *(start.at for start in starts)])
+    ends = {one: first.get(one, until) for one in since}
+    waits = sorted((since[one], end) for one, end in ends.items() if end is not None)
+    places = [start.at for start in starts]
+    stretches = pairwise([0.0, *places, *([] if until is None else [until])])
     worst, waiting_since = 0.0, iter(waits)
     held: list[tuple[float, float]] = []
     ahead = next(waiting_since, None)
@@ -123,13 +140,22 @@ def worst_pause_s(
             held.append(ahead)
             ahead = next(waiting_since, None)
         held = [wait for wait in held if wait[1] >= end]
-        since = min((at for at, _ in held), default=end)
+        begun = min((at for at, _ in held), default=end)
         over = max((until for at, until in outages if at < end), default=0.0)
-        worst = max(worst, end - max(begin, since, over))
+        worst = max(worst, end - max(begin, begun, over))
     return worst
 
 
-def _pauses(evidence: Evidence, blows: Sequence[Dealt]) -> Iterator[float]:
+def _since(evidence: Evidence, acknowledged: Mapping[str, float]) -> Mapping[str, float]:
+    """From when on each agenda waited: its submitter was told, or intake took it."""
+    told = evidence.accepted_at
+    both = {*acknowledged, *told}
+    return {one: min(acknowledged.get(one, inf), told.get(one, inf)) for one in both}
+
+
+def _pauses(
+    evidence: Evidence, since: Mapping[str, float], blows: Sequence[Dealt]
+) -> Iterator[float]:
     """The longest of each insight: one that stands still does not hide behind another."""
     outages = [
         (one.at, one.until)
@@ -137,16 +163,19 @@ def _pauses(evidence: Evidence, blows: Sequence[Dealt]) -> Iterator[float]:
         if one.blow.part in UNSHARED and one.blow.kind != "kill"
     ]
     by_insight: dict[str, dict[str, float]] = {}
-    for agenda_id, at in evidence.accepted_at.items():
-        by_insight.setdefault(evidence.insights.get(agenda_id, ""), {})[agenda_id] = at
-    for accepted_at in by_insight.values():
-        own = [one for one in evidence.starts if one.agenda_id in accepted_at]
-        yield worst_pause_s(accepted_at, own, outages)
+    started = {one.agenda_id for one in evidence.starts}
+    for agenda_id, at in since.items():
+        entry = evidence.entries.get(agenda_id)
+        if agenda_id in started or entry is None or not entry.state.is_terminal:
+            by_insight.setdefault(evidence.insights.get(agenda_id, ""), {})[agenda_id] = at
+    for waiting in by_insight.values():
+        own = [one for one in evidence.starts if one.agenda_id in waiting]
+        yield worst_pause_s(waiting, own, outages, evidence.gathered_at or None)
 
 
-def _waits(evidence: Evidence) -> Iterator[float]:
+def _waits(evidence: Evidence, since: Mapping[str, float]) -> Iterator[float]:
     first = _first_starts(evidence.starts)
-    return (first[one] - at for one, at in evidence.accepted_at.items() if one in first)
+    return (first[one] - at for one, at in since.items() if one in first)
 
 
 def _first_starts(starts: Sequence[Start]) -> Mapping[str, float]:

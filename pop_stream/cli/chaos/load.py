@@ -12,6 +12,7 @@ from typing import Any, Final
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.cli.chaos.handlers import WORK
 from pop_stream.client import ApiError, Client, Retry
+from pop_stream.clock import WallClock
 from pop_stream.core.values.retry import Backoff
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.shapes.submissions import SubmissionResults
@@ -39,7 +40,8 @@ class Load:
 
     Attributes:
         prefix: Begins all agenda ids.
-        acknowledged: Agendas that were answered with 202, or that Kafka has acknowledged.
+        acknowledged: Agendas that were answered with 202, or that Kafka has acknowledged, with
+            when, in seconds since the epoch.
         refused: Agendas that were told never to be accepted, with the answer.
     """
 
@@ -47,8 +49,13 @@ class Load:
     seed: int
     rate_per_s: float
     seconds: float
-    acknowledged: set[str] = field(default_factory=set)
+    acknowledged: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+
+    def note(self, *agenda_ids: str) -> None:
+        """These are acknowledged now."""
+        now_s = WallClock().now().timestamp()
+        self.acknowledged |= dict.fromkeys(agenda_ids, now_s)
 
     def batches(self) -> Sequence[Sequence[Mapping[str, Any]]]:
         """All agendas, by the batches they are sent in; the same for the same seed."""
@@ -113,7 +120,7 @@ async def _by_http(load: Load, api: Client, batch: Sequence[Mapping[str, Any]]) 
 def _note(load: Load, batch: Sequence[Mapping[str, Any]], answer: SubmissionResults) -> None:
     for result in answer.results:
         if result.id and not result.issues:
-            load.acknowledged.add(result.id)
+            load.note(result.id)
         else:
             load.refused[batch[result.index]["id"]] = str(result.issues)
 
@@ -123,7 +130,7 @@ async def _by_kafka(
 ) -> None:
     records = [Record(topic, one["id"].encode(), json.dumps(one).encode()) for one in batch]
     await publish_until_acknowledged(publisher, records)
-    load.acknowledged |= {one["id"] for one in batch}
+    load.note(*(one["id"] for one in batch))
 
 
 def _seconds(chance: Random) -> float:

@@ -123,7 +123,7 @@ async def _warm_up(stack: Stack, starts: Path, *, seed: int) -> None:
     await _submit(stack, load)
     try:
         async with asyncio.timeout(_WARM_WITHIN_S):
-            waiting = load.acknowledged
+            waiting = {*load.acknowledged}
             while waiting := waiting - {one.agenda_id for one in read_starts(starts)}:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)  # the file is another process's
     except TimeoutError:
