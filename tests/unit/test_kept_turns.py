@@ -1,0 +1,94 @@
+"""Whoever's place on the clock changed is told of, so that it is kept: step by step."""
+
+import pytest
+
+from pop_stream.core.fairness.algorithms import ALGORITHMS
+from pop_stream.core.fairness.flow import Share
+from pop_stream.core.fairness.line import entry_of
+from pop_stream.core.fairness.queue import FairQueue
+
+
+class Turns:
+    """A queue whose agendas cost 1 s each; every step returns who was told of."""
+
+    def __init__(self):
+        self.shares = {}
+        self.made = 0
+        self.queue = FairQueue(
+            ALGORITHMS["weighted_fair"], lambda one: self.shares.get(one, Share())
+        )
+
+    def told(self):
+        return self.queue.take_moved()
+
+    def push(self, customer):
+        self.made += 1
+        self.queue.push(customer, self.entry(self.made))
+        return self.told()
+
+    def entry(self, ref):
+        return entry_of(priority=5, resumed=False, rank=0, ref=ref)
+
+    def pick(self):
+        self.queue.pick(lambda _: 1.0)
+        return self.told()
+
+    def settle(self, customer, correction=0.0):
+        self.queue.settle(customer, correction=correction)
+        return self.told()
+
+    def reshare(self, customer, **share):
+        self.shares[customer] = Share(**share)
+        self.queue.reshare()
+        return self.told()
+
+
+@pytest.fixture
+def turns():
+    turns = Turns()
+    for _ in range(3):
+        turns.push("a")
+    return turns
+
+
+def test_who_was_picked_is_one_charge_further(turns):
+    assert {one: tags.tag for one, tags in turns.pick().items()} == {"a": 1.0}
+    assert turns.told() == {}, "once"
+
+
+def test_who_was_withdrawn_from_is_told_of(turns):
+    turns.queue.withdraw("a", turns.entry(1))
+    assert {*turns.told()} == {"a"}
+
+
+def test_what_cost_more_moves_its_customer(turns):
+    turns.pick()
+    assert turns.settle("a") == {}
+    turns.pick()
+    assert {one: tags.tag for one, tags in turns.settle("a", 0.5).items()} == {"a": 2.5}
+
+
+def test_what_is_no_debt_any_more_since_another_came_is_told(turns):
+    turns.pick()
+    told = turns.push("b")
+    assert {one: tags.uncontested for one, tags in told.items()} == {"a": 1, "b": 0}
+    told = turns.settle("a", 0.5)
+    assert {one: (tags.tag, tags.uncontested) for one, tags in told.items()} == {"a": (1.0, 0)}
+
+
+def test_who_may_go_again_begins_at_the_present(turns):
+    turns.push("b")
+    turns.pick()
+    turns.reshare("b", paused=True)
+    turns.pick()
+    assert {one: tags.tag for one, tags in turns.reshare("b").items()} == {"b": 1.0}
+
+
+def test_a_new_weight_is_told_with_the_next_pick_also_of_who_owes_nothing(turns):
+    turns.push("b")
+    assert turns.reshare("b", weight=2.0) == {}
+    told = turns.pick()
+    assert {one: (tags.tag, tags.weight) for one, tags in told.items()} == {
+        "a": (1.0, 1.0),
+        "b": (0.0, 2.0),
+    }
