@@ -1,9 +1,10 @@
-"""What intake and relay are made of."""
+"""What intake and relay are made of, and who buries for all."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from pop_stream.bus.burial import Burial
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.clock import WallClock
 from pop_stream.intake.gate import Gate
@@ -34,7 +35,7 @@ async def intake_gate(
 
 
 async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
-    """Intake and relay until `stop`; ends at once when either fails."""
+    """Intake, relay and burial until `stop`; ends at once when either fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="intake"))
@@ -47,3 +48,4 @@ async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(intake.run(stop))
             tasks.create_task(relay.run(stop))
+            tasks.create_task(Burial(settings, relay_publish, WallClock()).run(stop))
