@@ -42,6 +42,9 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
         **_quorum(cluster),
+        # A dead broker's partitions move after this, and one that was killed is let in again;
+        # Kafka's own 9 s suit machines far apart.
+        "broker.session.timeout.ms": "3000",
         "auto.create.topics.enable": "false",
         # For a machine's own clients one thread reads their requests as well as three do; each
         # that has nothing to do wakes several times a second to find that out.
@@ -74,12 +77,13 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
 def _quorum(cluster: Cluster) -> dict[str, str]:
     if len(cluster.nodes) == 1:
         controller = cluster.nodes[0].controller
-        return {"controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}"}
+        return {
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "broker.heartbeat.interval.ms": "1000",
+        }
     voters = (f"{one.number}@127.0.0.1:{one.controller}" for one in cluster.nodes)
     return {
         "controller.quorum.voters": ",".join(voters),
-        # A dead broker's partitions move after this; Kafka's own 9 s suit machines far apart.
-        "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
     }
 

@@ -202,3 +202,12 @@ async def test_a_server_that_dies_is_told_with_its_name(tmp_path):
 
         assert failure.server == "kafka-1"
         assert "exit code 137" in failure.reason
+
+
+async def test_a_broker_that_was_killed_is_soon_let_in_again(tmp_path):
+    """It knocks every two seconds, in vain until its own session of before is over."""
+    async with EmbeddedServers(tmp_path) as servers:
+        await servers.take_down("kafka")
+        await servers.bring_back("kafka")
+        log = (tmp_path / "kafka" / "logs" / "server-1.log").read_text()
+    assert log.count("Unable to register broker 1") <= 3
