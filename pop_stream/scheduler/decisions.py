@@ -33,6 +33,7 @@ def decided(
             aside.
     """
     backlog, at = desk.backlog, datetime.fromtimestamp(note.at, UTC)
+    view = desk.view_of_rounds(at)
     counts = Counter[str](one.customer_id for one in chosen)
     return RoundDecided(
         insight_id=backlog.insight.id,
@@ -47,12 +48,12 @@ def decided(
         virtual_time=backlog.queue.virtual_time,
         customers=forecast.shares(
             _shown(backlog.queue, counts),
-            mean=desk.mean_service(at),
+            mean=view.mean_service,
             now=note.at,
             chosen=counts,
         ),
-        gap=desk.gap(at),
-        bound=desk.bound(at),
+        gap=view.gap,
+        bound=view.bound,
         waiting=_waiting(backlog, note, len(chosen), limited_by),
         delayed=backlog.waiting,
         held=backlog.held,

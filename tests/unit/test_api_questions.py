@@ -131,6 +131,7 @@ def ready(**changes: Any) -> AgendaPlace:
             "it has just arrived, or has just moved on",
         ),
         (State.SUCCEEDED, None, "it has ended: succeeded"),
+        (State.FAILED, None, "it has ended: failed: no luck"),
         (
             State.HELD,
             AgendaPlace(agenda_id="a1", state="held"),

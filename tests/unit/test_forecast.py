@@ -173,6 +173,19 @@ def test_nobody_promises_a_time_to_a_customer_that_is_held():
     assert told.customer.held_by == "paused"
 
 
+def test_a_rate_limit_makes_the_time_left_longer():
+    """With a token in hand it is not held, and all the same its others wait for theirs."""
+    shares = {"acme": Share(rate_per_s=0.5, burst=2)}
+    target = fill(backlog(shares), ("acme", 20), ("other", 20))
+    assert where(target, "acme-0", rate_per_s=100.0).eta_s == pytest.approx(0.01)
+    assert where(target, "acme-9", rate_per_s=100.0).eta_s == pytest.approx(16.0)
+    assert where(target, "acme-9", rate_per_s=0.1).eta_s > 100.0
+    order(target)
+    told = where(target, "acme-9", rate_per_s=100.0)
+    assert told.customer.held_by == "rate"
+    assert told.eta_s == pytest.approx(16.0)
+
+
 def test_states_on_the_way():
     target = fill(backlog(), ("acme", 1))
     target.choose(1, NOW)

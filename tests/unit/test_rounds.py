@@ -1265,3 +1265,34 @@ async def test_the_ticker_wakes_for_a_token_but_not_for_a_full_topic(stage):
     await stage.tell(InsightTick(insight_id="media"))
     stage.clock.move(timedelta(seconds=5))
     assert ticker._pause_s() == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("customers", "looks"), [(20, 10), (300, 4), (2_000, 1)])
+async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
+    stage, monkeypatch, customers, looks
+):
+    """Else each of 200 insights, picked from now and then, would pay for all its customers."""
+    for first in range(0, customers, 500):
+        names = [f"c{number}-0" for number in range(first, min(customers, first + 500))]
+        await stage.tell(stage.page(names))
+    queue, seen = stage.desk().backlog.queue, []
+    monkeypatch.setattr(type(queue), "spread", lambda _: seen.append(stage.clock.now()) or 0.0)
+    stage.clock.move(timedelta(seconds=20))
+    before = len(stage.decisions())
+    for _ in range(10):
+        await stage.end(stage.emitted_ids()[len(stage.decisions()) - before])
+        stage.clock.move(timedelta(seconds=1))
+    assert len(stage.decisions()) == before + 10
+    assert len(seen) == looks
+
+
+async def test_metrics_and_answers_are_a_second_old_at_most(stage):
+    """What decisions keep for longer is reckoned anew for whoever asks."""
+    await stage.tell(stage.page([f"c{number}-0" for number in range(500)]))
+    desk, bounds = stage.desk(), []
+    for _ in range(4):
+        stage.clock.move(timedelta(seconds=1))
+        now = stage.clock.now()
+        desk.view_of_rounds(now)
+        bounds.append(desk._viewed(now).at == now)
+    assert all(bounds)

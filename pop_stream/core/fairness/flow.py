@@ -176,6 +176,13 @@ class Flow:
         self._refill(now)
         return now if self.tokens >= _WHOLE_TOKEN else now + (1.0 - self.tokens) / rate
 
+    def tokens_after_s(self, count: int, now: float) -> float:
+        """Seconds until so many of its agendas have had tokens; 0 without a rate limit."""
+        rate = self.share.rate_per_s
+        if rate is None:
+            return 0.0
+        return max(0.0, (count - self._tokens(now) - 1.0 + _WHOLE_TOKEN) / rate)
+
     def take_token(self, now: float) -> None:
         """Use up one token; only when there is one."""
         if self.share.rate_per_s is not None:

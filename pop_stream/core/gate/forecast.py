@@ -82,8 +82,9 @@ def place(
     eta_s = None
     if where.state == CLAIMED:
         eta_s = 0.0
-    elif where.state in {READY, EMITTED} and rate_per_s > 0 and not where.flow.held_by:
-        eta_s = round((position + unclaimed) / rate_per_s, 3)
+    elif where.state in {READY, EMITTED} and rate_per_s > 0 and _moves(where.flow):
+        limit_s = where.flow.tokens_after_s(own_ahead + 1, now) if is_ready else 0.0
+        eta_s = round(max((position + unclaimed) / rate_per_s, limit_s), 3)
     mark = where.mark
     return AgendaPlace(
         agenda_id=agenda_id,
@@ -99,6 +100,11 @@ def place(
         why=mark.why if where.state == WAITING else None,
         stopping=mark.stopping,
     )
+
+
+def _moves(flow: Flow) -> bool:
+    """Whether something is emitted of it in time: a rate limit only makes it wait."""
+    return flow.held_by in {"", "rate"}
 
 
 def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[HeldAgenda, ...]:

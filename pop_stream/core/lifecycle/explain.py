@@ -32,7 +32,9 @@ def explain(summary: Summary, answer: InsightAnswered | None) -> str:
         reasons = "; ".join(f"{one.field}: {one.message}" for one in summary.issues)
         return f"refused: {reasons}"
     if summary.state.is_terminal:
-        return f"it has ended: {summary.state.value}"
+        is_told = summary.message and summary.state is not State.SUCCEEDED
+        said = f": {summary.message}" if is_told else ""
+        return f"it has ended: {summary.state.value}{said}"
     if answer is not None and answer.agenda is not None:
         held = _held(answer.agenda, answer, summary)
         if held:
