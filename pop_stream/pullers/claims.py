@@ -154,7 +154,8 @@ class Claimer:
             except UnreadableRecordError as error:
                 refused.append(self._refuse(record, error))
                 continue
-            if self._window.admit(emitted.agenda_id, emitted.attempt):
+            accepted_at = emitted.accepted_at
+            if self._window.admit(emitted.agenda_id, emitted.attempt, accepted_at):
                 fresh.append(emitted)
                 places.append(TopicPartition(record.topic, record.partition))
             else:

@@ -32,6 +32,7 @@ class Taken:
     partition: int = 0
     topic: str = "t.insight.media"
     key: bytes | None = None
+    headers: tuple = ()
 
 
 @dataclass
