@@ -19,19 +19,21 @@ from pop_stream.bus.leaders import ask_leaders_alone
 from pop_stream.bus.patience import hold_while_quiet
 from pop_stream.settings import Settings
 
+PARTITION_BYTES: Final = 4 * 1024 * 1024
+FETCH_BYTES: Final = 32 * 1024 * 1024
+"""What a broker answers at a time, of a partition and in all; no more is read ahead."""
+
 METADATA_AGE_MS: Final = 30_000
 """After it a client asks what topics there are; who found one missing knows no sooner."""
 
 _POLL_MS: Final = 10_000
 _AGAIN_AFTER_S: Final = 1.0
 
-_log = structlog.get_logger()
-
 _CONSUMED_WITHIN_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 5.0
-
-
 _TOLD_AGAIN_S: Final = 0.2
+
+_log = structlog.get_logger()
 
 
 class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
@@ -235,7 +237,8 @@ def consumer(
         "heartbeat_interval_ms": session_ms // 3,
         "max_poll_interval_ms": 300_000,
         "fetch_max_wait_ms": _HELD_MS,
-        "max_partition_fetch_bytes": 4 * 1024 * 1024,
+        "max_partition_fetch_bytes": PARTITION_BYTES,
+        "fetch_max_bytes": FETCH_BYTES,
     }
     arguments |= overrides
     made = _PatientConsumer(*topics, **arguments)

@@ -41,6 +41,9 @@ _RECALLED: Final = 5_000
 """Of what was handed out, and of what was to stop, before a process began. Its workers have no
 other process to turn to, and the database may be away."""
 
+RETURNED_BYTES: Final = 32 * 1024 * 1024
+"""From there on, agendas whose callers have gone are left to come back by their leases."""
+
 _log = structlog.get_logger()
 
 
@@ -74,6 +77,7 @@ class KafkaHandouts:
         self._news: set[str] = set()
         self._has_news = asyncio.Event()
         self._returned: asyncio.Queue[PullReturned] = asyncio.Queue()
+        self._returned_bytes = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._tails = (
             Tail(
@@ -117,6 +121,10 @@ class KafkaHandouts:
 
     def give_back(self, emitted: EmittedAgenda) -> None:
         """See the port."""
+        if self._returned_bytes > RETURNED_BYTES:
+            _log.warning("handout.left_to_its_lease", agenda_id=emitted.agenda_id)
+            return
+        self._returned_bytes += len(emitted.agenda)
         returned = PullReturned(insight_id=emitted.insight_id, emitted=emitted)
         self._returned.put_nowait(returned)
 
@@ -220,6 +228,7 @@ class KafkaHandouts:
         while True:
             returned = await self._returned.get()
             await self._publish({returned.insight_id: returned})
+            self._returned_bytes -= len(returned.emitted.agenda)
 
     async def _publish(self, events: "dict[str, PullWanted] | dict[str, PullReturned]") -> None:
         records = [

@@ -25,7 +25,6 @@ from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
     AgendaHanded,
     EmittedAgenda,
-    HandoutEvent,
     PullRefused,
     PullReturned,
     PullWanted,
@@ -40,6 +39,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.claims import Claimer
 from pop_stream.pullers.lease import LeaseKeeper
+from pop_stream.pullers.outbox import Outbox, Told
 from pop_stream.pullers.pipeline import Intake
 from pop_stream.pullers.reporter import Reporter
 from pop_stream.pullers.supply import supply
@@ -94,10 +94,6 @@ class _Slots:
         self._any.set()
 
 
-class _NeverFull:
-    is_full = False
-
-
 @dataclass(slots=True)
 class _Counter:
     """Where the agendas of one insight are handed out."""
@@ -141,7 +137,7 @@ class Dispatcher:
         )
         self._counters: dict[str, _Counter] = {}
         self.adrift = Adrift()
-        self._outbox: asyncio.Queue[HandoutEvent | PullReturned] = asyncio.Queue()
+        self._outbox = Outbox()
 
     async def run(self) -> NoReturn:
         """Dispatch until cancelled; outlives any fault of Kafka."""
@@ -208,7 +204,7 @@ class Dispatcher:
         counter = _Counter(demand, _Slots(demand), wanted_s=monotonic())
         self._counters[insight_id] = counter
         starter = _Starter(self, counter)
-        intake = Intake(self._claimer, starter, _NeverFull(), counter.slots)
+        intake = Intake(self._claimer, starter, self._outbox, counter.slots)
         feeds.create_task(self._supply(insight_id, intake, counter))
         _log.info("counter.opened", insight_id=insight_id)
         return counter
@@ -223,7 +219,7 @@ class Dispatcher:
             self._refuse(insight_id, counter.unserved)
 
     def _refuse(self, insight_id: str, reason: str) -> None:
-        self._outbox.put_nowait(PullRefused(insight_id=insight_id, reason=reason))
+        self._outbox.put(PullRefused(insight_id=insight_id, reason=reason))
 
     def _tidy(self, now_s: float) -> None:
         for insight_id, counter in [*self._counters.items()]:
@@ -233,7 +229,7 @@ class Dispatcher:
                 del self._counters[insight_id]
                 _log.info("counter.closed", insight_id=insight_id)
         for returning in self.adrift.take_due(now_s):
-            self._outbox.put_nowait(returning)
+            self._outbox.put(returning)
 
     def start(self, counter: _Counter, emitted: EmittedAgenda) -> None:
         """Hand out an agenda whose claim is committed."""
@@ -249,17 +245,16 @@ class Dispatcher:
                 counter.demand.put_back(emitted, monotonic())
             return
         by = counter.demand.dispatcher_id
-        self._outbox.put_nowait(AgendaHanded(api_id=api_id, dispatcher_id=by, emitted=emitted))
+        self._outbox.put(AgendaHanded(api_id=api_id, dispatcher_id=by, emitted=emitted))
 
     async def _publish(self) -> NoReturn:
         while True:
-            batch = [await self._outbox.get()]
-            while not self._outbox.empty():
-                batch.append(self._outbox.get_nowait())
+            batch = await self._outbox.take()
             records = [self._record(one) for one in batch]
             await publish_until_acknowledged(self._publisher, records)
+            self._outbox.forget(batch)
 
-    def _record(self, told: HandoutEvent | PullReturned) -> Record:
+    def _record(self, told: Told) -> Record:
         topics = self._topics
         topic = topics.pulls if isinstance(told, PullReturned) else topics.handouts
         key = told.emitted.agenda_id if isinstance(told, AgendaHanded) else told.insight_id

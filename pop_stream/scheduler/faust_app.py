@@ -11,6 +11,7 @@ from faust.tables.recovery import Recovery
 from pop_stream.bus import clients, silence, succession
 from pop_stream.scheduler.telling import PART
 from pop_stream.scheduler.transport import PatientTransport
+from pop_stream.scheduler.weighed import WeighingApp
 from pop_stream.settings import Settings
 
 _BUFFERED_RECORDS: Final = 4_096
@@ -64,7 +65,7 @@ def faust_app(
     """
     session_s = settings.session_timeout.total_seconds()
     brokers = settings.kafka_bootstrap.split(",")
-    app = faust.App(
+    app = WeighingApp(
         f"{settings.topic_prefix}{PART}",
         broker=";".join(f"aiokafka://{one}" for one in brokers),
         broker_credentials=_credentials(settings),

@@ -1,6 +1,7 @@
 """What a reader of several partitions may rely on, whichever client library is behind it."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -137,3 +138,25 @@ async def test_what_else_is_asked_does_not_wait_for_a_fetch_that_is_held(topic, 
 )
 def test_a_fetch_is_held_as_long_as_nothing_came(quiet_s, held_s):
     assert patience.held_s(quiet_s) == held_s
+
+
+@pytest.mark.timeout(90)
+async def test_what_is_read_ahead_is_bounded_by_bytes_however_much_waits(
+    settings, topic, consumer
+):
+    large, each, partitions = b"x" + os.urandom(899_999), 12, range(4)
+    async with connections.publisher(settings, client_id="writer") as publisher:
+        for number in partitions:
+            for _ in range(0, each, 4):
+                await publisher.publish([Record(topic, b"k", large, number)] * 4)
+        for number in partitions:
+            await in_hand(consumer, TopicPartition(topic, number))
+    places = [TopicPartition(topic, number) for number in partitions]
+    async with asyncio.timeout(60):
+        while len(consumer._fetcher._records) < len(places):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # the client has no event for it
+    fetched = await consumer.getmany(timeout_ms=0)
+    sizes = {tp: sum(len(one.value) for one in records) for tp, records in fetched.items()}
+    assert sizes.keys() == {*places}
+    assert all(size <= clients.PARTITION_BYTES for size in sizes.values())
+    assert sum(sizes.values()) <= clients.FETCH_BYTES

@@ -4,9 +4,11 @@ import asyncio
 from datetime import timedelta
 from types import SimpleNamespace
 
+import msgspec
 import pytest
+from pullers_fakes import emitted
 
-from pop_stream.bus.handouts import KafkaHandouts
+from pop_stream.bus.handouts import RETURNED_BYTES, KafkaHandouts
 from pop_stream.core.errors import UnservedError
 from pop_stream.core.events import PullRefused, PullWanted, decode_pull, encode
 from pop_stream.settings import Settings
@@ -56,3 +58,27 @@ async def test_a_refusal_of_before_this_process_began_is_no_answer_to_its_caller
     hear_refusal()
     with pytest.raises(UnservedError, match="nobody can"):
         handouts._expect_served("media")
+
+
+async def test_what_callers_left_behind_is_bounded_by_its_bytes():
+    """While Kafka takes nothing; what is beyond comes back by its lease."""
+    publisher = Publisher()
+    handouts = KafkaHandouts(Settings(), publisher)
+    large = emitted(agenda=msgspec.Raw(b'"' + b"x" * 1_000_000 + b'"'))
+    for _ in range(100):
+        handouts.give_back(large)
+    kept = handouts._returned.qsize()
+    assert RETURNED_BYTES < kept * 1_000_000 < RETURNED_BYTES + 2_000_000
+    giving = asyncio.create_task(handouts._give_back())
+    try:
+        async with asyncio.timeout(20):
+            for _ in range(kept):
+                await publisher.published.get()
+            while handouts._returned_bytes:  # noqa: ASYNC110  # the task goes on right after
+                await asyncio.sleep(0)
+        handouts.give_back(large)
+        async with asyncio.timeout(20):
+            await publisher.published.get()
+    finally:
+        giving.cancel()
+        await asyncio.gather(giving, return_exceptions=True)

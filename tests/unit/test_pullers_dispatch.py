@@ -7,11 +7,12 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+import msgspec
 import pytest
 from fakes import ManualClock, MemoryPublisher
 from pullers_fakes import AT, emitted
 
-from pop_stream.core.events import PullReturned, decode_pull, encode
+from pop_stream.core.events import PullReturned, PullWanted, decode_pull, encode
 from pop_stream.core.pulls.demand import Demand
 from pop_stream.core.values.ids import HTTP_PULLER
 from pop_stream.pullers.dispatch import LINGER_S, Dispatcher, _Counter, _Slots
@@ -128,3 +129,36 @@ async def test_a_counter_stays_open_for_what_was_returned_to_it(dispatcher):
     assert not counter.stop.is_set()
     dispatcher._tidy(now_s + 31)
     assert counter.stop.is_set()
+
+
+async def test_nothing_is_claimed_for_callers_while_much_is_not_told_yet(
+    dispatcher: Dispatcher, publisher: MemoryPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few agendas that is: they are counted by their bytes."""
+    answers, intakes = asyncio.Event(), list[Any]()
+    publish = publisher.publish
+
+    async def slow(records: Any) -> Any:
+        await answers.wait()
+        return await publish(records)
+
+    async def supply(_: Any, __: str, intake: Any, stop: asyncio.Event) -> None:
+        intakes.append(intake)
+        await stop.wait()
+
+    monkeypatch.setattr(publisher, "publish", slow)
+    monkeypatch.setattr("pop_stream.pullers.dispatch.supply", supply)
+    async with asyncio.TaskGroup() as feeds:
+        counter = dispatcher._open("media", feeds)
+        await until(lambda: intakes)
+        large = emitted(agenda=msgspec.Raw(b'"' + bytes(900_000) + b'"'))
+        counter.demand.hear(PullWanted(insight_id="media", api_id="x", wanted=100), monotonic())
+        for _ in range(37):
+            dispatcher._hand(counter, large)
+            assert not intakes[0].reporter.is_full
+        dispatcher._hand(counter, large)
+        assert intakes[0].reporter.is_full
+        answers.set()
+        await until(lambda: not intakes[0].reporter.is_full)
+        counter.stop.set()
+    assert len(publisher.on("pop.handouts")) == 38
