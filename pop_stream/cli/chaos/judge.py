@@ -1,5 +1,6 @@
 """Holds the evidence of a chaos run against what was promised; pure."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ LONGEST_PAUSE_S: Final = 10.0
 AFTERMATH_S: Final = 15.0
 """How long after a blow repeats may follow from it: a session's end, and reading anew."""
 
-UNSHARED: Final = frozenset({"kafka", "intake"})
-"""A broker without others, and what there is one of; while one is down or frozen, and nobody
-can take its place, nothing is promised. One that is killed is back at once."""
+NEEDED: Final = ("kafka", "intake", "scheduler", "puller")
+"""What each start needs one of: while all that there are of it are down or frozen, so that
+nobody can take their place, nothing is promised. One that is killed is back at once."""
+
+Span = tuple[float, float]
 
 _SHOWN: Final = 20
 
@@ -41,7 +44,7 @@ class Judgement:
         excused_starts: Such starts within a blow's aftermath.
         rounds_repeated: Emission rounds of which something was emitted again.
         worst_pause_s: Longest stretch without a start in an insight while something that was
-            submitted waited for its first, and nothing was away that there is one of.
+            submitted waited for its first, and of nothing that starts need all were away.
         longest_wait_s: Of any agenda, from its submission to its first start.
     """
 
@@ -79,7 +82,10 @@ class Judgement:
 
 
 def judge(
-    evidence: Evidence, acknowledged: Mapping[str, float], blows: Sequence[Dealt]
+    evidence: Evidence,
+    acknowledged: Mapping[str, float],
+    blows: Sequence[Dealt],
+    parts: Sequence[str] = (),
 ) -> Judgement:
     """Hold everything against everything.
 
@@ -87,6 +93,7 @@ def judge(
         evidence: What is on record.
         acknowledged: Agendas whose submitter was told that they are taken, with when.
         blows: What was done.
+        parts: Which there are, brokers among them; several of a kind are numbered.
     """
     since = _since(evidence, acknowledged)
     accepted = since.keys()
@@ -106,7 +113,7 @@ def judge(
         duplicate_starts=len(repeats) - excused,
         excused_starts=excused,
         rounds_repeated=_rounds_repeated(evidence),
-        worst_pause_s=max(_pauses(evidence, since, blows), default=0.0),
+        worst_pause_s=max(_pauses(evidence, since, _outages(blows, parts)), default=0.0),
         longest_wait_s=max(_waits(evidence, since), default=0.0),
         recovery_s=_recoveries(evidence, blows),
         blows=len(blows),
@@ -116,7 +123,7 @@ def judge(
 def worst_pause_s(
     since: Mapping[str, float],
     starts: Sequence[Start],
-    outages: Sequence[tuple[float, float]] = (),
+    outages: Sequence[Span] = (),
     until: float | None = None,
 ) -> float:
     """The longest stretch without any start while an agenda waited for its first.
@@ -153,15 +160,28 @@ def _since(evidence: Evidence, acknowledged: Mapping[str, float]) -> Mapping[str
     return {one: min(acknowledged.get(one, inf), told.get(one, inf)) for one in both}
 
 
+def _outages(blows: Sequence[Dealt], parts: Sequence[str]) -> list[Span]:
+    """From and until when all of one kind that starts need were away."""
+    away: list[Span] = []
+    for kind in NEEDED:
+        copies = [one for one in parts if re.fullmatch(rf"{kind}(-\d+)?", one)]
+        together: list[Span] = [(0.0, inf)]
+        for copy in copies:
+            own = [(one.at, one.until) for one in blows if _is_away(one, copy)]
+            both = [(max(a, b), min(c, d)) for a, c in together for b, d in own]
+            together = [(begin, end) for begin, end in both if begin < end]
+        away += together if copies else []
+    return away
+
+
+def _is_away(dealt: Dealt, part: str) -> bool:
+    return dealt.blow.part == part and dealt.blow.kind != "kill"
+
+
 def _pauses(
-    evidence: Evidence, since: Mapping[str, float], blows: Sequence[Dealt]
+    evidence: Evidence, since: Mapping[str, float], outages: Sequence[Span]
 ) -> Iterator[float]:
     """The longest of each insight: one that stands still does not hide behind another."""
-    outages = [
-        (one.at, one.until)
-        for one in blows
-        if one.blow.part in UNSHARED and one.blow.kind != "kill"
-    ]
     by_insight: dict[str, dict[str, float]] = {}
     started = {one.agenda_id for one in evidence.starts}
     for agenda_id, at in since.items():

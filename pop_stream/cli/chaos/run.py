@@ -143,7 +143,7 @@ async def _run(chaos: Chaos, stack: Stack, starts: Path, tell: Tell) -> Outcome:
     own = [one for one in evidence.starts if one.agenda_id.startswith(f"{load.prefix}-")]
     evidence.starts = own
     return Outcome(
-        judgement=judge(evidence, load.acknowledged, dealing.result()),
+        judgement=judge(evidence, load.acknowledged, dealing.result(), _parts(stack)),
         dealt=dealing.result(),
         refused=load.refused,
         starts=len(own),
@@ -153,9 +153,16 @@ async def _run(chaos: Chaos, stack: Stack, starts: Path, tell: Tell) -> Outcome:
     )
 
 
+def _brokers(stack: Stack) -> list[str]:
+    return [one for one in stack.processes() if one.startswith("kafka")]
+
+
+def _parts(stack: Stack) -> list[str]:
+    return [*stack.supervisor.status(), *_brokers(stack)]
+
+
 def _blows(chaos: Chaos, stack: Stack) -> list[Blow]:
-    parts = [*stack.supervisor.status()]
-    brokers = [one for one in stack.processes() if one.startswith("kafka")]
+    parts, brokers = [*stack.supervisor.status()], _brokers(stack)
     made = plan_blows(chaos.wanted, parts=parts, brokers=brokers, seed=chaos.seed)
     return sorted([*made, *chaos.script], key=lambda blow: blow.at)
 
