@@ -93,7 +93,14 @@ def test_the_reference_has_every_command_with_its_options(name, command):
     assert told == options - {"--help"}
 
 
-@pytest.mark.parametrize("page", ["how-to/coming-from-pop.md", "reference/guarantees.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "how-to/coming-from-pop.md",
+        "reference/guarantees.md",
+        "explanation/faults-of-others.md",
+    ],
+)
 def test_the_tests_that_a_page_names_are_there(page):
     text = (ROOT / "docs" / page).read_text()
     named = re.findall(r"\[`(test_\w+)`\]\(\.\./\.\./(tests/\S+?\.py)\)", text)
@@ -104,6 +111,15 @@ def test_the_tests_that_a_page_names_are_there(page):
         if not re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
     ]
     assert missing == []
+
+
+def test_every_fault_of_others_has_its_test():
+    text = (ROOT / "docs" / "explanation" / "faults-of-others.md").read_text()
+    lines = [
+        one for one in text.splitlines() if one.startswith("| ") and "fault | here" not in one
+    ]
+    assert len(lines) >= 30
+    assert [one for one in lines if "](../../tests/" not in one] == []
 
 
 def test_every_feature_of_pop_has_its_line_and_a_test():
