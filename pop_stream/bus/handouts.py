@@ -134,7 +134,10 @@ class KafkaHandouts:
 
     def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
         """See the port."""
-        stop = self._stops.of(agenda_id, attempt)
+        handed = self._handed.of(agenda_id)
+        is_known = handed is not None and handed.attempt == attempt
+        accepted_at = handed.accepted_at if handed is not None and is_known else None
+        stop = self._stops.of(agenda_id, attempt, accepted_at)
         return None if stop is None else stop.reason
 
     async def _until_some(

@@ -15,7 +15,7 @@ from pop_stream import faults
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import AttemptStop, Diagnostic, EmittedAgenda, OperationProgress
-from pop_stream.core.pulls.stops import Stops
+from pop_stream.core.pulls.stops import Stops, covers
 from pop_stream.core.values.trace import Trace
 from pop_stream.pullers.attempt_events import NOTHING, Changes, Ending, ending, progress
 from pop_stream.pullers.capacity import Capacity
@@ -112,7 +112,8 @@ class RunningAgendas:
         self._held[emitted.agenda_id] = held
         self._idle.clear()
         self._waiting.append(held)
-        if stop := self._stops.of(emitted.agenda_id, emitted.attempt):
+        accepted_at = emitted.accepted_at
+        if stop := self._stops.of(emitted.agenda_id, emitted.attempt, accepted_at):
             self._heed(held, stop)
         self._begin_waiting()
 
@@ -120,7 +121,9 @@ class RunningAgendas:
         """Stop the attempt, if it or an older one runs here, or once it is to be started."""
         self._stops.remember(stop)
         held = self._held.get(stop.agenda_id)
-        if held is not None and held.emitted.attempt <= stop.attempt and held.stop is None:
+        if held is None or held.stop is not None:
+            return
+        if covers(stop, held.emitted.attempt, held.emitted.accepted_at):
             self._heed(held, stop)
 
     def _heed(self, held: Held, stop: AttemptStop) -> None:

@@ -197,7 +197,7 @@ class Emission:
             return []
         topic = self._topics.agenda_events
         return [
-            *telling.stops(self._topics, told),
+            *telling.stops(self._topics, desk, told),
             *telling.letters(self._topics, desk, told, now),
             *await lifecycle_records(self._publisher, topic, told.lifecycle),
         ]

@@ -11,7 +11,14 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.outbox import Told
 from pop_stream.core.backlog.page import place_of
 from pop_stream.core.backlog.whereabouts import Chosen
-from pop_stream.core.events import AgendaEmitted, EmittedAgenda, PlacedAgenda, encode
+from pop_stream.core.errors import UnreadableRecordError
+from pop_stream.core.events import (
+    AgendaEmitted,
+    AttemptStop,
+    EmittedAgenda,
+    PlacedAgenda,
+    encode,
+)
 from pop_stream.core.gate.spread import spread
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.ports.wire import Record
@@ -68,11 +75,33 @@ def emissions(desk: Desk, chosen: Sequence[Chosen], now: datetime) -> list[Agend
     ]
 
 
-def stops(topics: Topics, told: Told) -> list[Record]:
+def stops(topics: Topics, desk: Desk, told: Told) -> list[Record]:
     """What pullers hear: attempts that are to stop."""
     return [
-        Record(topics.controls, stop.agenda_id.encode(), encode(stop)) for stop in told.stops
+        Record(
+            topics.controls,
+            stop.agenda_id.encode(),
+            encode(
+                AttemptStop(
+                    agenda_id=stop.agenda_id,
+                    insight_id=desk.insight_id,
+                    attempt=stop.attempt,
+                    reason=stop.reason,
+                    accepted_at=_accepted_at(desk, stop.ref),
+                )
+            ),
+        )
+        for stop in told.stops
     ]
+
+
+def _accepted_at(desk: Desk, ref: int | None) -> datetime | None:
+    if ref is None:
+        return None
+    try:
+        return desk.shelf.agenda(*place_of(ref)).accepted_at
+    except (LookupError, UnreadableRecordError):
+        return None  # a stop is told all the same
 
 
 def letters(topics: Topics, desk: Desk, told: Told, now: datetime) -> list[Record]:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from fakes import ManualClock
+from msgspec.structs import replace
 from pullers_fakes import AT, emitted, equipment, node, pool
 from structlog.testing import capture_logs
 
@@ -514,6 +515,28 @@ async def test_stop_cancels_the_attempt_which_says_what_it_got_done(handlers, at
     assert {op.name: op.state for op in stopped.operations} == {"q": "succeeded", "a": "failed"}
     assert set(stopped.spent_s) == {"quick", "work"}
     assert one.capacity.free == 4
+
+
+async def test_what_uses_the_id_of_a_stopped_agenda_anew_runs(handlers):
+    """Whether the stop comes before or after; one of its own is heeded."""
+    old = replace(stop_of(3), accepted_at=AT - timedelta(hours=1))
+    begun = asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with puller(handlers) as one:
+        one.running.heed(old)
+        start(one, emitted(node("a"), accepted_at=AT))
+        await begun.wait()
+        one.running.heed(old)
+        assert [held.stop for held in one.running] == [None]
+        own = replace(stop_of(1), accepted_at=AT)
+        one.running.heed(own)
+        assert [held.stop for held in one.running] == [own]
+        await one.running.ended()
 
 
 async def test_stop_of_an_outdated_attempt_is_heeded_in_silence(handlers):

@@ -36,6 +36,7 @@ from pop_stream.core.events import (
     decode_emitted,
     decode_lifecycle,
     decode_ready,
+    decode_stop,
     encode,
     frame,
 )
@@ -806,6 +807,14 @@ async def test_a_topic_that_cannot_be_made_yet_fails_the_event(stage):
     with pytest.raises(UnavailableError):
         await stage.place("ann", 3)
     assert stage.emitted() == []
+
+
+async def test_a_stop_tells_of_which_agenda_under_its_id_it_is(stage):
+    await stage.place("ann", 1)
+    wanted = Command(agenda_id="ann-0", action="cancel")
+    await stage.tell(InsightNoted(insight_id="media", commands=(wanted,)))
+    [stop] = [decode_stop(one.value) for one in stage.publisher.on(TOPICS.controls)]
+    assert (stop.attempt, stop.accepted_at) == (1, stage.emitted()[0].accepted_at)
 
 
 # ---- the agent's loop ----

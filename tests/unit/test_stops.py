@@ -1,11 +1,36 @@
+from datetime import timedelta
+
 import pytest
+from backlogs import START
 
 from pop_stream.core.events import AttemptStop
 from pop_stream.core.pulls.stops import Stops
 
+LATER = START + timedelta(microseconds=1)
 
-def stop(agenda_id="a1", attempt=1, reason="cancelled"):
-    return AttemptStop(agenda_id=agenda_id, insight_id="media", attempt=attempt, reason=reason)
+
+def stop(agenda_id="a1", attempt=1, reason="cancelled", accepted_at=None):
+    return AttemptStop(
+        agenda_id=agenda_id,
+        insight_id="media",
+        attempt=attempt,
+        reason=reason,
+        accepted_at=accepted_at,
+    )
+
+
+def test_an_agenda_that_uses_an_id_anew_does_not_heed_stops_of_the_one_before():
+    """Else each of its attempts would be stopped, up to the one that was stopped then."""
+    stops = Stops()
+    stops.remember(stop(attempt=3, accepted_at=START))
+    assert stops.of("a1", 1, LATER) is None
+    assert stops.of("a1", 1, START) == stops.of("a1", 1) == stop(attempt=3, accepted_at=START)
+    anew = stop(attempt=1, accepted_at=LATER)
+    stops.remember(anew)
+    stops.remember(stop(attempt=3, accepted_at=START))
+    assert stops.of("a1", 1, LATER) == anew
+    stops.remember(stop(attempt=2))
+    assert stops.of("a1", 2, LATER) == stop(attempt=2), "it may be of either"
 
 
 def test_stop_covers_its_attempt_and_those_before_but_none_after():

@@ -42,7 +42,7 @@ class Attempts:
             return False
         if note.mark is not None and note.mark.stopping:
             # Whoever claims it now may have begun to listen after the stop was told.
-            self._stock.outbox.stop(agenda_id, attempt, note.mark.stopping)
+            self._stock.outbox.stop(note.ref, agenda_id, attempt, note.mark.stopping)
         if note.state != EMITTED:
             self._stock.leases.begin(note.ref, now)
             return False
@@ -188,7 +188,7 @@ class Attempts:
         if (note.mark or NO_MARK).stopping:
             self._conclude(note, now)
             return
-        stock.outbox.stop(agenda_id, note.attempt, "outdated")
+        stock.outbox.stop(note.ref, agenda_id, note.attempt, "outdated")
         what = "its puller fell silent" if note.state == CLAIMED else "no puller claimed it"
         self._fall(note, "lost", f"{what} for more than its lease of {self.lease_s:g} s", now)
 
@@ -285,7 +285,7 @@ class Attempts:
         ref = stock.slots.find(agenda_id)
         over = self._ended.get(agenda_id, 0)
         if attempt <= over or (ref is not None and attempt < stock.slots.attempt(ref)):
-            stock.outbox.stop(agenda_id, attempt, "outdated")
+            stock.outbox.stop(ref, agenda_id, attempt, "outdated")
 
     def _remember(self, agenda_id: str, attempt: int) -> None:
         """Its puller was silent, so it may still be at it."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pop_stream.core.events import (
     AgendaCancelled,
@@ -13,7 +13,6 @@ from pop_stream.core.events import (
     AgendaReprioritised,
     AgendaStopping,
     AgendaWaiting,
-    AttemptStop,
     Command,
     LifecycleEvent,
     StopReason,
@@ -37,12 +36,21 @@ class Failed:
     message: str
 
 
+class Stop(NamedTuple):
+    """An attempt that is to stop; of the agenda in this place, if it is here."""
+
+    ref: int | None
+    agenda_id: str
+    attempt: int
+    reason: StopReason | Literal["outdated"]
+
+
 @dataclass(slots=True)
 class Told:
     """News in the order in which things happened."""
 
     lifecycle: list[LifecycleEvent] = field(default_factory=list)
-    stops: list[AttemptStop] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -133,7 +141,14 @@ class Outbox:
         )
 
     def stopping(
-        self, agenda_id: str, attempt: int, now: float, *, reason: StopReason, message: str
+        self,
+        ref: int,
+        agenda_id: str,
+        attempt: int,
+        now: float,
+        *,
+        reason: StopReason,
+        message: str,
     ) -> None:
         """The attempt is to stop, and pullers are told."""
         self._told.lifecycle.append(
@@ -146,20 +161,17 @@ class Outbox:
                 message=message,
             )
         )
-        self.stop(agenda_id, attempt, reason)
+        self.stop(ref, agenda_id, attempt, reason)
 
     def stop(
-        self, agenda_id: str, attempt: int, reason: StopReason | Literal["outdated"]
+        self,
+        ref: int | None,
+        agenda_id: str,
+        attempt: int,
+        reason: StopReason | Literal["outdated"],
     ) -> None:
-        """Whoever runs the attempt is to stop."""
-        self._told.stops.append(
-            AttemptStop(
-                agenda_id=agenda_id,
-                insight_id=self._insight_id,
-                attempt=attempt,
-                reason=reason,
-            )
-        )
+        """Whoever runs the attempt is to stop; `ref` is None if the agenda is not here."""
+        self._told.stops.append(Stop(ref, agenda_id, attempt, reason))
 
     def ended(
         self, agenda_id: str, attempt: int, now: float, *, reason: StopReason, message: str

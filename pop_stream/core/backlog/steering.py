@@ -89,7 +89,7 @@ class Steering:
         if (note.mark or NO_MARK).stopping:
             return False
         stock.stop(note, reason, message)
-        stock.outbox.stopping(agenda_id, attempt, now, reason=reason, message=message)
+        stock.outbox.stopping(ref, agenda_id, attempt, now, reason=reason, message=message)
         if note.state == EMITTED:
             length_s = stock.insight.lease_ms / _SECOND_MS
             stock.leases.end_by(ref, now + min(_UNCLAIMED_GRACE_S, length_s), length_s)

@@ -37,9 +37,15 @@ class EmittedAgenda(Struct, frozen=True):
 
 
 class AttemptStop(Event, frozen=True, tag="attempt.stop"):
-    """Whoever runs the attempt, or an older one, is to stop and say `agenda.stopped`."""
+    """Whoever runs the attempt, or an older one, is to stop and say `agenda.stopped`.
+
+    Attributes:
+        accepted_at: As in what was emitted. What was accepted later under the id is another
+            agenda, with attempts from 1 on. None if that is not known any more.
+    """
 
     agenda_id: str
     insight_id: str
     attempt: int
     reason: StopReason | Literal["outdated"]
+    accepted_at: Instant | None = None

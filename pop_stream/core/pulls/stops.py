@@ -1,5 +1,6 @@
 """Which attempts are to stop, as far as `pop.controls` told; bounded memory, no clock."""
 
+from datetime import datetime
 from typing import Final
 
 from pop_stream.core.events import AttemptStop
@@ -26,16 +27,36 @@ class Stops:
         return len(self._by_agenda)
 
     def remember(self, stop: AttemptStop) -> None:
-        """Take in a stop; one of an older attempt than is known changes nothing."""
+        """Take in a stop; one of an older attempt, or agenda, than is known changes nothing."""
         known = self._by_agenda.get(stop.agenda_id)
-        if known is not None and known.attempt > stop.attempt:
+        if known is not None and _place(known, stop) > _place(stop, known):
             return
         self._by_agenda.pop(stop.agenda_id, None)  # to the end: heard of last
         self._by_agenda[stop.agenda_id] = stop
         if len(self._by_agenda) > self._size:
             del self._by_agenda[next(iter(self._by_agenda))]
 
-    def of(self, agenda_id: str, attempt: int) -> AttemptStop | None:
-        """The stop that this attempt is to heed, if there is one."""
+    def of(
+        self, agenda_id: str, attempt: int, accepted_at: datetime | None = None
+    ) -> AttemptStop | None:
+        """The stop that this attempt is to heed, if there is one; see `covers`."""
         stop = self._by_agenda.get(agenda_id)
-        return stop if stop is not None and stop.attempt >= attempt else None
+        return stop if stop is not None and covers(stop, attempt, accepted_at) else None
+
+
+def covers(stop: AttemptStop, attempt: int, accepted_at: datetime | None) -> bool:
+    """Whether an attempt of its agenda is to heed the stop.
+
+    Where the id was used anew since, what was accepted later is not meant; None if it is
+    not known when it was.
+    """
+    if accepted_at is not None and stop.accepted_at is not None:
+        return attempt <= stop.attempt and accepted_at <= stop.accepted_at
+    return attempt <= stop.attempt
+
+
+def _place(one: AttemptStop, other: AttemptStop) -> tuple[float, int]:
+    """In the order of agendas under one id, if both tell it, and of their attempts."""
+    if one.accepted_at is None or other.accepted_at is None:
+        return 0.0, one.attempt
+    return one.accepted_at.timestamp(), one.attempt
