@@ -115,3 +115,13 @@ def test_a_pick_takes_as_many_steps_whatever_waits(kind):
     """But for the place of an agenda among its customer's own: two comparisons a doubling."""
     little, much = (steps_per_pick(queue_of(FEW, n, **kind), 900) for n in (LITTLE, MUCH))
     assert much - little <= 2 * log2(MUCH / LITTLE)
+
+
+def test_what_may_start_is_counted_in_few_steps_whatever_waits():
+    def steps_to_count(customers):
+        queue, steps = queue_of(customers, 2 * MANY), Steps()
+        with steps:
+            assert queue.startable(5, 0.0) == 5
+        return steps.count
+
+    assert steps_to_count(MANY) <= 2 * steps_to_count(FEW)

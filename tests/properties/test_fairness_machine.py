@@ -219,13 +219,17 @@ class FairnessMachine(RuleBasedStateMachine):
         rounds = [whole.choose(slots, self.now)]
         rounds.append([one for _ in range(slots) for one in parts.choose(1, self.now)])
         assert rounds[0] == rounds[1], "split rounds are one round"
+        foreseen = self.backlog.queue.startable(slots, self.now)
         for number in range(slots):
             if not self.pick_one():
+                assert foreseen == number
+                self.see_who_may_go()
                 self.slot_is_idle_only_if_nobody_may_go()
                 break
             if not self.is_limited_by_tokens:
                 assert self.out[-1][1:3] == rounds[0][number][1::2], "kept state decides"
         else:
+            assert foreseen == slots
             assert len(rounds[0]) == slots, "tokens apart, which are not kept"
         self.save()
 
@@ -293,11 +297,15 @@ class FairnessMachine(RuleBasedStateMachine):
         """By emission, one charge of each: no credit for idleness, and no starvation.
 
         That is over every interval in which both may go, so from a return on as well; and the
-        one that waits for its turn sees no more than that go before it.
+        one that waits for its turn sees no more than that go before it. Who had no token when
+        its turn came is passed over from that pick on.
         """
         if not self.is_exact:
             return
-        for other in self.backlogged - {picked}:
+        queue = self.backlog.queue
+        for other in sorted(self.backlogged - {picked}):
+            if not queue.flow(other).is_eligible:
+                continue
             ahead = self.given[picked] - self.given[other]
             most = sum(self.costs[one] / self.shares[one].weight for one in (picked, other))
             assert ahead - self.since[picked, other] <= most * ROUNDING
@@ -327,6 +335,12 @@ class FairnessMachine(RuleBasedStateMachine):
     def nobody_who_may_go_is_behind_the_clock(self):
         queue = self.backlog.queue
         assert all(flow.tag >= queue.virtual_time for flow in queue.flows() if flow.is_eligible)
+
+    @invariant()
+    def those_who_wait_and_may_not_go_are_known(self):
+        queue = self.backlog.queue
+        waiting = {flow.customer_id for flow in queue.flows() if flow.ready}
+        assert {flow.customer_id for flow in queue.held(9)} == waiting - self.backlogged
 
     @invariant()
     def what_waits_and_what_is_out_add_up(self):

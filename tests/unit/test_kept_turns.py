@@ -92,3 +92,11 @@ def test_a_new_weight_is_told_with_the_next_pick_also_of_who_owes_nothing(turns)
         "a": (1.0, 1.0),
         "b": (0.0, 2.0),
     }
+
+
+def test_who_has_nothing_waiting_any_more_is_held_by_nothing(turns):
+    turns.push("b")
+    turns.reshare("b", paused=True)
+    assert [flow.customer_id for flow in turns.queue.held(9)] == ["b"]
+    turns.queue.withdraw("b", turns.entry(4))
+    assert turns.queue.held(9) == []
