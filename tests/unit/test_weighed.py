@@ -18,9 +18,9 @@ def queue():
 
 def put(queue, size, most=10_000):
     """Put events of a size until the queue asks to stop; how many that were."""
-    told = []
+    told, value = [], bytes(size)
     for number in range(most):
-        event = SimpleNamespace(message=SimpleNamespace(value=bytes(size)))
+        event = SimpleNamespace(message=SimpleNamespace(value=value))
         drop = told.clear
         queue.put_nowait_enhanced(
             event, on_pressure_high=lambda: told.append("full"), on_pressure_drop=drop
