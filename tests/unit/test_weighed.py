@@ -18,7 +18,7 @@ def queue():
 
 def put(queue, size, most=10_000):
     """Put events of a size until the queue asks to stop; how many that were."""
-    told, value = [], bytes(size)
+    told, value = [], range(size)  # of that length, and shown in a few words
     for number in range(most):
         event = SimpleNamespace(message=SimpleNamespace(value=value))
         drop = told.clear
