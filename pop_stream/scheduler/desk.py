@@ -20,6 +20,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.gate import admission, forecast
 from pop_stream.core.gate.admission import Depth
+from pop_stream.core.gate.drain import Drain
 from pop_stream.core.gate.pace import Counts, Pace
 from pop_stream.core.gate.pools import Claimant
 from pop_stream.core.values.ids import InsightId
@@ -70,6 +71,7 @@ class Desk:
     backlog: Backlog
     shelf: Shelf
     pace: Pace = field(default_factory=Pace)
+    drain: Drain = field(default_factory=Drain)
     lag: tuple[int, int] | None = None
     topic_partitions: int = 0
     is_defined: bool = False
@@ -101,17 +103,19 @@ class Desk:
         self.backlog.reconfigure(insight)
 
     def observe(self, now: datetime) -> None:
-        """Let the pace take note of the present."""
-        backlog = self.backlog
+        """Let pace and drain take note of the present."""
+        backlog, seconds = self.backlog, now.timestamp()
         counts = Counts(
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
             ready=backlog.ready,
             awaited=backlog.awaited,
             awaited_s=backlog.awaited_s,
-            idle=backlog.idle.count(now.timestamp()),
+            idle=backlog.idle.count(seconds),
         )
         self.pace.observe(counts, now)
+        waits = backlog.ready > 0 and backlog.queue.may_pick(seconds)
+        self.drain.observe(backlog.claimed, waits=waits, now=now)
 
     def look_again(self, tick: InsightTick, now: datetime) -> None:
         """Take note of what the ticker saw; what is due is looked for at every event."""
@@ -211,7 +215,7 @@ class Desk:
                 backlog,
                 question.agenda_id,
                 now=seconds,
-                rate_per_s=self.pace.rate_per_s,
+                rate_per_s=self.drain.per_s or self.pace.rate_per_s,
                 unclaimed=self.depth.unclaimed,
             )
         holds, held_up_to = forecast.held(backlog, question.agenda_ids[:MOST_ASKED]), None

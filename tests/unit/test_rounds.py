@@ -556,6 +556,25 @@ async def test_a_question_about_a_known_insight_is_answered(stage):
     assert (answer.agenda.state, answer.agenda.own_ahead) == ("ready", 2)
 
 
+async def test_a_wait_is_reckoned_with_how_fast_the_backlog_is_worked_off(stage):
+    """Two at a time, six seconds each: both claims come at once, and then none."""
+    stage.define(MEDIA.model_copy(update={"max_in_flight": 2}))
+    await stage.place("ann", 25)
+    for done in range(0, 10, 2):
+        pair = stage.emitted_ids()[done : done + 2]
+        claims = tuple(Claim(agenda_id=one, attempt=1) for one in pair)
+        stage.clock.move(timedelta(seconds=0.01))
+        await stage.tell(InsightNoted(insight_id="media", claims=claims))
+        for _ in range(6):
+            stage.clock.move(timedelta(seconds=1))
+            await stage.tell(InsightTick(insight_id="media"))
+        await stage.end(*pair)
+    await stage.tell(InsightAsked(insight_id="media", question_id="q", agenda_id="ann-24"))
+    answer = decode_answer(stage.publisher.on(TOPICS.answers)[-1].value)
+    assert (answer.agenda.position, answer.lag) == (13, 2)
+    assert answer.agenda.eta_s == pytest.approx(15 * 3.0, rel=0.01)
+
+
 async def test_shares_are_told_as_they_are_when_asked(stage):
     """Looking at every customer is spared the rounds, for a second; not a person who asks."""
 

@@ -71,7 +71,7 @@ def place(
         backlog: Of its insight.
         agenda_id: Any id.
         now: The present instant, in seconds since the epoch.
-        rate_per_s: Agendas claimed per second.
+        rate_per_s: Agendas claimed per second while some wait.
         unclaimed: Records on the topic before any that is emitted now.
     """
     where = backlog.whereabouts(agenda_id)
