@@ -839,6 +839,16 @@ def test_after_a_restart_too_nothing_came_later_than_now():
     assert page.arrivals[slot] == NOW
 
 
+def test_what_has_become_urgent_is_so_after_a_restart_and_in_another_order():
+    agendas = [placed("late", "ann", priority=9), placed("soon", "bob", priority=1)]
+    one, fresh = backlog(aging_s=60.0), backlog(aging_s=60.0)
+    one.place(agendas, NOW)
+    fresh.restore([(0, agendas)], [one.snapshot()], NOW + 3_600)
+    assert {flow.level for flow in fresh.queue.flows()} == {1}
+    fresh.reconfigure(Insight(id="media", aging_s=30.0))
+    assert {flow.level for flow in fresh.queue.flows()} == {1}
+
+
 def test_who_has_work_with_the_scheduler_is_known_until_it_is_out_or_ended():
     one = backlog()
     agendas = [*several("ann", 3), placed("held", "bob", held=True)]

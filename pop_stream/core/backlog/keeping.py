@@ -99,6 +99,7 @@ class Keeping:
                 tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
             self._lay(delta)
         slots.sweep()
+        self._stock.queue.now = now
         self._stock.fill_queue(clock, tags, before=noted)
         self._stock.resume(now, before=noted)
         self._changed = False

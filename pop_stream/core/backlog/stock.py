@@ -219,7 +219,7 @@ class Stock:
         # customer's keys keep their turns, as they would if it were all read back.
         present = max([self.queue.virtual_time, *(flow.tag for flow in self.queue.flows())])
         tags = {CustomerId(one): known for one, known in self.queue.all_tags().items()}
-        self.queue = self._new_queue()
+        self.queue = self._new_queue(self.queue.now)
         self.fill_queue((present,), tags, before=self.slots.next_number)
         self.queue.note_moved(tags)
 
@@ -277,10 +277,10 @@ class Stock:
         worth_noting = _worth_noting(mark)
         self.slots.note(SlotNote(ref=ref, state=state, attempt=attempt, mark=worth_noting))
 
-    def _new_queue(self) -> FairQueue:
+    def _new_queue(self, now: float = 0.0) -> FairQueue:
         aging_s = self.insight.aging_s
         aging = Aging(aging_s, self._arrived_at) if aging_s is not None else None
-        return FairQueue(ALGORITHMS[self.insight.algorithm], self._share_of, aging)
+        return FairQueue(ALGORITHMS[self.insight.algorithm], self._share_of, aging, now)
 
     def _arrived_at(self, ref: int) -> float:
         page, slot = self.slots.at(ref)

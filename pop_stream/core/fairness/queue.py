@@ -26,6 +26,7 @@ class FairQueue:
         algorithm: How customers take turns.
         share_of: The present share of a customer, asked when it is first heard of.
         aging: For strict priority across customers; None for none.
+        now: The latest instant known, which decides who has become how urgent.
     """
 
     def __init__(
@@ -33,13 +34,14 @@ class FairQueue:
         algorithm: Algorithm,
         share_of: Callable[[CustomerId], Share],
         aging: Aging | None = None,
+        now: float = 0.0,
     ) -> None:
         self.algorithm = algorithm
         self.aging = aging
         self._customers = Customers(share_of)
         self._flows = self._customers.flows
         self._rota = Rota(algorithm, aging, self._flows)
-        self._now = 0.0
+        self.now = now
         self._ready = self._in_flight = 0
         self._moved: set[CustomerId] = set()
         self._period = BusyPeriod()
@@ -60,7 +62,7 @@ class FairQueue:
 
     def startable(self, most: int, now: float) -> int:
         """How many picks in a row would choose one now, up to `most`; see `Rota.startable`."""
-        return self._rota.startable(most, max(self._now, now))
+        return self._rota.startable(most, max(self.now, now))
 
     @property
     def virtual_time(self) -> float:
@@ -126,16 +128,16 @@ class FairQueue:
             cost_of: Worker-seconds of the agenda with this ref, above 0.
             now: The present instant, in seconds.
         """
-        self._now = max(self._now, now)
-        for due in self._rota.due(self._now):
+        self.now = max(self.now, now)
+        for due in self._rota.due(self.now):
             self._seat(due)
-        if self._customers.are_reweighed and self._rota.may_pick(self._now):
+        if self._customers.are_reweighed and self._rota.may_pick(self.now):
             self._scale_debts()
-        if (flow := self._rota.next(self._now)) is None:
+        if (flow := self._rota.next(self.now)) is None:
             return None
-        _, entry = self._rota.standing(flow, self._now)
+        _, entry = self._rota.standing(flow, self.now)
         flow.line.pop(entry, cost_of)
-        flow.take_token(self._now)
+        flow.take_token(self.now)
         self._rota.clock.advance(flow.level, flow.tag)
         return self._emit(flow, ref_in(entry), cost_of(ref_in(entry)))
 
@@ -236,7 +238,7 @@ class FairQueue:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
         least = self.clock[-1]
         for flow in [*self._flows.values()]:
-            if flow.is_idle and flow.tag <= least and flow.is_rested(self._now):
+            if flow.is_idle and flow.tag <= least and flow.is_rested(self.now):
                 del self._flows[flow.customer_id]
                 self._rota.forget(flow.customer_id)
                 self._period.served.discard(flow.customer_id)
@@ -261,8 +263,7 @@ class FairQueue:
     def _begin_contest(self, newcomer: Flow) -> None:
         """Somebody came where one had all: what that one has out is no debt between the two.
 
-        The newcomer begins where charges led. Were they put right afterwards, it would be given
-        what the other had taken when nobody else wanted it, or wait for that.
+        The newcomer begins where charges led: put right, they would be given or owed to it.
         """
         flow = self._rota.incumbent(newcomer)
         if flow is not None and flow.uncontested < flow.in_flight:
@@ -285,7 +286,7 @@ class FairQueue:
 
     def _seat(self, flow: Flow) -> None:
         before = flow.level
-        if self._rota.seat(flow, self._now):
+        if self._rota.seat(flow, self.now):
             self._moved.add(flow.customer_id)
         if flow.level and flow.level != before:
             self._period.note_lead(flow.customer_id, flow.tag - self.virtual_time)
