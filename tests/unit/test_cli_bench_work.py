@@ -128,7 +128,7 @@ async def test_an_open_loop_tells_which_submission_failed():
 
 def test_the_first_of_several_starts_counts(tmp_path):
     (tmp_path / "starts-1").write_text("a-1 2000000000\nb-2 1000000000\n")
-    (tmp_path / "starts-2").write_text("a-1 1500000000\n")
+    (tmp_path / "starts-2").write_text("a-1 1500000000\nc-1 15")
     assert read_starts(tmp_path) == {"a-1": 1.5, "b-2": 1.0}
 
 

@@ -92,7 +92,10 @@ def test_starts_are_read_as_they_were_written(tmp_path):
     file = tmp_path / "starts"
     assert [*read_starts(file)] == []
     file.write_text("a 1 o0 1500000000 7\na 2 o0 2500000000 8\n")
-    assert [*read_starts(file)] == [Start("a", 1, "o0", 1.5, 7), Start("a", 2, "o0", 2.5, 8)]
+    starts = [Start("a", 1, "o0", 1.5, 7), Start("a", 2, "o0", 2.5, 8)]
+    assert [*read_starts(file)] == starts
+    file.write_text(file.read_text() + "b 1 o")
+    assert [*read_starts(file)] == starts
 
 
 def taken(*agenda_ids, at=9.0):

@@ -41,17 +41,21 @@ class Start:
 async def work(call: OperationCall) -> None:
     """Note the start, then take as long as the payload says, in seconds."""
     words = (call.agenda_id, call.attempt, call.name, time_ns(), os.getpid())
-    # One write of one line with O_APPEND: whole, and in the kernel's hands once it returns.
+    # One write of a line with O_APPEND: not mixed with others', the kernel's once it returns.
     os.write(_file(), (" ".join(map(str, words)) + "\n").encode())
     if isinstance(call.payload, int | float):
         await asyncio.sleep(call.payload)
 
 
 def read_starts(path: Path) -> Iterator[Start]:
-    """All starts on record, in order of writing; none if nothing was ever started."""
+    """All starts on record, in order of writing; none if nothing was ever started.
+
+    A line that is being written is left for the next reading: one that crosses a page of the
+    file may be seen in part.
+    """
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
+    for line in path.read_text().split("\n")[:-1]:
         agenda_id, attempt, operation, at, pid = line.split(" ")
         yield Start(agenda_id, int(attempt), operation, int(at) / 1e9, int(pid))
 
