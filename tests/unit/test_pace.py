@@ -247,11 +247,23 @@ def test_where_claims_take_long_though_runners_wait_for_them_it_is_filled_for_so
     assert watched.pace.target(0.5) == 1 + 80 * 0.5, "it was the machine, and is over"
 
 
-def test_how_long_claims_take_is_learned_a_quarter_at_a_time():
+def test_how_long_claims_take_is_believed_after_eight_spans():
+    watched = after_a_span()
+    watched.spans(2, 8, awaited=10, trip_s=1.0)
+    assert watched.pace.target(0.3) == 1 + 80 * 0.3, "it may be over soon"
+    watched.spans(9, 9, awaited=10, trip_s=1.0)
+    assert watched.pace.target(0.3) == about(80 * 1.0)
+
+
+def test_the_quickest_span_of_late_tells_how_long_claims_take():
     watched = after_a_span(awaited=10)
     watched.spans(2, 40, awaited=10, trip_s=1.0)
     watched.spans(41, 41, awaited=10, trip_s=0.5)
-    assert watched.pace.target(0.3) == about(80 * 0.875)
+    assert watched.pace.target(0.3) == about(80 * 0.5), "at once"
+    watched.spans(42, 48, awaited=10, trip_s=1.0)
+    assert watched.pace.target(0.3) == about(80 * 0.5)
+    watched.spans(49, 49, awaited=10, trip_s=1.0)
+    assert watched.pace.target(0.3) == about(80 * 1.0)
 
 
 def test_how_long_claims_take_is_forgotten_once_none_is_awaited():

@@ -14,8 +14,10 @@ a runner stood idle for it. If some did although agendas waited, the topic is fi
 up to what is claimed within the wanted wait (Little's law), or in the *present trip* if that
 is longer: how long after their emission such claims are heard of, which stood in no line. It
 is the least trip where there is processor time for everybody, and several times as much where
-there is not. A few that stood idle are each given one, whatever the rate: it is small only
-because they lack work.
+there is not. Of the last spans the shortest counts, and none until there were enough of them:
+what takes long for a second, as while a flood is submitted, is soon over, and what was laid
+out for it would be in the way of all who come then. A few that stood idle are each given one,
+whatever the rate: it is small only because they lack work.
 """
 
 from collections import deque
@@ -36,7 +38,7 @@ _FEW: Final = 0.05
 _MOST_IDLE: Final = 8
 _STARVED_GAIN: Final = 1.4
 _FED_DECAY: Final = 0.95
-_PRESENT_GAIN: Final = 0.25
+_PRESENT_SPANS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Pace:
         self._trips = _Trips()
         self._wanted_trips = _LEAST_TRIPS
         self._idle = 0
-        self._present_s = 0.0
+        self._presents: deque[float] = deque(maxlen=_PRESENT_SPANS)
         self._was: Counts | None = None
         self._was_at = 0.0
         self._span_at = 0.0
@@ -115,7 +117,7 @@ class Pace:
             return None
         peak = max(self._rates)
         needed_s = self._wanted_trips * trip_s
-        allowed_s = max(wanted_wait_s, 2 * trip_s, self._present_s)
+        allowed_s = max(wanted_wait_s, 2 * trip_s, self._present_s())
         return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
 
     def _end_span(self, counts: Counts, at: float) -> None:
@@ -129,18 +131,22 @@ class Pace:
                 self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (rate - self.rate_per_s)
                 self._rates.append(rate)
             self._idle = min(_MOST_IDLE, self._span_awaited)
-            self._present_s = self._present_trip()
+            self._note_present()
             change = _STARVED_GAIN if self._span_awaited > _FEW * claims else _FED_DECAY
             self._wanted_trips = min(
                 _MOST_TRIPS, max(_LEAST_TRIPS, self._wanted_trips * change)
             )
             self._begin_span(counts, at)
 
-    def _present_trip(self) -> float:
-        if not self._span_awaited:
-            return self._present_s * _FED_DECAY
-        seen_s = self._span_awaited_s / self._span_awaited
-        return self._present_s + _PRESENT_GAIN * (seen_s - self._present_s)
+    def _note_present(self) -> None:
+        if self._span_awaited:
+            self._presents.append(self._span_awaited_s / self._span_awaited)
+        elif self._presents:
+            self._presents.append(min(self._presents) * _FED_DECAY)
+
+    def _present_s(self) -> float:
+        """How long claims that were awaited take of late; 0.0 while that is not sure."""
+        return min(self._presents) if len(self._presents) == _PRESENT_SPANS else 0.0
 
     def _begin_span(self, counts: Counts, at: float) -> None:
         self._span_at, self._span_claimed, self._span_empty_s = at, counts.claimed, 0.0
