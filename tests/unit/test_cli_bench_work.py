@@ -26,7 +26,7 @@ from pop_stream.cli.bench.session import Phase
 from pop_stream.cli.bench.trial import Comparison, middle, runtime_cv
 from pop_stream.cli.errors import UsageError
 from pop_stream.core.agendas.agenda import parse_agenda
-from pop_stream.core.audits.service import Served
+from pop_stream.core.audits.service import EMITTED, Served
 
 INSIGHTS = ("one", "two")
 
@@ -286,3 +286,20 @@ def test_the_noise_of_the_machine_is_told_by_what_agendas_took_of_what_they_were
     slower = replace(other, served=replace(other.served, spent=3.0), asked_s=1.0)
     assert runtime_cv(replace(phase, attempts=[one, slower])) == 0.5  # 1 and 3: 2, off by 1
     assert runtime_cv(replace(phase, attempts=[])) == 0.0
+
+
+def test_what_the_machine_adds_is_shared_out_evenly_before_shares_are_judged():
+    """So a long sleep by accident is nobody's share, and short agendas cost what they cost."""
+
+    def attempt(number, *, asked_s, spent):
+        (one,) = phase_of([float(number)]).attempts
+        return replace(one, served=replace(one.served, spent=spent), asked_s=asked_s)
+
+    runs = [(1.0, 1.2), (1.0, 1.8), (9.0, 9.5)]
+    attempts = [attempt(n, asked_s=asked, spent=spent) for n, (asked, spent) in enumerate(runs)]
+    phase = replace(phase_of([]), attempts=attempts)
+    spent = [second for kind, _, _, _, second in phase.even if kind == EMITTED]
+    assert sorted(spent) == pytest.approx([1.5, 1.5, 9.5])
+    quick = replace(phase, attempts=[attempt(0, asked_s=1.0, spent=0.9)])
+    assert [second for kind, *_, second in quick.even if kind == EMITTED] == [1.0]
+    assert [*replace(phase, attempts=[]).even] == []

@@ -157,10 +157,11 @@ async def _measure(session: Session, made: Scenario, wanted: Wanted, rate: float
 def _judged(chosen: Comparison, compared: Sequence[Comparison], wanted: Wanted) -> Trial:
     fair, measured = chosen.fair, _audited(chosen.fair)
     gaps = [gap for one in compared if (gap := _audited(one.fair).gap) is not None]
-    told = audit(fair.asked, depth=fair.depth)
-    seen = since_told([*reweights(fair.asked)], fair.asked, fair.changed_at)
+    even = fair.even
+    told = audit(even, depth=fair.depth)
+    seen = since_told([*reweights(even)], even, fair.changed_at)
     return Trial(
-        # Even by what was asked for; apart by what it took, as charges are put right by that.
+        # Even without the machine's noise; apart with it, as charges are put right by that.
         audit=replace(
             measured,
             jain=told.jain,
@@ -238,7 +239,7 @@ def _weighed(phase: Phase) -> Sequence[tuple[CustomerId, float, int]]:
 
 def _compared(one: Comparison) -> Mapping[str, float | None]:
     both, alone = one.p99s
-    jain = audit(one.fair.asked, depth=one.fair.depth).jain
+    jain = audit(one.fair.even, depth=one.fair.depth).jain
     return {
         "p99_s": round(both, 6),
         "alone_p99_s": round(alone, 6),
