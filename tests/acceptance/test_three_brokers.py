@@ -83,6 +83,17 @@ async def test_two_brokers_must_have_what_is_acknowledged(system):
 
 
 @asynccontextmanager
+async def without(system, broker):
+    """A block in which a broker is killed; others find all three whatever came of it."""
+    await system.stack.servers.take_down(broker)
+    try:
+        yield
+    finally:
+        await system.stack.servers.bring_back(broker)
+        await all_in_sync(system)
+
+
+@asynccontextmanager
 async def resting_reader(settings, topic):
     """A member of a group whose every fetch is held by its broker, with all partitions."""
     async with clients.consumer(settings, topic, client_id="rests", group_id="rests") as reader:
@@ -132,11 +143,9 @@ async def test_of_three_brokers_one_may_be_killed_under_load_and_nothing_is_lost
         await system.more_started(load.run, 20)
         await system.more_started(shared.run, 4)
         for broker in ("kafka-1", "kafka-2"):  # one after the other, so any may lead anything
-            await system.stack.servers.take_down(broker)
-            await system.more_started(load.run, 60)
-            await system.more_started(shared.run, 12)
-            await system.stack.servers.bring_back(broker)
-            await all_in_sync(system)
+            async with without(system, broker):
+                await system.more_started(load.run, 60)
+                await system.more_started(shared.run, 12)
     await started_once(system, load)
     await started_once(system, shared, attempts=2)
 
