@@ -1,24 +1,30 @@
-"""The record of an insight: everything its rounds were decided from, read whole."""
+"""The record of an insight: everything its rounds were decided from, read as it is needed."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
-from pop_stream.bus import clients
+from pop_stream.bus.reading import partitions_of, records
 from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definition_records import decode_definition
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
-from pop_stream.core.events import InsightPlaced, RoundDecided, decode_ready, value_of
+from pop_stream.core.events import InsightPlaced, ReadyEvent, RoundDecided, usable, value_of
 from pop_stream.core.simulation.beginnings import Beginning, beginnings
+from pop_stream.core.simulation.doubts import Unreadable
 from pop_stream.core.simulation.replay import last_words
 from pop_stream.core.simulation.stage import Input
 from pop_stream.settings import Settings
 
 _DECISION = msgspec.json.Decoder(RoundDecided | RoundCheckpoint)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_TRIED_AT_FIRST: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +32,19 @@ class History:
     """What is on record of one insight.
 
     Attributes:
-        inputs: Its events on `pop.ready`, by offset.
+        inputs: Its events on `pop.ready`.
         decisions: Its rounds that counted, in order.
         versions: Definitions by version, as far as compaction left them.
         beginnings: States that rounds can be chosen again from, besides round 1's.
+        unreadable: What was passed over; told without a further reading once all inputs
+            were used.
     """
 
-    inputs: Sequence[Input]
+    inputs: Iterable[Input]
     decisions: Sequence[RoundDecided]
     versions: Sequence[Definitions]
     beginnings: Sequence[Beginning] = ()
+    unreadable: Iterable[Unreadable] = ()
 
     def definitions_at(self, version: int) -> Definitions:
         """The newest definitions that are not newer than this version."""
@@ -43,66 +52,171 @@ class History:
         return known[-1] if known else Definitions()
 
 
-async def read_history(settings: Settings, insight_id: str) -> History:
-    """Read all that the topics still hold about an insight.
+def read_history(settings: Settings, insight_id: str, *, figures: bool = True) -> History:
+    """Read what the topics still hold about an insight, but its inputs, which are streamed.
+
+    Not to be called where an event loop runs, nor are inputs to be read there.
+
+    Args:
+        settings: Where the topics are.
+        insight_id: Whose.
+        figures: Whether its rounds are to tell of their customers, which takes most memory.
 
     Raises:
         NotFoundError: If no round of it is on record.
     """
     topics = Topics(settings.topic_prefix)
-    # Named at the start, the topic's partitions are known; read they are one by one.
-    consumer = clients.consumer(settings, topics.decisions, client_id="history", group_id=None)
-    async with consumer:
-        partitions = sorted(consumer.partitions_for_topic(topics.decisions) or ())
-        consumer.unsubscribe()
-        records = [
-            record
-            for partition in partitions
-            async for record in _decisions(consumer, topics, partition, insight_id)
-        ]
-        decisions = [one for one in records if isinstance(one, RoundDecided)]
-        if not decisions:
-            kind = "round on record of an insight"
-            raise NotFoundError(kind, insight_id)
-        partition = decisions[-1].partition
-        inputs = [one async for one in _inputs(consumer, topics, insight_id, partition)]
-        versions = [one async for one in _versions(consumer, topics)]
-    rounds = last_words(decisions)
-    parts = [one for one in records if isinstance(one, RoundCheckpoint)]
-    known = beginnings(parts, _placings(inputs), rounds)
-    return History(inputs, rounds, versions, known)
+    first = _Decided(settings, topics, insight_id, figures=figures)
+    if not first.rounds:
+        kind = "round on record of an insight"
+        raise NotFoundError(kind, insight_id)
+    rounds = last_words(first.rounds)
+    inputs = Inputs(settings, topics, insight_id, rounds[-1])
+    known = _known_beginnings(first, inputs, rounds)
+    versions = [*_versions(settings, topics)]
+    return History(inputs, rounds, versions, known, _Missed(first.unreadable, inputs))
 
 
-def _placings(inputs: Sequence[Input]) -> Iterator[tuple[int, InsightPlaced]]:
-    for one in inputs:
-        if isinstance(one.event, InsightPlaced):
-            yield one.offset, one.event
+@dataclass(slots=True)
+class _Decided:
+    """One reading of the decisions.
 
+    Attributes:
+        figures: Whether rounds tell of their customers.
+        most: Checkpoints to keep, the oldest, beside all of restarts: there may be many.
+        after: Up to this one they are left aside.
+    """
 
-async def _decisions(
-    consumer: AIOKafkaConsumer, topics: Topics, partition: int, insight_id: str
-) -> AsyncIterator[RoundDecided | RoundCheckpoint]:
-    async for record in _records(consumer, TopicPartition(topics.decisions, partition)):
-        if record.key == insight_id.encode():
-            yield _DECISION.decode(record.value)
+    settings: Settings
+    topics: Topics
+    insight_id: str
+    figures: bool
+    most: int = _TRIED_AT_FIRST
+    after: tuple[int, datetime] | None = None
+    rounds: list[RoundDecided] = field(default_factory=list)
+    parts: list[RoundCheckpoint] = field(default_factory=list)
+    tried: dict[tuple[int, datetime], None] = field(default_factory=dict)
+    unreadable: list[Unreadable] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        topic = self.topics.decisions
+        for partition in partitions_of(self.settings, topic):
+            for record in records(self.settings, TopicPartition(topic, partition)):
+                if record.key == self.insight_id.encode():
+                    self._take(record)
 
-async def _inputs(
-    consumer: AIOKafkaConsumer, topics: Topics, insight_id: str, partition: int
-) -> AsyncIterator[Input]:
-    async for record in _records(consumer, TopicPartition(topics.ready, partition)):
+    def next(self) -> "_Decided":
+        """The same with the checkpoints that follow those tried, twice as many."""
+        return replace(
+            self,
+            most=2 * self.most,
+            after=max(self.tried),
+            rounds=[],
+            parts=[],
+            tried={},
+            unreadable=[],
+        )
+
+    def _take(self, record: ConsumerRecord) -> None:
         try:
-            ready_events = decode_ready(value_of(record))
-        except UnreadableRecordError:
-            continue
-        for event in ready_events:
-            if event.insight_id == insight_id:
-                yield Input(record.offset, event, record.timestamp / 1000)
+            one = _DECISION.decode(value_of(record) or b"")
+        except (*_UNREADABLE, UnreadableRecordError) as error:
+            self.unreadable.append(_unreadable(record, str(error), is_decision=True))
+            return
+        if isinstance(one, RoundDecided):
+            shown = one if self.figures else msgspec.structs.replace(one, customers=())
+            self.rounds.append(shown)
+        elif one.begins or self._is_tried(one):
+            self.parts.append(one)
+
+    def _is_tried(self, part: RoundCheckpoint) -> bool:
+        name = part.round, part.at
+        if self.after is not None and name <= self.after:
+            return False
+        if len(self.tried) < self.most:
+            self.tried[name] = None
+        return name in self.tried
 
 
-async def _versions(consumer: AIOKafkaConsumer, topics: Topics) -> AsyncIterator[Definitions]:
+def _known_beginnings(
+    found: _Decided, inputs: "Inputs", rounds: Sequence[RoundDecided]
+) -> list[Beginning]:
+    """From restarts, and unless the first round is on record from the oldest checkpoint."""
+    placings = _Placings(inputs)
+    if rounds[0].round == 1:
+        restarts = [part for part in found.parts if part.begins]
+        return beginnings(restarts, placings, rounds)
+    while True:
+        known = beginnings(found.parts, placings, rounds)
+        is_begun = any(not one.begins for one in known)
+        if is_begun or len(found.tried) < found.most:
+            oldest = next((one for one in known if not one.begins), None)
+            return [one for one in known if one.begins or one is oldest]
+        found = found.next()
+
+
+class Inputs:
+    """Events of an insight on `pop.ready` up to the last round's; read anew each time."""
+
+    def __init__(
+        self, settings: Settings, topics: Topics, insight_id: str, last: RoundDecided
+    ) -> None:
+        self._settings = settings
+        self._insight_id = insight_id
+        self._place = TopicPartition(topics.ready, last.partition)
+        self._end = last.offset + 1
+        self._missed: dict[tuple[int, str], Unreadable] | None = None
+
+    @property
+    def unreadable(self) -> Sequence[Unreadable]:
+        """What was passed over; reads all if nobody has yet."""
+        if self._missed is None:
+            deque(self, maxlen=0)
+        return [*(self._missed or {}).values()]
+
+    def __iter__(self) -> Iterator[Input]:
+        missed: dict[tuple[int, str], Unreadable] = {}
+        for record in records(self._settings, self._place, end=self._end):
+            events, reasons = _usable(record)
+            if record.key in {None, self._insight_id.encode()}:
+                for why in reasons:
+                    missed[record.offset, why] = _unreadable(record, why, is_decision=False)
+            for event in events:
+                if event.insight_id == self._insight_id:
+                    yield Input(record.offset, event, record.timestamp / 1000)
+        self._missed = missed
+
+
+def _usable(record: ConsumerRecord) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
+    try:
+        return usable(value_of(record))
+    except UnreadableRecordError as error:
+        return (), (str(error),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    decisions: Sequence[Unreadable]
+    inputs: Inputs
+
+    def __iter__(self) -> Iterator[Unreadable]:
+        yield from self.decisions
+        yield from self.inputs.unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class _Placings:
+    inputs: Inputs
+
+    def __iter__(self) -> Iterator[tuple[int, InsightPlaced]]:
+        for one in self.inputs:
+            if isinstance(one.event, InsightPlaced):
+                yield one.offset, one.event
+
+
+def _versions(settings: Settings, topics: Topics) -> Iterator[Definitions]:
     current = Definitions()
-    async for record in _records(consumer, TopicPartition(topics.definitions, 0)):
+    for record in records(settings, TopicPartition(topics.definitions, 0)):
         key = (record.key or b"").decode(errors="replace")
         try:
             updated = current.updated(key, decode_definition(key, record.value))
@@ -112,14 +226,5 @@ async def _versions(consumer: AIOKafkaConsumer, topics: Topics) -> AsyncIterator
         yield current
 
 
-async def _records(
-    consumer: AIOKafkaConsumer, partition: TopicPartition
-) -> AsyncIterator[ConsumerRecord]:
-    """All records of a partition up to its present end."""
-    consumer.assign([partition])
-    await consumer.seek_to_beginning(partition)
-    end = (await consumer.end_offsets([partition]))[partition]
-    while await consumer.position(partition) < end:
-        fetched = await consumer.getmany(partition, timeout_ms=500)
-        for record in fetched.get(partition, ()):
-            yield record
+def _unreadable(record: ConsumerRecord, reason: str, *, is_decision: bool) -> Unreadable:
+    return Unreadable(record.topic, record.partition, record.offset, reason, is_decision)

@@ -1,6 +1,5 @@
 """`pop-stream replay`: recorded rounds chosen again, as they were or with other weights."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +33,7 @@ def replay(
     from pop_stream.cli.weights import parse_weights
 
     wanted = parse_weights(weights)
-    history = asyncio.run(read_history(for_a_person(), insight))
+    history = read_history(for_a_person(), insight, figures=False)
     decided, begun = history.decisions[0].round, [one.round for one in history.beginnings]
     if decided != 1 and not begun:
         msg = (
@@ -47,8 +46,9 @@ def replay(
     shown = console(as_json=as_json)
     shown.print(f"from round {first} on, as far back as the record goes")
     outcome = _try(history, wanted, shown) if wanted else _check(history, shown)
+    doubts = _doubts(history, first, shown)
     if as_json:
-        emit({**outcome, "from_round": first})
+        emit({**outcome, "from_round": first, **doubts})
     raise typer.Exit(1 if outcome.get("different") else 0)
 
 
@@ -65,6 +65,38 @@ def _check(history: "History", shown: Console) -> Mapping[str, Any]:
     verdict = f"{len(different)} differ, first {different[0]}" if different else "all the same"
     shown.print(f"{len(rounds)} rounds with {agendas} agendas: {verdict}")
     return {"rounds": len(rounds), "agendas": agendas, "different": different}
+
+
+def _doubts(history: "History", first: int, shown: Console) -> Mapping[str, Any]:
+    """What could not be read, and from when on the rounds may differ for it."""
+    from pop_stream.core.simulation.doubts import first_doubtful
+
+    passed_over = [*history.unreadable]
+    for one in passed_over:
+        where = f"{one.topic}, partition {one.partition}, offset {one.offset}"
+        shown.print(f"passed over: {where}: {one.reason}", markup=False)
+    chosen_again = [one for one in history.decisions if one.round >= first]
+    doubtful = first_doubtful(chosen_again, passed_over)
+    if doubtful is not None:
+        at = doubtful.at.isoformat()
+        shown.print(
+            f"from round {doubtful.round}, {at}, on it is not sure to be exact: a round is "
+            "missing, or something that the scheduler may have been able to read"
+        )
+    elif passed_over:
+        shown.print("none of the rounds needs what was passed over")
+    return {
+        "unreadable": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "offset": one.offset,
+                "reason": one.reason,
+            }
+            for one in passed_over
+        ],
+        "exact_before": doubtful and {"round": doubtful.round, "at": doubtful.at.isoformat()},
+    }
 
 
 def _try(

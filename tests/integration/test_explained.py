@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -13,11 +13,12 @@ from parts_in_process import all_but_pullers
 
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.history import read_history
+from pop_stream.bus.history import History, read_history
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.simulation.beginnings import Beginning
-from pop_stream.core.simulation.replay import replay
+from pop_stream.core.simulation.doubts import Unreadable, first_doubtful
+from pop_stream.core.simulation.replay import Replayed, replay
+from pop_stream.ports.wire import Record
 from pop_stream.pullers import Puller, builtin
 from pop_stream.scheduler import checkpoints
 from pop_stream.settings import Settings
@@ -77,20 +78,49 @@ async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
         yield System(known, url, session)
 
 
-async def forget_before(settings: Settings, begin: Beginning) -> None:
-    """Delete all decisions before a checkpoint, as their retention does."""
+class Again(NamedTuple):
+    history: History
+    rounds: list[Replayed]
+    missed: list[Unreadable]
+
+
+def chosen_again(settings: Settings) -> Again:
+    history = read_history(settings, "media")
+    rounds = replay(
+        history.inputs, history.decisions, history.definitions_at, history.beginnings
+    )
+    return Again(history, [*rounds], [*history.unreadable])
+
+
+async def forget_first_rounds(settings: Settings) -> int:
+    """Delete decisions as their retention does; returns the first round that is left."""
     name = Topics(settings.topic_prefix).decisions
     consumer = clients.consumer(settings, name, client_id="test", group_id=None)
     async with consumer, connections.admin_client(settings) as admin:
         await consumer.seek_to_beginning()
         async for record in consumer:
             told = msgspec.json.decode(record.value)
-            if (told["type"], told["round"]) == ("round.checkpoint", begin.round):
+            if told["type"] == "round.checkpoint" and told["round"] > 1:
                 place = TopicPartition(name, record.partition)
                 await admin.delete_records(
                     {place: RecordsToDelete(before_offset=record.offset)}
                 )
-                return
+                return told["round"]
+    raise AssertionError(name)
+
+
+async def spoil(settings: Settings) -> set[tuple[str, int, int]]:
+    """Records that nobody can read, one among its rounds and one among its events."""
+    topics = Topics(settings.topic_prefix)
+    known = await asyncio.to_thread(chosen_again, settings)
+    ready = Record(topics.ready, b"media", b"{", known.history.decisions[-1].partition)
+    decision = Record(topics.decisions, b"media", b'{"type": "other"}')
+    async with connections.publisher(settings, client_id="test") as publisher:
+        written = await publisher.publish([ready, decision])
+    return {
+        (record.topic, one.partition, one.offset)
+        for record, one in zip((ready, decision), written, strict=True)
+    }
 
 
 async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(system, monkeypatch):
@@ -119,6 +149,8 @@ async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(syste
     held = await system.get("/v1/agendas/held-0/why")
     assert "customer held is paused" in held["why"]
 
+    spoiled = await spoil(system.settings)
+
     stop = asyncio.Event()
     puller = Puller(
         insight="media", handlers=builtin(system.settings), settings=system.settings
@@ -133,15 +165,16 @@ async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(syste
     ended = await system.get("/v1/agendas/acme-0/why")
     assert ended["why"] == "it has ended: succeeded"
 
-    history = await read_history(system.settings, "media")
-    rounds = [*replay(history.inputs, history.decisions, history.definitions_at)]
+    history, rounds, missed = await asyncio.to_thread(chosen_again, system.settings)
     assert sum(len(one.recorded.chosen) for one in rounds) == 30
     assert all(one.is_same for one in rounds)
+    assert {(one.topic, one.partition, one.offset) for one in missed} == spoiled
+    doubtful = first_doubtful(history.decisions, missed)
+    assert doubtful is not None
+    assert doubtful.round > 1
 
-    begin = history.beginnings[1]
-    await forget_before(system.settings, begin)
-    rest = await read_history(system.settings, "media")
-    assert rest.decisions[0].round == begin.round > 1
-    later = [*replay(rest.inputs, rest.decisions, rest.definitions_at, rest.beginnings)]
-    assert later[0].recorded.round == begin.round
+    begin = await forget_first_rounds(system.settings)
+    rest, later, _ = await asyncio.to_thread(chosen_again, system.settings)
+    assert rest.decisions[0].round == begin > 1
+    assert later[0].recorded.round == begin
     assert all(one.is_same for one in later)

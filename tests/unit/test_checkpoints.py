@@ -217,3 +217,32 @@ async def test_checkpoints_are_ten_minutes_apart_and_no_more_than_the_rounds_bet
     first, second = [told.index(one) for one in parts[:2]]
     between = [one for one in told[first + 1 : second] if isinstance(one, RoundDecided)]
     assert sum(len(encode(one)) for one in between) >= len(encode(parts[0]))
+
+
+async def test_a_page_is_found_that_was_placed_with_fewer_than_came():
+    """Some of those who came had come before, under another submission, and wait still."""
+    day = Day(1)
+    await day.place("ann", 30)
+    await day.place("ann", 30, first=20)
+    day.restart()
+    await day.place("bob", 5)
+    while len([one for one in day.parts() if one.begins]) < 2:
+        await day.pass_hours(1)
+    begin = day.beginnings()[-1]
+    assert begin.begins
+    assert begin.round > 1
+    assert [len(agendas) for _, agendas in begin.pages][:2] == [30, 20]
+    kept = [one for one in last_words(day.decisions()) if one.round >= begin.round]
+    again = [*replay(day.inputs, kept, day.definitions_at, [begin])]
+    assert all(one.is_same for one in again)
+
+
+async def test_what_was_placed_is_kept_only_for_the_pages_that_are_looked_for(day):
+    placings = [
+        (one.offset, one.event) for one in day.inputs if isinstance(one.event, InsightPlaced)
+    ]
+    found = beginnings(day.parts(), placings, last_words(day.decisions()))
+    kept = {one.agenda_id for begin in found for _, page in begin.pages for one in page}
+    assert kept
+    assert all(bytes(one.agenda) == b"null" for _, page in found[0].pages for one in page)
+    assert len(kept) < sum(len(event.agendas) for _, event in placings)

@@ -1,6 +1,5 @@
 """`pop-stream replay`: what it says of a record, and which weights can be tried on it."""
 
-import asyncio
 import json
 import sys
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from test_replay import Recorder
 
 from pop_stream.bus import history
 from pop_stream.cli import main as command_line
+from pop_stream.core.simulation.doubts import Unreadable
 
 
 @pytest.fixture
@@ -22,12 +22,10 @@ def replay(monkeypatch, capsys):
     day.settle(day.round(10), seconds=0.5)
     day.round(20)
 
-    async def read(_settings, _insight):
-        return day
+    monkeypatch.setattr(history, "read_history", lambda *_, **__: day)
 
-    monkeypatch.setattr(history, "read_history", read)
-
-    def replay(*arguments):
+    def replay(*arguments, unreadable=()):
+        day.unreadable = unreadable
         monkeypatch.setattr(
             sys, "argv", ["pop-stream", "replay", "--insight", "x", "--json", *arguments]
         )
@@ -42,8 +40,32 @@ def replay(monkeypatch, capsys):
 def test_a_record_is_chosen_again(replay):
     code, report, said = replay()
     assert code == 0
-    assert report == {"rounds": 2, "agendas": 30, "different": [], "from_round": 1}
+    chosen = {"rounds": 2, "agendas": 30, "different": [], "from_round": 1}
+    assert report == {**chosen, "unreadable": [], "exact_before": None}
     assert "all the same" in said
+
+
+def test_what_cannot_be_read_is_named_with_the_round_from_which_it_matters(replay):
+    lost = Unreadable("pop.ready", 5, 4, "no event", is_decision=False)
+    code, report, said = replay(unreadable=(lost,))
+    assert code == 0
+    assert report["unreadable"] == [
+        {"topic": "pop.ready", "partition": 5, "offset": 4, "reason": "no event"}
+    ]
+    assert report["exact_before"] == {"round": 2, "at": "2026-01-01T00:00:05+00:00"}
+    words = " ".join(said.split())
+    assert "passed over: pop.ready, partition 5, offset 4: no event" in words
+    assert "from round 2, 2026-01-01T00:00:05+00:00, on it is not sure to be exact" in words
+
+
+def test_what_no_round_needs_leaves_the_record_exact(replay):
+    late = Unreadable("pop.ready", 5, 99, "no event", is_decision=False)
+    letter = Unreadable("pop.decisions", 1, 7, "no round", is_decision=True)
+    code, report, said = replay(unreadable=(late, letter))
+    assert code == 0
+    assert len(report["unreadable"]) == 2
+    assert report["exact_before"] is None
+    assert "none of the rounds needs what was passed over" in said
 
 
 def test_other_weights_move_the_waits(replay):
@@ -93,9 +115,9 @@ def later(monkeypatch, capsys):
             decisions=decisions,
             beginnings=known,
             definitions_at=day.definitions_at,
+            unreadable=(),
         )
-        monkeypatch.setattr(asyncio, "run", lambda _: record)
-        monkeypatch.setattr(history, "read_history", lambda *_: None)
+        monkeypatch.setattr(history, "read_history", lambda *_, **__: record)
         monkeypatch.setattr(
             sys, "argv", ["pop-stream", "replay", "--insight", "x", "--json", *arguments]
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pop_stream.bus.history import History
+from pop_stream.bus.history import History, read_history
 from pop_stream.cli.bench.load import Load
 from pop_stream.cli.bench.witness import Course
 from pop_stream.core.audits.service import Served, Weighed
@@ -17,6 +17,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.simulation.stage import Input
 from pop_stream.core.values.ids import CustomerId
+from pop_stream.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,14 @@ class _Desk:
         if ended.cost_s is not None and spent_s:
             spent = sum(spent_s.values())
             self.costs.compare(ended.customer_id, declared=ended.cost_s, spent=spent)
+
+
+def recorded(
+    settings: Settings, insight_id: str, courses: Mapping[str, Course], load: Load
+) -> tuple[History, list[Attempt]]:
+    """An insight's record, and its attempts; not to be called where an event loop runs."""
+    history = read_history(settings, insight_id)
+    return history, [*attempts(history, courses, load)]
 
 
 def since(history: History, at: float) -> History:

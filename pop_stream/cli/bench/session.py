@@ -12,9 +12,8 @@ from statistics import fmean
 from typing import Final
 
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
-from pop_stream.bus.history import read_history
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.bench.ledger import Attempt, attempts, depth_of, since, weighings
+from pop_stream.cli.bench.ledger import Attempt, depth_of, recorded, since, weighings
 from pop_stream.cli.bench.load import PARAM, Load, submit
 from pop_stream.cli.bench.witness import Witness
 from pop_stream.cli.errors import CommandError
@@ -185,9 +184,10 @@ class Session:
         self._changed_at = []
         load, witness = await self._run(insight_id, arrivals, changes)
         await self._undo(changes)
-        history = await read_history(self._settings, insight_id)
+        history, known = await asyncio.to_thread(
+            recorded, self._settings, insight_id, witness.courses, load
+        )
         courses = [witness.courses[one] for one in load.submitted_at if one in witness.courses]
-        known = [*attempts(history, witness.courses, load)]
         own = since(history, min(load.submitted_at.values()))
         ended = sum(one.ended_at > 0 for one in courses)
         return Phase(

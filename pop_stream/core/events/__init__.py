@@ -87,7 +87,7 @@ from pop_stream.core.events.lifecycle import (
     StopReason,
     WaitReason,
 )
-from pop_stream.core.events.parting import halves
+from pop_stream.core.events.parting import halves, usable
 from pop_stream.core.events.ready import (
     MESSAGE_LENGTH,
     MOST_ASKED,
@@ -197,5 +197,6 @@ __all__ = [
     "halves",
     "parts_of",
     "stamped",
+    "usable",
     "value_of",
 ]

@@ -6,7 +6,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events.codec import decode_ready, encode, frame, parts_of
+from pop_stream.core.events.codec import (
+    decode_placed,
+    decode_ready,
+    encode,
+    frame,
+    parts_of,
+)
 from pop_stream.core.events.ready import InsightNoted, InsightPlaced, ReadyEvent
 
 _NOTED: Final = (
@@ -47,6 +53,40 @@ def halves(value: bytes | None) -> tuple[bytes, bytes] | None:
             former, latter = _cut(noted)
             return _both(_with(event, former), _with(event, latter))
     return None
+
+
+def usable(value: bytes | None) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
+    """What the scheduler could use of a record, in its order, and why not the rest.
+
+    Its whole where all can be read; else it is parted as the scheduler parts it, so that pages
+    come out as they were placed.
+    """
+    found: list[ReadyEvent] = []
+    reasons: list[str] = []
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        try:
+            found += _whole(part)
+        except UnreadableRecordError as error:
+            both = halves(part)
+            if both is None:
+                reasons.append(str(error))
+            else:
+                waiting += reversed(both)
+    return found, reasons
+
+
+def _whole(value: bytes | None) -> Sequence[ReadyEvent]:
+    events = decode_ready(value)
+    for event in events:
+        if isinstance(event, InsightPlaced):
+            if len(event.origins) < len(event.agendas):
+                msg = f"{len(event.agendas)} agendas with {len(event.origins)} origins"
+                raise UnreadableRecordError(msg)
+            for body in event.agendas:
+                decode_placed(body)
+    return events
 
 
 def _cut(some: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:

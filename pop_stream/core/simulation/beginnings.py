@@ -4,11 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
+
+from msgspec import Raw
+from msgspec.structs import replace
 
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.checkpoint import PageSource, RoundCheckpoint
 from pop_stream.core.events import InsightPlaced, PlacedAgenda, RoundDecided, decode_placed
 from pop_stream.core.values.ids import CustomerId
+
+_NO_BODY: Final = Raw(b"null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,12 @@ def beginnings(
     """The checkpoints that can be begun with, oldest first.
 
     Those are left out that lack a part, whose round was decided at another instant in the
-    end, or of whose agendas one was placed longer ago than is on record.
+    end, or of whose agendas one was placed longer ago than is on record. Takes memory for
+    the pages that they name, not for all that was placed.
 
     Args:
         parts: Of all checkpoints of an insight.
-        placings: All on record, by offset.
+        placings: All on record, by offset; looked at twice at most.
         decisions: The rounds that counted.
     """
     decided = {decision.round: decision for decision in decisions}
@@ -74,8 +81,8 @@ def beginnings(
         if number in decided and decided[number].at == at
         if len(known) == next(iter(known.values())).parts
     ]
-    sources = {one.agenda_id for _, some in whole for part in some for one in part.pages}
-    pages = _Placed(placings, sources)
+    sources = (one for _, some in whole for part in some for one in part.pages)
+    pages = _Placed(placings, {one.agenda_id: one.agendas for one in sources})
     found: list[Beginning] = []
     for offset, some in whole:
         wanted = [one for part in some for one in part.pages]
@@ -87,32 +94,52 @@ def beginnings(
 
 
 class _Placed:
-    """The pages that placings became, found by one of their agendas."""
+    """The pages that placings became, found by one of their agendas.
+
+    Args:
+        placings: By offset; a second look is needed where a placing has more agendas than
+            the page that it became.
+        wanted: By agenda that is looked for, how many its page has.
+    """
 
     def __init__(
-        self, placings: Iterable[tuple[int, InsightPlaced]], agenda_ids: set[str]
+        self, placings: Iterable[tuple[int, InsightPlaced]], wanted: Mapping[str, int]
     ) -> None:
-        self._events: Mapping[str, list[tuple[int, Sequence[Sequence[PlacedAgenda]]]]]
-        self._events = defaultdict(list)
-        seen: set[tuple[str, int]] = set()
-        for offset, event in placings:
+        self._found: dict[str, list[tuple[int, Sequence[PlacedAgenda]]]] = defaultdict(list)
+        self._first: dict[tuple[str, int], int] = {}
+        for offset, event in placings if wanted else ():
             agendas = [decode_placed(body) for body in event.agendas]
-            fresh = [one for one in agendas if (one.agenda_id, one.attempt) not in seen]
-            seen.update((one.agenda_id, one.attempt) for one in agendas)
-            for one in agendas:
-                if one.agenda_id in agenda_ids:
-                    self._events[one.agenda_id].append((offset, (fresh, agendas)))
+            named = [one.agenda_id for one in agendas if one.agenda_id in wanted]
+            if named:
+                without_bodies = [replace(one, agenda=_NO_BODY) for one in agendas]
+                for agenda_id in named:
+                    self._found[agenda_id].append((offset, without_bodies))
+        doubtful = {
+            (one.agenda_id, one.attempt)
+            for name, some in self._found.items()
+            for _, agendas in some
+            if len(agendas) > wanted[name]
+            for one in agendas
+        }
+        for offset, event in placings if doubtful else ():
+            for one in map(decode_placed, event.agendas):
+                if (one.agenda_id, one.attempt) in doubtful:
+                    self._first.setdefault((one.agenda_id, one.attempt), offset)
 
     def of(self, source: PageSource, before: int) -> Sequence[PlacedAgenda] | None:
         """The agendas of a page, placed at this offset or before; None if not on record.
 
         What came a second time is not in a page, unless the first had been lost.
         """
-        for offset, candidates in reversed(self._events.get(source.agenda_id, ())):
-            for agendas in candidates if offset <= before else ():
-                if len(agendas) == source.agendas and _has(agendas, source):
-                    return agendas
+        for offset, agendas in reversed(self._found.get(source.agenda_id, ())):
+            fresh = [one for one in agendas if self._first_at(one, offset) == offset]
+            for candidate in (fresh, agendas) if offset <= before else ():
+                if len(candidate) == source.agendas and _has(candidate, source):
+                    return candidate
         return None
+
+    def _first_at(self, agenda: PlacedAgenda, offset: int) -> int:
+        return self._first.get((agenda.agenda_id, agenda.attempt), offset)
 
 
 def _has(agendas: Sequence[PlacedAgenda], source: PageSource) -> bool:

@@ -20,6 +20,7 @@ from pop_stream.core.simulation.stage import (
     Waiting,
     beginning_of,
     feed,
+    forget_kept,
     from_first,
 )
 from pop_stream.core.values.partitioning import partition_of
@@ -49,7 +50,7 @@ def last_words(decisions: Iterable[RoundDecided]) -> list[RoundDecided]:
 
 
 def replay(
-    inputs: Sequence[Input],
+    inputs: Iterable[Input],
     decisions: Sequence[RoundDecided],
     definitions_at: Callable[[int], Definitions],
     known: Sequence[Beginning] = (),
@@ -59,7 +60,8 @@ def replay(
     Where the scheduler began anew, it goes on from what that knew.
 
     Args:
-        inputs: All of the insight's events that are on record, by offset.
+        inputs: All of the insight's events that are on record, by offset; each is looked at
+            once and let go.
         decisions: As `last_words` gives them.
         definitions_at: Definitions by the version that was in force.
         known: States to begin with; without one, only round 1.
@@ -78,6 +80,7 @@ def replay(
             backlog.wake(now)
         chosen = backlog.choose(decision.slots, now)
         _send(backlog, chosen, now)
+        forget_kept(backlog)
         yield Replayed(decision, tuple(one.agenda_id for one in chosen))
 
 

@@ -105,6 +105,12 @@ def feed(backlog: Backlog, one: Input) -> None:
     backlog.take_told()
 
 
+def forget_kept(backlog: Backlog) -> None:
+    """Let go of what only a scheduler would write down; it grows with all that happens."""
+    backlog.take_delta()
+    backlog.take_emptied()
+
+
 class Waiting:
     """Inputs that are yet to be fed, in order."""
 

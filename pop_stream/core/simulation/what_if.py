@@ -1,6 +1,6 @@
 """What other weights would have done: recorded rounds, chosen with them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -9,6 +9,7 @@ from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import (
     InsightNoted,
     InsightPlaced,
+    PlacedAgenda,
     RoundDecided,
     Settlement,
     decode_placed,
@@ -20,6 +21,7 @@ from pop_stream.core.simulation.stage import (
     Waiting,
     beginning_of,
     feed,
+    forget_kept,
     from_first,
 )
 from pop_stream.core.values.ids import CustomerId
@@ -42,7 +44,7 @@ class Outcome:
 
 
 def what_if(
-    inputs: Sequence[Input],
+    inputs: Iterable[Input],
     decisions: Sequence[RoundDecided],
     definitions_at: Callable[[int], Definitions],
     weights: Mapping[CustomerId, float],
@@ -53,9 +55,17 @@ def what_if(
     An agenda that is emitted at another time is taken to cost what it cost then, and to fail
     as it did; the slot of a recorded settlement is given back by the agenda that has been out
     longest. Commands act, and definitions but for these weights, as they did and when.
+
+    Takes memory for the backlog, and for what each attempt that ended had cost.
+
+    Args:
+        inputs: As for `replay`, but looked at twice: an agenda may go before it did.
+        decisions: As `last_words` gives them.
+        definitions_at: Definitions by the version that was in force.
+        weights: Of these customers, in place of their own.
+        known: States to begin with; without one, only round 1.
     """
     ends = _ends(inputs)
-    accepted = _accepted(inputs)
     outcomes: dict[str, Outcome] = {}
     out: dict[str, int] = {}
     stage = Stage(definitions_at, weights)
@@ -71,26 +81,35 @@ def what_if(
                 _feed_other(backlog, heard, out, ends)
         if begin is None:
             backlog.wake(now)
+        forget_kept(backlog)
         for one in backlog.choose(decision.slots, now):
             out[one.agenda_id] = one.attempt
             outcome = outcomes.setdefault(one.customer_id, Outcome())
-            outcome.waits_s.append(max(0.0, now - accepted.get(one.agenda_id, now)))
+            page, slot = backlog.slots.at(one.ref)
+            outcome.waits_s.append(max(0.0, now - page.arrivals[slot]))
     return outcomes
 
 
 def recorded_outcomes(
-    inputs: Sequence[Input],
+    inputs: Iterable[Input],
     decisions: Sequence[RoundDecided],
     known: Sequence[Beginning] = (),
 ) -> Mapping[str, Outcome]:
     """What customers got out of the rounds that `what_if` chooses, as they were."""
-    accepted, customers = _accepted(inputs), _customers(inputs)
+    accepted: dict[str, tuple[str, float]] = {}
     outcomes: dict[str, Outcome] = {}
+    waiting = Waiting(inputs)
     for decision in from_first(decisions, known):
         now = decision.at.timestamp()
+        for heard in waiting.up_to(decision.offset):
+            for agenda, at in _accepted(heard):
+                accepted[agenda.agenda_id] = agenda.customer_id, at
+            for agenda_id in _done(heard):
+                accepted.pop(agenda_id, None)
         for agenda_id in decision.chosen:
-            outcome = outcomes.setdefault(customers.get(agenda_id, ""), Outcome())
-            outcome.waits_s.append(max(0.0, now - accepted.get(agenda_id, now)))
+            customer_id, at = accepted.get(agenda_id, ("", now))
+            outcome = outcomes.setdefault(customer_id, Outcome())
+            outcome.waits_s.append(max(0.0, now - at))
     return outcomes
 
 
@@ -149,19 +168,15 @@ def _ends(inputs: Iterable[Input]) -> dict[tuple[str, int], Settlement]:
     }
 
 
-def _accepted(inputs: Iterable[Input]) -> dict[str, float]:
-    return {
-        placed.agenda_id: placed.accepted_at.timestamp()
-        for one in inputs
-        if isinstance(one.event, InsightPlaced)
-        for placed in map(decode_placed, one.event.agendas)
-    }
+def _accepted(one: Input) -> Iterator[tuple[PlacedAgenda, float]]:
+    if isinstance(one.event, InsightPlaced):
+        for placed in map(decode_placed, one.event.agendas):
+            yield placed, placed.accepted_at.timestamp()
 
 
-def _customers(inputs: Iterable[Input]) -> dict[str, str]:
-    return {
-        placed.agenda_id: placed.customer_id
-        for one in inputs
-        if isinstance(one.event, InsightPlaced)
-        for placed in map(decode_placed, one.event.agendas)
-    }
+def _done(one: Input) -> Iterator[str]:
+    """Agendas that are not chosen again."""
+    if isinstance(one.event, InsightNoted):
+        for settlement in one.event.settlements:
+            if settlement.outcome == "succeeded":
+                yield settlement.agenda_id
