@@ -116,10 +116,9 @@ class Day(Stage):
         return self.versions[max(one for one in self.versions if one <= version)]
 
 
-@pytest.fixture(params=(2, 7, 15))
-async def day(request):
+async def a_day(seed):
     """With other weights in between, and a restart."""
-    day = Day(request.param)
+    day = Day(seed)
     await day.pass_hours(60)
     day.reweigh(ann=5.0)
     await day.pass_hours(50)
@@ -128,6 +127,11 @@ async def day(request):
     day.reweigh(bob=0.5, ann=1.0)
     await day.pass_hours(60)
     return day
+
+
+@pytest.fixture(params=(2, 7, 15))
+async def day(request):
+    return await a_day(request.param)
 
 
 async def test_rounds_come_out_the_same_from_every_checkpoint_on(day):
@@ -157,6 +161,17 @@ async def test_a_restart_is_gone_through_as_the_scheduler_did(day):
     again = [*replay(day.inputs, rounds, day.definitions_at, day.beginnings())]
     assert [one.recorded.round for one in again] == [one.round for one in rounds]
     assert all(one.is_same for one in again)
+
+
+@pytest.mark.parametrize("seed", [198, 239, 306])
+async def test_a_look_that_chooses_nothing_makes_no_difference(seed):
+    """None is on record: who takes its last token waits from then on, with or without one."""
+    day = await a_day(seed)
+    found = day.beginnings()
+    for number, one in enumerate(found):
+        kept = [each for each in last_words(day.decisions()) if each.round >= one.round]
+        again = [*replay(day.inputs, kept, day.definitions_at, found[number:])]
+        assert all(each.is_same for each in again)
 
 
 async def test_the_same_weights_change_little_from_a_checkpoint_on():

@@ -158,6 +158,7 @@ class Backlog:
     def place(self, agendas: Sequence[PlacedAgenda], now: float = 0.0) -> int:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
         page = self.slots.add(self.next_page, agendas, latest=now or inf)
+        self.queue.hear(now)
         self._enter(page, now)
         self._keeping.note_change()
         return page.number
@@ -199,6 +200,7 @@ class Backlog:
 
     def settle(self, settlement: Settlement, now: float = 0.0) -> bool:
         """An attempt ended; False if it is not out: told before, or outdated."""
+        self.queue.hear(now)
         return self.attempts.settle(settlement, now)
 
     def obey(self, command: Command, now: float = 0.0) -> bool:

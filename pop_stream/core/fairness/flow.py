@@ -174,7 +174,9 @@ class Flow:
         if rate is None:
             return now
         self._refill(now)
-        return now if self.tokens >= _WHOLE_TOKEN else now + (1.0 - self.tokens) / rate
+        if self.tokens >= _WHOLE_TOKEN:
+            return now
+        return max(now, self.refilled_at + (1.0 - self.tokens) / rate)
 
     def tokens_after_s(self, count: int, now: float) -> float:
         """Seconds until so many of its agendas have had tokens; 0 without a rate limit."""

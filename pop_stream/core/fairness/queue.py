@@ -108,6 +108,10 @@ class FairQueue:
         """What `spread` cannot exceed."""
         return self._period.bound
 
+    def hear(self, now: float) -> None:
+        """It is so late by now."""
+        self.now = max(self.now, now)
+
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
@@ -128,12 +132,12 @@ class FairQueue:
             cost_of: Worker-seconds of the agenda with this ref, above 0.
             now: The present instant, in seconds.
         """
-        self.now = max(self.now, now)
+        self.hear(now)
         for due in self._rota.due(self.now):
             self._seat(due)
         if self._customers.are_reweighed and self._rota.may_pick(self.now):
             self._scale_debts()
-        if (flow := self._rota.next(self.now)) is None:
+        if (flow := self._rota.next()) is None:
             return None
         _, entry = self._rota.standing(flow, self.now)
         flow.line.pop(entry, cost_of)

@@ -19,9 +19,10 @@ MOST_NEWCOMERS: Final = 64
 class Rota:
     """Who is next, at what virtual time; every call costs O(log customers).
 
-    A customer that may go has a turn: most urgent first, then by the algorithm. One without a
-    token of its rate limit is parked until it has, and one whose agendas will be more urgent
-    is looked at again when they are.
+    A customer that may go has a turn: most urgent first, then by the algorithm. One whose rate
+    limit has no token left is parked at once until it has, not when its turn comes: then it
+    would depend on looks that choose nothing, and are on no record. One whose agendas will be
+    more urgent is looked at again when they are.
 
     Args:
         algorithm: How customers take turns.
@@ -128,6 +129,9 @@ class Rota:
         Returns:
             Whether its tag was raised to the present.
         """
+        if flow.is_eligible and (token_at := flow.token_at(now)) > now:
+            flow.is_parked = True
+            self._dues.put(flow.customer_id, token_at)
         if not flow.is_eligible:
             flow.level = 0
             self._turns.drop(flow.customer_id)
@@ -152,17 +156,10 @@ class Rota:
             return TOP, flow.line.head()
         return self._aging.most_urgent(flow.line.heads(), now)
 
-    def next(self, now: float) -> Flow | None:
-        """Take the turn of the customer that is next; those without a token are parked."""
-        while (turn := self._turns.pop()) is not None:
-            flow = self._flows[turn[1]]
-            token_at = flow.token_at(now)
-            if token_at <= now:
-                return flow
-            flow.is_parked, flow.level = True, 0
-            self._dues.put(flow.customer_id, token_at)
-            self._hold(flow)
-        return None
+    def next(self) -> Flow | None:
+        """Take the turn of the customer that is next."""
+        turn = self._turns.pop()
+        return None if turn is None else self._flows[turn[1]]
 
     def due(self, now: float) -> Iterator[Flow]:
         """Those whose instant has come; each is to be seated before the next is asked for."""

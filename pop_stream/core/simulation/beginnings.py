@@ -35,6 +35,10 @@ class Beginning:
         """Bring a new backlog into this state."""
         now = self.parts[0].at.timestamp()
         deltas = [part.delta for part in self.parts if part.delta is not None]
+        for part in self.parts:  # who has none left is given no turn
+            for name, left in part.tokens.items():
+                flow = backlog.queue.flow(CustomerId(name))
+                flow.tokens, flow.refilled_at = left.tokens, left.at
         backlog.restore(self.pages, deltas, now)
         backlog.attempts.leases.restore(
             (note.ref, note.heard_at, note.by_http)
@@ -49,10 +53,6 @@ class Beginning:
             ),
             {int(where): count for where, count in self.parts[0].counts.items()},
         )
-        for part in self.parts:
-            for name, left in part.tokens.items():
-                flow = backlog.queue.flow(CustomerId(name))
-                flow.tokens, flow.refilled_at = left.tokens, left.at
 
 
 def beginnings(

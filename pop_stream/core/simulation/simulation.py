@@ -173,7 +173,7 @@ class _Simulation:
             if isinstance(news, _Claimed):
                 self._desk.claim(news.claim, now, idle=news.idle)
             else:
-                self._desk.settle(news)
+                self._desk.settle(news, now)
             heard = True
         while self._next is not None and self._next.at + self._plant.intake_s <= now:
             self._receive(self._next)

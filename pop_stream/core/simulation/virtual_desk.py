@@ -68,10 +68,10 @@ class VirtualDesk:
         self.backlog.idle.hear({"": idle}, now)
         self.backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
 
-    def settle(self, settlement: Settlement) -> None:
+    def settle(self, settlement: Settlement, now: float = 0.0) -> None:
         """It has ended."""
-        self._place()  # who waits when a charge is put right is part of the policy
-        self.backlog.settle(settlement)
+        self._place(now)  # who waits when a charge is put right is part of the policy
+        self.backlog.settle(settlement, now)
 
     def refill(self, now: float) -> Sequence[Chosen]:
         """Choose what may be emitted now."""
@@ -90,13 +90,13 @@ class VirtualDesk:
         self._pace.observe(counts, instant)
         chosen: Sequence[Chosen] = ()
         if ready and self._slots(depth, newcomers=lambda: ready) > 0:
-            self._place()
+            self._place(now)
             slots = self._slots(depth, newcomers=backlog.queue.newcomers)
             chosen = backlog.choose(slots, now)
             for one in chosen:
                 backlog.on_topic.send(one.ref, 0, now)
         if self._shelf is not None:
-            self._place()
+            self._place(now)
             self._shelf.save(backlog)
         return chosen
 
@@ -123,10 +123,10 @@ class VirtualDesk:
         """Which limit of its own keeps a customer out; empty for none."""
         return self.backlog.queue.flow(customer_id).held_by
 
-    def _place(self) -> None:
+    def _place(self, now: float = 0.0) -> None:
         for begin in range(0, len(self._unplaced), PAGE_SLOTS):
             page = self._unplaced[begin : begin + PAGE_SLOTS]
-            number = self.backlog.place(page)
+            number = self.backlog.place(page, now)
             if self._shelf is not None:
                 self._shelf.pages[number] = page
         self._unplaced.clear()
