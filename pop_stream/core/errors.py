@@ -106,14 +106,10 @@ class QuotaError(SubmissionError):
             if quota == "max_ready"
             else f"may submit {limit:g} agendas per second"
         )
-        message = (
-            f"customer {customer_id!r} {what}; send the rest later, or ask for more ({quota})"
-        )
-        super().__init__([Issue("customer_id", customer_id, message)])
-        self.customer_id = customer_id
-        self.quota = quota
-        self.limit = limit
-        self.present = present
+        why = f"customer {customer_id!r} {what}; send the rest later, or ask for more ({quota})"
+        super().__init__([Issue("customer_id", customer_id, why)])
+        self.customer_id, self.quota = customer_id, quota
+        self.limit, self.present = limit, present
         self.retry_after_s = retry_after_s
 
 
@@ -134,8 +130,7 @@ class FullError(SubmissionError):
         )
         super().__init__([Issue("insight_id", insight_id, message)])
         self.insight_id = insight_id
-        self.limit = limit
-        self.present = present
+        self.limit, self.present = limit, present
 
 
 class DefinitionError(IssuesError):

@@ -1,9 +1,10 @@
 """The customers of one insight: their flows, their shares, and weights that changed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pop_stream.core.delta import Tags
 from pop_stream.core.fairness.flow import Flow, Share
+from pop_stream.core.fairness.line import Line
 from pop_stream.core.values.ids import CustomerId
 
 
@@ -42,8 +43,19 @@ class Customers:
                 flow.is_parked = False
                 yield flow
 
-    def restore(self, flow: Flow, tags: Tags) -> None:
-        """Put a new flow where it was."""
+    def spread(self, level: int) -> float:
+        """Widest difference of tags in a level of urgency; O(customers)."""
+        tags = [flow.tag for flow in self.flows.values() if flow.level == level]
+        return max(tags) - min(tags) if tags else 0.0
+
+    def greatest(self, among: Iterable[CustomerId]) -> float:
+        """The greatest tag among these; 0 if they are none."""
+        return max((self.flows[one].tag for one in among), default=0.0)
+
+    def restore(self, flow: Flow, tags: Tags | None) -> None:
+        """Put a new flow where it was; None if it was idle, and not ahead."""
+        if tags is None:
+            return
         flow.restore(tags)
         if tags.weight not in {0.0, flow.share.weight}:
             self._reweighed[flow.customer_id] = tags.weight
@@ -51,6 +63,18 @@ class Customers:
     def weight(self, flow: Flow) -> float:
         """With which its tag is reckoned: a new one has yet to be seen to."""
         return self._reweighed.get(flow.customer_id, flow.share.weight)
+
+    def tags(
+        self, customers: Iterable[CustomerId], keys: Callable[[Line], Mapping[str, float]]
+    ) -> dict[str, Tags]:
+        """Where these are, with the weights their tags are reckoned with.
+
+        Args:
+            customers: Known ones.
+            keys: The tags of a line's fairness keys that are wanted.
+        """
+        flows = [self.flows[one] for one in customers]
+        return {one.customer_id: one.tags(keys(one.line), self.weight(one)) for one in flows}
 
     def take_reweighed(self) -> Iterator[tuple[Flow, float]]:
         """Those whose weight changed since the last call, with the one of before."""

@@ -101,8 +101,7 @@ class FairQueue:
 
     def spread(self) -> float:
         """Widest difference of tags among the most urgent that may go; O(customers)."""
-        tags = [flow.tag for flow in self._flows.values() if flow.level == TOP]
-        return max(tags) - min(tags) if tags else 0.0
+        return self._customers.spread(TOP)
 
     def bound(self) -> float:
         """What `spread` cannot exceed."""
@@ -212,14 +211,13 @@ class FairQueue:
         for customer_id in sorted({*tags, *entries, *in_flight}):
             flow = self.flow(customer_id)
             flow.in_flight = in_flight.get(customer_id, 0)
-            if customer_id in tags:
-                self._customers.restore(flow, tags[customer_id])
+            self._customers.restore(flow, tags.get(customer_id))
             flow.line.fill(entries.get(customer_id, {}))
             self._ready += flow.ready
             self._in_flight += flow.in_flight
             # One that became eligible unheard of is behind the present, the others are not.
             self._seat(flow)
-        mark = max((flow.tag for flow in self._flows.values()), default=0.0)
+        mark = self._customers.greatest(self._flows)
         lead = mark - self.virtual_time  # what moved the tags so far is not known any more
         self._period = BusyPeriod(self._flows, mark=mark, lead=lead, in_flight=self._in_flight)
 
@@ -229,14 +227,12 @@ class FairQueue:
 
     def take_moved(self) -> dict[str, Tags]:
         """Where customers and keys are that moved since the last call."""
-        flows = [self._flows[one] for one in self._moved & self._flows.keys()]
-        weight, self._moved = self._customers.weight, set()
-        return {one.customer_id: one.tags(one.line.take_moved(), weight(one)) for one in flows}
+        moved, self._moved = self._moved & self._flows.keys(), set()
+        return self._customers.tags(moved, lambda line: line.take_moved())
 
     def all_tags(self) -> dict[str, Tags]:
         """Where all customers and keys are, for `restore`."""
-        weight, flows = self._customers.weight, self._flows.values()
-        return {one.customer_id: one.tags(one.line.tags, weight(one)) for one in flows}
+        return self._customers.tags(self._flows, lambda line: line.tags)
 
     def forget_idle(self) -> None:
         """Drop idle customers that the virtual clock has passed: they rejoin at the present."""
@@ -261,7 +257,8 @@ class FairQueue:
         flow.in_flight += 1
         self._seat(flow)
         if self._period.note_emission(self._in_flight):
-            self._period.look(self._greatest_tag(), self.virtual_time, self._in_flight)
+            greatest = self._customers.greatest(self._period.served)
+            self._period.look(greatest, self.virtual_time, self._in_flight)
         return Pick(flow.customer_id, ref, cost, charge)
 
     def _begin_contest(self, newcomer: Flow) -> None:
@@ -298,8 +295,5 @@ class FairQueue:
     def _end_busy_period(self) -> None:
         """With nothing waiting and nothing running, v becomes the greatest F so far."""
         if not self._ready and not self._in_flight:
-            self._rota.clock.leap(self._greatest_tag())
+            self._rota.clock.leap(self._customers.greatest(self._period.served))
             self._period = BusyPeriod(mark=self.virtual_time)
-
-    def _greatest_tag(self) -> float:
-        return max((self._flows[one].tag for one in self._period.served), default=0.0)
