@@ -11,8 +11,10 @@ MOST_WEIGHT: Final = 1e6
 """As definitions of customers bound them."""
 
 
-def parse_weights(text: str | None) -> Mapping[CustomerId, float]:
-    """Weights by customer; none of no text.
+def parse_weights(
+    text: str | None, option: str = "--weights", whose: str = "customer"
+) -> Mapping[CustomerId, float]:
+    """Weights by customer, or by who else has one; none of no text.
 
     Raises:
         UsageError: With what is wrong in which part, and what to write.
@@ -22,14 +24,14 @@ def parse_weights(text: str | None) -> Mapping[CustomerId, float]:
         name, _, number = part.rpartition("=")
         customer = CustomerId(name.strip())
         if customer in weights:
-            msg = f"--weights: {part!r} names {customer!r} a second time; give it one weight"
+            msg = f"{option}: {part!r} names {customer!r} a second time; give it one weight"
             raise UsageError(msg)
         if not customer and "=" in part:
-            msg = f"--weights: {part!r} is no weight; name the customer, as acme=2"
+            msg = f"{option}: {part!r} is no weight; name the {whose}, as acme=2"
             raise UsageError(msg)
         if not customer or (weight := _number(number)) is None:
             msg = (
-                f"--weights: {part!r} is no weight; write customer=weight, with a weight from "
+                f"{option}: {part!r} is no weight; write {whose}=weight, with a weight from "
                 f"{LEAST_WEIGHT:g} to {MOST_WEIGHT:.0f} and commas between"
             )
             raise UsageError(msg)

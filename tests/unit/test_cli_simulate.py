@@ -339,3 +339,52 @@ def test_a_skewed_trace_is_fair_by_what_ran_whatever_was_declared(trace):
     assert report["jain"] > 0.999
     assert report["worst_gap_over_bound"] <= 1
     assert report["makespan_over_fifo"] <= 1.01
+
+
+POOLED = HEADER + "0,a,media,10,1\n0,a,media,20,1\n0,a,media,50,1\n" + "5,b,mail,10,1\n" * 3
+POOL_OF_TWO = ("--pool", "2", "--runners", "2", "--target", "2", "--delay-ms", "0")
+
+
+@pytest.mark.parametrize(
+    ("terms", "media", "mail"),
+    [((), [0, 0, 20], [10, 20, 30]), (("--pool-minimums", "mail=2"), [0, 0, 30], [10, 20, 20])],
+)
+def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, terms, media, mail):
+    """`mail` comes at 5, to a pool that is lent out until 10 and 20."""
+    path = tmp_path / "events.csv"
+    code, report, _ = trace(POOLED, *POOL_OF_TWO, *terms, "--events", str(path))
+    assert code == 0
+    assert report["unfinished"] == 0
+    rows = [*csv.DictReader(path.read_text().splitlines())]
+    started = {
+        name: [
+            float(one["at_s"])
+            for one in rows
+            if (one["insight"], one["event"]) == (name, "started")
+        ]
+        for name in ("media", "mail")
+    }
+    assert started == {"media": media, "mail": mail}
+
+
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [
+        (("--pool", "2", "--pool-weights", "post=2"), "no agenda is of 'post'"),
+        (("--pool", "2", "--pool-weights", "mail=0"), "--pool-weights: 'mail=0' is no weight"),
+        (("--pool", "2", "--pool-minimums", "mail=1.5"), "'mail=1.5' is no minimum"),
+        (("--pool", "2", "--pool-minimums", "mail=1,mail=2"), "'mail=2' is no minimum"),
+        (("--pool-minimums", "mail=1"), "give --trace and --pool"),
+    ],
+)
+def test_what_is_no_pool_is_refused(trace, terms, told):
+    code, report, said = trace(POOLED, *terms)
+    assert code != 0
+    assert not report
+    assert told in " ".join(said.replace("│", " ").split())
+
+
+def test_a_scenario_has_no_pool(simulate):
+    code, _, said = simulate("--scenario", "skew", "--pool", "2")
+    assert code != 0
+    assert "give --trace and --pool" in " ".join(said.replace("│", " ").split())

@@ -1,7 +1,7 @@
 """From what was asked for to what is run: scenarios and traces as cases, one an insight."""
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from pathlib import Path
 from typing import Final, Literal
@@ -22,6 +22,19 @@ _TOLD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
+class PoolTerms:
+    """A pool of all insights of a trace.
+
+    Attributes:
+        weights: By insight; else 1.
+        minimums: By insight, what is guaranteed; else 0.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    minimums: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """What holds for every insight of a run.
 
@@ -35,6 +48,7 @@ class Terms:
     weights: Mapping[CustomerId, float]
     target: int | Literal["auto"]
     delay_s: float
+    pool: PoolTerms | None = None
 
     @property
     def plant(self) -> Plant:
@@ -77,6 +91,8 @@ def of_trace(path: Path, terms: Terms) -> tuple[str, Mapping[str, Case]]:
     """
     file = read_trace(path)
     agendas = sum(map(len, file.traces.values()))
+    if terms.pool is not None:
+        _check_insights({*terms.pool.weights, *terms.pool.minimums}, {*file.traces})
     _check_names(
         terms.weights, {one.customer_id for run in file.traces.values() for one in run}
     )
@@ -111,6 +127,32 @@ def _check_names(weights: Mapping[CustomerId, float], customers: Set[CustomerId]
             raise UsageError(msg)
 
 
+def parse_minimums(text: str | None) -> Mapping[str, int]:
+    """Whole numbers by insight; none of no text.
+
+    Raises:
+        UsageError: With the part that is wrong, and what to write.
+    """
+    minimums: dict[str, int] = {}
+    for part in filter(str.strip, (text or "").split(",")):
+        name, _, number = part.strip().rpartition("=")
+        if not name or not number.isdecimal() or name in minimums:
+            msg = (
+                f"--pool-minimums: {part!r} is no minimum; write insight=agendas, each insight "
+                "once, with a whole number and commas between"
+            )
+            raise UsageError(msg)
+        minimums[name] = int(number)
+    return minimums
+
+
+def _check_insights(named: Set[str], insights: Set[str]) -> None:
+    for name in sorted(named - insights):
+        known = ", ".join(nsmallest(_TOLD, insights))
+        msg = f"--pool-weights, --pool-minimums: no agenda is of {name!r}; insights are {known}"
+        raise UsageError(msg)
+
+
 def _traced(name: str, trace: Trace, weighings: Iterable[Weighing], terms: Terms) -> Case:
     weights, known = dict(terms.weights), {one.customer_id for one in trace}
     changes: list[Redefine] = []
@@ -136,4 +178,11 @@ def _customer(customer_id: CustomerId, weight: float) -> Customer:
 
 
 def _insight(name: str, terms: Terms) -> Insight:
-    return Insight.model_construct(id=name, algorithm=terms.algorithm, target=terms.target)
+    pool = terms.pool or PoolTerms()
+    return Insight.model_construct(
+        id=name,
+        algorithm=terms.algorithm,
+        target=terms.target,
+        pool_weight=pool.weights.get(name, 1.0),
+        pool_minimum=pool.minimums.get(name, 0),
+    )

@@ -49,6 +49,18 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     target: Annotated[
         str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
     ] = "auto",
+    pool: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Agendas that all insights of a trace have in flight at most."
+        ),
+    ] = None,
+    pool_weights: Annotated[
+        str | None, typer.Option(metavar="A=2,B=1", help="Insights' weights in it; else 1.")
+    ] = None,
+    pool_minimums: Annotated[
+        str | None, typer.Option(metavar="A=2,B=1", help="What it guarantees; else nothing.")
+    ] = None,
     delay_ms: Annotated[
         float,
         typer.Option(
@@ -76,7 +88,7 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     from pop_stream.cli.simulate import cases, report
     from pop_stream.cli.simulate.events_file import write_events
     from pop_stream.cli.simulate.picture import write_picture
-    from pop_stream.cli.simulate.trial import run_trial
+    from pop_stream.cli.simulate.trial import run_trials
     from pop_stream.cli.weights import parse_weights
 
     shown = console(as_json=as_json)
@@ -87,7 +99,21 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         weights=parse_weights(weights),
         target=cases.parse_target(target),
         delay_s=delay_ms / _MILLISECONDS,
+        pool=None
+        if pool is None
+        else cases.PoolTerms(
+            weights={
+                str(name): weight
+                for name, weight in parse_weights(
+                    pool_weights, "--pool-weights", "insight"
+                ).items()
+            },
+            minimums=cases.parse_minimums(pool_minimums),
+        ),
     )
+    if (pool and trace is None) or ((pool_weights or pool_minimums) and not pool):
+        msg = "a pool is of a trace's insights: give --trace and --pool with what else is of it"
+        raise UsageError(msg)
     if trace is None:
         title, found = cases.of_scenario(scenario or "skew", terms, seed=seed, scale=scale)
     elif scenario is None:
@@ -97,7 +123,7 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         raise UsageError(msg)
     shown.print(title)
     try:
-        trials = {insight: run_trial(case) for insight, case in found.items()}
+        trials = run_trials(found, pool)
     except ValueError as error:
         raise UsageError(f"{trace}: {error}" if trace else str(error)) from None
     shown.print(report.view(trials))

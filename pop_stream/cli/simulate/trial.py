@@ -1,6 +1,6 @@
 """One insight's run, judged beside the same work first come first served, and alone."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -8,8 +8,9 @@ from pop_stream.core.audits.audit import Audit, audit
 from pop_stream.core.audits.reweight import Reweight, reweights
 from pop_stream.core.audits.service import ServiceLog
 from pop_stream.core.audits.times import Times, times_of, waits_of
+from pop_stream.core.simulation.pooled import simulate_pool
 from pop_stream.core.simulation.simulation import simulate
-from pop_stream.core.simulation.workload import Arrival, Setting
+from pop_stream.core.simulation.workload import Arrival, Run, Setting
 from pop_stream.core.values.ids import CustomerId
 
 _QUIET_PART: Final = 0.5
@@ -80,16 +81,39 @@ class Trial:
         return max(ratios, default=None)
 
 
-def run_trial(case: Case) -> Trial:
-    """Simulate a case three times: as it is, with `fifo`, and each quiet customer alone."""
-    setting = case.setting
-    run = simulate(case.arrivals, setting)
+def run_trials(cases: Mapping[str, Case], pool: int | None = None) -> dict[str, Trial]:
+    """Simulate all three times: as they are, with `fifo`, and each quiet customer alone.
+
+    Args:
+        cases: By insight.
+        pool: What all of them may have in flight together; None leaves them to themselves.
+    """
+    runs = _run(cases, pool)
+    first_come = {
+        name: case for name, case in cases.items() if case.setting.insight.algorithm != "fifo"
+    }
+    fifo = {**runs, **_run({name: _fifo(case) for name, case in first_come.items()}, pool)}
+    return {
+        name: _judged(case, runs[name], times_of(fifo[name].log), pool)
+        for name, case in cases.items()
+    }
+
+
+def _run(cases: Mapping[str, Case], pool: int | None) -> Mapping[str, Run]:
+    if pool is None or not cases:
+        return {name: simulate(one.arrivals, one.setting) for name, one in cases.items()}
+    return simulate_pool(
+        {name: (one.arrivals, one.setting) for name, one in cases.items()}, pool
+    )
+
+
+def _judged(case: Case, run: Run, fifo: Times, pool: int | None) -> Trial:
     judged = audit(run.log, depth=run.depth)
     return Trial(
         audit=judged,
-        fifo=_fifo(case, judged),
-        alone={one: _alone(case, one) for one in case.quiet},
-        runners=setting.plant.runners,
+        fifo=fifo,
+        alone={one: _alone(case, one, pool) for one in case.quiet},
+        runners=case.setting.plant.runners,
         left=run.left,
         log=run.log,
         reweight_within=shown_within(reweights(run.log), judged.depth),
@@ -119,18 +143,12 @@ def quietest(arrivals: Iterable[Arrival]) -> Sequence[CustomerId]:
     return [] if found is None or work[found] > most else [found]
 
 
-def _fifo(case: Case, judged: Audit) -> Times:
-    setting = case.setting
-    if setting.insight.algorithm == "fifo":
-        return judged.times
-    insight = setting.insight.model_copy(update={"algorithm": "fifo"})
-    run = simulate(case.arrivals, replace(setting, insight=insight))
-    return times_of(run.log)
+def _fifo(case: Case) -> Case:
+    insight = case.setting.insight.model_copy(update={"algorithm": "fifo"})
+    return replace(case, setting=replace(case.setting, insight=insight))
 
 
-def _alone(case: Case, customer_id: CustomerId) -> Sequence[float]:
-    def own() -> Iterator[Arrival]:
-        return (one for one in case.arrivals if one.customer_id == customer_id)
-
-    run = simulate(own(), case.setting)
+def _alone(case: Case, customer_id: CustomerId, pool: int | None) -> Sequence[float]:
+    own = [one for one in case.arrivals if one.customer_id == customer_id]
+    [run] = _run({customer_id: replace(case, arrivals=own)}, pool).values()
     return times_of(run.log).waits.get(customer_id, ())

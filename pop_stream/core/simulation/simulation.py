@@ -6,8 +6,7 @@ log, and an hour passes as fast as its events can be counted off.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from math import floor, inf
 from typing import Final, NamedTuple
@@ -23,29 +22,21 @@ from pop_stream.core.fairness.flow import Share
 from pop_stream.core.simulation.runners import Runners, Taken
 from pop_stream.core.simulation.stage import share_from
 from pop_stream.core.simulation.virtual_desk import VirtualDesk
-from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Reload, Setting
+from pop_stream.core.simulation.workload import (
+    Arrival,
+    Change,
+    Redefine,
+    Reload,
+    Run,
+    Setting,
+    in_order,
+)
 from pop_stream.core.values.ids import CustomerId
 
 LONGEST_S: Final = 1e11
 """Virtual time ends here, after 3,000 years: what is later is no date."""
 
 _BODY: Final = Raw(b"{}")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What came of a simulated workload.
-
-    Attributes:
-        depth: Most agendas that the scheduler held to be out at once.
-        rounds: Rounds that emitted something.
-        left: Agendas that never ended, because something holds them for ever.
-    """
-
-    log: ServiceLog
-    depth: int
-    rounds: int
-    left: int
 
 
 def simulate(arrivals: Iterable[Arrival], setting: Setting) -> Run:
@@ -58,7 +49,7 @@ def simulate(arrivals: Iterable[Arrival], setting: Setting) -> Run:
     Raises:
         ValueError: If an arrival is earlier than the one before, or it takes `LONGEST_S`.
     """
-    return _Simulation(arrivals, setting).run()
+    return Simulation(arrivals, setting).run()
 
 
 class _Course(NamedTuple):
@@ -76,16 +67,30 @@ class _Claimed(NamedTuple):
     idle: int
 
 
-class _Simulation:
-    def __init__(self, arrivals: Iterable[Arrival], setting: Setting) -> None:
+class Simulation:
+    """One insight under way; as `simulate`, but step by step, so that several go abreast.
+
+    Args:
+        arrivals: By instant.
+        setting: Under what.
+        room: At this instant, how many agendas its pool lets it emit; None without a pool.
+    """
+
+    def __init__(
+        self,
+        arrivals: Iterable[Arrival],
+        setting: Setting,
+        room: Callable[[float], int] | None = None,
+    ) -> None:
+        self._room = room
         self._setting = setting
         self._plant = setting.plant
         self._insight = setting.insight
         self._definitions = Definitions(customers=dict(setting.customers))
         is_kept = any(isinstance(one, Reload) for one in setting.changes)
-        self._desk = VirtualDesk(setting.insight, self._share, is_kept=is_kept)
+        self.desk = VirtualDesk(setting.insight, self._share, is_kept=is_kept)
         self._runners = Runners(self._plant.runners, self._plant.partitions)
-        self._arrivals = _in_order(arrivals)
+        self._arrivals = in_order(arrivals)
         self._next = next(self._arrivals, None)
         self._changes = deque(sorted(setting.changes, key=lambda one: one.at))
         self._emissions: deque[tuple[float, str]] = deque()
@@ -103,17 +108,21 @@ class _Simulation:
         self._depth = 0
 
     def run(self) -> Run:
-        while (at := self._next_instant()) < inf:
-            if at > LONGEST_S:
-                msg = f"at {at:g} s it is not over; are instants or runtimes in milliseconds?"
-                raise ValueError(msg)
-            self._now = at
-            self._step()
+        """All of it."""
+        while (at := self.next_instant()) < inf:
+            if self.hear(at):
+                self.refill(at)
+        return self.result
+
+    @property
+    def result(self) -> Run:
+        """What came of it so far."""
         return Run(
             log=self._log, depth=self._depth, rounds=self._rounds, left=len(self._courses)
         )
 
-    def _next_instant(self) -> float:
+    def next_instant(self) -> float:
+        """When something happens next; infinite if nothing ever will."""
         heard = min(
             self._next.at + self._plant.intake_s if self._next else inf,
             self._notices[0][0] if self._notices else inf,
@@ -127,9 +136,16 @@ class _Simulation:
             self._runners.opens_at,
         )
 
-    def _step(self) -> None:
-        """All that happens at the present instant, causes before effects."""
-        now = self._now
+    def hear(self, now: float) -> bool:
+        """All that happens at this instant, causes before effects; whether to refill now.
+
+        Raises:
+            ValueError: If that is past `LONGEST_S`.
+        """
+        if now > LONGEST_S:
+            msg = f"at {now:g} s it is not over; are instants or runtimes in milliseconds?"
+            raise ValueError(msg)
+        self._now = now
         while self._changes and self._changes[0].at <= now:
             self._change(self._changes.popleft())
         for agenda_id in self._runners.end(now):
@@ -138,9 +154,7 @@ class _Simulation:
             self._runners.deliver(self._emissions.popleft()[1])
         for taken in self._runners.take(now):
             self._start(taken)
-        if now >= self._away_until and self._hear():
-            self._refill()
-            self._note_held()
+        return now >= self._away_until and self._hear()
 
     # ---- the pullers ----
 
@@ -171,9 +185,9 @@ class _Simulation:
         while self._notices and self._notices[0][0] <= now:
             _, news = self._notices.popleft()
             if isinstance(news, _Claimed):
-                self._desk.claim(news.claim, now, idle=news.idle)
+                self.desk.claim(news.claim, now, idle=news.idle)
             else:
-                self._desk.settle(news, now)
+                self.desk.settle(news, now)
             heard = True
         while self._next is not None and self._next.at + self._plant.intake_s <= now:
             self._receive(self._next)
@@ -195,7 +209,7 @@ class _Simulation:
             self._meet(arrival.customer_id)
         self._courses[agenda_id] = _Course(arrival, customer)
         self._log.arrived(self._now, customer)
-        self._desk.receive(
+        self.desk.receive(
             PlacedAgenda(
                 agenda_id=agenda_id,
                 customer_id=arrival.customer_id,
@@ -208,20 +222,25 @@ class _Simulation:
             )
         )
 
-    def _refill(self) -> None:
-        chosen = self._desk.refill(self._now)
+    def refill(self, now: float) -> None:
+        """Emit what may go, unless no scheduler is there; more often does no harm."""
+        if now < self._away_until:
+            return
+        self._now = now
+        chosen = self.desk.refill(now, self._room)
         for one in chosen:
             self._emit(one)
         self._rounds += bool(chosen)
-        self._depth = max(self._depth, self._desk.backlog.in_flight)
-        due_at = self._desk.backlog.queue.due_at
+        self._depth = max(self._depth, self.desk.backlog.in_flight)
+        due_at = self.desk.backlog.queue.due_at
         if due_at is not None and due_at > self._now:
             self._tick_at = min(self._tick_at, due_at)
+        self._note_held()
 
     def _emit(self, chosen: Chosen) -> None:
         arrival, customer, _ = self._courses[chosen.agenda_id]
         self._courses[chosen.agenda_id] = _Course(arrival, customer, self._weights[customer])
-        costs, types = self._desk.backlog.costs, (arrival.operation_type,)
+        costs, types = self.desk.backlog.costs, (arrival.operation_type,)
         charged = costs.estimate(types, arrival.cost_s, arrival.customer_id)
         self._log.emitted(
             self._now, customer, charged=charged, spent=bounded(arrival.runtime_s)
@@ -234,7 +253,7 @@ class _Simulation:
         if isinstance(change, Redefine):
             self._redefine(change.definition)
         elif isinstance(change, Reload):
-            self._desk.reload()
+            self.desk.reload()
             self._away_until = self._tick_at = self._now + change.away_s
         else:
             self._runners.close(self._now + change.away_s)
@@ -252,7 +271,7 @@ class _Simulation:
     def _take_up(self) -> None:
         """Put changed definitions in force."""
         self._is_stale = False
-        self._desk.reconfigure(self._insight)
+        self.desk.reconfigure(self._insight)
         for customer_id in self._log.customers:
             self._meet(customer_id)
 
@@ -270,7 +289,7 @@ class _Simulation:
     def _note_held(self) -> None:
         """Log whose own limits begin or cease to keep it out."""
         for customer_id, was_held in self._limited.items():
-            is_held = bool(self._desk.held_by(customer_id))
+            is_held = bool(self.desk.held_by(customer_id))
             if is_held != was_held:
                 self._limited[customer_id] = is_held
                 note = self._log.held if is_held else self._log.released
@@ -282,13 +301,3 @@ class _Simulation:
 
 def _has_limits(share: Share) -> bool:
     return share.paused or not (share.max_in_flight is None and share.rate_per_s is None)
-
-
-def _in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-    latest = -inf
-    for arrival in arrivals:
-        if arrival.at < latest:
-            msg = f"an arrival at {arrival.at:g} s follows one at {latest:g} s; sort them"
-            raise ValueError(msg)
-        latest = arrival.at
-        yield arrival

@@ -15,6 +15,7 @@ from pop_stream.core.fairness.flow import Share
 from pop_stream.core.gate import admission
 from pop_stream.core.gate.admission import Depth
 from pop_stream.core.gate.pace import Counts, Pace
+from pop_stream.core.gate.pools import Claimant
 from pop_stream.core.values.ids import CustomerId
 
 _MOST_DELTAS: Final = 200
@@ -73,8 +74,24 @@ class VirtualDesk:
         self._place(now)  # who waits when a charge is put right is part of the policy
         self.backlog.settle(settlement, now)
 
-    def refill(self, now: float) -> Sequence[Chosen]:
-        """Choose what may be emitted now."""
+    def claimant(self, now: float) -> Claimant:
+        """What the insight wants of its pool, as the scheduler reckons it."""
+        self._place(now)
+        backlog, insight = self.backlog, self._insight
+        depth = Depth(unclaimed=backlog.unclaimed, in_flight=backlog.in_flight)
+        slots = self._slots(depth, newcomers=backlog.queue.newcomers) if backlog.ready else 0
+        return Claimant(
+            insight_id=insight.id,
+            weight=insight.pool_weight,
+            minimum=insight.pool_minimum,
+            demand=backlog.in_flight + backlog.queue.startable(slots, now),
+            in_flight=backlog.in_flight,
+        )
+
+    def refill(
+        self, now: float, room: Callable[[float], int] | None = None
+    ) -> Sequence[Chosen]:
+        """Choose what may be emitted now, and no more than a pool has room for."""
         backlog = self.backlog
         depth = Depth(unclaimed=backlog.unclaimed, in_flight=backlog.in_flight)
         ready = backlog.ready + len(self._unplaced)
@@ -92,6 +109,7 @@ class VirtualDesk:
         if ready and self._slots(depth, newcomers=lambda: ready) > 0:
             self._place(now)
             slots = self._slots(depth, newcomers=backlog.queue.newcomers)
+            slots = slots if room is None else min(slots, room(now))
             chosen = backlog.choose(slots, now)
             for one in chosen:
                 backlog.on_topic.send(one.ref, 0, now)

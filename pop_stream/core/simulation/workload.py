@@ -1,10 +1,12 @@
 """What a simulated run is made of: agendas that arrive, runners, and changes on the way."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from pop_stream.core.agendas.agenda import DEFAULT_PRIORITY
+from pop_stream.core.audits.service import ServiceLog
 from pop_stream.core.definitions.definitions import Customer, Insight
 from pop_stream.core.values.ids import CustomerId
 
@@ -91,3 +93,30 @@ class Setting:
     customers: Mapping[CustomerId, Customer] = field(default_factory=dict)
     plant: Plant = field(default_factory=Plant)
     changes: Sequence[Change] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a simulated workload.
+
+    Attributes:
+        depth: Most agendas that the scheduler held to be out at once.
+        rounds: Rounds that emitted something.
+        left: Agendas that never ended, because something holds them for ever.
+    """
+
+    log: ServiceLog
+    depth: int
+    rounds: int
+    left: int
+
+
+def in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+    """The same, unless one is earlier than the one before: then it raises `ValueError`."""
+    latest = -inf
+    for arrival in arrivals:
+        if arrival.at < latest:
+            msg = f"an arrival at {arrival.at:g} s follows one at {latest:g} s; sort them"
+            raise ValueError(msg)
+        latest = arrival.at
+        yield arrival
