@@ -1,13 +1,15 @@
 """Whether every part that is needed is there, and gets on with what waits for it."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 
 from pop_stream.bus import clients
+from pop_stream.bus.burial import PART as BURIAL
+from pop_stream.bus.burial import judges
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.groups import count_members
 from pop_stream.bus.lag import KafkaLagProbe
@@ -27,18 +29,22 @@ _LOOK_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Whoever reads a topic as a group.
+    """Whoever reads topics as a group.
 
     Attributes:
         name: Of the part, for a person.
         command: That starts it.
+        topics: At least one.
+        filled_first: One of them that is written to before any part was ever started, so what
+            waits there tells nothing of a group that never was.
         may_wait: It leaves what it has no room for where it is, so only its absence is a fault.
     """
 
     name: str
     command: str
     group: str
-    topic: str
+    topics: Sequence[str]
+    filled_first: str | None = None
     may_wait: bool = False
     group_type: GroupType = "consumer"
 
@@ -68,17 +74,26 @@ async def absences(settings: Settings) -> list[str]:
 def readers(names: Topics, definitions: Definitions) -> Iterator[Reader]:
     """Every group that must deal with what it is sent."""
     events, intake = names.agenda_events, "pop-stream intake"
-    yield Reader("intake", intake, names.group("intake"), names.submissions)
-    yield Reader("the relay", intake, names.group("relay"), events)
-    yield Reader("the scheduler", "pop-stream schedule", names.group("scheduler"), names.ready)
-    yield Reader("the rollup", "pop-stream rollup", names.group("rollup"), events)
+    yield Reader("intake", intake, names.group("intake"), [names.submissions])
+    yield Reader("the relay", intake, names.group("relay"), [events])
+    burial = names.group(BURIAL)
+    yield Reader(
+        "the group of burial",
+        intake,
+        burial,
+        [*judges(names)],
+        filled_first=names.definitions,
+    )
+    schedule = "pop-stream schedule"
+    yield Reader("the scheduler", schedule, names.group("scheduler"), [names.ready])
+    yield Reader("the rollup", "pop-stream rollup", names.group("rollup"), [events])
     for one in definitions.insights.values():
         queue = names.ready_queue(one.id, one.group_type)
         yield Reader(
             f"every puller of {one.id}",
             f"pop-stream pull --insight {one.id}",
             queue.group,
-            queue.topic,
+            [queue.topic],
             may_wait=True,
             group_type=one.group_type,
         )
@@ -87,32 +102,43 @@ def readers(names: Topics, definitions: Definitions) -> Iterator[Reader]:
 async def _look(reader: Reader, admin: AIOKafkaAdminClient, probe: KafkaLagProbe) -> list[str]:
     members = await count_members(admin, reader.group, reader.group_type)
     waiting = {} if reader.may_wait and members else await _waiting(reader, probe)
-    many = f"{sum(waiting.values()):,}"
+    if members is None:
+        waiting = {one: count for one, count in waiting.items() if one != reader.filled_first}
+    many, where = f"{sum(waiting.values()):,}", ", ".join(waiting)
     if not members and (waiting or (members is not None and not reader.may_wait)):
-        what = f"; records waiting in {reader.topic}: {many}" if waiting else ""
+        what = f"; records waiting in {where}: {many}" if waiting else ""
         return [f"{reader.name} is down{what}; start `{reader.command}`"]
     if waiting:
         return [
-            f"{reader.name} stands still; records waiting in {reader.topic} for "
+            f"{reader.name} stands still; records waiting in {where} for "
             f"{PATIENCE_S:g} s or more: {many}; if its process is up, end it with kill -9 "
             "and start it again"
         ]
     return []
 
 
-async def _waiting(reader: Reader, probe: KafkaLagProbe) -> Mapping[int, int]:
-    """What waits by partition, and has not moved while we looked."""
-    first = await probe.progress(reader.group, reader.topic, reader.group_type)
+async def _waiting(reader: Reader, probe: KafkaLagProbe) -> Mapping[str, int]:
+    """How much waits by topic, and has not moved while we looked."""
+    counts = await asyncio.gather(
+        *(_unmoved_in(one, reader.group, reader.group_type, probe) for one in reader.topics)
+    )
+    return {one: count for one, count in zip(reader.topics, counts, strict=True) if count}
+
+
+async def _unmoved_in(
+    topic: str, group: str, group_type: GroupType, probe: KafkaLagProbe
+) -> int:
+    first = await probe.progress(group, topic, group_type)
     if first is None:
-        return {}
+        return 0
     until = asyncio.get_running_loop().time() + PATIENCE_S
     left = unmoved(first.ends, first.committed, first.committed)
     while left and asyncio.get_running_loop().time() < until:
         await asyncio.sleep(_LOOK_S)
-        now = await probe.progress(reader.group, reader.topic, reader.group_type)
+        now = await probe.progress(group, topic, group_type)
         if now is not None:
             left = unmoved(first.ends, first.committed, now.committed)
-    return left
+    return sum(left.values())
 
 
 async def _wake(settings: Settings, names: Topics, admin: AIOKafkaAdminClient) -> None:
