@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import InvalidPartitionsError, for_code
 
+from pop_stream.bus.topic_configs import described
 from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.resources import folder
@@ -22,6 +22,10 @@ _OF_ALL: Final = {
     # The broker's clock, whatever a writer's says: a broker refuses what is of more than an
     # hour ahead, and retention removes at once what claims to be old.
     "message.timestamp.type": "LogAppendTime",
+}
+_UNLESS_SAID: Final = {
+    "cleanup.policy": "delete",
+    "retention.bytes": "-1",  # a broker's own limit would remove records before their time
 }
 _VISIBLE_WITHIN_S: Final = 20.0
 _TOPIC_OF: Final[Mapping[GroupType, str]] = {"consumer": "insight", "share": "share"}
@@ -206,8 +210,8 @@ async def grow(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
     Raises:
         KafkaError: If the broker refuses.
     """
-    [described] = await admin.describe_topics([spec.name])
-    count = len(described["partitions"])
+    [found] = await admin.describe_topics([spec.name])
+    count = len(found["partitions"])
     if count >= spec.partitions:
         return count
     with suppress(InvalidPartitionsError):  # another was quicker to ask for as many
@@ -224,9 +228,9 @@ async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list
         for spec in specs
         if spec.name not in present
     ]
-    for described in await admin.describe_topics([spec.name for spec in known]):
-        spec = next(one for one in known if one.name == described["topic"])
-        count = len(described["partitions"])
+    for topic in await admin.describe_topics([spec.name for spec in known]):
+        spec = next(one for one in known if one.name == topic["topic"])
+        count = len(topic["partitions"])
         if count != spec.partitions:
             found.append(
                 f"{spec.name} has {count} partitions, the catalog says {spec.partitions}: "
@@ -250,34 +254,24 @@ async def insight_faults(admin: AIOKafkaAdminClient, topics: Topics) -> list[str
 
 async def _config_faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
     """Settings that are not as the catalog has them: records kept too short are lost work."""
-    wanted = {
-        spec.name: {"cleanup.policy": "delete", **spec.configs}
-        for spec in specs
-        if spec.configs
-    }
-    asked = [
-        ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(configs, ""))
-        for name, configs in wanted.items()
+    wanted = {spec.name: {**_UNLESS_SAID, **spec.configs} for spec in specs if spec.configs}
+    known = await described(admin, wanted)
+    return [
+        f"{name} has {key} = {found.get(key)}, the catalog says {value}: run `kafka-configs.sh "
+        f"--alter --entity-type topics --entity-name {name} --add-config {key}={value}`, or "
+        "know why"
+        for name, found in known.items()
+        for key, value in wanted[name].items()
+        if found.get(key) != value
     ]
-    found: list[str] = []
-    for response in await admin.describe_configs(asked) if asked else ():
-        for _, _, _, name, entries in response.resources:
-            known = {entry[0]: entry[1] for entry in entries}
-            found += [
-                f"{name} has {key} = {known.get(key)}, the catalog says {value}: "
-                "change it with kafka-configs, or know why"
-                for key, value in wanted[name].items()
-                if known.get(key) != value
-            ]
-    return found
 
 
 async def _until_visible(admin: AIOKafkaAdminClient, names: set[str]) -> None:
     try:
         async with asyncio.timeout(_VISIBLE_WITHIN_S):
             while True:
-                described = await admin.describe_topics(sorted(names))
-                if all(one["error_code"] == 0 and _has_leaders(one) for one in described):
+                found = await admin.describe_topics(sorted(names))
+                if all(one["error_code"] == 0 and _has_leaders(one) for one in found):
                     return
                 await asyncio.sleep(0.05)
     except TimeoutError:
@@ -285,8 +279,8 @@ async def _until_visible(admin: AIOKafkaAdminClient, names: set[str]) -> None:
         raise UnavailableError(msg) from None
 
 
-def _has_leaders(described: Mapping[str, Any]) -> bool:
-    partitions = described["partitions"]
+def _has_leaders(found: Mapping[str, Any]) -> bool:
+    partitions = found["partitions"]
     return bool(partitions) and all(one["leader"] >= 0 for one in partitions)
 
 

@@ -1,5 +1,7 @@
 """What is wrong with an installation, in words."""
 
+from datetime import timedelta
+
 from aiokafka.errors import KafkaError
 
 from pop_stream.bus import topics
@@ -20,18 +22,21 @@ async def doctor(settings: Settings) -> list[str]:
     One fault does not hide the next, but that what can only be asked of Kafka is not asked
     while it is away; each line says what to do about it.
     """
-    checks = [_schema_findings, _file_findings, _security_findings, _retention_findings]
+    checks = [_schema_findings, _file_findings, _security_findings]
     try:
         faults = await upkeep.topic_faults(settings)
+        kept = await upkeep.events_kept(settings)
     except (KafkaError, OSError) as error:
+        kept = None
         found = [
             f"Kafka at {settings.kafka_bootstrap} does not answer ({error}): start it, or "
             "set POP_KAFKA_BOOTSTRAP"
         ]
     else:
-        found = [f"topic {fault}: run `pop-stream migrate`" for fault in faults]
+        found = [f"topic {fault}" for fault in faults]
         checks += [_definition_findings, _part_findings]
-    return [*found, *[finding for check in checks for finding in await check(settings)]]
+    found += [finding for check in checks for finding in await check(settings)]
+    return [*found, *_retention_findings(settings, kept)]
 
 
 async def _security_findings(settings: Settings) -> list[str]:
@@ -80,16 +85,22 @@ async def _part_findings(settings: Settings) -> list[str]:
         return []
 
 
-async def _retention_findings(settings: Settings) -> list[str]:
-    """Summaries must outlive the events they came from: else removed looks like lost."""
+def _retention_findings(settings: Settings, live: timedelta | None = None) -> list[str]:
+    """Summaries must outlive the events they came from: else removed looks like lost.
+
+    Args:
+        settings: How long summaries are kept.
+        live: How long the topic keeps events; None if nobody knows, then as in the catalog.
+    """
     names = Topics(settings.topic_prefix)
     specs = {spec.name: spec for spec in topics.catalog(names)}
-    events_kept = specs[names.agenda_events].retention
+    events_kept = live or specs[names.agenda_events].retention
     kept = retention_of(settings).shortest
     if events_kept is None or kept >= events_kept:
         return []
+    span = "ever" if events_kept == timedelta.max else events_kept
     return [
-        f"ended agendas are kept for {kept}, their events for {events_kept}: raise "
+        f"ended agendas are kept for {kept}, events in {names.agenda_events} for {span}: raise "
         "POP_RETAIN_SUCCEEDED, POP_RETAIN_FAILED and POP_RETAIN_STOPPED to at least that, or "
         "`pop-stream doctor --ledger` takes removed agendas for lost ones"
     ]

@@ -1,10 +1,12 @@
 """Schema, topics and definitions, brought up to date."""
 
 import tomllib
+from datetime import timedelta
 from typing import Final
 
 from pop_stream.bus import topics
 from pop_stream.bus.definitions import DefinitionFollower
+from pop_stream.bus.topic_configs import retention
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.deeds import Author
 from pop_stream.core.definitions.definition_records import definition_key, definitions_from
@@ -54,6 +56,12 @@ async def topic_faults(settings: Settings) -> list[str]:
     async with connections.admin_client(settings) as admin:
         found = await topics.faults(admin, topics.catalog(names))
         return [*found, *await topics.insight_faults(admin, names)]
+
+
+async def events_kept(settings: Settings) -> timedelta | None:
+    """How long the live topic of the lifecycle keeps events; None if there is no topic."""
+    async with connections.admin_client(settings) as admin:
+        return await retention(admin, Topics(settings.topic_prefix).agenda_events)
 
 
 async def import_definitions(settings: Settings) -> list[str]:

@@ -24,6 +24,13 @@ async def test_topics_as_created_are_as_the_catalog_has_them(settings):
     assert await upkeep.topic_faults(settings) == []
 
 
+async def test_topics_that_are_missing_have_one_remedy(settings, names):
+    found = await upkeep.topic_faults(settings)
+    assert len(found) == len(topics.catalog(names))
+    assert all(one.endswith(" is missing: run `pop-stream migrate`") for one in found)
+    assert await upkeep.events_kept(settings) is None
+
+
 async def test_records_kept_too_short_are_found(settings, names):
     await upkeep.ensure_topics(settings)
     async with connections.admin_client(settings) as admin:
@@ -33,15 +40,20 @@ async def test_records_kept_too_short_are_found(settings, names):
                 for name, wrong in (
                     (names.submissions, {"retention.ms": "60000"}),
                     (names.definitions, {"cleanup.policy": "delete"}),
+                    (names.agenda_events, {"retention.ms": "-1", "retention.bytes": "1000"}),
                     (names.answers, {"message.timestamp.type": "CreateTime"}),
                 )
             ]
         )
     assert not [one for answer in answers for one in answer.resources if one[0]]
     async with asyncio.timeout(15):
-        while len(found := await upkeep.topic_faults(settings)) < 3:  # noqa: ASYNC110
+        while len(found := await upkeep.topic_faults(settings)) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # brokers hear of it a moment later
+    keeps = await upkeep.events_kept(settings)
+    assert keeps == timedelta.max
     for wrong in (
+        f"{names.agenda_events} has retention.ms = -1, the catalog says 1209600000: run `",
+        f"{names.agenda_events} has retention.bytes = 1000, the catalog says -1: run `",
         f"{names.submissions} has retention.ms = 60000, the catalog says 604800000",
         f"{names.definitions} has cleanup.policy = delete, the catalog says compact",
         f"{names.answers} has message.timestamp.type = CreateTime, the catalog says Log",
@@ -60,7 +72,7 @@ async def test_what_is_emitted_and_kept_too_short_is_found(settings, names):
     assert f"{names.insight('video')} has retention.ms = 60000" in found
 
 
-async def test_summaries_kept_shorter_than_their_events_are_found(settings):
+async def test_summaries_kept_shorter_than_their_events_are_found(settings, names):
     await upkeep.ensure_topics(settings)
     await migrate(settings.postgres_dsn.get_secret_value())
     short = settings.model_copy(update={"retain_stopped": timedelta(days=3)})
@@ -69,6 +81,20 @@ async def test_summaries_kept_shorter_than_their_events_are_found(settings):
     assert "3 days" in found[0]
     assert "14 days" in found[0]
     assert not [one for one in await checks.doctor(settings) if "POP_RETAIN" in one]
+    async with connections.admin_client(settings) as admin:
+        [events] = [one for one in topics.catalog(names) if one.name == names.agenda_events]
+        longer = {**events.configs, "retention.ms": "86400000000"}
+        resource = ConfigResource(ConfigResourceType.TOPIC, names.agenda_events, longer)
+        await admin.alter_configs([resource])
+    async with asyncio.timeout(15):
+        while not (  # noqa: ASYNC110
+            found := [one for one in await checks.doctor(settings) if "POP_RETAIN" in one]
+        ):
+            await asyncio.sleep(0.1)
+    assert "for 1000 days" in found[0]
+    told = [one for one in await checks.doctor(settings) if "has retention.ms" in one]
+    assert len(told) == 1
+    assert told[0].endswith("--add-config retention.ms=1209600000`, or know why")
 
 
 async def test_what_only_kafka_could_tell_is_not_asked_while_it_is_away(settings):

@@ -44,12 +44,21 @@ def test_every_end_is_kept_for_at_least_as_long_as_its_events_are():
 
 
 @pytest.mark.parametrize("name", ["retain_succeeded", "retain_failed", "retain_stopped"])
-async def test_the_doctor_tells_of_ends_that_are_kept_shorter_than_their_events(name):
-    assert await _retention_findings(Settings()) == []
+def test_the_doctor_tells_of_ends_that_are_kept_shorter_than_their_events(name):
+    assert _retention_findings(Settings()) == []
     shorter = Settings(**{name: timedelta(days=13)})
-    [finding] = await _retention_findings(shorter)
+    [finding] = _retention_findings(shorter)
     assert "kept for 13 days" in finding
-    assert "events for 14 days" in finding
+    assert "events in pop.agenda-events for 14 days" in finding
+    assert _retention_findings(shorter, timedelta(days=13)) == []
+
+
+@pytest.mark.parametrize(
+    ("live", "told"), [(timedelta(days=600), "600 days"), (timedelta.max, "ever:")]
+)
+def test_the_doctor_goes_by_how_long_the_live_topic_keeps_events(live, told):
+    [finding] = _retention_findings(Settings(), live)
+    assert f"for {told}" in finding
 
 
 def test_what_tells_what_waits_or_is_in_force_is_never_aged():
