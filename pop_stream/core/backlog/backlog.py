@@ -168,9 +168,7 @@ class Backlog:
     def choose(self, slots: int, now: float = 0.0) -> list[Chosen]:
         """Choose up to `slots` agendas in fair order and count them as out.
 
-        Args:
-            slots: Most to choose; zero or less chooses none.
-            now: The present instant.
+        With zero slots or less, none.
         """
         chosen: list[Chosen] = []
         stock, queue = self._stock, self.queue

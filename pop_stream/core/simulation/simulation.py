@@ -117,9 +117,7 @@ class Simulation:
     @property
     def result(self) -> Run:
         """What came of it so far."""
-        return Run(
-            log=self._log, depth=self._depth, rounds=self._rounds, left=len(self._courses)
-        )
+        return Run(self._log, self._depth, self._rounds, left=len(self._courses))
 
     def next_instant(self) -> float:
         """When something happens next; infinite if nothing ever will."""
@@ -227,8 +225,7 @@ class Simulation:
         if now < self._away_until:
             return
         self._now = now
-        chosen = self.desk.refill(now, self._room)
-        for one in chosen:
+        for one in (chosen := self.desk.refill(now, self._room)):
             self._emit(one)
         self._rounds += bool(chosen)
         self._depth = max(self._depth, self.desk.backlog.in_flight)
