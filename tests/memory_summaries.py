@@ -14,7 +14,7 @@ from pop_stream.core.lifecycle.standing import Standing
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 from pop_stream.core.values.other_names import other_names
 from pop_stream.ports.agendas import AgendaFilter, Listed, Place
-from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkPart
+from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkPart, Vacated
 
 
 class MemorySummaries:
@@ -25,6 +25,7 @@ class MemorySummaries:
         self.versions: Counter[str] = Counter()
         self.offsets: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self.failures: list[Exception] = []
+        self.removed_until: datetime | None = None
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         self._fail()
@@ -75,6 +76,12 @@ class MemorySummaries:
             for one in known
             if one.body and one.state is not State.REFUSED
         }
+
+    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+        self._fail()
+        known = [self.agendas[one] for one in agenda_ids if one in self.agendas]
+        refused = (one.agenda_id for one in known if one.state is State.REFUSED)
+        return Vacated(frozenset(refused), self.removed_until)
 
     async def link(self, link: LinkPart) -> LinkSummary | None:
         self._fail()
@@ -152,7 +159,9 @@ class MemorySummaries:
             if one in self.agendas and self.agendas[one].state.is_terminal
         ]
         for agenda_id in ended:
-            del self.agendas[agenda_id]
+            gone = self.agendas.pop(agenda_id)
+            at = gone.accepted_at or gone.ended_at or LONG_AGO
+            self.removed_until = max(self.removed_until or LONG_AGO, at)
         return ended
 
     def _fitting(self, wanted: AgendaFilter) -> list[Summary]:

@@ -100,7 +100,7 @@ def create_app(
     submissions = Submissions(
         judge,
         ports.publisher,
-        Repeats(ports.summaries),
+        Repeats(ports.summaries, ports.clock),
         Quota(ports.door or _lone_door(ports.definitions)),
         settings=settings,
         metrics=metrics,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from pop_stream.core.events import (
@@ -29,6 +30,19 @@ class AcceptedBody(NamedTuple):
     body: bytes
 
 
+class Vacated(NamedTuple):
+    """What may be submitted anew under ids that were used.
+
+    Attributes:
+        refused: Those of the ids asked about.
+        removed_until: When the youngest agenda that was ever removed was accepted; None if
+            there was none. Of ids that are not known, only such older ones may have been used.
+    """
+
+    refused: frozenset[str]
+    removed_until: datetime | None
+
+
 class SummaryReader(Protocol):
     """Reads summaries; every method raises UnavailableError while the database is away."""
 
@@ -54,6 +68,10 @@ class SummaryReader(Protocol):
 
     async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
         """What was accepted under these ids; absent where nothing was."""
+        ...
+
+    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+        """Which of these ids are free again, as far as that is known."""
         ...
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:

@@ -7,7 +7,7 @@ from pop_stream.core.errors import UnstorableError
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.standing import Standing
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
-from pop_stream.ports.summaries import AcceptedBody, LinkPart
+from pop_stream.ports.summaries import AcceptedBody, LinkPart, Vacated
 from pop_stream.store.pool import borrow
 from pop_stream.store.queries import load_queries
 from pop_stream.store.rows import operation_of, summary_of
@@ -81,6 +81,12 @@ class PostgresSummaryReader:
         async with borrow(self._pool) as connection:
             rows = await connection.fetch(_SQL["accepted_bodies"], agenda_ids)
         return {row["agenda_id"]: AcceptedBody(row["customer_id"], row["body"]) for row in rows}
+
+    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+        """Which of these ids are free again; see the port."""
+        async with borrow(self._pool) as connection:
+            [row] = await connection.fetch(_SQL["vacated"], agenda_ids)
+        return Vacated(frozenset(row["refused"]), row["removed_until"])
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         """A number per agenda that grows with every change; see the port."""

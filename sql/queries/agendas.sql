@@ -35,7 +35,13 @@ where agenda_id = any($1::text[]);
 with gone as (
     delete from agendas
     where agenda_id = any($1::text[]) and state = any($2::text[])
-    returning agenda_id
+    returning agenda_id, accepted_at, ended_at
+),
+with_removals as (
+    update removals
+    set accepted_at = youngest.at
+    from (select max(coalesce(accepted_at, ended_at)) as at from gone) as youngest
+    where youngest.at > coalesce(removals.accepted_at, '-infinity')
 ),
 with_operations as (
     delete from operations

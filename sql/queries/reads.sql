@@ -52,6 +52,15 @@ select agenda_id, customer_id, body
 from agendas
 where agenda_id = any($1::text[]) and body is not null and state <> 'refused';
 
+-- name: vacated
+-- Which of some agendas were refused, and when the youngest that was ever removed was accepted.
+select
+    array(
+        select agenda_id from agendas
+        where agenda_id = any($1::text[]) and state = 'refused'
+    ) as refused,
+    (select accepted_at from removals) as removed_until;
+
 -- name: agenda_versions
 -- A number per agenda that grows with every change.
 select agenda_id, version

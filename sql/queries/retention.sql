@@ -25,7 +25,13 @@ with gone as (
         agendas.agenda_id = any($3::text[])
         and agendas.state = aged.state
         and agendas.ended_at < aged.before
-    returning agendas.agenda_id, agendas.state
+    returning agendas.agenda_id, agendas.state, agendas.accepted_at, agendas.ended_at
+),
+with_removals as (
+    update removals
+    set accepted_at = youngest.at
+    from (select max(coalesce(accepted_at, ended_at)) as at from gone) as youngest
+    where youngest.at > coalesce(removals.accepted_at, '-infinity')
 ),
 with_operations as (
     delete from operations

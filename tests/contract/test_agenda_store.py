@@ -19,6 +19,7 @@ from pop_stream.ports.agendas import AgendaFilter, Place
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
+from pop_stream.store.reader import PostgresSummaryReader
 from pop_stream.store.summaries import PostgresSummaries
 
 TOPIC = "pop.agenda-events"
@@ -65,11 +66,16 @@ async def memory_agendas():
 
 
 @pytest_asyncio.fixture
-async def postgres_agendas(settings):
+async def postgres(settings):
     await migrate(settings.postgres_dsn.get_secret_value())
     async with open_pool(settings) as pool:
         await PostgresSummaries(pool).fold(TOPIC, {0: (0, 1)}, STORY)
-        yield PostgresAgendas(pool)
+        yield PostgresAgendas(pool), PostgresSummaryReader(pool)
+
+
+@pytest.fixture
+def postgres_agendas(postgres):
+    return postgres[0]
 
 
 @pytest.fixture(params=["memory_agendas", "postgres_agendas"])
@@ -165,3 +171,20 @@ async def test_only_what_has_ended_is_removed(agendas):
     assert await agendas.delete(["a4"]) == []
     [gone] = await agendas.whole([ended])
     assert (gone.body, gone.operations) == (b"", {})  # nor anything of its operations
+
+
+@pytest.fixture
+def memory(memory_agendas):
+    return memory_agendas, memory_agendas
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def stores(request):
+    return request.getfixturevalue(request.param)
+
+
+async def test_it_is_told_how_young_agendas_were_that_were_removed(stores):
+    agendas, reader = stores
+    assert await reader.vacated(["a1", "a4"]) == (frozenset(), None)
+    await agendas.delete(["a1", "a4"])
+    assert await reader.vacated(["a1", "a4"]) == (frozenset(), at(4))

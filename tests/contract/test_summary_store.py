@@ -323,6 +323,11 @@ async def test_what_was_accepted_is_told_with_whose_it_is(summaries):
     assert told == {"a1": ("acme", bytes(BODY)), "b1": ("beta", bytes(BODY))}
 
 
+async def test_ids_of_what_was_refused_are_free_again(summaries):
+    await summaries.fold(refused(), accepted(0, "a2"))
+    assert await summaries.reader.vacated(["a1", "a2", "a3"]) == (frozenset({"a1"}), None)
+
+
 async def test_versions_grow_with_every_change(summaries):
     reader = summaries.reader
     seen = []

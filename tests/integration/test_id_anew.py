@@ -53,8 +53,20 @@ def late_events(at):
     ]
 
 
+async def over_kafka(world, _):
+    await world.submit("one")
+
+
+async def over_http(_, session):
+    """The very same, to the process that accepted it before."""
+    assert (await session.post("/v1/agendas", json=[agenda("one")])).status == 202
+
+
+@pytest.mark.parametrize("anew", [over_kafka, over_http])
 @pytest.mark.parametrize("remove", [by_deletion, by_retention])
-async def test_an_id_of_a_stopped_agenda_that_is_used_anew_runs_and_succeeds(world, remove):
+async def test_an_id_of_a_stopped_agenda_that_is_used_anew_runs_and_succeeds(
+    world, remove, anew
+):
     begun, free, runs = asyncio.Queue(), asyncio.Event(), []
     puller = Puller("media", settings=world.settings)
 
@@ -79,7 +91,7 @@ async def test_an_id_of_a_stopped_agenda_that_is_used_anew_runs_and_succeeds(wor
         assert entry.state is State.CANCELLED
         await remove(world, session)
         await until_gone(world)
-        await world.submit("one")
+        await anew(world, session)
         await begun.get()
         free.set()
         await world.until_known("one", states=TERMINAL)

@@ -24,7 +24,7 @@ from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.standing import Standing
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 from pop_stream.core.values.ids import CustomerId, InsightId
-from pop_stream.ports.summaries import AcceptedBody, LinkPart
+from pop_stream.ports.summaries import AcceptedBody, LinkPart, Vacated
 from pop_stream.settings import Settings
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -99,6 +99,10 @@ class WatchedSummaries(MemorySummaries):
     async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
         self._ask("accepted_bodies", *agenda_ids)
         return await super().accepted_bodies(agenda_ids)
+
+    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+        self._ask("vacated", *agenda_ids)
+        return await super().vacated(agenda_ids)
 
     async def link(self, link: LinkPart) -> LinkSummary | None:
         self._ask("link", link.link_id)

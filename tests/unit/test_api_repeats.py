@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
 from api_fakes import agenda, open_api, summary
+from fakes import ManualClock
 
 from pop_stream.api.http.patience import answer_in_time
 from pop_stream.api.submissions import repeats
@@ -13,6 +15,8 @@ from pop_stream.core.doors.repeats import MOST_TOLD, differences
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import Summary
+
+NOW = ManualClock().now()
 
 
 @pytest_asyncio.fixture
@@ -76,11 +80,42 @@ async def test_what_was_refused_may_be_sent_again(api):
     assert len(api.published) == 1
 
 
+@pytest.mark.parametrize("later", [timedelta(0), timedelta(seconds=50)])
+async def test_what_was_removed_may_be_sent_again_though_it_came_of_late(api, later):
+    """By clocks that differ by as much; what is younger than all that was removed may not."""
+    await api.submit(agenda(id="a1"))
+    api.summaries.removed_until = NOW - later
+    assert (await api.submit(agenda(id="a1")))[0] == 202
+    assert [one["id"] for one in api.published] == ["a1", "a1"]
+    api.summaries.removed_until = NOW - timedelta(minutes=2)
+    for _ in range(2):
+        assert (await api.submit(agenda(id="a1")))[0] == 202
+    assert len(api.published) == 2
+
+
+async def test_what_came_of_late_and_was_refused_may_be_sent_again(api):
+    await api.submit(agenda(id="a1"))
+    api.summaries.put(Summary(agenda_id="a1", state=State.REFUSED, customer_id="acme"))
+    assert (await api.submit(agenda(id="a1", title="put right")))[0] == 202
+    assert [one.get("title") for one in api.published] == [None, "put right"]
+
+
+async def test_while_it_is_not_known_what_was_removed_what_came_of_late_is_known(
+    api, monkeypatch
+):
+    async def away(_):
+        raise UnavailableError
+
+    await api.submit(agenda(id="a1"))
+    monkeypatch.setattr(api.summaries, "vacated", away)
+    assert (await api.submit(agenda(id="a1", title="other")))[0] == 409
+
+
 async def test_while_postgres_is_away_what_is_new_passes_and_what_came_of_late_is_known(api):
     await api.submit(agenda(id="a1"))
     api.summaries.is_away = True
-    assert (await api.submit(agenda(id="a1", title="other")))[0] == 409
     asked = len(api.summaries.asked)
+    assert (await api.submit(agenda(id="a1", title="other")))[0] == 409
     for number in range(3):
         assert (await api.submit(agenda(id=f"b{number}")))[0] == 202
     assert len(api.summaries.asked) == asked + 1  # it is left alone for a moment
