@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 from aiokafka import ConsumerRecord, TopicPartition
 
-from pop_stream.bus.reading import partitions_of, records
+from pop_stream.bus.reading import streamed
 from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_partition, read_whole
 from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definition_records import decode_definition
 from pop_stream.core.definitions.definitions import Definitions
@@ -99,11 +100,9 @@ class _Decided:
     unreadable: list[Unreadable] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        topic = self.topics.decisions
-        for partition in partitions_of(self.settings, topic):
-            for record in records(self.settings, TopicPartition(topic, partition)):
-                if record.key == self.insight_id.encode():
-                    self._take(record)
+        for record in streamed(read_whole(self.settings, self.topics.decisions)):
+            if record.key == self.insight_id.encode():
+                self._take(record)
 
     def next(self) -> "_Decided":
         """The same with the checkpoints that follow those tried, twice as many."""
@@ -176,7 +175,9 @@ class Inputs:
 
     def __iter__(self) -> Iterator[Input]:
         missed: dict[tuple[int, str], Unreadable] = {}
-        for record in records(self._settings, self._place, end=self._end):
+        for record in streamed(read_partition(self._settings, self._place)):
+            if record.offset >= self._end:
+                break
             events, reasons = _usable(record)
             if record.key in {None, self._insight_id.encode()}:
                 for why in reasons:
@@ -216,7 +217,7 @@ class _Placings:
 
 def _versions(settings: Settings, topics: Topics) -> Iterator[Definitions]:
     current = Definitions()
-    for record in records(settings, TopicPartition(topics.definitions, 0)):
+    for record in streamed(read_whole(settings, topics.definitions)):
         key = (record.key or b"").decode(errors="replace")
         try:
             updated = current.updated(key, decode_definition(key, record.value))

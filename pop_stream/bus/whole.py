@@ -15,6 +15,8 @@ _POLL_MS = 500
 _WAIT_MS = 50
 """A broker may still hold the request of one partition when the next is asked for."""
 
+_LITTLE_BYTES = 1024 * 1024
+
 _TAILS_WITHIN_S = 20.0
 _TAILS_PARTITION_BYTES = 256 * 1024
 _TAILS_BYTES = 8 * 1024 * 1024
@@ -41,6 +43,17 @@ async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRe
         for number in numbers:
             async for record in _partition(consumer, TopicPartition(topic, number)):
                 yield record
+
+
+async def read_partition(
+    settings: Settings, partition: TopicPartition
+) -> AsyncIterator[ConsumerRecord]:
+    """The records of one partition up to its present end, in order, a little at a time."""
+    async with clients.consumer(
+        settings, client_id="whole", group_id=None, max_partition_fetch_bytes=_LITTLE_BYTES
+    ) as consumer:
+        async for record in _partition(consumer, partition):
+            yield record
 
 
 async def read_span(

@@ -12,7 +12,7 @@ what is taken for one by mistake is lost.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar
 
@@ -59,7 +59,7 @@ class Repeats:
         self._held = 0
         self._is_blind = False
         self._rests_until = 0.0
-        self._glance: asyncio.Task[dict[str, AcceptedBody] | None] | None = None
+        self._glance: asyncio.Task[Mapping[str, AcceptedBody] | None] | None = None
 
     async def look_up(self, submissions: Sequence[Submission]) -> "Known":
         """What was accepted under the ids that the submissions brought along."""
@@ -68,7 +68,7 @@ class Repeats:
         if stored is not None:
             await self._forget_what_is_gone([one for one in ids if one not in stored])
         late = {one: self._late[one].body for one in ids if one in self._late}
-        return Known(late | (stored or {}))
+        return Known({**late, **(stored or {})})
 
     def remember(self, submissions: Iterable[Submission]) -> None:
         """Note what Kafka has acknowledged just now."""
@@ -97,20 +97,18 @@ class Repeats:
         gone = self._late.pop(agenda_id, None)
         self._held -= len(gone.body.body) + _ENTRY_BYTES if gone else 0
 
-    async def _stored(self, agenda_ids: Sequence[str]) -> dict[str, AcceptedBody] | None:
+    async def _stored(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody] | None:
         """What Postgres knows; None if it does not answer."""
         if not self._is_blind:
-            return await self._ask(agenda_ids)
+            return await self._answer(self._summaries.accepted_bodies(agenda_ids))
         if self._glance is not None or _now() < self._rests_until:
             return None
-        glance = self._glance = asyncio.create_task(self._ask(agenda_ids))
+        glance = self._glance = asyncio.create_task(
+            self._answer(self._summaries.accepted_bodies(agenda_ids))
+        )
         glance.add_done_callback(self._end_glance)
         seen, _ = await asyncio.wait({glance}, timeout=_GLANCE_S)
         return glance.result() if seen else None
-
-    async def _ask(self, agenda_ids: Sequence[str]) -> dict[str, AcceptedBody] | None:
-        found = await self._answer(self._summaries.accepted_bodies(agenda_ids))
-        return None if found is None else dict(found)
 
     async def _answer(self, asked: Awaitable[_T]) -> _T | None:
         try:
