@@ -7,7 +7,7 @@ import pytest
 from bench_command import PATIENCE_S, bench, servers_of
 
 KEYS = {
-    "jain", "jain_floor", "jain_customers", "jain_measured", "reweight_within",
+    "jain", "jain_floor", "jain_customers", "jain_even", "reweight_within",
     "worst_gap_over_bound", "worst_gap", "quiet_p99_over_alone",
     "makespan_over_fifo", "throughput_over_fifo", "quiet_wait_mean_s", "runs", "stages",
     "waits",

@@ -210,6 +210,29 @@ def test_competitors_are_given_and_due_what_a_slow_count_says(script):
         assert found[customer] == pytest.approx(pair)
 
 
+def test_an_agenda_that_took_long_by_accident_hides_no_contest():
+    """How large agendas are says which stretches count; shares are of what they took."""
+
+    def of(spent_by):
+        log = ServiceLog()
+        a, b = (log.index(CustomerId(name)) for name in "ab")
+        for customer in (a, b) * 30:
+            log.arrived(0.0, customer)
+        for number, customer in enumerate((a, b) * 30):
+            spent = spent_by(number)
+            log.emitted(float(number), customer, charged=1.0, spent=spent)
+            log.settled(number + 0.5, customer, spent=spent, weight=1.0)
+        return log
+
+    noisy, even = of(lambda number: 10.0 if number == 4 else 1.0), of(lambda _: 1.0)
+    assert audit(noisy).jain is None, "20 of what took 10 by accident were never due"
+    judged = audit(noisy, sizes=even)
+    # The last of one is emitted when the other has left.
+    assert judged.competitors == 2
+    assert judged.jain == pytest.approx((39 + 29) ** 2 / (2 * (39**2 + 29**2)), abs=0.001)
+    assert judged.jain_floor > 0.998, "an agenda of 1, not of 10, of some 34 due"
+
+
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.floats(0.1, 10))
 def test_jains_index_has_the_properties_jain_gives_it(shares, factor):
     index = contest.jain(shares)

@@ -104,8 +104,8 @@ def middle(compared: Sequence[Comparison], *, is_of_waits: bool) -> Comparison:
 def runtime_cv(phase: Phase) -> float:
     """Deviation by mean of what agendas took by what they were told to: the machine's noise.
 
-    All of it is charged, so it moves the shares of a short contest: they are no more even
-    than it lets them be.
+    All of it is charged, and who had the longer ones by chance gets fewer: by count, shares of
+    a short contest are no more even than it lets them be.
     """
     taken = [one.served.spent / one.asked_s for one in phase.attempts if one.asked_s > 0]
     return pstdev(taken) / fmean(taken) if taken else 0.0
@@ -155,39 +155,32 @@ async def _measure(session: Session, made: Scenario, wanted: Wanted, rate: float
 
 
 def _judged(chosen: Comparison, compared: Sequence[Comparison], wanted: Wanted) -> Trial:
-    fair, measured = chosen.fair, _audited(chosen.fair)
+    fair, judged = chosen.fair, _audited(chosen.fair)
     gaps = [gap for one in compared if (gap := _audited(one.fair).gap) is not None]
     even = fair.even
-    told = audit(even, depth=fair.depth)
     seen = since_told([*reweights(even)], even, fair.changed_at)
     return Trial(
-        # Even without the machine's noise; apart with it, as charges are put right by that.
-        audit=replace(
-            measured,
-            jain=told.jain,
-            jain_floor=told.jain_floor,
-            competitors=told.competitors,
-            gap=max(gaps, key=lambda gap: gap.over_bound, default=None),
-        ),
+        audit=replace(judged, gap=max(gaps, key=lambda gap: gap.over_bound, default=None)),
         fifo=times_of(chosen.fifo.log),
         alone={chosen.quiet: times_of(chosen.alone.log).waits.get(chosen.quiet, ())},
         runners=wanted.runners,
         left=fair.lost,
         log=fair.log,
-        reweight_within=shown_within(seen, measured.depth),
+        reweight_within=shown_within(seen, judged.depth),
     )
 
 
 def _audited(phase: Phase) -> Audit:
-    return audit(phase.log, depth=phase.depth)
+    return audit(phase.log, depth=phase.depth, sizes=phase.even)
 
 
-def _measured(judged: Audit) -> Mapping[str, Any]:
-    """The index by what agendas took, all noise of the machine included."""
-    return {
-        "jain_measured": None if judged.jain is None else round(judged.jain, 6),
-        "jain_measured_customers": judged.competitors,
-    }
+def _jain_even(phase: Phase) -> float | None:
+    """The index if each took what it was told to, and what the machine adds on average."""
+    return audit(phase.even, depth=phase.depth).jain
+
+
+def _rounded(index: float | None) -> float | None:
+    return None if index is None else round(index, 6)
 
 
 def _facts(  # what was wanted, made, run and found, each once
@@ -214,7 +207,7 @@ def _facts(  # what was wanted, made, run and found, each once
         "failed": sum(one.failed for one in phases),
         "duplicates": sum(one.duplicates for one in phases),
         "weighed": _weighed(chosen.fair),
-        **_measured(_audited(chosen.fair)),
+        "jain_even": _rounded(_jain_even(chosen.fair)),
         "conditions": {
             "agendas": len(made.arrivals),
             "customers": len({one.customer_id for one in made.arrivals}),
@@ -239,13 +232,13 @@ def _weighed(phase: Phase) -> Sequence[tuple[CustomerId, float, int]]:
 
 def _compared(one: Comparison) -> Mapping[str, float | None]:
     both, alone = one.p99s
-    jain = audit(one.fair.even, depth=one.fair.depth).jain
     return {
         "p99_s": round(both, 6),
         "alone_p99_s": round(alone, 6),
         "over_alone": round(one.over_alone, 4),
         "makespan_over_fifo": round(one.over_fifo, 4),
-        "jain": None if jain is None else round(jain, 6),
+        "jain": _rounded(_audited(one.fair).jain),
+        "jain_even": _rounded(_jain_even(one.fair)),
         "runtime_cv": round(runtime_cv(one.fair), 4),
     }
 

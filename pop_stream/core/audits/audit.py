@@ -56,7 +56,13 @@ class Audit:
         return fsum(self.served.values()) / offered if offered > 0 else 0.0
 
 
-def audit(log: ServiceLog, *, depth: int = 0, most_paired: int = MOST_PAIRED) -> Audit:
+def audit(
+    log: ServiceLog,
+    *,
+    depth: int = 0,
+    most_paired: int = MOST_PAIRED,
+    sizes: ServiceLog | None = None,
+) -> Audit:
     """Judge a log; O(customers that are compared) per event.
 
     Args:
@@ -65,10 +71,11 @@ def audit(log: ServiceLog, *, depth: int = 0, most_paired: int = MOST_PAIRED) ->
             hears of an end later than an observer.
         most_paired: Most customers to compare pair by pair: those with the most agendas, and
             fewer in a log so long that it would take more than seconds.
+        sizes: How large agendas are without accidents; see `contest.competitors`.
     """
     paired = _paired(log, most_paired)
     facts = _gather(log, Gaps(paired))
-    rivals = [*competitors(log).values()]
+    rivals = [*competitors(log, sizes).values()]
     is_contest = len(rivals) >= _LEAST_RIVALS
     most_out = max(depth, facts.depth)
     return Audit(

@@ -74,19 +74,27 @@ class Competitor:
         return self.stretches * self.largest / self.due
 
 
-def competitors(log: ServiceLog) -> Mapping[int, Competitor]:
+def competitors(log: ServiceLog, sizes: ServiceLog | None = None) -> Mapping[int, Competitor]:
     """What everybody was given and due while competing, by index of the customer.
 
     Those whose time in competition was too short to say anything are left out.
+
+    Args:
+        log: What happened.
+        sizes: The same, event by event, with what each agenda would take if it did not
+            take longer by accident: how large one is, and so which stretches count. None if
+            there are no accidents.
     """
+    sizes = sizes or log
     rivals = _Rivals()
-    largest = _largest(log)
-    turns = _turns(log, largest)
+    largest = _largest(sizes)
+    turns = _turns(sizes, largest)
     found: dict[int, Competitor] = {}
     weights = [1.0] * len(log.customers)
-    for number, (kind, _, customer, first, second) in enumerate(log):
+    events = zip(log, sizes, strict=True)
+    for number, ((kind, _, customer, first, second), (*_, size)) in enumerate(events):
         if kind == EMITTED:
-            rivals.give(customer, second)
+            rivals.give(customer, second, size)
         elif kind == WEIGHED:
             weights[customer] = first
             rivals.reweigh(customer, first)
@@ -149,12 +157,12 @@ class _Rivals:
         self._total += weight - self.weights[customer]
         self.weights[customer] = weight
 
-    def give(self, customer: int, spent: float) -> None:
+    def give(self, customer: int, spent: float, size: float) -> None:
         """Worker-seconds for one of them; nothing happens if nobody competes for them."""
         stretch = self._stretches.get(customer)
         if stretch is not None:
             stretch.given += spent
-            stretch.largest = max(stretch.largest, spent)
+            stretch.largest = max(stretch.largest, size)
             self._level += spent / self._total
 
     def close(self) -> Iterator[tuple[int, _Stretch]]:
@@ -183,7 +191,7 @@ def _turns(log: ServiceLog, largest: Sequence[float]) -> Mapping[int, Sequence[i
     ended: list[tuple[int, int, _Stretch]] = []
     for number, (kind, _, customer, first, second) in enumerate(log):
         if kind == EMITTED:
-            rivals.give(customer, second)
+            rivals.give(customer, second, second)
         elif kind == WEIGHED:
             rivals.reweigh(customer, first)
         change = presence.note(kind, customer, first)
