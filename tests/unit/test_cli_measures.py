@@ -1,22 +1,23 @@
 """The report's arithmetic."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
-from pop_stream.cli.demo.measures import contended, jain, percentile, service
-from pop_stream.cli.demo.tally import Course
-
-START = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-def at(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
+from pop_stream.cli.demo.measures import contended, given, percentile
+from pop_stream.core.audits.service import Served
+from pop_stream.core.values.ids import CustomerId
 
 
-def course(accepted: float, started: float | None, *, spent_s: float = 1.0) -> Course:
-    claims = set() if started is None else {(1, "puller", at(started))}
-    return Course("any", accepted_at=at(accepted), claims=claims, spent_s=spent_s)
+def served(arrived, emitted, *, spent=1.0):
+    return Served(
+        customer_id=CustomerId("any"),
+        submitted_at=0,
+        arrived_at=arrived,
+        emitted_at=emitted,
+        started_at=emitted + 50,
+        ended_at=emitted + 60,
+        charged=spent,
+        spent=spent,
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,33 +45,20 @@ def test_impossible_percentile_is_refused(percent):
         percentile([1.0], percent)
 
 
-@pytest.mark.parametrize(
-    ("shares", "expected"),
-    [([2.0, 2.0, 2.0], 1.0), ([5.0, 0.0, 0.0, 0.0], 0.25), ([1.0, 3.0], 0.8)],
-)
-def test_jain_runs_from_one_nth_to_one(shares, expected):
-    assert jain(shares) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("shares", [[], [0.0, 0.0]])
-def test_jain_of_no_service_is_unknown(shares):
-    assert jain(shares) is None
-
-
 def test_contention_lasts_from_the_last_arrival_to_the_first_backlog_that_empties():
-    flood = [course(0, 1), course(0, 90)]
-    small = [course(5, 6), course(6, 30)]
-    assert contended({"flood": flood, "small": small}) == (at(5), at(30))
+    flood = [served(0, 1), served(0, 90)]
+    small = [served(5, 6), served(6, 30)]
+    assert contended({"flood": flood, "small": small}) == (5, 30)
 
 
 def test_backlogs_that_never_met_were_never_contended():
-    assert contended({"early": [course(0, 1)], "late": [course(5, 6)]}) is None
+    assert contended({"early": [served(0, 1)], "late": [served(5, 6)]}) is None
 
 
 def test_a_customer_that_was_never_served_leaves_no_contended_span():
-    assert contended({"served": [course(0, 9)], "starved": [course(0, None)]}) is None
+    assert contended({"served": [served(0, 9)], "starved": []}) is None
 
 
-def test_service_counts_what_started_within_the_span():
-    courses = [course(0, 1, spent_s=8), course(0, 5, spent_s=2), course(0, None)]
-    assert service(courses, (at(5), at(9))) == 2
+def test_given_is_what_was_emitted_within_the_span_whenever_it_ran():
+    own = [served(0, 1, spent=8), served(0, 5, spent=2), served(0, 9, spent=3), served(0, 10)]
+    assert given(own, (5, 9)) == 5

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from pop_stream.cli.demo.contest import Contest, judged
 from pop_stream.cli.demo.report import Ledger, duration, make_report, show_report
 from pop_stream.cli.demo.tally import Tally
 from pop_stream.core.events import AgendaAccepted, AgendaClaimed, AgendaSucceeded
@@ -15,7 +16,7 @@ from pop_stream.core.events import AgendaAccepted, AgendaClaimed, AgendaSucceede
 START = datetime(2030, 1, 1, tzinfo=UTC)
 CONTRACT = {
     "submitted", "succeeded", "failed", "lost", "duplicates", "seconds", "jain",
-    "wait_p50_ms", "wait_p99_ms",
+    "wait_p50_ms", "wait_p99_ms", "jain_customers", "contended_s",
 }  # fmt: skip
 
 
@@ -25,6 +26,12 @@ def course(agenda_id, customer_id, *, accepted, started):
     yield AgendaAccepted(at=at[0], customer_id=customer_id, agenda=msgspec.Raw(b"{}"), **common)
     yield AgendaClaimed(at=at[1], attempt=1, puller_id="p", lease_ms=1000, **common)
     yield AgendaSucceeded(at=at[2], attempt=1, spent_s={"file.read": 1.0}, **common)
+
+
+def shown(report):
+    console = Console(width=160, file=io.StringIO())
+    show_report(console, report)
+    return console.file.getvalue()
 
 
 @pytest.fixture
@@ -39,27 +46,27 @@ def tally():
     return tally
 
 
+CONTEST = Contest(jain=0.99912, competitors=2, span_s=6.0, given={"flood": 1.0, "dora": 2.0})
 LEDGERS = {"flood": Ledger(6, 6, 6), "dora": Ledger(4, 4, 4)}
 
 
-def test_shares_follow_the_weights(tally):
-    report = make_report(tally, LEDGERS, seconds=13)
+def test_shares_are_of_what_was_given_while_all_waited(tally):
+    report = make_report(tally, LEDGERS, CONTEST, seconds=13)
     shares = {one.customer_id: one.share for one in report.customers}
     assert shares == pytest.approx({"flood": 1 / 3, "dora": 2 / 3})
-    assert report.jain == pytest.approx(1.0)
-    assert report.contended_s == 6.0
     assert report.is_clean
 
 
 def test_waits_run_from_acceptance_to_start(tally):
-    dora = make_report(tally, LEDGERS, seconds=13).customers[1]
+    dora = make_report(tally, LEDGERS, CONTEST, seconds=13).customers[1]
     assert (dora.wait_p50_ms, dora.wait_p99_ms) == (3000, 6000)
 
 
 def test_json_keeps_the_contract(tally):
-    found = make_report(tally, LEDGERS, seconds=13).as_json()
+    found = make_report(tally, LEDGERS, CONTEST, seconds=13).as_json()
     assert set(found) >= CONTRACT
     assert found["customers"]["dora"]["submitted"] == 4
+    assert (found["jain"], found["jain_customers"], found["contended_s"]) == (0.9991, 2, 6.0)
     json.dumps(found)
 
 
@@ -68,7 +75,7 @@ def test_json_keeps_the_contract(tally):
     [(Ledger(4, 4, 4), None), (Ledger(4, 3, 3), "lost"), (Ledger(4, 3, 4), "failed")],
 )
 def test_only_a_run_without_fault_is_clean(tally, ledger, fault):
-    report = make_report(tally, LEDGERS | {"dora": ledger}, seconds=13)
+    report = make_report(tally, LEDGERS | {"dora": ledger}, CONTEST, seconds=13)
     assert report.is_clean is (fault is None)
     if fault:
         assert report.as_json()[fault] == 1
@@ -76,16 +83,18 @@ def test_only_a_run_without_fault_is_clean(tally, ledger, fault):
 
 def test_run_that_was_never_heard_of_has_no_figures():
     tally = Tally({"a": "flood", "b": "dora"})
-    report = make_report(tally, {"flood": Ledger(1, 0, 0), "dora": Ledger(1, 0, 0)}, seconds=0)
-    assert (report.jain, report.wait_p50_ms, report.ledger.lost) == (None, None, 2)
-    json.dumps(report.as_json())
-    show_report(Console(quiet=True), report)
+    ledgers = {"flood": Ledger(1, 0, 0), "dora": Ledger(1, 0, 0)}
+    report = make_report(tally, ledgers, judged([], [*ledgers]), seconds=0)
+    assert (report.wait_p50_ms, report.ledger.lost) == (None, 2)
+    found = report.as_json()
+    assert (found["jain"], found["jain_customers"]) == (None, 0)
+    json.dumps(found)
+    assert "No Jain index" in shown(report)
 
 
 def test_view_has_a_row_per_customer(tally):
-    console = Console(width=160, file=io.StringIO())
-    show_report(console, make_report(tally, LEDGERS, seconds=13))
-    text = console.file.getvalue()
+    text = shown(make_report(tally, LEDGERS, CONTEST, seconds=13))
+    assert "Jain index 0.999" in text
     assert "flood" in text
     assert "dora" in text
 

@@ -13,11 +13,12 @@ from typing import Final
 
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.bench.ledger import Attempt, depth_of, recorded, since, weighings
+from pop_stream.cli.bench.ledger import Attempt, depth_of, recorded, weighings
 from pop_stream.cli.bench.load import PARAM, Load, submit
 from pop_stream.cli.bench.witness import Witness
 from pop_stream.cli.errors import CommandError
 from pop_stream.cli.plan import Plan
+from pop_stream.cli.served import since
 from pop_stream.cli.simulate.scenarios import RUNTIME_S
 from pop_stream.cli.stack import Stack, Tell, failing_with
 from pop_stream.clock import WallClock

@@ -1,10 +1,10 @@
-"""The arithmetic of the report: percentiles, Jain's index, the time all were backlogged."""
+"""The arithmetic of the report: percentiles, shares, the time all were backlogged."""
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
-from pop_stream.cli.demo.tally import Course, Tally
+from pop_stream.cli.demo.tally import Tally
+from pop_stream.core.audits.service import Served
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
@@ -24,47 +24,29 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
 
 
-def jain(shares: Sequence[float]) -> float | None:
-    """Jain's index of fairness: 1 when all shares are equal, 1/n when one has it all.
-
-    Returns:
-        None for no shares, or when all are zero: nothing was shared.
-
-    Source: Jain, Chiu and Hawe, DEC-TR-301, 1984.
-    """
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else None
-
-
 def contended(
-    courses: Mapping[str, Sequence[Course]],
-) -> tuple[datetime, datetime] | None:
-    """The span in which every customer had agendas waiting.
+    served: Mapping[str, Sequence[Served]],
+) -> tuple[float, float] | None:
+    """The span in which every customer had agendas waiting, in seconds since the epoch.
 
-    It begins when the last customer's first agenda was accepted and ends when the first
-    customer's last agenda was started; None if the customers' backlogs never overlapped.
+    It begins when the scheduler had the first agenda of the last customer to come, and ends
+    when it emitted the last one of the first that had none left; None if the customers'
+    backlogs never overlapped.
+
+    Args:
+        served: By customer.
     """
-    begins, ends = [], []
-    for own in courses.values():
-        accepted = [one.accepted_at for one in own if one.accepted_at is not None]
-        started = [one.started_at for one in own if one.started_at is not None]
-        if not accepted or not started:
-            return None
-        begins.append(min(accepted))
-        ends.append(max(started))
-    if not begins or max(begins) >= min(ends):
+    if not served or not all(served.values()):
         return None
-    return max(begins), min(ends)
+    begin = max(min(one.arrived_at for one in own) for own in served.values())
+    end = min(max(one.emitted_at for one in own) for own in served.values())
+    return (begin, end) if begin < end else None
 
 
-def service(courses: Sequence[Course], span: tuple[datetime, datetime]) -> float:
-    """Worker-seconds of the agendas that were started within a span."""
+def given(served: Sequence[Served], span: tuple[float, float]) -> float:
+    """Worker-seconds of the agendas that were emitted within a span, its ends included."""
     begin, end = span
-    return sum(
-        one.spent_s
-        for one in courses
-        if one.started_at is not None and begin <= one.started_at <= end
-    )
+    return sum(one.spent for one in served if begin <= one.emitted_at <= end)
 
 
 def pace(tally: Tally) -> float:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from pop_stream.cli.demo.measures import contended, jain, percentile, service
+from pop_stream.cli.demo.contest import Contest
+from pop_stream.cli.demo.measures import percentile
 from pop_stream.cli.demo.tally import Course, Tally
 from pop_stream.cli.demo.workload import WEIGHTS
 from pop_stream.cli.output import table
@@ -44,7 +45,8 @@ class CustomerReport:
     """One customer's part.
 
     Attributes:
-        share: Of the worker-seconds while all customers had work waiting; None if unknown.
+        share: Of the worker-seconds that were emitted while all customers had work waiting;
+            None if unknown.
         fair_share: What its weight entitles it to.
     """
 
@@ -63,14 +65,12 @@ class Report:
 
     Attributes:
         seconds: From the first submission to the last end.
-        contended_s: How long all customers had work waiting; the span of shares and `jain`.
-        jain: Of worker-seconds by weight in that span; None if there was no such span.
+        contest: How even shares were while customers competed.
     """
 
     customers: Sequence[CustomerReport]
     seconds: float
-    contended_s: float
-    jain: float | None
+    contest: Contest
     duplicates: int
     wait_p50_ms: float | None
     wait_p99_ms: float | None
@@ -101,37 +101,38 @@ class Report:
             "lost": ledger.lost,
             "duplicates": self.duplicates,
             "seconds": round(self.seconds, 2),
-            "jain": _rounded(self.jain, 4),
+            "jain": _rounded(self.contest.jain, 4),
+            "jain_customers": self.contest.competitors,
             "wait_p50_ms": _rounded(self.wait_p50_ms),
             "wait_p99_ms": _rounded(self.wait_p99_ms),
             "agendas_per_s": _rounded(ledger.terminal / self.seconds if self.seconds else None),
-            "contended_s": round(self.contended_s, 2),
+            "contended_s": round(self.contest.span_s, 2),
             "customers": {one.customer_id: _customer_json(one) for one in self.customers},
         }
 
 
-def make_report(tally: Tally, ledgers: Mapping[str, Ledger], *, seconds: float) -> Report:
+def make_report(
+    tally: Tally, ledgers: Mapping[str, Ledger], contest: Contest, *, seconds: float
+) -> Report:
     """Put together what Kafka told and what the API's summaries say.
 
     Args:
         tally: Of the run's events.
         ledgers: By customer.
+        contest: Of the run's rounds.
         seconds: From the first submission to the last end.
     """
     courses = {customer: list(tally.of(customer)) for customer in ledgers}
     weights = {customer: WEIGHTS.get(customer, 1.0) for customer in ledgers}
-    span = contended(courses)
-    served = {one: service(own, span) if span else 0.0 for one, own in courses.items()}
     waits = _waits_ms(one for own in courses.values() for one in own)
     customers = [
-        _customer(one, ledger, courses[one], served=served, weights=weights)
+        _customer(one, ledger, courses[one], given=contest.given or {}, weights=weights)
         for one, ledger in ledgers.items()
     ]
     return Report(
         customers=customers,
         seconds=seconds,
-        contended_s=(span[1] - span[0]).total_seconds() if span else 0.0,
-        jain=jain([served[one] / weights[one] for one in ledgers]),
+        contest=contest,
         duplicates=tally.duplicates,
         wait_p50_ms=percentile(waits, 50),
         wait_p99_ms=percentile(waits, 99),
@@ -156,18 +157,18 @@ def _customer(
     ledger: Ledger,
     courses: Sequence[Course],
     *,
-    served: Mapping[str, float],
+    given: Mapping[str, float],
     weights: Mapping[str, float],
 ) -> CustomerReport:
     waits = _waits_ms(courses)
-    total = sum(served.values())
+    total = sum(given.values())
     return CustomerReport(
         customer_id=customer_id,
         weight=weights[customer_id],
         ledger=ledger,
         wait_p50_ms=percentile(waits, 50),
         wait_p99_ms=percentile(waits, 99),
-        share=served[customer_id] / total if total else None,
+        share=given[customer_id] / total if total else None,
         fair_share=weights[customer_id] / sum(weights.values()),
     )
 
@@ -200,11 +201,17 @@ def _conclusions(report: Report) -> Iterator[str]:
         f"{report.seconds:.1f} s ({ledger.terminal / max(report.seconds, 1e-9):.0f}/s); "
         f"{ledger.lost} lost, {report.duplicates} done twice, {ledger.failed} failed"
     )
-    if report.jain is not None:
+    contest = report.contest
+    if contest.jain is None:
         yield (
-            f"[bold]Jain index {report.jain:.3f}[/] (1 is equal) of worker-seconds by weight: "
-            f"these and the shares are of the {report.contended_s:.1f} s in which all "
-            "customers had work waiting"
+            "[bold]No Jain index[/]: no two customers competed for so long that their largest "
+            "agendas do not matter"
+        )
+    else:
+        yield (
+            f"[bold]Jain index {contest.jain:.3f}[/] (1 is equal) of worker-seconds by weight, "
+            f"over {contest.competitors} customers while they competed; shares are of the "
+            f"{contest.span_s:.1f} s in which all had work waiting"
         )
 
 

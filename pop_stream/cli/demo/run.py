@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from pop_stream.cli.api import open_client
+from pop_stream.cli.demo.contest import judged, recorded
 from pop_stream.cli.demo.folder import DemoFolder
 from pop_stream.cli.demo.measures import pace
 from pop_stream.cli.demo.report import Ledger, Report, make_report
@@ -133,7 +134,9 @@ async def _show(stack: Stack, client: Client, stage: Stage) -> Report:
             await asyncio.wait([screen])
         seconds = clock() - began
     ledgers = await _ledgers(client, work)
-    return make_report(tally, ledgers, seconds=seconds)
+    emissions = await asyncio.to_thread(recorded, stack.settings, tally, work.sizes)
+    contest = judged(emissions, [*ledgers])
+    return make_report(tally, ledgers, contest, seconds=seconds)
 
 
 async def _submit(client: Client, agendas: Sequence[Mapping[str, Any]]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from pop_stream.cli.served import Seen
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaClaimed,
@@ -41,6 +42,18 @@ class Course:
     def is_done(self) -> bool:
         """Whether it ended, in whatever way."""
         return bool(self.successes) or self.has_failed
+
+    @property
+    def seen(self) -> Seen | None:
+        """What an audit is told of it, once it has succeeded."""
+        if self.accepted_at is None or self.started_at is None or not self.successes:
+            return None
+        return Seen(
+            submitted_at=self.accepted_at.timestamp(),
+            started_at=self.started_at.timestamp(),
+            ended_at=min(self.successes).timestamp(),
+            spent_s=self.spent_s,
+        )
 
     @property
     def wait(self) -> timedelta | None:

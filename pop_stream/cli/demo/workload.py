@@ -38,6 +38,12 @@ class Workload:
             agenda["id"]: customer for customer, own in self.agendas.items() for agenda in own
         }
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of each agenda's file, by agenda id."""
+        agendas = (agenda for own in self.agendas.values() for agenda in own)
+        return {one["id"]: _path(one).stat().st_size for one in agendas}
+
     def link(self, customer_id: str) -> str:
         """The link id of all of a customer's agendas of this run."""
         return f"{self.run}-{customer_id}"
@@ -97,6 +103,10 @@ def _agenda(run: str, customer_id: str, number: int, path: Path) -> Mapping[str,
         "title": path.name,
         "operations": list(_operations(path)),
     }
+
+
+def _path(agenda: Mapping[str, Any]) -> Path:
+    return Path(agenda["operations"][0]["payload"]["path"])
 
 
 def _operations(path: Path) -> Iterator[Mapping[str, Any]]:
