@@ -17,7 +17,7 @@ from pop_stream.cli.bench.drive import Pace, drive
 from pop_stream.cli.bench.figures import Sample
 from pop_stream.cli.bench.handlers import handlers, read_starts
 from pop_stream.cli.bench.idle import report as idle_report
-from pop_stream.cli.bench.ledger import Attempt, depth_of, since, weighings
+from pop_stream.cli.bench.ledger import Attempt, depth_of, weighings
 from pop_stream.cli.bench.noop_work import NoopWork
 from pop_stream.cli.bench.open_loop import run_open_loop
 from pop_stream.cli.bench.picture import Lines, draw_lines
@@ -25,6 +25,7 @@ from pop_stream.cli.bench.pipeline_run import Idle
 from pop_stream.cli.bench.session import Phase
 from pop_stream.cli.bench.trial import Comparison, middle, runtime_cv
 from pop_stream.cli.errors import UsageError
+from pop_stream.cli.served import since
 from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.audits.service import EMITTED, Served
 
