@@ -10,7 +10,6 @@ from aiokafka.admin import AIOKafkaAdminClient
 from pop_stream.bus import clients
 from pop_stream.bus.burial import PART as BURIAL
 from pop_stream.bus.burial import judges
-from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.groups import count_members
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
@@ -49,24 +48,27 @@ class Reader:
     group_type: GroupType = "consumer"
 
 
-async def absences(settings: Settings) -> list[str]:
+async def absences(settings: Settings, definitions: Definitions) -> list[str]:
     """Parts that are down, frozen or stuck, in words; a system never started has none.
 
     Takes `PATIENCE_S` if something waits that nobody deals with, else a second or two.
 
+    Args:
+        settings: Where the brokers are.
+        definitions: Those in force: each insight needs pullers.
+
     Raises:
         KafkaError: If the brokers are away.
-        UnavailableError: If definitions cannot be read, or nothing can be written.
+        UnavailableError: If nothing can be written.
     """
     names = Topics(settings.topic_prefix)
     async with (
-        DefinitionFollower(settings, client_id="doctor") as follower,
         connections.admin_client(settings, client_id="doctor") as admin,
         clients.consumer(settings, client_id="doctor", group_id=None) as consumer,
     ):
         probe = KafkaLagProbe(names, admin, consumer)
         await _wake(settings, names, admin)
-        looks = (_look(one, admin, probe) for one in readers(names, follower.current))
+        looks = (_look(one, admin, probe) for one in readers(names, definitions))
         found = await asyncio.gather(*looks)
         return [one for some in found for one in some]
 

@@ -7,6 +7,7 @@ from aiokafka.errors import KafkaError
 from pop_stream.bus import topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
+from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import MigrationError, UnavailableError
 from pop_stream.rollup.retention import retention_of
 from pop_stream.settings import Settings
@@ -20,10 +21,13 @@ async def doctor(settings: Settings) -> list[str]:
     """Everything that is wrong with brokers, topics, schema, definitions or parts, in words.
 
     One fault does not hide the next, but that what can only be asked of Kafka is not asked
-    while it is away; each line says what to do about it.
+    while it is away, nor for definitions while their topic is missing, which whoever reads
+    them would wait for; each line says what to do about it.
     """
+    definitions_topic = Topics(settings.topic_prefix).definitions
     checks = [_schema_findings, _file_findings, _security_findings]
     try:
+        has_definitions = await upkeep.has_topic(settings, definitions_topic)
         faults = await upkeep.topic_faults(settings)
         kept = await upkeep.events_kept(settings)
     except (KafkaError, OSError) as error:
@@ -34,7 +38,8 @@ async def doctor(settings: Settings) -> list[str]:
         ]
     else:
         found = [f"topic {fault}" for fault in faults]
-        checks += [_definition_findings, _part_findings]
+        if has_definitions:
+            checks.append(_kafka_findings)
     found += [finding for check in checks for finding in await check(settings)]
     return [*found, *_retention_findings(settings, kept)]
 
@@ -66,21 +71,22 @@ async def _file_findings(settings: Settings) -> list[str]:
     return []
 
 
-async def _definition_findings(settings: Settings) -> list[str]:
+async def _kafka_findings(settings: Settings) -> list[str]:
+    """Without definitions nobody knows which parts are needed, so those are not asked."""
     try:
         async with DefinitionFollower(settings, client_id="doctor") as follower:
-            known = follower.current.insights
+            known = follower.current
     except (KafkaError, UnavailableError) as error:
         return [f"definitions cannot be read: {error}"]
-    if not known:
-        return ["no insight is defined, so every agenda is refused: set POP_DEFINITIONS_FILE"]
-    return []
+    undefined = "no insight is defined, so every agenda is refused: set POP_DEFINITIONS_FILE"
+    absent = await _part_findings(settings, known)
+    return absent if known.insights else [undefined, *absent]
 
 
-async def _part_findings(settings: Settings) -> list[str]:
-    """Definitions that cannot be read, and Kafka that is just gone, are told of by others."""
+async def _part_findings(settings: Settings, definitions: Definitions) -> list[str]:
+    """Kafka that is just gone is told of by others."""
     try:
-        return await absences(settings)
+        return await absences(settings, definitions)
     except (KafkaError, UnavailableError, OSError):
         return []
 

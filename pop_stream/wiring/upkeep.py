@@ -58,6 +58,12 @@ async def topic_faults(settings: Settings) -> list[str]:
         return [*found, *await topics.insight_faults(admin, names)]
 
 
+async def has_topic(settings: Settings, name: str) -> bool:
+    """Whether there is such a topic."""
+    async with connections.admin_client(settings) as admin:
+        return name in await admin.list_topics()
+
+
 async def events_kept(settings: Settings) -> timedelta | None:
     """How long the live topic of the lifecycle keeps events; None if there is no topic."""
     async with connections.admin_client(settings) as admin:

@@ -10,7 +10,7 @@ from ledger_world import agenda, parts
 from processes import process
 from puller_world import serving
 
-from pop_stream.bus.definitions import publish_definitions
+from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.ports.wire import Record
@@ -31,13 +31,18 @@ SHARED = Insight(
 WITHIN_S = 45
 
 
+async def absent(settings):
+    async with DefinitionFollower(settings, client_id="test") as follower:
+        return await attendance.absences(settings, follower.current)
+
+
 async def until_said(settings, *wanted):
     """Until the doctor finds exactly these parts absent, each told of by such words."""
     said = []
     try:
         async with asyncio.timeout(WITHIN_S):
             while True:
-                said = sorted(await attendance.absences(settings))
+                said = sorted(await absent(settings))
                 if len(said) == len(wanted) and all(map(str.startswith, said, sorted(wanted))):
                     return said
     except TimeoutError:
@@ -57,7 +62,7 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
     await upkeep.ensure_topics(known)
     async with connections.publisher(known, client_id="test") as publisher:
         await publish_definitions(publisher, names, [MEDIA, SHARED], Definitions())
-        assert await attendance.absences(known) == []  # nothing was started, nothing waits
+        assert await absent(known) == []  # nothing was started, nothing waits
         values = [agenda("one"), agenda("all") | {"params": {"to": "all"}}]
         await publisher.publish(
             [Record(names.submissions, None, json.dumps(one).encode(), 0) for one in values]
@@ -75,7 +80,7 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
         async with parts(known, run_intake, run_rollup):
             await until_said(known, *nobody_pulls)
             scheduler.send_signal(signal.SIGSTOP)
-            frozen = await attendance.absences(known)
+            frozen = await absent(known)
             assert any(one.startswith("the scheduler stands still; ") for one in frozen)
             await until_said(known, *nobody_pulls, "the scheduler is down")  # expelled
             scheduler.send_signal(signal.SIGCONT)

@@ -97,6 +97,28 @@ async def test_summaries_kept_shorter_than_their_events_are_found(settings, name
     assert told[0].endswith("--add-config retention.ms=1209600000`, or know why")
 
 
+async def test_topics_that_are_missing_are_told_of_at_once(settings, names):
+    """Whoever reads definitions waits for their topic for half a minute."""
+    await migrate(settings.postgres_dsn.get_secret_value())
+    async with asyncio.timeout(10):
+        found = await checks.doctor(settings)
+    missing = [one for one in found if one.endswith(" is missing: run `pop-stream migrate`")]
+    assert len(missing) == len(found) == len(topics.catalog(names))
+
+
+@pytest.mark.parametrize("which", ["submissions", "ready", "agenda_events", "decisions"])
+async def test_one_topic_that_is_missing_holds_up_no_other_check(settings, names, which):
+    await migrate(settings.postgres_dsn.get_secret_value())
+    lost = getattr(names, which)
+    async with connections.admin_client(settings) as admin:
+        there = [one for one in topics.catalog(names) if one.name != lost]
+        await topics.ensure(admin, there, replication_factor=1)
+    async with asyncio.timeout(10):
+        found = await checks.doctor(settings)
+    assert f"topic {lost} is missing: run `pop-stream migrate`" in found
+    assert [one for one in found if one.startswith("no insight is defined")]
+
+
 async def test_what_only_kafka_could_tell_is_not_asked_while_it_is_away(settings):
     await migrate(settings.postgres_dsn.get_secret_value())
     away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:9"})
