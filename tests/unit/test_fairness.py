@@ -75,6 +75,11 @@ def test_round_robin_counts_agendas_not_cost_or_weight():
     assert picked(queue, 6, cost=float) == "ababab"
 
 
+def test_by_round_robin_nothing_is_owed_for_what_an_agenda_cost_more():
+    turns = ALGORITHMS["round_robin"]
+    assert turns.correction(spent=9.0, cost=1.0, charge=1.0) == 0.0
+
+
 def test_fifo_is_by_age_over_customers_priorities_ranks_and_keys():
     queue = queue_of({"b": Share(weight=9.0)}, "fifo")
     fill(queue, "b", [2], priority=1)
@@ -1096,3 +1101,101 @@ def test_who_is_less_urgent_is_no_newcomer():
     fill(queue, "c", [101], priority=1)
     assert queue.newcomers() == 1
     assert picked(queue, 1) == "c"
+
+
+# ---- levels of urgency, and who is let go of ----
+
+
+def at_two_levels(shares=EQUAL):
+    """The urgent were given 400 s, the others little: two very different presents."""
+    queue = queue_of(shares, aging=aging({}, step_s=1e9))
+    fill(queue, "a", range(10), priority=1)
+    picked(queue, 5, cost=100.0)
+    for _ in range(5):
+        queue.withdraw("a", queue.flow("a").line.head())
+    return queue
+
+
+def test_a_debt_is_what_one_is_ahead_of_the_present_of_its_own_urgency():
+    shares = {}
+    queue = at_two_levels(shares)
+    fill(queue, "b", range(20, 30), priority=5)
+    fill(queue, "c", range(40, 60), priority=5)
+    assert picked(queue, 2, cost=lambda ref: 8.0 if ref < 40 else 1.0) == "bc"
+    shares["b"] = Share(weight=8.0)
+    queue.reshare()
+    assert picked(queue, 1) == "b", "8 s are 1 at its new weight, and c is as far"
+    assert queue.clock[0] > queue.flow("b").tag
+
+
+def test_who_is_ahead_at_a_lesser_urgency_is_not_forgotten():
+    queue = at_two_levels()
+    fill(queue, "b", [20], priority=5)
+    fill(queue, "c", range(40, 60), priority=5)
+    assert picked(queue, 2, cost=5.0) == "bc"
+    queue.settle("b")
+    queue.forget_idle()
+    assert queue.clock[-1] < queue.flow("b").tag == 5.0 < queue.clock[0]
+
+
+def test_who_has_something_out_is_not_forgotten_though_nothing_of_it_waits():
+    queue = queue_of()
+    fill(queue, "a", [1])
+    fill(queue, "b", range(10, 20))
+    picked(queue, 5)
+    assert queue.flow("a").tag <= queue.virtual_time
+    queue.forget_idle()
+    assert queue.flow("a").in_flight == 1
+
+
+def test_who_was_forgotten_is_not_asked_for_when_the_busy_period_ends():
+    queue = queue_of()
+    fill(queue, "a", [1])
+    fill(queue, "b", range(10, 14))
+    picked(queue, 5)
+    queue.settle("a")
+    queue.forget_idle()
+    assert [flow.customer_id for flow in queue.flows()] == ["b"]
+    for _ in range(4):
+        queue.settle("b")
+    assert queue.virtual_time == 4.0
+
+
+def test_who_is_still_without_tokens_is_not_forgotten():
+    queue = queue_of({"a": Share(rate_per_s=0.1, burst=4)})
+    fill(queue, "a", [1])
+    fill(queue, "b", range(10, 20))
+    picked(queue, 5)
+    queue.settle("a")
+    for now, names in ((9.0, "ab"), (10.0, "b")):
+        queue.hear(now)
+        queue.forget_idle()
+        assert "".join(flow.customer_id for flow in queue.flows()) == names
+
+
+def test_who_rises_to_another_urgency_with_a_correction_takes_no_present_along():
+    queue = queue_of(aging=aging({1: 0.0, 2: 0.0, 10: 20.0}))
+    fill(queue, "a", [1, 2], priority=5)
+    fill(queue, "b", [10], priority=5)
+    assert picked(queue, 1) == "a"
+    before = queue.clock
+    queue.hear(10.0)
+    queue.settle("a", correction=50.0)
+    assert queue.flow("a").level == 4
+    assert queue.clock == before
+
+
+def test_who_has_aged_starts_at_the_present_of_those_it_comes_to():
+    """Else it would be given all that they had while it was less urgent."""
+    queue = queue_of(aging=aging({}))
+    fill(queue, "a", range(10), priority=1)
+    fill(queue, "b", range(20, 30), priority=2)
+    assert picked(queue, 5, cost=100.0) == "aaaaa"
+    assert picked(queue, 4, cost=100.0, now=10.0) == "baba"
+
+
+def test_those_held_longest_are_named_first_whatever_comes_for_them_meanwhile():
+    queue = queue_of({one: Share(paused=True) for one in "ab"})
+    for number, customer_id in enumerate("bab"):
+        fill(queue, customer_id, [number])
+    assert [flow.customer_id for flow in queue.held(1)] == ["b"]
