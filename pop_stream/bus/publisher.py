@@ -104,7 +104,9 @@ class KafkaPublisher:
             return sent + [await self._send(record, n) for n, record in others]
         lanes: dict[tuple[str, int | None], list[tuple[int, Record]]] = {}
         for number, record in others:
-            partition = await self._partition(record)
+            partition = record.partition
+            if partition is None:
+                partition = await self._partition(record)
             lanes.setdefault((record.topic, partition), []).append((number, record))
         for (topic, partition), lane in lanes.items():
             if partition is None or len(lane) < _MANY:

@@ -152,7 +152,8 @@ def _cut_tags(tags: Mapping[str, Tags], most: int) -> Iterator[list[tuple[str, T
             if piece and len(keys) >= room:
                 yield piece
                 piece, room = [], most
-            piece.append((name, replace(one, keys=dict(keys))))
+            is_whole = len(keys) == len(one.keys)
+            piece.append((name, one if is_whole else replace(one, keys=dict(keys))))
             room -= 1 + len(keys)
     if piece:
         yield piece

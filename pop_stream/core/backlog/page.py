@@ -25,7 +25,7 @@ OUT: Final = frozenset({EMITTED, CLAIMED})
 STAYING: Final = frozenset({READY, WAITING, HELD})
 """States of a slot whose agenda is with the scheduler alone."""
 
-_SLOT_MASK: Final = PAGE_SLOTS - 1
+SLOT_MASK: Final = PAGE_SLOTS - 1
 _UNDECLARED: Final = -1.0
 _GONE_AS_DIGIT: Final = bytes(ord("1") if state == GONE else ord("0") for state in range(256))
 
@@ -37,7 +37,7 @@ def ref_of(page: int, slot: int) -> int:
 
 def place_of(ref: int) -> tuple[int, int]:
     """Page number and slot of a ref."""
-    return ref >> SLOT_BITS, ref & _SLOT_MASK
+    return ref >> SLOT_BITS, ref & SLOT_MASK
 
 
 @dataclass(frozen=True, slots=True)

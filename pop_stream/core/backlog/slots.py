@@ -12,6 +12,8 @@ from pop_stream.core.backlog.page import (
     GONE,
     OUT,
     READY,
+    SLOT_BITS,
+    SLOT_MASK,
     STAYING,
     Page,
     Terms,
@@ -64,8 +66,7 @@ class Slots:
 
     def at(self, ref: int) -> tuple[Page, int]:
         """The page of a place, and the slot in it."""
-        number, slot = place_of(ref)
-        return self._pages[number], slot
+        return self._pages[ref >> SLOT_BITS], ref & SLOT_MASK
 
     def state(self, ref: int) -> int:
         """What the slot is."""
@@ -148,8 +149,7 @@ class Slots:
 
     def note(self, note: SlotNote) -> None:
         """A slot became something else."""
-        number, slot = place_of(note.ref)
-        page = self._pages[number]
+        page, slot = self.at(note.ref)
         states = page.states
         before = states[slot]
         self._counts[before] -= 1

@@ -177,8 +177,15 @@ class Line:
         self.ready -= 1
         self._tidy(number, key)
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether the tag of a key moved since the last `take_moved`."""
+        return bool(self._moved)
+
     def take_moved(self) -> dict[str, float]:
         """Tags of keys that moved since the last call."""
+        if not self._moved:
+            return {}
         moved, self._moved = self._moved, set()
         return {key: self.tags[key] for key in moved if key in self.tags}
 

@@ -114,12 +114,13 @@ class FairQueue:
     def push(self, customer_id: CustomerId, entry: int, key: str = "") -> None:
         """Add a waiting agenda; a customer that was idle joins at the present."""
         flow = self.flow(customer_id)
-        was_idle = flow.is_idle
-        old_head = flow.line.head() if flow.is_eligible else None
+        was_idle, was_eligible = flow.is_idle, flow.is_eligible
         flow.line.push(entry, self._key(key))
-        self._moved.add(customer_id)
         self._ready += 1
-        if self.aging is not None or old_head != flow.line.head():
+        if flow.line.has_moved:  # as that of one that was idle always has
+            self._moved.add(customer_id)
+        is_next_by_age = self.algorithm.by_age and flow.line.head() == entry
+        if not was_eligible or is_next_by_age or self.aging is not None:
             self._seat(flow)
         if was_idle:
             self._begin_contest(flow)

@@ -129,10 +129,11 @@ class Rota:
         Returns:
             Whether its tag was raised to the present.
         """
-        if flow.is_eligible and (token_at := flow.token_at(now)) > now:
-            flow.is_parked = True
+        is_eligible = flow.is_eligible
+        if is_eligible and (token_at := flow.token_at(now)) > now:
+            flow.is_parked, is_eligible = True, False
             self._dues.put(flow.customer_id, token_at)
-        if not flow.is_eligible:
+        if not is_eligible:
             flow.level = 0
             self._turns.drop(flow.customer_id)
             self._hold(flow)

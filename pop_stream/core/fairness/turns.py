@@ -1,7 +1,8 @@
 """Whose turn comes next: customers in the order of a key that may change at any time."""
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from pop_stream.core.values.ids import CustomerId
@@ -56,11 +57,13 @@ class Turns(Generic[K]):
 
     def pop(self) -> tuple[K, CustomerId] | None:
         """The same, taken out."""
-        first = self.first()
-        if first is not None:
-            heappop(self._heap)
-            del self._valid[first[1]]
-        return first
+        heap, valid = self._heap, self._valid
+        while heap:
+            key, customer_id, number = heappop(heap)
+            if valid.get(customer_id) == number:
+                del valid[customer_id]
+                return key, customer_id
+        return None
 
     def only_other(self, than: CustomerId) -> CustomerId | None:
         """The other one, if this customer and just one more have a key."""
@@ -70,8 +73,8 @@ class Turns(Generic[K]):
 
     def soonest(self, most: int) -> list[CustomerId]:
         """About the first `most`, in order; O(most)."""
-        some = nsmallest(most, filter(self._is_valid, self._heap[: 4 * most]))
-        return [customer_id for _, customer_id, _ in some]
+        some = filter(self._is_valid, sorted(self._heap[: 4 * most]))
+        return [customer_id for _, customer_id, _ in islice(some, most)]
 
     def up_to(self, key: K, most: int) -> list[CustomerId]:
         """Those with this key or a lesser one, at most `most`, in no order; O(most)."""
