@@ -1,0 +1,124 @@
+"""Every part but the API in one process, for tests of records that others wrote."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from pop_stream.bus.definitions import VERSION_HEADER
+from pop_stream.bus.topics import Topics
+from pop_stream.bus.whole import read_whole
+from pop_stream.core.definitions.definitions import Insight, Mappers
+from pop_stream.core.doors.seal import ADMITTED, AUTHORIZATION_HEADER, JUDGED_BY, SEAL_HEADER
+from pop_stream.core.lifecycle.lifecycle import ENDS, State
+from pop_stream.ports.wire import Record
+from pop_stream.pullers import Handlers, Puller
+from pop_stream.store.ledger import PostgresLedger
+from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.rollup import run_rollup
+from pop_stream.wiring.scheduler import run_scheduler
+
+PATIENCE_S = 100
+MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitions=2)
+GARBAGE = (b"\xff\xfe{", b"", b"[" * 5_000, b'{"type": "nothing.known"}', b"7", b"null")
+NO_VALUES = tuple(
+    (name, None)
+    for name in (
+        VERSION_HEADER,
+        SEAL_HEADER,
+        AUTHORIZATION_HEADER,
+        ADMITTED[0],
+        JUDGED_BY,
+        "traceparent",
+    )
+)
+"""Headers as any client may write them, of the names that are read."""
+
+KEYS = (b"3/media/page/0", b"insight/media")
+handlers = Handlers()
+ran = []
+
+
+@handlers.handler("noop")
+async def noop(call):
+    """Note whose it is."""
+    ran.append(call.agenda_id)
+
+
+class World:
+    def __init__(self, settings, publisher, pool):
+        self.settings = settings
+        self.names = Topics(settings.topic_prefix)
+        self.publisher = publisher
+        self.ledger = PostgresLedger(pool)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Every part but the API, in this process; each must end in order."""
+        stop = asyncio.Event()
+        puller = Puller("media", handlers=handlers, settings=self.settings)
+        async with asyncio.TaskGroup() as tasks:
+            for run in (run_intake, run_scheduler, run_rollup):
+                tasks.create_task(run(self.settings, stop))
+            tasks.create_task(puller.serve(stop))
+            try:
+                yield
+            finally:
+                stop.set()
+
+    async def submit(self, *documents):
+        values = [json.dumps(one).encode() for one in documents]
+        await self.publisher.publish(
+            [Record(self.names.submissions, None, one) for one in values]
+        )
+
+    async def ended(self, *ids):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                entries = await self.ledger.entries(ids)
+                if len(entries) == len(ids) and {e.state for e in entries.values()} <= ENDS:
+                    assert {e.state for e in entries.values()} == {State.SUCCEEDED}
+                    return
+                await asyncio.sleep(0.05)
+
+    async def held(self, *ids):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                entries = await self.ledger.entries(ids)
+                if [e.state for e in entries.values()] == [State.HELD] * len(ids):
+                    return
+                await asyncio.sleep(0.05)
+
+    async def poison(self, topic, *values):
+        partitions = await self.publisher.partitions(topic)
+        await self.publisher.publish(
+            [
+                Record(topic, key, value, partition, headers=NO_VALUES)
+                for partition in range(partitions)
+                for key in KEYS
+                for value in values
+            ]
+        )
+
+    async def buried(self, wanted):
+        """Wait for so many letters, by topic and partition of what they are of."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                found = Counter(
+                    (one["topic"], one["partition"]) for one in await self.letters()
+                )
+                if all(found[place] >= count for place, count in wanted.items()):
+                    return
+                await asyncio.sleep(0.2)
+
+    async def letters(self):
+        """The letters that parts wrote, without what a test has put among them."""
+        topic = self.names.dead_letters
+        values = [one.value async for one in read_whole(self.settings, topic)]
+        return [json.loads(one) for one in values if one not in GARBAGE]
+
+
+def agenda(agenda_id, **changes):
+    operation = {"name": "only", "type": "noop"}
+    return {"id": agenda_id, "customer_id": "anna", "operations": [operation], **changes}
