@@ -1,7 +1,7 @@
 """From what was asked for to what is run: scenarios and traces as cases, one an insight."""
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nsmallest
 from pathlib import Path
 from typing import Final, Literal
@@ -9,6 +9,7 @@ from typing import Final, Literal
 from rich.markup import escape
 
 from pop_stream.cli.errors import UsageError
+from pop_stream.cli.simulate.pool_terms import PoolTerms
 from pop_stream.cli.simulate.scenarios import RUNTIME_S, SCENARIOS, scenario
 from pop_stream.cli.simulate.trace import Trace, Weighing
 from pop_stream.cli.simulate.trace_file import DEFAULT_INSIGHT, read_trace
@@ -19,19 +20,6 @@ from pop_stream.core.values.ids import CustomerId
 
 _MOST_TARGET: Final = 100_000
 _TOLD: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class PoolTerms:
-    """A pool of all insights of a trace.
-
-    Attributes:
-        weights: By insight; else 1.
-        minimums: By insight, what is guaranteed; else 0.
-    """
-
-    weights: Mapping[str, float] = field(default_factory=dict)
-    minimums: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +113,6 @@ def _check_names(weights: Mapping[CustomerId, float], customers: Set[CustomerId]
             more = ", …" if len(customers) > _TOLD else ""
             msg = f"--weights: no agenda is of {name!r}; customers are {known}{more}"
             raise UsageError(msg)
-
-
-def parse_minimums(text: str | None) -> Mapping[str, int]:
-    """Whole numbers by insight; none of no text.
-
-    Raises:
-        UsageError: With the part that is wrong, and what to write.
-    """
-    minimums: dict[str, int] = {}
-    for part in filter(str.strip, (text or "").split(",")):
-        name, _, number = part.strip().rpartition("=")
-        if not name or not number.isdecimal() or name in minimums:
-            msg = (
-                f"--pool-minimums: {part!r} is no minimum; write insight=agendas, each insight "
-                "once, with a whole number and commas between"
-            )
-            raise UsageError(msg)
-        minimums[name] = int(number)
-    return minimums
 
 
 def _check_insights(named: Set[str], insights: Set[str]) -> None:

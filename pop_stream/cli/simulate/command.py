@@ -88,6 +88,7 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     from pop_stream.cli.simulate import cases, report
     from pop_stream.cli.simulate.events_file import write_events
     from pop_stream.cli.simulate.picture import write_picture
+    from pop_stream.cli.simulate.pool_terms import parse_pool_terms
     from pop_stream.cli.simulate.trial import run_trials
     from pop_stream.cli.weights import parse_weights
 
@@ -99,17 +100,7 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         weights=parse_weights(weights),
         target=cases.parse_target(target),
         delay_s=delay_ms / _MILLISECONDS,
-        pool=None
-        if pool is None
-        else cases.PoolTerms(
-            weights={
-                str(name): weight
-                for name, weight in parse_weights(
-                    pool_weights, "--pool-weights", "insight"
-                ).items()
-            },
-            minimums=cases.parse_minimums(pool_minimums),
-        ),
+        pool=parse_pool_terms(pool_weights, pool_minimums) if pool else None,
     )
     if (pool and trace is None) or ((pool_weights or pool_minimums) and not pool):
         msg = "a pool is of a trace's insights: give --trace and --pool with what else is of it"
