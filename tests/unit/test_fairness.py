@@ -323,6 +323,12 @@ def test_a_rate_limit_lets_a_burst_go_and_then_the_rate():
     assert picked(queue, 9, now=900.0) == "aaa------"
 
 
+def test_a_new_customer_has_a_whole_burst_on_any_clock():
+    queue = queue_of({"a": Share(rate_per_s=1.0, burst=3)})
+    fill(queue, "a", range(5))
+    assert picked(queue, 4, now=0.0) == "aaa-"
+
+
 def test_a_rate_limited_customer_does_not_hold_up_the_others():
     queue = queue_of({"a": Share(rate_per_s=1.0)})
     fill(queue, "a", range(5))

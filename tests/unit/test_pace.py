@@ -284,6 +284,15 @@ def test_once_they_are_fed_it_runs_short_again():
     assert watched.pace.target(10.0) == 1 + 80 * 2 / 8
 
 
+def test_time_without_work_takes_nothing_back_of_what_was_learned():
+    watched = after_a_span(awaited=10)
+    watched.spans(2, 4, awaited=10)
+    learned = watched.pace.target(10.0)
+    for at in range(40, 400, 3):
+        watched.look(at)
+    assert watched.pace.target(10.0) == learned
+
+
 @pytest.mark.parametrize(("awaited", "trips"), [(0, 2.0), (1, 2.0), (2, 2.8)])
 def test_one_in_twenty_may_find_a_runner_idle(awaited, trips):
     pace = after_a_span(awaited, claimed=20).pace
