@@ -322,6 +322,15 @@ def test_too_small_a_charge_widens_the_bound_by_what_it_hid():
     assert worst.over_bound == pytest.approx(4.0 / worst.bound)
 
 
+def test_what_a_charge_hid_is_by_weight_in_the_bound():
+    gaps = Gaps([0, 1])
+    gaps.join(0)
+    gaps.join(1)
+    gaps.charge(0, charged=4.0, spent=12.0, weight=4.0)
+    gaps.charge(1, charged=1.0, spent=1.0)
+    assert gaps.worst(["a", "b"], 1).bound == (1 + 1) * (1.0 + 1.0) + 1 * (2 * 2.0 + 0.0)
+
+
 def test_intervals_end_where_a_weight_changes_and_the_bound_holds_for_both():
     gaps = Gaps([0, 1])
     for customer in (0, 1):
