@@ -12,7 +12,7 @@ import pytest
 
 FIGURES = {
     "submitted", "succeeded", "failed", "lost", "duplicates", "seconds", "jain",
-    "wait_p50_ms", "wait_p99_ms",
+    "jain_customers", "wait_p50_ms", "wait_p99_ms",
 }  # fmt: skip
 QUIET = ("anna", "bruno", "carla", "dora")
 MINUTES_S = 200
@@ -75,4 +75,5 @@ async def test_flood_hurts_nobody_and_nothing_is_lost(folder):
     assert code == 0, err
     again = json.loads(out.splitlines()[-1])
     assert again["submitted"] == again["succeeded"] == 20, "the report is of this run only"
+    assert (again["jain"], again["jain_customers"]) == (None, 0), "two each tell nothing"
     assert processes_of(folder) == []
