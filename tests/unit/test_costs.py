@@ -119,6 +119,11 @@ def test_what_a_customer_declares_is_put_right_by_what_it_took():
     assert book.estimate((), 60.0, "seconds") == pytest.approx(60.0, rel=0.01)
 
 
+def test_what_is_not_declared_is_not_put_right_by_what_its_customer_declares():
+    book = CostBook({"crawl": 2.0}, {"a": 3.0})
+    assert book.estimate(["crawl", "new"], None, "a") == 2.0 + DEFAULT_COST_S
+
+
 def test_a_new_customer_declares_as_all_do_but_is_not_charged_for_their_fancies():
     book = CostBook()
     for _ in range(200):

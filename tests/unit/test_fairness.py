@@ -88,6 +88,15 @@ def test_fifo_is_by_age_over_customers_priorities_ranks_and_keys():
     assert refs(queue, 3) == [1, 2, 3]
 
 
+def test_by_age_what_comes_back_older_than_all_is_next():
+    """As an agenda does from a retry, while its customer has others waiting."""
+    queue = queue_of(algorithm="fifo")
+    fill(queue, "a", [5])
+    fill(queue, "b", [3])
+    fill(queue, "a", [1])
+    assert refs(queue, 3) == [1, 3, 5]
+
+
 def test_fifo_knows_no_keys():
     queue = queue_of(algorithm="fifo")
     fill(queue, "a", [1, 2], key="x")
@@ -738,6 +747,15 @@ def test_an_agenda_taken_out_of_turn_is_paid_for():
     assert picked(queue, 4) == "bbab"
 
 
+def test_what_is_taken_out_of_turn_does_not_move_the_present():
+    queue = queue_of()
+    fill(queue, "a", range(5))
+    fill(queue, "b", range(10, 15))
+    assert picked(queue, 1, cost=10.0) == "a"
+    queue.take("a", entry(3), cost=1.0)
+    assert (queue.virtual_time, queue.flow("a").tag) == (0.0, 11.0)
+
+
 def test_a_paused_newcomers_agenda_that_is_taken_is_paid_for_from_the_present_on():
     queue = queue_of({"b": Share(paused=True)})
     fill(queue, "a", range(20))
@@ -877,6 +895,15 @@ def test_who_comes_back_with_work_out_or_third_changes_no_debts():
     assert queue.flow("a").uncontested == 0
 
 
+def test_more_work_of_one_who_waits_already_changes_no_debts():
+    queue = queue_of()
+    fill(queue, "a", range(20))
+    fill(queue, "b", [40])
+    assert picked(queue, 1) == "a", "at a tie, so b is still where a newcomer would be"
+    fill(queue, "b", [41])
+    assert queue.flow("a").uncontested == 0
+
+
 def test_who_comes_back_with_debts_begins_no_contest():
     queue = queue_of()
     fill(queue, "a", range(20))
@@ -907,6 +934,16 @@ def test_the_present_keeps_its_distance_from_the_least_tag_that_moves_on():
     assert queue.virtual_time == 0.0, "b has not moved"
     queue.settle("b", correction=0.375)
     assert queue.virtual_time == 0.25, "the least went from 0.5 to 0.75"
+
+
+def test_the_present_of_an_urgency_goes_on_with_its_own_least_tag():
+    queue = queue_of(aging=aging({}, step_s=1e9))
+    fill(queue, "a", range(20), priority=5)
+    fill(queue, "b", range(100, 120), priority=5)
+    assert picked(queue, 2, cost=0.5) == "ab"
+    queue.settle("a", correction=0.25)
+    queue.settle("b", correction=0.375)
+    assert queue.clock == (0.25,) * 5 + (0.0,) * 4
 
 
 def test_with_all_at_rest_the_bound_starts_anew():

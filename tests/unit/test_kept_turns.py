@@ -56,6 +56,11 @@ def test_who_was_picked_is_one_charge_further(turns):
     assert turns.told() == {}, "once"
 
 
+def test_who_waits_already_is_not_told_of_for_one_more(turns):
+    assert turns.push("a") == {}
+    assert {*turns.push("b")} == {"b"}, "its first: from here on it is somewhere"
+
+
 def test_who_was_withdrawn_from_is_told_of(turns):
     turns.queue.withdraw("a", turns.entry(1))
     assert {*turns.told()} == {"a"}
