@@ -338,6 +338,27 @@ def test_a_new_customer_has_a_whole_burst_on_any_clock():
     assert picked(queue, 4, now=0.0) == "aaa-"
 
 
+@pytest.mark.parametrize(
+    ("share", "most"),
+    [
+        (Share(), 5),
+        (Share(paused=True), 0),
+        (Share(max_in_flight=4), 4),
+        (Share(max_in_flight=9), 5),
+        (Share(rate_per_s=1.0, burst=2), 2),
+        (Share(rate_per_s=1.0, burst=2, max_in_flight=1), 1),
+    ],
+)
+def test_so_many_may_start_at_once_as_a_customers_own_limits_leave(share, most):
+    queue = queue_of({"a": share})
+    fill(queue, "a", range(5))
+    for left in range(most, 0, -1):
+        assert queue.flow("a").startable(0.0) == left, "what is out counts"
+        assert picked(queue, 1) == "a"
+    assert queue.flow("a").startable(0.0) == 0
+    assert picked(queue, 1) == "-"
+
+
 def test_a_rate_limited_customer_does_not_hold_up_the_others():
     queue = queue_of({"a": Share(rate_per_s=1.0)})
     fill(queue, "a", range(5))
