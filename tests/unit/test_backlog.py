@@ -857,3 +857,14 @@ def test_who_has_work_with_the_scheduler_is_known_until_it_is_out_or_ended():
     one.choose(1)
     for each in (one, reloaded([(0, agendas)], one.snapshot())):
         assert dict(each.slots.staying) == {"ann": 1, "bob": 1}
+
+
+def test_how_urgent_one_is_follows_from_when_agendas_come_and_end():
+    one = backlog({"ann": Share(max_in_flight=1)}, aging_s=10.0)
+    one.place(several("ann", 1), NOW)
+    one.choose(1, NOW)
+    one.place(several("ann", 1, first=1, priority=6), NOW)
+    one.settle(settled("ann-0"), NOW + 25)
+    assert one.queue.flow("ann").level == 6 - 2
+    one.place([placed("bob-0", "bob", priority=6)], NOW + 35)
+    assert one.queue.flow("bob").level == 6 - 3

@@ -359,6 +359,13 @@ def test_so_many_may_start_at_once_as_a_customers_own_limits_leave(share, most):
     assert picked(queue, 1) == "-"
 
 
+def test_who_waited_for_a_token_could_start_once_it_is_there():
+    queue = queue_of({"a": Share(rate_per_s=1.0, burst=2)})
+    fill(queue, "a", range(9))
+    assert picked(queue, 3) == "aa-"
+    assert [queue.startable(9, now) for now in (0.5, 1.0, 7.0)] == [0, 1, 2]
+
+
 def test_a_rate_limited_customer_does_not_hold_up_the_others():
     queue = queue_of({"a": Share(rate_per_s=1.0)})
     fill(queue, "a", range(5))
