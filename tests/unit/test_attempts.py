@@ -974,3 +974,12 @@ def test_what_was_run_again_is_found_in_its_last_page_after_a_restart(order):
     assert fresh.settle(settled("a", 2), NOW)
     assert state(fresh) is None
     assert fresh.attempts.expire_leases(NOW + 61, NOW + 62) == 1, "that of b alone"
+
+
+def test_an_attempt_that_is_lost_stays_charged():
+    """Nobody knows what it took, and its puller may still be at it."""
+    one = started(placed("a-0", "a"), placed("a-1", "a"), placed("b-0", "b"))
+    before = one.queue.flow("a").tag
+    one.settle(settled("b-0"), NOW)
+    assert one.attempts.expire_leases(NOW + 60.1, NOW + 61) == 2
+    assert one.queue.flow("a").tag == before > 0.0

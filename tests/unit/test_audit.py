@@ -398,6 +398,7 @@ def test_a_depth_told_by_the_scheduler_counts_if_it_is_larger():
     log = told("a+ b+ b+ a! a.")
     assert audit(log).depth == 1
     assert audit(log, depth=7).depth == 7
+    assert audit(told("a+ b+ a! b! a. b."), depth=1).depth == 2
 
 
 def test_utilisation_is_work_over_what_runners_had_to_give():

@@ -87,6 +87,15 @@ def test_who_does_not_compete_or_weighs_as_before_changes_nothing(weight):
     assert [*reweights(log)] == []
 
 
+def test_who_has_nothing_waiting_while_others_compete_changes_nothing():
+    log = ServiceLog()
+    a, b, c = (log.index(name) for name in "abc")
+    for customer in (a, b):
+        log.arrived(0.0, customer)
+    log.weighed(1.0, c, 4.0)
+    assert [*reweights(log)] == []
+
+
 @pytest.mark.parametrize(
     ("emissions", "watched", "expected"),
     [
