@@ -13,7 +13,7 @@ class WallClock:
         return datetime.now(UTC)  # noqa: TID251  # this is the one place that may
 
 
-async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+async def wait_until_set(event: asyncio.Event, seconds: float) -> bool:
     """Wait for the event, but no longer; whether it is set then."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -3,7 +3,7 @@
 `POP_FAULT=scheduler.emitted:3` ends the process the third time it comes by that place.
 `POP_FAULT_SPENT=FILE` makes that happen once: the file is written first, and while it is
 there nothing ends, so that a supervisor may start the process again with the same variables.
-Unset, a place costs a comparison. `refuse_far_from_here` keeps this away from real clusters.
+Unset, a place costs a comparison. `require_local_brokers` keeps this away from real clusters.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-Place = Literal[
+CrashPointName = Literal[
     "api.acknowledged",
     "api.pulled",
     "api.defined",
@@ -54,88 +54,94 @@ Place = Literal[
 | rollup.folded | the transaction | the commit to Kafka |
 """
 
-PLACES: Final[tuple[Place, ...]] = get_args(Place)
+CRASH_POINTS: Final[tuple[CrashPointName, ...]] = get_args(CrashPointName)
 
-FAULT: Final = "POP_FAULT"
-SPENT: Final = "POP_FAULT_SPENT"
+CRASH_POINT_VARIABLE: Final = "POP_FAULT"
+FIRED_FILE_VARIABLE: Final = "POP_FAULT_SPENT"
 
-_NEAR: Final = ("127.0.0.1", "localhost", "[::1]")
+_LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
-def _die() -> None:
+def _terminate() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Fault:
+class CrashPoint:
     """One place, and how often it is passed before the end.
 
     Args:
         place: Where.
-        passes: Ends at this one, from 1.
-        spent: File that is there once it has happened; None to happen every time.
-        die: Ends the process.
+        hits: Ends at this one, from 1.
+        fired_file: File that is there once it has happened; None to happen every time.
+        terminate: Ends the process.
     """
 
     def __init__(
-        self, place: str, passes: int, spent: Path | None, die: Callable[[], None] = _die
+        self,
+        place: str,
+        hits: int,
+        fired_file: Path | None,
+        terminate: Callable[[], None] = _terminate,
     ) -> None:
         self.place = place
-        self._left = passes
-        self._spent = spent
-        self._die = die
+        self._left = hits
+        self._spent = fired_file
+        self._terminate = terminate
 
     @property
-    def is_spent(self) -> bool:
+    def has_fired(self) -> bool:
         """Whether it has happened, in this process or one before it."""
         return self._spent is not None and self._spent.exists()
 
-    def come_by(self) -> None:
+    def hit(self) -> None:
         """Count a pass, and end at the one that was asked for."""
         self._left -= 1
-        if self._left == 0 and not self.is_spent:
+        if self._left == 0 and not self.has_fired:
             if self._spent is not None:
                 self._spent.write_text(f"{self.place} {os.getpid()}\n")
-            self._die()
+            self._terminate()
 
 
-def fault_in(variables: Mapping[str, str]) -> Fault | None:
+def crash_point_from(variables: Mapping[str, str]) -> CrashPoint | None:
     """The fault that the variables ask for.
 
     Raises:
         ValueError: If there is no such place, or the count is none.
     """
-    asked = variables.get(FAULT)
+    asked = variables.get(CRASH_POINT_VARIABLE)
     if not asked:
         return None
-    place, _, passes = asked.partition(":")
-    if place not in PLACES:
-        msg = f"{FAULT} = {asked!r}: name one of {', '.join(PLACES)}, as in scheduler.kept:3"
+    place, _, hits = asked.partition(":")
+    if place not in CRASH_POINTS:
+        msg = f"{CRASH_POINT_VARIABLE} = {asked!r}: name one of {', '.join(CRASH_POINTS)}, as in scheduler.kept:3"
         raise ValueError(msg)
-    if not (passes or "1").isdigit() or int(passes or "1") < 1:
-        msg = f"{FAULT} = {asked!r}: after the colon, say at which pass, from 1"
+    if not (hits or "1").isdigit() or int(hits or "1") < 1:
+        msg = f"{CRASH_POINT_VARIABLE} = {asked!r}: after the colon, say at which pass, from 1"
         raise ValueError(msg)
-    spent = variables.get(SPENT)
-    return Fault(place, int(passes or "1"), Path(spent) if spent else None)
+    fired_file = variables.get(FIRED_FILE_VARIABLE)
+    return CrashPoint(place, int(hits or "1"), Path(fired_file) if fired_file else None)
 
 
-_fault: Final = fault_in(os.environ)
+_crash_point: Final = crash_point_from(os.environ)
 
 
-def reach(place: Place) -> None:
+def crash_point(place: CrashPointName) -> None:
     """Come by a place; does not return if the process is to end here."""
-    if _fault is not None and _fault.place == place:
-        _fault.come_by()
+    if _crash_point is not None and _crash_point.place == place:
+        _crash_point.hit()
 
 
-def is_set(place: Place) -> bool:
+def is_set(place: CrashPointName) -> bool:
     """Whether the process may end there: where two effects go on side by side, one comes first.
 
     Ask only to bring about an order of effects that could come about without it, too.
     """
-    return _fault is not None and _fault.place == place and not _fault.is_spent
+    return (
+        _crash_point is not None and _crash_point.place == place and not _crash_point.has_fired
+    )
 
 
-def refuse_far_from_here(bootstrap: str) -> None:
+def require_local_brokers(bootstrap: str) -> None:
     """Let no fault be set against a cluster that is not on this machine.
 
     Args:
@@ -144,12 +150,12 @@ def refuse_far_from_here(bootstrap: str) -> None:
     Raises:
         ValueError: If a fault is set and a broker is elsewhere.
     """
-    if _fault is None:
+    if _crash_point is None:
         return
-    far = [one for one in bootstrap.split(",") if one.rpartition(":")[0] not in _NEAR]
-    if far:
+    remote = [one for one in bootstrap.split(",") if one.rpartition(":")[0] not in _LOCAL_HOSTS]
+    if remote:
         msg = (
-            f"{FAULT} = {os.environ[FAULT]!r} with brokers at {far[0]}: faults are for tests "
+            f"{CRASH_POINT_VARIABLE} = {os.environ[CRASH_POINT_VARIABLE]!r} with brokers at {remote[0]}: faults are for tests "
             "on one machine; unset it"
         )
         raise ValueError(msg)

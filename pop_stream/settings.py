@@ -186,7 +186,7 @@ class Settings(BaseSettings):
     )
     reconcile_every: Annotated[
         timedelta,
-        BeforeValidator(lambda told: timedelta(0) if told == "0" else told),
+        BeforeValidator(lambda text: timedelta(0) if text == "0" else text),
         Field(ge=timedelta(0), le=timedelta(days=1)),
     ] = Field(
         default=timedelta(minutes=1),
@@ -229,7 +229,7 @@ class Settings(BaseSettings):
         return self.auth == "required"
 
     @property
-    def seal_key(self) -> bytes | None:
+    def signing_key(self) -> bytes | None:
         """`intake_secret`, to seal and to judge with; None if there is none."""
         return self.intake_secret.get_secret_value().encode() if self.intake_secret else None
 

@@ -15,7 +15,7 @@ _log = structlog.get_logger()
 
 
 @asynccontextmanager
-async def exposed(
+async def serve_metrics(
     registry: CollectorRegistry, host: str, port: int | None
 ) -> AsyncIterator[None]:
     """Serve `/metrics` and `/healthz` while the block runs; nothing if there is no port.

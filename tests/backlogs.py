@@ -7,7 +7,7 @@ import msgspec
 
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.events import Command, Origin, PlacedAgenda, Settlement
+from pop_stream.core.events import Command, Origin, RoutedAgenda, Settlement
 from pop_stream.core.fairness.flow import Share
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -15,10 +15,10 @@ LONG = 1e6
 """Seconds after which any retry is due."""
 
 
-def placed(agenda_id, customer_id="acme", after=0.0, **fields) -> PlacedAgenda:
+def placed(agenda_id, customer_id="acme", after=0.0, **fields) -> RoutedAgenda:
     """An agenda accepted `after` seconds, with a cost of 1 s unless told otherwise."""
     known = {"operation_types": ("noop",), "cost_s": 1.0}
-    return PlacedAgenda(
+    return RoutedAgenda(
         agenda_id=agenda_id,
         customer_id=customer_id,
         accepted_at=START + timedelta(seconds=after),
@@ -27,13 +27,13 @@ def placed(agenda_id, customer_id="acme", after=0.0, **fields) -> PlacedAgenda:
     )
 
 
-def several(customer_id: str, count: int, first: int = 0, **fields) -> list[PlacedAgenda]:
+def several(customer_id: str, count: int, first: int = 0, **fields) -> list[RoutedAgenda]:
     """Agendas `<customer>-<number>`."""
     numbers = range(first, first + count)
     return [placed(f"{customer_id}-{number}", customer_id, **fields) for number in numbers]
 
 
-def nowhere(count: int) -> list[Origin]:
+def incomparable_origins(count: int) -> list[Origin]:
     """Origins that cannot be compared."""
     return [Origin(partition=-1, offset=0)] * count
 
@@ -68,13 +68,13 @@ def failed(
 def give_back(target: Backlog, agenda_id: str, attempt: int, now: float = 0.0) -> bool:
     """The attempt fails and its pause is over at once: the next one waits for its turn."""
     happened = target.settle(failed(agenda_id, attempt), now)
-    target.wake(now + LONG)
+    target.apply_due(now + LONG)
     return happened
 
 
 def cancel(target: Backlog, agenda_id: str, now: float = 0.0) -> bool:
     """Someone wants the agenda gone."""
-    return target.obey(Command(agenda_id=agenda_id, action="cancel"), now)
+    return target.apply_command(Command(agenda_id=agenda_id, action="cancel"), now)
 
 
 def ids(chosen: Iterable) -> list[str]:

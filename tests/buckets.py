@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Bucket:
+class TokenBucketModel:
     """The fewest and the most tokens that a customer can have.
 
     What it gained when its limit was changed, and while it had none, is not followed: it may

@@ -16,7 +16,7 @@ import pytest_asyncio
 from databases import database
 from pydantic import SecretStr
 
-from pop_stream.embedded.servers import EmbeddedServers
+from pop_stream.embedded.servers import DevServers
 from pop_stream.settings import Settings
 
 
@@ -35,7 +35,7 @@ async def servers() -> AsyncIterator[Servers]:
     # Not below pytest's own folder: another run closes that to all other users, and run by
     # root, Postgres is one of them.
     with tempfile.TemporaryDirectory(prefix="pop-stream-tests-") as folder:
-        async with EmbeddedServers(folder=Path(folder), cache=None) as embedded:
+        async with DevServers(folder=Path(folder), cache=None) as embedded:
             yield Servers(embedded.bootstrap, embedded.dsn)
 
 

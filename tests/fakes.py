@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeVar
 
 from pop_stream.core.definitions.definitions import Definitions, GroupType
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import AttemptStop, EmittedAgenda, InsightAnswered
+from pop_stream.core.events import AttemptStop, EmittedAgenda, QueueDescribed
 from pop_stream.core.values.ids import InsightId
 from pop_stream.core.values.partitioning import partition_of
-from pop_stream.ports.lag import Look, Progress
+from pop_stream.ports.lag import LagSnapshot, GroupOffsets
 from pop_stream.ports.wire import Record
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class ManualClock:
         self._now += by
 
 
-class MemoryTable:
+class MemoryReadyTable:
     """Rows in a dict."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class MemoryTable:
         pass
 
 
-class Place(NamedTuple):
+class PublishedPosition(NamedTuple):
     """Where a record was written."""
 
     partition: int
@@ -79,19 +79,19 @@ class MemoryPublisher:
     failures: list[Exception] = field(default_factory=list)
     _ends: Counter[tuple[str, int]] = field(default_factory=Counter)
 
-    async def publish(self, records: Sequence[Record]) -> Sequence[Place]:
+    async def publish(self, records: Sequence[Record]) -> Sequence[PublishedPosition]:
         if self.failures:
             raise self.failures.pop(0)
         self.records.extend(records)
         return [self._place(record) for record in records]
 
-    def _place(self, record: Record) -> Place:
+    def _place(self, record: Record) -> PublishedPosition:
         partition = record.partition
         if partition is None:
             partition = partition_of(record.key or b"", self.partition_count)
         offset = self._ends[record.topic, partition]
         self._ends[record.topic, partition] += 1
-        return Place(partition, offset)
+        return PublishedPosition(partition, offset)
 
     async def partitions(self, topic: str) -> int:
         return self.partition_count
@@ -102,18 +102,18 @@ class MemoryPublisher:
     def on(self, topic: str) -> list[Record]:
         return [record for record in self.records if record.topic == topic]
 
-    async def tails(
+    async def read_newest(
         self, most: Mapping[str, int], read: Callable[[bytes], T]
     ) -> Mapping[str, Sequence[T]]:
         """What is read in the newest values of topics, as a scheduler asks after a crash."""
-        tails: dict[str, list[T]] = {}
+        read_newest: dict[str, list[T]] = {}
         for topic, count in most.items():
             by_partition: dict[int | None, list[bytes]] = {}
             for record in self.on(topic):
                 by_partition.setdefault(record.partition, []).append(record.value or b"")
             newest = (one for lane in by_partition.values() for one in lane[-count:])
-            tails[topic] = [read(one) for one in newest]
-        return tails
+            read_newest[topic] = [read(one) for one in newest]
+        return read_newest
 
 
 @dataclass
@@ -124,18 +124,18 @@ class FixedDefinitions:
 
 
 @dataclass
-class FixedAnswers:
+class FixedQueryReplies:
     """Answers that a test sets by hand, by insight and agenda."""
 
-    by_question: dict[tuple[str, str], InsightAnswered] = field(default_factory=dict)
+    by_question: dict[tuple[str, str], QueueDescribed] = field(default_factory=dict)
 
     async def ask(
         self,
         insight_id: str,
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
-        held_after: int | None = None,
-    ) -> InsightAnswered:
+        tracked_after: int | None = None,
+    ) -> QueueDescribed:
         try:
             return self.by_question[insight_id, agenda_id]
         except KeyError:
@@ -160,7 +160,7 @@ class FixedLags:
     told: dict[int, int] | None = field(default_factory=dict)
     relayed: dict[int, int] | None = None
     asked: list[tuple[tuple[InsightId, ...], bool]] = field(default_factory=list)
-    read: Progress | None = None
+    read: GroupOffsets | None = None
     api_processes: int | None = 1
 
     async def look(
@@ -169,26 +169,26 @@ class FixedLags:
         *,
         shared: Sequence[InsightId] = (),
         relay: bool = False,
-    ) -> Look:
+    ) -> LagSnapshot:
         asked = (*insights, *shared)
         self.asked.append((asked, relay))
         lags = {one: self.by_insight[one] for one in asked if one in self.by_insight}
         if not relay or self.told is None:
-            return Look(lags)
+            return LagSnapshot(lags)
         relayed = self.told if self.relayed is None else self.relayed
-        return Look(lags, told=dict(self.told), relayed=dict(relayed))
+        return LagSnapshot(lags, told=dict(self.told), relayed=dict(relayed))
 
-    async def members(self, group: str) -> int | None:
+    async def fetch_member_count(self, group: str) -> int | None:
         return self.api_processes
 
     async def progress(
         self, group: str, topic: str, group_type: GroupType = "consumer"
-    ) -> Progress | None:
+    ) -> GroupOffsets | None:
         return self.read
 
 
 @dataclass
-class MemoryDesk:
+class MemoryDeliveries:
     """Agendas that a test lays out by hand; never waits."""
 
     by_insight: dict[str, list[EmittedAgenda]] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class MemoryDesk:
     signs: list[tuple[str, int, tuple[str, ...]]] = field(default_factory=list)
 
     async def take(
-        self, insight_id: str, count: int, wait: timedelta, *, is_there: Callable[[], bool]
+        self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
     ) -> list[EmittedAgenda]:
         waiting = self.by_insight.get(insight_id, [])
         taken, self.by_insight[insight_id] = waiting[:count], waiting[count:]

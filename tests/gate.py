@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 
-class Gate:
+class TcpProxy:
     """Passes on bytes to a server while it is open.
 
     Attributes:
@@ -29,7 +29,7 @@ class Gate:
         self._is_open = True
 
     @asynccontextmanager
-    async def standing(self) -> AsyncIterator["Gate"]:
+    async def listening(self) -> AsyncIterator["TcpProxy"]:
         server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
         port, there = server.sockets[0].getsockname()[1], urlsplit(self._dsn).port
         self.dsn = self._dsn.replace(f":{there}/", f":{port}/")

@@ -20,7 +20,7 @@ async def work_topic(settings: Settings) -> str:
     return name
 
 
-async def has(consumer: AIOKafkaConsumer, count: int) -> None:
+async def until_assigned(consumer: AIOKafkaConsumer, count: int) -> None:
     """Until a member has been given so many partitions; it goes on reading meanwhile."""
     async with asyncio.timeout(WITHIN_S):
         while len(consumer.assignment()) != count:

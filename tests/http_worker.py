@@ -1,7 +1,7 @@
 """A worker without Kafka, as a test drives it."""
 
 
-class Worker:
+class HttpWorker:
     """Speaks to one process of the API."""
 
     def __init__(self, session, url, name="w1"):

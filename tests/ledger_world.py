@@ -10,7 +10,7 @@ import msgspec
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -20,7 +20,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.ports.wire import Record
-from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.ledger import PostgresSummaryScan
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.wiring import connections, upkeep
@@ -29,7 +29,7 @@ PATIENCE_S = 45
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-class Told:
+class LedgerWorld:
     """What is told of agendas by hand, and what comes of it."""
 
     def __init__(self, settings, publisher, pool):
@@ -37,7 +37,7 @@ class Told:
         self.names = Topics(settings.topic_prefix)
         self.publisher = publisher
         self.pool = pool
-        self.ledger = PostgresLedger(pool)
+        self.ledger = PostgresSummaryScan(pool)
 
     async def tell(self, *lifecycle):
         topic = self.names.agenda_events
@@ -58,7 +58,7 @@ class Told:
 
     async def emitted(self):
         topic = self.names.insight("media")
-        return [decode_emitted(one.value) async for one in read_whole(self.settings, topic)]
+        return [decode_emitted(one.value) async for one in read_topic(self.settings, topic)]
 
 
 def agenda(agenda_id):
@@ -97,7 +97,7 @@ async def parts(settings, *runs):
 
 
 @asynccontextmanager
-async def told_world(settings, folder, insight, kind=Told):
+async def running_ledger_world(settings, folder, insight, kind=LedgerWorld):
     """Topics, a schema and one insight in force; no part runs yet."""
     known = settings.model_copy(
         update={"scheduler_data": folder / "table", "session_timeout": timedelta(seconds=6)}

@@ -11,12 +11,12 @@ from pop_stream.core.events import (
     AgendaCommanded,
     AgendaEmitted,
     AgendaFailed,
-    AgendaGivenUp,
+    AgendaExhausted,
     AgendaHeld,
     AgendaProgressed,
-    AgendaReadied,
+    AgendaReady,
     AgendaRefused,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaReprioritised,
     AgendaRestarted,
     AgendaStopped,
@@ -67,7 +67,7 @@ def claimed(seconds=0, attempt=1, agenda_id="a1"):
 
 def renewed(seconds=0, attempt=1, agenda_id="a1"):
     lease = {"puller_id": "p1", "lease_ms": 60_000}
-    return _of_attempt(AgendaRenewed, seconds, attempt, agenda_id, **lease)
+    return _of_attempt(AgendaHeartbeat, seconds, attempt, agenda_id, **lease)
 
 
 def progressed(seconds, *operations, attempt=1, agenda_id="a1"):
@@ -91,7 +91,7 @@ def waiting(seconds=0, attempt=1, reason="retry", until=None):
 
 
 def readied(seconds=0, attempt=1):
-    return _of_attempt(AgendaReadied, seconds, attempt, "a1")
+    return _of_attempt(AgendaReady, seconds, attempt, "a1")
 
 
 def held(seconds=0, attempt=1):
@@ -111,7 +111,7 @@ def halted(seconds=0, *operations, attempt=1):
 
 
 def given_up(seconds=0, attempt=1):
-    return _of_attempt(AgendaGivenUp, seconds, attempt, "a1")
+    return _of_attempt(AgendaExhausted, seconds, attempt, "a1")
 
 
 def cancelled(seconds=0, attempt=1, message=""):

@@ -12,10 +12,16 @@ from fakes import ManualClock
 from pop_stream.core.definitions.deeds import Author
 from pop_stream.core.definitions.definition_records import encode_definition, kind_of
 from pop_stream.core.definitions.definitions import Customer, Definition, Kind
-from pop_stream.core.definitions.listing import Filter, Listed, ListQuery, Sort, microseconds
-from pop_stream.core.definitions.relations import kept_by, needed_by
-from pop_stream.core.definitions.revisions import Revision, Stored
-from pop_stream.core.definitions.sharing import Shared
+from pop_stream.core.definitions.listing import (
+    Filter,
+    DefinitionPage,
+    ListQuery,
+    Sort,
+    microseconds,
+)
+from pop_stream.core.definitions.relations import deletion_blocked_by, references_of
+from pop_stream.core.definitions.revisions import Revision, StoredDefinition
+from pop_stream.core.definitions.sharing import SharedDefinition
 from pop_stream.core.errors import DefinitionError, InUseError, Issue
 from pop_stream.core.values.identity import Ownership
 from pop_stream.ports.definitions import OutboxRow
@@ -29,8 +35,8 @@ class MemoryDefinitions:
 
     def __init__(self, *definitions: Definition) -> None:
         self.clock = ManualClock()
-        self.rows: dict[tuple[str, str], Stored] = {}
-        self.versions: dict[tuple[str, str], list[Stored | None]] = {}
+        self.rows: dict[tuple[str, str], StoredDefinition] = {}
+        self.versions: dict[tuple[str, str], list[StoredDefinition | None]] = {}
         self.outbox: list[OutboxRow] = []
         self.changes: list[tuple[str, str]] = []
         self.unfinished: dict[str, list[str]] = {}
@@ -40,14 +46,14 @@ class MemoryDefinitions:
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
-    ) -> Stored | None:
+    ) -> StoredDefinition | None:
         stored = self.rows.get((kind, object_id))
         is_seen = stored and (seen_by is None or ownership(stored).is_seen_by(seen_by))
         return stored if is_seen else None
 
     async def version(
         self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
-    ) -> Stored | None:
+    ) -> StoredDefinition | None:
         known = self.versions.get((kind, object_id), [])
         found = known[version - 1] if 1 <= version <= len(known) else None
         last = next((one for one in reversed(known) if one), None)
@@ -56,11 +62,11 @@ class MemoryDefinitions:
             return None
         return found
 
-    async def called(self, named: str) -> Sequence[str]:
+    async def find_by_name(self, named: str) -> Sequence[str]:
         ids = sorted(one for kind, one in self.rows if kind == "template")
         return [one for one in ids if one.partition("@")[0] == named][:3]
 
-    async def list(self, query: ListQuery) -> Listed:
+    async def list(self, query: ListQuery) -> DefinitionPage:
         kept = [one for one in self.rows.values() if one.kind == query.kind]
         if query.seen_by is not None:
             kept = [one for one in kept if ownership(one).is_seen_by(query.seen_by)]
@@ -76,11 +82,11 @@ class MemoryDefinitions:
         page = kept[: query.limit]
         more = len(kept) > query.limit
         whole = tuple(self.rows[one.kind, one.definition.id] for one in page)
-        return Listed(whole, total, tuple(keys(page[-1], query)) if more else None)
+        return DefinitionPage(whole, total, tuple(keys(page[-1], query)) if more else None)
 
     async def change(
         self, revisions: Sequence[Revision], author: Author
-    ) -> Sequence[Stored | None]:
+    ) -> Sequence[StoredDefinition | None]:
         before = dict(self.rows), {k: [*v] for k, v in self.versions.items()}, [*self.outbox]
         try:
             outcomes = [self._make(one) for one in revisions]
@@ -97,7 +103,7 @@ class MemoryDefinitions:
         return outcomes
 
     @asynccontextmanager
-    async def turn(self, most: int) -> AsyncIterator[Sequence[OutboxRow]]:
+    async def claim_batch(self, most: int) -> AsyncIterator[Sequence[OutboxRow]]:
         rows = self.outbox[:most]
         yield rows
         self.outbox = self.outbox[len(rows) :]
@@ -108,18 +114,22 @@ class MemoryDefinitions:
             for (kind, name), known in self.versions.items()
         ]
 
-    def _make(self, revision: Revision) -> Stored | None:
+    def _make(self, revision: Revision) -> StoredDefinition | None:
         before = self.rows.get((revision.kind, revision.object_id))
         wanted = revision.decide(before)
         if before and wanted == before.definition:
             return before
         return self._keep(revision.kind, revision.object_id, wanted)
 
-    def _keep(self, kind: Kind, name: str, wanted: Definition | None) -> Stored | None:
+    def _keep(
+        self, kind: Kind, name: str, wanted: Definition | None
+    ) -> StoredDefinition | None:
         known = self.versions.setdefault((kind, name), [])
         before = self.rows.pop((kind, name), None)
         version, now = len(known) + 1, self.clock.now()
-        stored = wanted and Stored(wanted, version, before.created_at if before else now, now)
+        stored = wanted and StoredDefinition(
+            wanted, version, before.created_at if before else now, now
+        )
         known.append(stored)
         if stored:
             self.rows[kind, name] = stored
@@ -129,7 +139,7 @@ class MemoryDefinitions:
 
     def _expect_needs(self, defined: Iterable[Definition]) -> None:
         for one in defined:
-            for field, key in needed_by(one):
+            for field, key in references_of(one):
                 kind, _, name = key.partition("/")
                 if (kind, name) not in self.rows:
                     raise DefinitionError(
@@ -140,7 +150,7 @@ class MemoryDefinitions:
         users = [
             f"{kind}/{name}"
             for (kind, name), one in sorted(self.rows.items())
-            if key in kept_by(one.definition)
+            if key in deletion_blocked_by(one.definition)
         ]
         if agendas := self.unfinished.get(key):
             users.append(f"{len(agendas)} agendas that have not ended, such as {agendas[0]}")
@@ -152,12 +162,12 @@ def body(definition: Definition) -> bytes:
     return encode_definition(definition)
 
 
-def ownership(stored: Stored) -> Ownership:
+def ownership(stored: StoredDefinition) -> Ownership:
     one = stored.definition
-    return one.ownership if isinstance(one, Shared | Customer) else Ownership(None)
+    return one.ownership if isinstance(one, SharedDefinition | Customer) else Ownership(None)
 
 
-def document(stored: Stored) -> Mapping[str, Any]:
+def document(stored: StoredDefinition) -> Mapping[str, Any]:
     return {
         **json.loads(stored.definition.model_dump_json()),
         "version": stored.version,
@@ -166,14 +176,14 @@ def document(stored: Stored) -> Mapping[str, Any]:
     }
 
 
-def at(stored: Stored, path: Sequence[str]) -> Any:
+def at(stored: StoredDefinition, path: Sequence[str]) -> Any:
     node: Any = document(stored)
     for part in path:
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
 
 
-def fits(stored: Stored, one: Filter) -> bool:
+def fits(stored: StoredDefinition, one: Filter) -> bool:
     node = at(stored, one.path)
     return any(
         same(node, value) or (isinstance(node, list) and any(same(n, value) for n in node))
@@ -185,7 +195,7 @@ def same(one: Any, other: Any) -> bool:
     return RANKS[type(one)] == RANKS[type(other)] and one == other
 
 
-def keys(stored: Stored, query: ListQuery) -> list[Any]:
+def keys(stored: StoredDefinition, query: ListQuery) -> list[Any]:
     return [at(stored, sort.path) for sort in query.sorts]
 
 

@@ -10,11 +10,11 @@ from pop_stream.core.errors import OffsetsMovedError, UnstorableError
 from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.standing import Standing
+from pop_stream.core.lifecycle.standing import AttemptStatus
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
-from pop_stream.core.values.other_names import other_names
-from pop_stream.ports.agendas import AgendaFilter, Listed, Place
-from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkPart, Vacated
+from pop_stream.core.values.other_names import alternate_ids
+from pop_stream.ports.agendas import AgendaFilter, AgendaListItem, AgendaCursor
+from pop_stream.ports.summaries import AcceptedBody, FoldedBatch, LinkScope, ReusableIds
 
 
 class MemorySummaries:
@@ -25,7 +25,7 @@ class MemorySummaries:
         self.versions: Counter[str] = Counter()
         self.offsets: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self.failures: list[Exception] = []
-        self.removed_until: datetime | None = None
+        self.deleted_until: datetime | None = None
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         self._fail()
@@ -53,17 +53,17 @@ class MemorySummaries:
         self._fail()
         return self.agendas.get(agenda_id)
 
-    async def standing(self, agenda_id: str) -> Standing | None:
+    async def standing(self, agenda_id: str) -> AttemptStatus | None:
         self._fail()
         known = self.agendas.get(agenda_id)
-        return None if known is None else Standing(known.attempt, known.state)
+        return None if known is None else AttemptStatus(known.attempt, known.state)
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._fail()
         known = self.agendas
         return {one: known[one].customer_id for one in agenda_ids if one in known}
 
-    async def agendas_called(self, named: str) -> Sequence[str]:
+    async def find_by_name(self, named: str) -> Sequence[str]:
         self._fail()
         own = [one for one in self.agendas if one.startswith(f"{named}@")]
         return [one for one in self.agendas if one == named] + own[:2]
@@ -77,13 +77,13 @@ class MemorySummaries:
             if one.body and one.state is not State.REFUSED
         }
 
-    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+    async def reusable_ids(self, agenda_ids: Sequence[str]) -> ReusableIds:
         self._fail()
         known = [self.agendas[one] for one in agenda_ids if one in self.agendas]
         refused = (one.agenda_id for one in known if one.state is State.REFUSED)
-        return Vacated(frozenset(refused), self.removed_until)
+        return ReusableIds(frozenset(refused), self.deleted_until)
 
-    async def link(self, link: LinkPart) -> LinkSummary | None:
+    async def link(self, link: LinkScope) -> LinkSummary | None:
         self._fail()
         linked = [one for one in self.agendas.values() if _is_in(one, link)]
         if not linked:
@@ -95,9 +95,9 @@ class MemorySummaries:
         self._fail()
         return {one: self.versions[one] for one in agenda_ids if one in self.agendas}
 
-    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
+    async def link_versions(self, links: Sequence[LinkScope]) -> Mapping[LinkScope, int]:
         self._fail()
-        versions: Counter[LinkPart] = Counter()
+        versions: Counter[LinkScope] = Counter()
         for agenda_id, one in self.agendas.items():
             for link in links:
                 if _is_in(one, link):
@@ -112,7 +112,7 @@ class MemorySummaries:
         wanted: AgendaFilter,
         *,
         limit: int,
-        after: Place | None = None,
+        after: AgendaCursor | None = None,
         newest_first: bool = True,
     ) -> Sequence[Summary]:
         self._fail()
@@ -129,15 +129,15 @@ class MemorySummaries:
         wanted: AgendaFilter,
         *,
         limit: int,
-        after: Place | None = None,
+        after: AgendaCursor | None = None,
         newest_first: bool = True,
-    ) -> Sequence[Listed]:
+    ) -> Sequence[AgendaListItem]:
         found = await self.find(wanted, limit=limit, after=after, newest_first=newest_first)
         return [self._listed(one) for one in found]
 
-    def _listed(self, one: Summary) -> Listed:
+    def _listed(self, one: Summary) -> AgendaListItem:
         now = self.agendas[one.agenda_id]
-        return Listed(one, now.percent, *other_names(now.body))
+        return AgendaListItem(one, now.percent, *alternate_ids(now.body))
 
     async def count(self, wanted: AgendaFilter) -> int:
         self._fail()
@@ -161,7 +161,7 @@ class MemorySummaries:
         for agenda_id in ended:
             gone = self.agendas.pop(agenda_id)
             at = gone.accepted_at or gone.ended_at or LONG_AGO
-            self.removed_until = max(self.removed_until or LONG_AGO, at)
+            self.deleted_until = max(self.deleted_until or LONG_AGO, at)
         return ended
 
     def _fitting(self, wanted: AgendaFilter) -> list[Summary]:
@@ -180,7 +180,7 @@ class MemorySummaries:
             raise self.failures.pop(0)
 
 
-def _is_in(one: Summary, link: LinkPart) -> bool:
+def _is_in(one: Summary, link: LinkScope) -> bool:
     is_seen = link.customer_id is None or one.customer_id == link.customer_id
     return one.link_id == link.link_id and is_seen
 
@@ -193,7 +193,7 @@ def _place(one: Summary) -> tuple[datetime, str]:
 
 
 def _fits(one: Summary, wanted: AgendaFilter) -> bool:
-    names = other_names(one.body)
+    names = alternate_ids(one.body)
     at = one.accepted_at or LONG_AGO
     return (
         (not wanted.ids or one.agenda_id in wanted.ids)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pop_stream.settings import Settings
 from pop_stream.wiring.api import run_api
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
 
@@ -42,7 +42,7 @@ async def all_but_pullers(settings: Settings, *, within_s: float) -> AsyncIterat
     stop = asyncio.Event()
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     parts = (
-        run_intake(settings, stop),
+        run_ingest(settings, stop),
         run_scheduler(settings, stop),
         run_rollup(settings, stop),
         run_api(settings, stop, url.set_result),

@@ -6,16 +6,21 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pop_stream.bus.definitions import VERSION_HEADER
+from pop_stream.bus.definitions import DEFINITION_VERSION_HEADER
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.core.definitions.definitions import Insight, Mappers
-from pop_stream.core.doors.seal import ADMITTED, AUTHORIZATION_HEADER, JUDGED_BY, SEAL_HEADER
-from pop_stream.core.lifecycle.lifecycle import ENDS, State
+from pop_stream.core.doors.seal import (
+    ADMITTED_HEADER,
+    AUTHORIZATION_HEADER,
+    DEFINITIONS_VERSION_HEADER,
+    RECORD_SIGNATURE_HEADER,
+)
+from pop_stream.core.lifecycle.lifecycle import OUTCOMES, State
 from pop_stream.ports.wire import Record
 from pop_stream.pullers import Handlers, Puller
-from pop_stream.store.ledger import PostgresLedger
-from pop_stream.wiring.intake import run_intake
+from pop_stream.store.ledger import PostgresSummaryScan
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
 
@@ -25,11 +30,11 @@ GARBAGE = (b"\xff\xfe{", b"", b"[" * 5_000, b'{"type": "nothing.known"}', b"7", 
 NO_VALUES = tuple(
     (name, None)
     for name in (
-        VERSION_HEADER,
-        SEAL_HEADER,
+        DEFINITION_VERSION_HEADER,
+        RECORD_SIGNATURE_HEADER,
         AUTHORIZATION_HEADER,
-        ADMITTED[0],
-        JUDGED_BY,
+        ADMITTED_HEADER[0],
+        DEFINITIONS_VERSION_HEADER,
         "traceparent",
     )
 )
@@ -46,12 +51,12 @@ async def noop(call):
     ran.append(call.agenda_id)
 
 
-class World:
+class PoisonWorld:
     def __init__(self, settings, publisher, pool):
         self.settings = settings
         self.names = Topics(settings.topic_prefix)
         self.publisher = publisher
-        self.ledger = PostgresLedger(pool)
+        self.ledger = PostgresSummaryScan(pool)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -59,7 +64,7 @@ class World:
         stop = asyncio.Event()
         puller = Puller("media", handlers=handlers, settings=self.settings)
         async with asyncio.TaskGroup() as tasks:
-            for run in (run_intake, run_scheduler, run_rollup):
+            for run in (run_ingest, run_scheduler, run_rollup):
                 tasks.create_task(run(self.settings, stop))
             tasks.create_task(puller.serve(stop))
             try:
@@ -77,7 +82,7 @@ class World:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 entries = await self.ledger.entries(ids)
-                if len(entries) == len(ids) and {e.state for e in entries.values()} <= ENDS:
+                if len(entries) == len(ids) and {e.state for e in entries.values()} <= OUTCOMES:
                     assert {e.state for e in entries.values()} == {State.SUCCEEDED}
                     return
                 await asyncio.sleep(0.05)
@@ -101,21 +106,21 @@ class World:
             ]
         )
 
-    async def buried(self, wanted):
+    async def until_dead_lettered(self, wanted):
         """Wait for so many letters, by topic and partition of what they are of."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = Counter(
-                    (one["topic"], one["partition"]) for one in await self.letters()
+                    (one["topic"], one["partition"]) for one in await self.read_dead_letters()
                 )
                 if all(found[place] >= count for place, count in wanted.items()):
                     return
                 await asyncio.sleep(0.2)
 
-    async def letters(self):
+    async def read_dead_letters(self):
         """The letters that parts wrote, without what a test has put among them."""
         topic = self.names.dead_letters
-        values = [one.value async for one in read_whole(self.settings, topic)]
+        values = [one.value async for one in read_topic(self.settings, topic)]
         return [json.loads(one) for one in values if one not in GARBAGE]
 
 

@@ -49,7 +49,7 @@ def work(name="a", kind="work", **more):
     return {"name": name, "type": kind, **more}
 
 
-class World:
+class PullerWorld:
     """One insight's topic as the scheduler writes it, and the lifecycle as others read it."""
 
     def __init__(self, settings, admin, publisher, consumer):
@@ -68,12 +68,12 @@ class World:
         await topics.ensure(self.admin, [spec], replication_factor=1)
 
     async def emit(self, *agendas, insight="media", group_type="consumer"):
-        topic, alone = self.topics.insight(insight, group_type), group_type == "share"
+        topic, own_batch = self.topics.insight(insight, group_type), group_type == "share"
         await self._publisher.publish(
             [
-                Record(topic, b"none", one, alone=alone)
+                Record(topic, b"none", one, own_batch=own_batch)
                 if isinstance(one, bytes)
-                else Record(topic, one.agenda_id.encode(), encode(one), alone=alone)
+                else Record(topic, one.agenda_id.encode(), encode(one), own_batch=own_batch)
                 for one in agendas
             ]
         )
@@ -139,9 +139,9 @@ async def open_world(settings, *more):
     await topics.ensure(admin, specs, replication_factor=1)
     producer = clients.producer(settings, client_id="test")
     consumer = clients.consumer(settings, names.agenda_events, client_id="test", group_id=None)
-    publisher = KafkaPublisher(producer, give_up_after=timedelta(seconds=20))
+    publisher = KafkaPublisher(producer, acknowledge_timeout=timedelta(seconds=20))
     async with publisher, consumer:
-        yield World(settings, admin, publisher, consumer)
+        yield PullerWorld(settings, admin, publisher, consumer)
     await admin.close()
 
 

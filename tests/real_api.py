@@ -8,17 +8,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from fakes import MemoryDesk
+from fakes import MemoryDeliveries
 
-from pop_stream.api.agendas.streams import Pace
+from pop_stream.api.agendas.streams import StreamTiming
 from pop_stream.api.app import create_app
 from pop_stream.api.http.server import serve
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.deeds import Author
-from pop_stream.core.events import InsightAnswered
+from pop_stream.core.events import QueueDescribed
 from pop_stream.core.values.identity import ALL_ROLES, ANYONE
-from pop_stream.identity.minting import mint
+from pop_stream.identity.minting import make_key
 from pop_stream.settings import Settings
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.pool import open_pool
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from pop_stream.store.pool import Pool
 
 # A look at a database that many others use takes its time.
-QUICK = Pace(tick=timedelta(milliseconds=10), appears_within=timedelta(milliseconds=500))
+QUICK = StreamTiming(
+    tick=timedelta(milliseconds=10), appears_within=timedelta(milliseconds=500)
+)
 
 
 class IdleScheduler:
@@ -38,10 +40,10 @@ class IdleScheduler:
 
     async def ask(
         self, insight_id: str, agenda_id: str = "", agenda_ids: Sequence[str] = ()
-    ) -> InsightAnswered:
-        return InsightAnswered(
+    ) -> QueueDescribed:
+        return QueueDescribed(
             insight_id=insight_id,
-            question_id="q",
+            query_id="q",
             at=WallClock().now(),
             algorithm="weighted_fair",
             ready=0,
@@ -69,7 +71,7 @@ class RealApi:
     token: str
     settings: Settings
     store: PostgresSummaries
-    desk: MemoryDesk
+    desk: MemoryDeliveries
     answered: list[tuple[str, str]]
     folded: int = 0
 
@@ -87,7 +89,7 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
     await upkeep.migrate(settings)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        pool, desk = await enter(open_pool(settings)), MemoryDesk()
+        pool, desk = await enter(open_pool(settings)), MemoryDeliveries()
         ports = replace(await enter(open_ports(settings)), questions=IdleScheduler(), desk=desk)
         url, stop = asyncio.get_running_loop().create_future(), asyncio.Event()
         tasks = await enter(asyncio.TaskGroup())
@@ -106,7 +108,7 @@ async def real_api(settings: Settings) -> AsyncIterator[RealApi]:
 
 
 async def _operators_token(pool: "Pool") -> str:
-    key, token = mint(
+    key, token = make_key(
         customer_id=None, roles=ALL_ROLES, now=WallClock().now(), created_by="test"
     )
     await PostgresKeys(pool).create(key, Author(principal=ANYONE, request_id="test"))

@@ -30,7 +30,7 @@ MECHANISM = "SCRAM-SHA-512"
 USER = "pop"
 
 
-class Secured(NamedTuple):
+class SecuredBroker(NamedTuple):
     """How it is reached."""
 
     bootstrap: str
@@ -42,7 +42,7 @@ class Secured(NamedTuple):
 @asynccontextmanager
 async def secured_kafka(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Secured]:
+) -> AsyncIterator[SecuredBroker]:
     """The broker, which knows one user."""
     ca_file, key_store = _certificates(folder)
     with DataFolder(folder / "data") as data:
@@ -69,7 +69,7 @@ async def secured_kafka(
         try:
             password = secrets.token_hex(8)
             await _add_user(jvm, broker, password)
-            yield Secured(bootstrap, USER, password, ca_file)
+            yield SecuredBroker(bootstrap, USER, password, ca_file)
         finally:
             await broker.stop()
 

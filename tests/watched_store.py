@@ -12,19 +12,21 @@ PATIENCE_S = 30
 
 
 @dataclass
-class Ledger:
+class FoldCounter:
     """How many events of each agenda were folded, by all stores that share it."""
 
-    told: Counter[str] = field(default_factory=Counter)
+    folded_counts: Counter[str] = field(default_factory=Counter)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def until(self, is_enough: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(is_enough)
 
-    async def until_told(self, events: int, ids: Iterable[str]) -> None:
+    async def until_folded(self, events: int, ids: Iterable[str]) -> None:
         """Wait until so many events of each of the agendas were folded."""
-        await self.until(lambda: all(self.told[agenda_id] >= events for agenda_id in ids))
+        await self.until(
+            lambda: all(self.folded_counts[agenda_id] >= events for agenda_id in ids)
+        )
 
 
 @dataclass
@@ -32,7 +34,7 @@ class WatchedStore:
     """A store that tells of its folds, and lets a test act around them."""
 
     inner: SummaryStore
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: FoldCounter = field(default_factory=FoldCounter)
     batches: list[Mapping[int, tuple[int, int]]] = field(default_factory=list)
     before: Callable[[], Awaitable[None]] | None = None
     after: Callable[[], Awaitable[None]] | None = None
@@ -50,7 +52,7 @@ class WatchedStore:
             await self.before()
         folded = await self.inner.fold(topic, spans, lifecycle)
         async with self.ledger.changed:
-            self.ledger.told.update(event.agenda_id for event in lifecycle)
+            self.ledger.folded_counts.update(event.agenda_id for event in lifecycle)
             self.batches.append(spans)
             self.ledger.changed.notify_all()
         if self.after:

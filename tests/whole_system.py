@@ -26,9 +26,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.cli.chaos.handlers import STARTS, WORK, Start, read_starts
-from pop_stream.cli.plan import Plan
+from pop_stream.cli.plan import StackPlan
 from pop_stream.cli.stack import Stack
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.core.errors import UnavailableError
@@ -51,7 +51,7 @@ backoff = { first_s = 0.2, most_s = 1.0 }
 
 
 @dataclass
-class Load:
+class SystemLoad:
     """What is submitted, and what of it was acknowledged: by a 202, or by Kafka."""
 
     run: str
@@ -59,7 +59,7 @@ class Load:
     task: asyncio.Task[None] | None = None
 
 
-class System:
+class WholeSystem:
     """The processes, and hands to submit, to look and to count."""
 
     def __init__(self, stack: Stack, starts: Path) -> None:
@@ -74,9 +74,9 @@ class System:
     @asynccontextmanager
     async def load(
         self, run: str, *, lots: int = 10_000, each: int = 5, **changes: Any
-    ) -> AsyncIterator[Load]:
+    ) -> AsyncIterator[SystemLoad]:
         """Agendas eight times a second until the block is left, then all acknowledged."""
-        load, stop = Load(f"{run}-{secrets.token_hex(3)}"), asyncio.Event()
+        load, stop = SystemLoad(f"{run}-{secrets.token_hex(3)}"), asyncio.Event()
         async with (
             aiohttp.ClientSession(self.settings.api_url) as session,
             connections.publisher(self.settings, client_id="test") as publisher,
@@ -178,13 +178,13 @@ class System:
     async def events(self, run: str) -> Sequence[Mapping[str, Any]]:
         """The lifecycle of agendas whose id begins so, as Kafka has it."""
         values = [
-            one.value async for one in read_whole(self.settings, self.names.agenda_events)
+            one.value async for one in read_topic(self.settings, self.names.agenda_events)
         ]
         told = [one for value in values for one in listed(json.loads(value))]
         return [one for one in told if one["agenda_id"].startswith(run)]
 
     async def kept(
-        self, load: Load, *, attempts: int = 1, by_each_puller: bool = False
+        self, load: SystemLoad, *, attempts: int = 1, by_each_puller: bool = False
     ) -> None:
         """Nothing was lost, tried again, or done twice: all ended well at once.
 
@@ -236,7 +236,7 @@ class System:
         again = [
             Record(topic, one.key, one.value, one.partition)
             for topic in topics
-            async for one in read_whole(self.settings, topic)
+            async for one in read_topic(self.settings, topic)
             if run.encode() in one.value
         ]
         Random(7).shuffle(again)
@@ -260,7 +260,7 @@ class System:
                     return
 
     async def _acknowledged(
-        self, load: Load, lot: Sequence[Mapping[str, Any]], way: Any
+        self, load: SystemLoad, lot: Sequence[Mapping[str, Any]], way: Any
     ) -> None:
         await way
         load.acknowledged |= {one["id"] for one in lot}
@@ -332,7 +332,7 @@ async def running(
         defined.write_text(
             (DEFINITIONS + definitions).replace("LEASE", f"{lease_s * 1000:.0f}")
         )
-        plan_ = Plan(
+        plan_ = StackPlan(
             folder=folder or Path(made) / "data",
             definitions=defined,
             port=next(one for _ in PORTS if is_free_port(one := secrets.choice(PORTS))),
@@ -349,7 +349,7 @@ async def running(
             environment={STARTS: str(starts), "PYTHONPATH": str(Path(__file__).parent)},
         )
         async with Stack(plan_, lambda _: None) as stack:
-            system = System(stack, starts)
+            system = WholeSystem(stack, starts)
             async with system.load("warm", lots=2) as load:
                 pass
             await system.ended(load.run, load.acknowledged)

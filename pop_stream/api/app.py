@@ -7,44 +7,44 @@ from datetime import datetime
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from pop_stream.api.agendas.commands import Commands
-from pop_stream.api.agendas.lists import AgendaLists
-from pop_stream.api.agendas.progress import Progress
-from pop_stream.api.agendas.questions import Explanations
-from pop_stream.api.agendas.streams import Pace, Streams
-from pop_stream.api.definitions.definitions import Resource
-from pop_stream.api.health import HealthChecks
-from pop_stream.api.http.access import Authenticator, Everyone, Guard
-from pop_stream.api.http.body import Bodies
+from pop_stream.api.agendas.commands import CommandEndpoints
+from pop_stream.api.agendas.lists import AgendaListEndpoints
+from pop_stream.api.agendas.progress import ProgressEndpoints
+from pop_stream.api.agendas.questions import QueueEndpoints
+from pop_stream.api.agendas.streams import StreamTiming, StreamEndpoints
+from pop_stream.api.definitions.definitions import DefinitionEndpoints
+from pop_stream.api.health import HealthEndpoints
+from pop_stream.api.http.access import RequestAuthenticator, AllowAll, AccessGuard
+from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.metrics import Metrics
-from pop_stream.api.http.middleware import around_requests, sign
+from pop_stream.api.http.middleware import around_requests, add_correlation_id
 from pop_stream.api.http.openapi import Document
-from pop_stream.api.keys.keys import AuditReader, Keys
+from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
-from pop_stream.api.pulls.leases import LeaseBook
-from pop_stream.api.pulls.pulls import Pulls
+from pop_stream.api.pulls.leases import LeaseDirectory
+from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.pulls.signs import SignsOfLife
-from pop_stream.api.routes.table import Handlers, register, routes
+from pop_stream.api.routes.table import Endpoints, register, routes
 from pop_stream.api.submissions.identity import time_ordered_id
-from pop_stream.api.submissions.judge import Judge
-from pop_stream.api.submissions.quota import Quota
-from pop_stream.api.submissions.repeats import Repeats
-from pop_stream.api.submissions.resubmissions import Resubmissions
-from pop_stream.api.submissions.submissions import Submissions
-from pop_stream.api.submissions.template_runs import TemplateRuns
+from pop_stream.api.submissions.judge import SubmissionValidator
+from pop_stream.api.submissions.quota import SubmissionQuota
+from pop_stream.api.submissions.repeats import SubmissionDeduplicator
+from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
+from pop_stream.api.submissions.submissions import SubmissionEndpoints
+from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import KINDS, Kind
-from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.door import QuotaLedger
 from pop_stream.core.values.ids import CustomerId
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.keys import KeyStore
-from pop_stream.ports.questions import Questions
+from pop_stream.ports.questions import QueueQueries
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.ports.wire import Publisher
-from pop_stream.ports.work import Hearsay, WorkDesk
+from pop_stream.ports.work import Hearsay, HttpDeliveries
 from pop_stream.settings import Settings
 
 
@@ -66,14 +66,14 @@ class ApiPorts:
     definition_store: DefinitionStore
     keys: KeyStore
     audit: AuditLog
-    questions: Questions
-    desk: WorkDesk
+    questions: QueueQueries
+    desk: HttpDeliveries
     hearsay: Hearsay
     clock: Clock
     on_defined: Callable[[], None] = lambda: None
     new_id: Callable[[datetime], str] = time_ordered_id
-    authenticator: Authenticator = field(default_factory=Everyone)
-    door: Door | None = None
+    authenticator: RequestAuthenticator = field(default_factory=AllowAll)
+    door: QuotaLedger | None = None
 
 
 def create_app(
@@ -81,7 +81,7 @@ def create_app(
     settings: Settings,
     *,
     registry: CollectorRegistry | None = None,
-    pace: Pace | None = None,
+    pace: StreamTiming | None = None,
 ) -> web.Application:
     """The application, not yet listening; the ports must be open for as long as it runs.
 
@@ -93,97 +93,100 @@ def create_app(
     """
     metrics = Metrics(registry or CollectorRegistry())
     document = Document(asks_who_calls=settings.asks_who_calls)
-    pace = pace or Pace()
+    pace = pace or StreamTiming()
     pulls = _pulls(ports, settings, pace)
-    streams = Streams(ports.summaries, metrics, pace)
-    judge = _judge(ports, settings)
-    submissions = Submissions(
+    streams = StreamEndpoints(ports.summaries, metrics, pace)
+    judge = _submission_validator(ports, settings)
+    submissions = SubmissionEndpoints(
         judge,
         ports.publisher,
-        Repeats(ports.summaries, ports.clock),
-        Quota(ports.door or _lone_door(ports.definitions)),
+        SubmissionDeduplicator(ports.summaries, ports.clock),
+        SubmissionQuota(ports.door or _local_quota_ledger(ports.definitions)),
         settings=settings,
         metrics=metrics,
     )
     definitions = _resources(ports, settings)
     table = routes(
-        Handlers(
+        Endpoints(
             owners=_owners(ports),
             submissions=submissions,
-            progress=Progress(ports.summaries),
+            progress=ProgressEndpoints(ports.summaries),
             commands=_commands(ports, settings),
-            lists=AgendaLists(ports.agendas),
+            lists=AgendaListEndpoints(ports.agendas),
             pulls=pulls,
-            explanations=Explanations(ports.questions, ports.summaries, ports.definitions),
+            queue_endpoints=QueueEndpoints(ports.questions, ports.summaries, ports.definitions),
             streams=streams,
             health=_health(ports, settings),
             definitions=definitions,
-            template_runs=TemplateRuns(
+            template_runs=TemplateRunEndpoints(
                 definitions["template"],
                 judge,
                 submissions,
                 ports.summaries,
-                Bodies(settings),
+                BodyReader(settings),
             ),
-            resubmissions=Resubmissions(ports.agendas, judge, submissions, Bodies(settings)),
-            keys=Keys(ports.keys, ports.clock, Bodies(settings), ports.on_defined),
-            audit=AuditReader(ports.audit),
+            resubmissions=ResubmissionEndpoints(
+                ports.agendas, judge, submissions, BodyReader(settings)
+            ),
+            keys=KeyEndpoints(ports.keys, ports.clock, BodyReader(settings), ports.on_defined),
+            audit=AuditEndpoints(ports.audit),
             metrics=metrics,
             document=document.get,
         )
     )
     document.describe(table)
     app = web.Application(middlewares=[around_requests(metrics)])
-    app.on_response_prepare.append(sign)
+    app.on_response_prepare.append(add_correlation_id)
     app.cleanup_ctx.append(streams.run)
     app.on_shutdown.append(streams.close)
     app.on_shutdown.append(pulls.close)
-    register(app, table, Guard(ports.authenticator, tick=pace.tick))
+    register(app, table, AccessGuard(ports.authenticator, tick=pace.tick))
     return app
 
 
-def _lone_door(definitions: DefinitionSource) -> Door:
-    return Door("api", lambda one: definitions.current.customers.get(CustomerId(one)))
+def _local_quota_ledger(definitions: DefinitionSource) -> QuotaLedger:
+    return QuotaLedger("api", lambda one: definitions.current.customers.get(CustomerId(one)))
 
 
 def _owners(ports: ApiPorts) -> Owners:
     return Owners(ports.summaries, ports.definitions, ports.definition_store, ports.keys)
 
 
-def _judge(ports: ApiPorts, settings: Settings) -> Judge:
-    return Judge(
+def _submission_validator(ports: ApiPorts, settings: Settings) -> SubmissionValidator:
+    return SubmissionValidator(
         ports.definitions,
         lambda: ports.new_id(ports.clock.now()),
         largest=settings.max_agenda_bytes,
     )
 
 
-def _resources(ports: ApiPorts, settings: Settings) -> Mapping[Kind, Resource]:
-    bodies = Bodies(settings)
+def _resources(ports: ApiPorts, settings: Settings) -> Mapping[Kind, DefinitionEndpoints]:
+    body_reader = BodyReader(settings)
     return {
-        kind: Resource(kind, ports.definition_store, bodies, ports.on_defined) for kind in KINDS
+        kind: DefinitionEndpoints(kind, ports.definition_store, body_reader, ports.on_defined)
+        for kind in KINDS
     }
 
 
-def _commands(ports: ApiPorts, settings: Settings) -> Commands:
-    return Commands(
+def _commands(ports: ApiPorts, settings: Settings) -> CommandEndpoints:
+    return CommandEndpoints(
         summaries=ports.summaries,
         agendas=ports.agendas,
         publisher=ports.publisher,
         clock=ports.clock,
-        bodies=Bodies(settings),
+        body_reader=BodyReader(settings),
         topic=Topics(settings.topic_prefix).agenda_events,
     )
 
 
-def _pulls(ports: ApiPorts, settings: Settings, pace: Pace) -> Pulls:
-    return Pulls(
-        leases=LeaseBook(
+def _pulls(ports: ApiPorts, settings: Settings, pace: StreamTiming) -> PullEndpoints:
+    return PullEndpoints(
+        leases=LeaseDirectory(
             ports.desk,
             ports.summaries,
             ports.definitions,
             ports.clock,
-            kept=min(
+            retention=min(
                 settings.retain_succeeded, settings.retain_failed, settings.retain_stopped
             ),
             appears_within=pace.appears_within,
@@ -192,11 +195,11 @@ def _pulls(ports: ApiPorts, settings: Settings, pace: Pace) -> Pulls:
         desk=ports.desk,
         publisher=ports.publisher,
         clock=ports.clock,
-        bodies=Bodies(settings),
+        body_reader=BodyReader(settings),
         topic=Topics(settings.topic_prefix).agenda_events,
     )
 
 
-def _health(ports: ApiPorts, settings: Settings) -> HealthChecks:
+def _health(ports: ApiPorts, settings: Settings) -> HealthEndpoints:
     topic = Topics(settings.topic_prefix).submissions
-    return HealthChecks(ports.publisher, ports.summaries, topic=topic)
+    return HealthEndpoints(ports.publisher, ports.summaries, topic=topic)

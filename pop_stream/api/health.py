@@ -8,20 +8,20 @@ from typing import Final, Literal
 import structlog
 from aiohttp import web
 
-from pop_stream.api.http.answers import answer
+from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.errors import NotReadyError
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.ports.wire import Publisher
 from pop_stream.shapes.service import Health, Readiness
 
-_PATIENCE_S: Final = 2.0
+_PROBE_TIMEOUT_S: Final = 2.0
 
 _log = structlog.get_logger()
 
 
-class HealthChecks:
+class HealthEndpoints:
     """The handlers of the probes."""
 
     def __init__(self, publisher: Publisher, summaries: SummaryReader, *, topic: str) -> None:
@@ -31,27 +31,27 @@ class HealthChecks:
 
     async def get_alive(self, _: web.Request) -> web.Response:
         """The process answers, whatever else is away."""
-        return answer(Health(status="ok"), status=HTTPStatus.OK)
+        return json_response(Health(status="ok"), status=HTTPStatus.OK)
 
     async def get_ready(self, _: web.Request) -> web.Response:
         """Kafka and Postgres answer; a 503 tells which does not."""
         kafka, postgres = await asyncio.gather(
-            _look("kafka", self._ask_kafka()),
-            _look("postgres", self._summaries.ping()),
+            _probe("kafka", self._ask_kafka()),
+            _probe("postgres", self._summaries.ping()),
         )
         parts = {"kafka": kafka, "postgres": postgres}
         if "away" in parts.values():
             raise NotReadyError(parts)
-        return answer(Readiness(status="ready", parts=parts), status=HTTPStatus.OK)
+        return json_response(Readiness(status="ready", parts=parts), status=HTTPStatus.OK)
 
     async def _ask_kafka(self) -> None:
         await self._publisher.ping()
         await self._publisher.partitions(self._topic)
 
 
-async def _look(part: str, question: Awaitable[object]) -> Literal["ok", "away"]:
+async def _probe(part: str, question: Awaitable[object]) -> Literal["ok", "away"]:
     try:
-        await answer_in_time(question, within_s=_PATIENCE_S)
+        await with_timeout(question, within_s=_PROBE_TIMEOUT_S)
     except UnavailableError as error:
         _log.warning("part.away", part=part, reason=str(error))
         return "away"

@@ -1,14 +1,14 @@
 """Whose the objects are that paths name."""
 
 from pop_stream.api.definitions.naming import ownership
-from pop_stream.api.http.access import Subject
+from pop_stream.api.http.access import PathObject
 from pop_stream.core.definitions.definitions import Kind
 from pop_stream.core.values.identity import Ownership, Principal
 from pop_stream.core.values.ids import CustomerId, InsightId
-from pop_stream.core.values.own_ids import is_marked, only_one
+from pop_stream.core.values.own_ids import is_qualified, resolve_unique
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.keys import KeyStore
-from pop_stream.ports.summaries import LinkPart, SummaryReader
+from pop_stream.ports.summaries import LinkScope, SummaryReader
 
 
 class Owners:
@@ -33,26 +33,26 @@ class Owners:
         self._summaries = summaries
         self._store = store
         self._definitions = definitions
-        self.agenda = Subject(
+        self.agenda = PathObject(
             "agenda",
             "agenda_id",
             self._agenda,
             is_named_by_customers=True,
             called=self._agenda_called,
         )
-        self.link = Subject("link", "link_id", self._link)
-        self.insight = Subject("insight", "insight_id", self._insight)
-        self.customer = Subject("customer", "customer_id", self._customer)
-        self.key = Subject("key", "key_id", self._key)
+        self.link = PathObject("link", "link_id", self._link)
+        self.insight = PathObject("insight", "insight_id", self._insight)
+        self.customer = PathObject("customer", "customer_id", self._customer)
+        self.key = PathObject("key", "key_id", self._key)
 
-    def defined(self, kind: Kind) -> Subject:
+    def defined(self, kind: Kind) -> PathObject:
         """A definition as the store has it now, however lately it was written."""
 
         async def owner(object_id: str, principal: Principal) -> Ownership | None:
             stored = await self._store.get(kind, object_id, seen_by=principal.customer_id)
             return ownership(stored) if stored else None
 
-        return Subject(
+        return PathObject(
             kind,
             f"{kind}_id",
             owner,
@@ -66,12 +66,12 @@ class Owners:
 
     async def _agenda_called(self, named: str) -> str:
         """An operator may leave the customer out of an id where only one has chosen it."""
-        if is_marked(named):
+        if is_qualified(named):
             return named
-        return only_one(named, await self._summaries.agendas_called(named))
+        return resolve_unique(named, await self._summaries.find_by_name(named))
 
     async def _link(self, link_id: str, principal: Principal) -> Ownership | None:
-        found = await self._summaries.link_versions([LinkPart(link_id, principal.customer_id)])
+        found = await self._summaries.link_versions([LinkScope(link_id, principal.customer_id)])
         return Ownership(principal.customer_id) if found else None
 
     async def _insight(self, insight_id: str, _: Principal) -> Ownership | None:

@@ -9,16 +9,16 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from pop_stream.bus.clients import fetch_when_due
+from pop_stream.bus.clients import defer_fetches
 
 COMMIT_EVERY_S: Final = 0.25
 """Under load; what lies so far back may be handled again after a crash."""
 
 _POLL_MS: Final = 250
-_REST_MS: Final = 5_000
+_IDLE_POLL_MS: Final = 5_000
 
-_FEW: Final = 2
-_NEWEST: Final = 0.3
+_FEW_RECORDS: Final = 2
+_SMOOTHING: Final = 0.3
 """Of how long batches took of late, the part that the last one has."""
 
 _log = structlog.get_logger()
@@ -32,7 +32,7 @@ async def handle_batches(
     *,
     max_records: int,
     stop: asyncio.Event,
-    beat: "Beat | None" = None,
+    pacer: "BatchPacer | None" = None,
 ) -> None:
     """Hand whole batches to `handle` until `stop`, and commit what it returned from.
 
@@ -46,31 +46,33 @@ async def handle_batches(
         handle: Must bear to be given a batch again.
         max_records: Of one batch.
         stop: Seen between two batches.
-        beat: Keeps batches apart, so that more gathers for each; None does not wait.
+        pacer: Keeps batches apart, so that more gathers for each; None does not wait.
     """
-    commits, beat = Commits(consumer), beat or Beat(0.0)
+    commits, pacer = OffsetCommitter(consumer), pacer or BatchPacer(0.0)
     while not stop.is_set():
-        await beat.wait()
-        if commits.are_pending:
+        await pacer.wait()
+        if commits.has_pending:
             fetched = await consumer.getmany(timeout_ms=_POLL_MS, max_records=max_records)
         else:  # nothing but a record or the stop need wake this loop
-            fetched = await _first_of(consumer, stop, max_records=max_records)
+            fetched = await _next_batch(consumer, stop, max_records=max_records)
         if not fetched:
             await commits.flush()
             continue
-        beat.begin(bytes_of(fetched), sum(map(len, fetched.values())))
+        pacer.begin(bytes_of(fetched), sum(map(len, fetched.values())))
         await handle([record for records in fetched.values() for record in records])
-        beat.end()
-        await commits.note({tp: records[-1].offset + 1 for tp, records in fetched.items()})
+        pacer.end()
+        await commits.mark_processed(
+            {tp: records[-1].offset + 1 for tp, records in fetched.items()}
+        )
     await commits.flush()
 
 
-async def _first_of(
+async def _next_batch(
     consumer: AIOKafkaConsumer, stop: asyncio.Event, *, max_records: int
 ) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
     """The records that come next; none if `stop` comes before, or neither within seconds."""
     reading = asyncio.ensure_future(
-        consumer.getmany(timeout_ms=_REST_MS, max_records=max_records)
+        consumer.getmany(timeout_ms=_IDLE_POLL_MS, max_records=max_records)
     )
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -82,41 +84,41 @@ async def _first_of(
         await asyncio.gather(reading, stopping, return_exceptions=True)
 
 
-class Beat:
+class BatchPacer:
     """Keeps batches apart: the first after a rest is not delayed, the others gather.
 
     Args:
-        least_s: From the begin of one to the begin of the next; 0 does not wait.
-        most_s: The same after one of `full_bytes` or more; in between after one that is
+        min_interval_s: From the begin of one to the begin of the next; 0 does not wait.
+        max_interval_s: The same after one of `full_bytes` or more; in between after one that is
             smaller. So a flood pays less for each event, and a trickle waits for less.
         full_bytes: At least 1.
-        easing: Batches are so many times further apart than they took of late, but no further
-            than `most_s`. Where one takes long, processors or brokers are wanted by others, and
+        adaptive_factor: Batches are so many times further apart than they took of late, but no further
+            than `max_interval_s`. Where one takes long, processors or brokers are wanted by others, and
             with fewer batches all that follows each of them is wanted less often. Not after one
             of one or two records: where few come, waiting brings no company.
-        unhurried_s: Batches are at least so far apart while nobody is in a `hurry`.
+        relaxed_interval_s: Batches are at least so far apart while nobody is in a `expedite`.
         now: The clock, in seconds; the event loop's if not given.
     """
 
     def __init__(
         self,
-        least_s: float,
-        most_s: float = 0.0,
+        min_interval_s: float,
+        max_interval_s: float = 0.0,
         full_bytes: int = 1,
         *,
-        easing: float = 0.0,
-        unhurried_s: float = 0.0,
+        adaptive_factor: float = 0.0,
+        relaxed_interval_s: float = 0.0,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self._least_s, self._most_s = least_s, most_s
-        self._more_s = max(0.0, most_s - least_s)
+        self._min_interval_s, self._max_interval_s = min_interval_s, max_interval_s
+        self._interval_range_s = max(0.0, max_interval_s - min_interval_s)
         self._full_bytes = full_bytes
         self._now = now or asyncio.get_running_loop().time
-        self._easing, self._took_s = easing, 0.0
-        self._unhurried_s = unhurried_s
-        self._begun_s = self._hurry_until_s = -inf
-        self._apart_s = 0.0
-        self._when_hurried: Callable[[], None] | None = None
+        self._adaptive_factor, self._mean_duration_s = adaptive_factor, 0.0
+        self._relaxed_interval_s = relaxed_interval_s
+        self._last_begin_s = self._expedited_until_s = -inf
+        self._interval_s = 0.0
+        self._on_expedite: Callable[[], None] | None = None
 
     @property
     def is_due(self) -> bool:
@@ -125,25 +127,29 @@ class Beat:
 
     def begin(self, size: int = 0, records: int = 1) -> None:
         """One of so many bytes and records begins now."""
-        self._begun_s = self._now()
-        apart_s = self._least_s + self._more_s * min(1.0, size / self._full_bytes)
-        easing = self._easing if records > _FEW else 0.0
-        self._apart_s = max(apart_s, min(self._most_s, easing * self._took_s))
+        self._last_begin_s = self._now()
+        interval_s = self._min_interval_s + self._interval_range_s * min(
+            1.0, size / self._full_bytes
+        )
+        adaptive_factor = self._adaptive_factor if records > _FEW_RECORDS else 0.0
+        self._interval_s = max(
+            interval_s, min(self._max_interval_s, adaptive_factor * self._mean_duration_s)
+        )
 
     def end(self) -> None:
         """What began last is done; to be called by who is to be eased."""
-        took_s = min(self._most_s, self._now() - self._begun_s)
-        self._took_s += _NEWEST * (took_s - self._took_s)
+        took_s = min(self._max_interval_s, self._now() - self._last_begin_s)
+        self._mean_duration_s += _SMOOTHING * (took_s - self._mean_duration_s)
 
-    def hurry(self, seconds: float) -> None:
+    def expedite(self, seconds: float) -> None:
         """What comes of batches is wanted soon, of those that begin within so many seconds."""
-        self._hurry_until_s = self._now() + seconds
-        if self._when_hurried is not None:
-            self._when_hurried()
+        self._expedited_until_s = self._now() + seconds
+        if self._on_expedite is not None:
+            self._on_expedite()
 
-    def lead(self, consumer: AIOKafkaConsumer) -> None:
+    def pace_fetches(self, consumer: AIOKafkaConsumer) -> None:
         """Have a started consumer fetch for each batch what gathered until it is due."""
-        self._when_hurried = fetch_when_due(consumer, lambda: self.pause_s)
+        self._on_expedite = defer_fetches(consumer, lambda: self.pause_s)
 
     async def wait(self) -> None:
         """Wait until the next may begin."""
@@ -153,9 +159,13 @@ class Beat:
     @property
     def pause_s(self) -> float:
         """How long until the next may begin; not above 0 if it may."""
-        is_hurried = self._begun_s < self._hurry_until_s
-        apart_s = self._apart_s if is_hurried else max(self._apart_s, self._unhurried_s)
-        return self._begun_s + apart_s - self._now()
+        is_expedited = self._last_begin_s < self._expedited_until_s
+        interval_s = (
+            self._interval_s
+            if is_expedited
+            else max(self._interval_s, self._relaxed_interval_s)
+        )
+        return self._last_begin_s + interval_s - self._now()
 
 
 def bytes_of(fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> int:
@@ -163,7 +173,7 @@ def bytes_of(fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> int:
     return sum(len(one.value or b"") for records in fetched.values() for one in records)
 
 
-class Commits:
+class OffsetCommitter:
     """Commits at once after a rest, and every `COMMIT_EVERY_S` under load.
 
     Args:
@@ -173,18 +183,18 @@ class Commits:
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._consumer = consumer
         self._pending: dict[TopicPartition, int] = {}
-        self._beat = Beat(COMMIT_EVERY_S)
+        self._pacer = BatchPacer(COMMIT_EVERY_S)
 
     @property
-    def are_pending(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether `flush` would commit."""
         return bool(self._pending)
 
-    async def note(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def mark_processed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """All before these offsets is handled."""
         self._pending.update(offsets)
-        if self._beat.is_due:
-            self._beat.begin()
+        if self._pacer.is_due:
+            self._pacer.begin()
             await self._commit()
 
     async def flush(self) -> None:

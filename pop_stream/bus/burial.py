@@ -13,7 +13,7 @@ import structlog
 from aiokafka import ConsumerRecord
 
 from pop_stream.bus import clients
-from pop_stream.bus.batches import Beat, handle_batches
+from pop_stream.bus.batches import BatchPacer, handle_batches
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.topics import Topics
@@ -24,12 +24,12 @@ from pop_stream.core.definitions.definition_records import (
 )
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
-    decode_answer,
-    decode_count,
-    decode_handout,
-    decode_pull,
+    decode_query_reply,
+    decode_usage,
+    decode_delivery,
+    decode_poll_demand,
     decode_stop,
-    value_of,
+    checked_value,
 )
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
@@ -70,11 +70,15 @@ class Burial:
             *self._judges,
             client_id=PART,
             group_id=self._topics.group(PART),
-            fetch_max_wait_ms=clients.LONG_HELD_MS,
+            fetch_max_wait_ms=clients.LONG_FETCH_WAIT_MS,
         )
         async with consumer:
             await handle_batches(
-                consumer, self.handle, max_records=_AT_ONCE, stop=stop, beat=Beat(_APART_S)
+                consumer,
+                self.handle,
+                max_records=_AT_ONCE,
+                stop=stop,
+                pacer=BatchPacer(_APART_S),
             )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
@@ -97,11 +101,11 @@ def judges(topics: Topics) -> Mapping[str, Judge]:
     """The topics that are read without a group, and `pop.pulls`; each with who reads it."""
     return {
         topics.definitions: _definition,
-        topics.controls: lambda record: decode_stop(value_of(record)),
-        topics.counts: lambda record: decode_count(value_of(record)),
-        topics.handouts: lambda record: decode_handout(value_of(record)),
-        topics.answers: lambda record: decode_answer(value_of(record)),
-        topics.pulls: lambda record: decode_pull(value_of(record)),
+        topics.controls: lambda record: decode_stop(checked_value(record)),
+        topics.quota_usage: lambda record: decode_usage(checked_value(record)),
+        topics.deliveries: lambda record: decode_delivery(checked_value(record)),
+        topics.query_replies: lambda record: decode_query_reply(checked_value(record)),
+        topics.poll_demand: lambda record: decode_poll_demand(checked_value(record)),
     }
 
 

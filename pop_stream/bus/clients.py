@@ -14,9 +14,9 @@ from aiokafka.errors import IllegalGenerationError, KafkaError
 from aiokafka.helpers import create_ssl_context
 
 from pop_stream.bus import compression, silence, succession
-from pop_stream.bus.fetch_ends import look_at_every_end
-from pop_stream.bus.leaders import ask_leaders_alone
-from pop_stream.bus.patience import hold_while_quiet
+from pop_stream.bus.fetch_ends import wake_on_every_response
+from pop_stream.bus.leaders import fetch_from_leaders_only
+from pop_stream.bus.patience import use_adaptive_fetch_wait
 from pop_stream.settings import Settings
 
 PARTITION_BYTES: Final = 4 * 1024 * 1024
@@ -27,32 +27,32 @@ METADATA_AGE_MS: Final = 30_000
 """After it a client asks what topics there are; who found one missing knows no sooner."""
 
 _POLL_MS: Final = 10_000
-_AGAIN_AFTER_S: Final = 1.0
+_RETRY_AFTER_S: Final = 1.0
 
-_CONSUMED_WITHIN_S: Final = 10.0
-_LOOK_AGAIN_S: Final = 5.0
-_TOLD_AGAIN_S: Final = 0.2
+_PREFETCH_BACKOFF_S: Final = 10.0
+_FETCHER_TIMEOUT_S: Final = 5.0
+_CANCEL_AGAIN_AFTER_S: Final = 0.2
 
 _log = structlog.get_logger()
 
 
-class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
+class _HardenedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
     before_start: Callable[[], Awaitable[None]] | None = None
 
     async def start(self) -> None:
         if self.before_start is not None:
             await self.before_start()
         await super().start()
-        wait_for_consumption(self)
-        commit_in_term(self)
+        harden_fetcher(self)
+        guard_commits(self)
         if self._group_id is not None:
-            hold_while_quiet(self)
+            use_adaptive_fetch_wait(self)
 
     async def stop(self) -> None:
         stopping = asyncio.ensure_future(super().stop())
         try:
             while not stopping.done():
-                await asyncio.wait({stopping}, timeout=_TOLD_AGAIN_S)
+                await asyncio.wait({stopping}, timeout=_CANCEL_AGAIN_AFTER_S)
                 # Told to end while it lets go of partitions, the fetcher takes no note of it.
                 if self._fetcher is not None:
                     self._fetcher._fetch_task.cancel()  # noqa: SLF001
@@ -61,7 +61,7 @@ class _PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is u
             stopping.cancel()
 
 
-def commit_in_term(consumer: AIOKafkaConsumer) -> None:
+def guard_commits(consumer: AIOKafkaConsumer) -> None:
     """Have commits end with the assignment that they were begun in.
 
     Left to itself, the client repeats one that was not answered, and does so as the member
@@ -78,17 +78,17 @@ def commit_in_term(consumer: AIOKafkaConsumer) -> None:
     subscription = consumer._subscription  # noqa: SLF001
     send: Callable[[Any, Any], Awaitable[None]] = coordinator._do_commit_offsets  # noqa: SLF001
 
-    async def send_in_term(assignment: Any, offsets: Any) -> None:  # noqa: ANN401
+    async def send_guarded(assignment: Any, offsets: Any) -> None:  # noqa: ANN401
         is_member = coordinator.generation >= 0 or not subscription.partitions_auto_assigned()
         if not assignment.active or not is_member:
             raise IllegalGenerationError
         await send(assignment, offsets)
 
-    coordinator._do_commit_offsets = send_in_term  # noqa: SLF001
+    coordinator._do_commit_offsets = send_guarded  # noqa: SLF001
 
 
-def wait_for_consumption(
-    consumer: AIOKafkaConsumer, *, within_s: float = _CONSUMED_WITHIN_S
+def harden_fetcher(
+    consumer: AIOKafkaConsumer, *, within_s: float = _PREFETCH_BACKOFF_S
 ) -> None:
     """Have a started consumer ask a node for more only once its records are taken.
 
@@ -103,13 +103,13 @@ def wait_for_consumption(
     """
     fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
     fetcher._prefetch_backoff = within_s  # noqa: SLF001
-    look_at_every_end(fetcher)
-    ask_leaders_alone(consumer)
+    wake_on_every_response(fetcher)
+    fetch_from_leaders_only(consumer)
     # Five times a second unless set, though every event that matters now wakes it by itself.
-    fetcher._fetcher_timeout = _LOOK_AGAIN_S  # noqa: SLF001
+    fetcher._fetcher_timeout = _FETCHER_TIMEOUT_S  # noqa: SLF001
 
 
-async def read_for_good(
+async def poll_forever(
     consumer: AIOKafkaConsumer, *, what: str
 ) -> AsyncIterator[Sequence[ConsumerRecord]]:
     """What a started consumer brings, until cancelled; it goes on after the client's errors.
@@ -125,12 +125,12 @@ async def read_for_good(
             fetched = await consumer.getmany(timeout_ms=_POLL_MS)
         except (KafkaError, OSError) as error:
             _log.warning(f"{what}.interrupted", error=repr(error))
-            await asyncio.sleep(_AGAIN_AFTER_S)
+            await asyncio.sleep(_RETRY_AFTER_S)
             continue
         yield [record for records in fetched.values() for record in records]
 
 
-def fetch_when_due(
+def defer_fetches(
     consumer: AIOKafkaConsumer, pause_s: Callable[[], float]
 ) -> Callable[[], None]:
     """Have a started consumer ask for more only when its reader is about to take it.
@@ -140,7 +140,7 @@ def fetch_when_due(
     time after. Asked when the reader is due, brokers give all there is.
 
     Args:
-        consumer: Started; see `wait_for_consumption`.
+        consumer: Started; see `harden_fetcher`.
         pause_s: How long until the reader is due; not above 0 if it is.
 
     Returns:
@@ -149,28 +149,28 @@ def fetch_when_due(
     fetcher = consumer._fetcher  # noqa: SLF001
     look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
 
-    def look_when_due(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+    def actions_when_due(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
         fetches, resets, timeout_s, invalid, resumed = look(assignment)
         if fetches and (left_s := pause_s()) > 0:
             return [], resets, min(left_s, timeout_s), invalid, resumed
         return fetches, resets, timeout_s, invalid, resumed
 
-    def look_again() -> None:
+    def wake_fetcher() -> None:
         fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001
 
-    fetcher._get_actions_per_node = look_when_due  # noqa: SLF001
-    return look_again
+    fetcher._get_actions_per_node = actions_when_due  # noqa: SLF001
+    return wake_fetcher
 
 
 T = TypeVar("T")
 
-_START_S: Final = 5.0
+_START_TIMEOUT_S: Final = 5.0
 
-_HELD_MS: Final = 2_000
-LONG_HELD_MS: Final = 10_000
+_FETCH_WAIT_MS: Final = 2_000
+LONG_FETCH_WAIT_MS: Final = 10_000
 """How long a broker may hold a fetch that finds nothing; it answers with the first record all
 the same. What else is asked over the connection waits for it. So it is long only for who reads
-the same for good and asks for nothing else; a group's members see `hold_while_quiet`."""
+the same for good and asks for nothing else; a group's members see `use_adaptive_fetch_wait`."""
 
 
 def connection(settings: Settings) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKa
         max_request_size=1_000_000,
         request_timeout_ms=10_000,
     )
-    silence.pass_over_silent(made.client, connection(settings))
+    silence.install_broker_timeouts(made.client, connection(settings))
     return made
 
 
@@ -226,7 +226,7 @@ def consumer(
     session_ms = _milliseconds(settings.session_timeout)
     client_name = f"{settings.topic_prefix}{client_id}"
     if group_id is not None:
-        client_name = succession.named(settings, client_name)
+        client_name = succession.member_client_id(settings, client_name)
     arguments: dict[str, Any] = {
         **connection(settings),
         "client_id": client_name,
@@ -236,35 +236,39 @@ def consumer(
         "session_timeout_ms": session_ms,
         "heartbeat_interval_ms": session_ms // 3,
         "max_poll_interval_ms": 300_000,
-        "fetch_max_wait_ms": _HELD_MS,
+        "fetch_max_wait_ms": _FETCH_WAIT_MS,
         "max_partition_fetch_bytes": PARTITION_BYTES,
         "fetch_max_bytes": FETCH_BYTES,
     }
     arguments |= overrides
-    made = _PatientConsumer(*topics, **arguments)
-    held_ms = arguments["fetch_max_wait_ms"]
-    silence.pass_over_silent(made._client, connection(settings), held_ms=held_ms)  # noqa: SLF001
+    made = _HardenedConsumer(*topics, **arguments)
+    fetch_wait_ms = arguments["fetch_max_wait_ms"]
+    silence.install_broker_timeouts(
+        made._client, connection(settings), fetch_wait_ms=fetch_wait_ms
+    )  # noqa: SLF001
     if group_id is not None:
-        made.before_start = partial(take_over, settings, group_id, client_name)
+        made.before_start = partial(evict_own_predecessor, settings, group_id, client_name)
     return made
 
 
-async def take_over(settings: Settings, group: str, client_name: str) -> None:
+async def evict_own_predecessor(settings: Settings, group: str, client_name: str) -> None:
     """Remove who bore this process's name in the group before; nothing happens without one."""
     if settings.instance is not None:
-        await succession.succeed(admin(settings, client_id="succession"), group, client_name)
+        await succession.evict_predecessor(
+            admin(settings, client_id="succession"), group, client_name
+        )
 
 
-async def undisturbed(asking: Awaitable[T]) -> T:
+async def shield_until_answered(request: Awaitable[T]) -> T:
     """The answer; cancelled, it is waited for all the same, but no longer than seconds.
 
     For questions that may open a connection: one that is cancelled meanwhile stays open.
     """
-    question = asyncio.ensure_future(asking)
+    question = asyncio.ensure_future(request)
     try:
         return await asyncio.shield(question)
     except asyncio.CancelledError:
-        await asyncio.wait([question], timeout=_START_S)
+        await asyncio.wait([question], timeout=_START_TIMEOUT_S)
         raise
 
 
@@ -280,7 +284,7 @@ async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]
         await asyncio.shield(starting)
         yield consumer
     finally:
-        await asyncio.wait([starting], timeout=_START_S)
+        await asyncio.wait([starting], timeout=_START_TIMEOUT_S)
         starting.cancel()
         await consumer.stop()
 
@@ -292,7 +296,7 @@ def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:
         client_id=f"{settings.topic_prefix}{client_id}",
         request_timeout_ms=15_000,
     )
-    silence.pass_over_silent(made._client, connection(settings))  # noqa: SLF001
+    silence.install_broker_timeouts(made._client, connection(settings))  # noqa: SLF001
     return made
 
 

@@ -8,14 +8,14 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.backlog.outbox import Failed
+from pop_stream.core.backlog.outbox import FailedAgenda
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import Issue, UnreadableRecordError
 from pop_stream.core.events import RecordRefused, RefusedIssue, encode
 from pop_stream.ports.wire import Record
 
-_KEPT_BYTES: Final = 512 * 1024
-_KEPT_KEY_BYTES: Final = 1024
+_MAX_VALUE_BYTES: Final = 512 * 1024
+_MAX_KEY_BYTES: Final = 1024
 
 
 def dead_letter(
@@ -48,16 +48,22 @@ def dead_letter(
         part=part,
         code=code,
         reason=reason,
-        value_base64=base64.b64encode(value[:_KEPT_BYTES]).decode(),
-        truncated=len(value) > _KEPT_BYTES,
-        issues=refused_issues(issues),
+        value_base64=base64.b64encode(value[:_MAX_VALUE_BYTES]).decode(),
+        truncated=len(value) > _MAX_VALUE_BYTES,
+        issues=to_wire_issues(issues),
     )
-    key = record.key[:_KEPT_KEY_BYTES] if record.key else record.key
+    key = record.key[:_MAX_KEY_BYTES] if record.key else record.key
     return Record(topics.dead_letters, key, encode(refused))
 
 
-def failed_agenda(
-    topics: Topics, failed: Failed, insight: Insight, *, agenda: bytes, part: str, at: datetime
+def agenda_dead_letter(
+    topics: Topics,
+    failed: FailedAgenda,
+    insight: Insight,
+    *,
+    agenda: bytes,
+    part: str,
+    at: datetime,
 ) -> Record:
     """The record for `pop.dead-letters` of an agenda that failed for good.
 
@@ -77,18 +83,18 @@ def failed_agenda(
         part=part,
         code=failed.code,
         reason=f"attempt {failed.attempt}: {failed.message}",
-        value_base64=base64.b64encode(agenda[:_KEPT_BYTES]).decode(),
-        truncated=len(agenda) > _KEPT_BYTES,
+        value_base64=base64.b64encode(agenda[:_MAX_VALUE_BYTES]).decode(),
+        truncated=len(agenda) > _MAX_VALUE_BYTES,
     )
     return Record(topics.dead_letters, failed.agenda_id.encode(), encode(refused))
 
 
-def refused_issues(issues: Sequence[Issue]) -> tuple[RefusedIssue, ...]:
+def to_wire_issues(issues: Sequence[Issue]) -> tuple[RefusedIssue, ...]:
     """Issues in their wire shape."""
     return tuple(RefusedIssue(field=i.field, value=i.value, message=i.message) for i in issues)
 
 
-def dead_row(
+def row_dead_letter(
     topics: Topics, partition: int, row: tuple[str, bytes], *, at: datetime, reason: str
 ) -> Record:
     """The dead letter of a row of the ReadyAgenda table; its place in the topic is not known.
@@ -109,7 +115,7 @@ def dead_row(
         part="scheduler",
         code=UnreadableRecordError.code,
         reason=f"row {key}: {reason}",
-        value_base64=base64.b64encode(value[:_KEPT_BYTES]).decode(),
-        truncated=len(value) > _KEPT_BYTES,
+        value_base64=base64.b64encode(value[:_MAX_VALUE_BYTES]).decode(),
+        truncated=len(value) > _MAX_VALUE_BYTES,
     )
-    return Record(topics.dead_letters, key.encode()[:_KEPT_KEY_BYTES], encode(refused))
+    return Record(topics.dead_letters, key.encode()[:_MAX_KEY_BYTES], encode(refused))

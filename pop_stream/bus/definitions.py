@@ -25,12 +25,12 @@ from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
-VERSION_HEADER: Final = "version"
+DEFINITION_VERSION_HEADER: Final = "version"
 """Of a record: the definition's version, by which a repeat of an older one is told."""
 
-_READ_WITHIN_S: Final = 30.0
+_READ_TIMEOUT_S: Final = 30.0
 _FIRST_POLL_MS: Final = 1_000
-_LONGEST_VERSION: Final = 19
+_MAX_VERSION_DIGITS: Final = 19
 
 _log = structlog.get_logger()
 
@@ -44,16 +44,16 @@ class DefinitionFollower:
             settings,
             client_id=f"{client_id}-definitions",
             group_id=None,
-            fetch_max_wait_ms=clients.LONG_HELD_MS,
+            fetch_max_wait_ms=clients.LONG_FETCH_WAIT_MS,
         )
         self._current = Definitions()
         self._versions: dict[str, int] = {}
-        self._heard: dict[str, int] = {}
+        self._versions_by_key: dict[str, int] = {}
         self._keys: dict[str, ApiKey] = {}
-        self._reached = 0
+        self._read_up_to = 0
         self._following: asyncio.Task[None] | None = None
         self._settings, self._client_id = settings, client_id
-        self._asking: asyncio.Task[AIOKafkaConsumer] | None = None
+        self._end_consumer: asyncio.Task[AIOKafkaConsumer] | None = None
 
     @property
     def current(self) -> Definitions:
@@ -63,21 +63,23 @@ class DefinitionFollower:
     @property
     def heard(self) -> Mapping[str, int]:
         """The version of the last record of every key, deletions included; 0 without one."""
-        return self._heard
+        return self._versions_by_key
 
     @property
-    def reached(self) -> int:
+    def read_up_to(self) -> int:
         """See the port."""
-        return self._reached
+        return self._read_up_to
 
     async def written(self) -> int:
         """See the port."""
-        if self._asking is None or (self._asking.done() and self._asking.exception()):
-            self._asking = asyncio.create_task(self._asker())
+        if self._end_consumer is None or (
+            self._end_consumer.done() and self._end_consumer.exception()
+        ):
+            self._end_consumer = asyncio.create_task(self._start_end_consumer())
         partition = TopicPartition(self._topic, 0)
         try:
-            asker = await asyncio.shield(self._asking)
-            ends = await clients.undisturbed(asker.end_offsets([partition]))
+            end_consumer = await asyncio.shield(self._end_consumer)
+            ends = await clients.shield_until_answered(end_consumer.end_offsets([partition]))
         except (KafkaError, OSError) as error:
             msg = f"how far {self._topic} is written is not known: {error!r}"
             raise UnavailableError(msg) from error
@@ -89,7 +91,7 @@ class DefinitionFollower:
 
     async def __aenter__(self) -> Self:
         try:
-            async with asyncio.timeout(_READ_WITHIN_S):
+            async with asyncio.timeout(_READ_TIMEOUT_S):
                 await self._consumer.start()
                 await self._read_all()
         except TimeoutError:
@@ -107,22 +109,24 @@ class DefinitionFollower:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
         await self._consumer.stop()
-        if self._asking is not None:
-            for asker in await asyncio.gather(self._asking, return_exceptions=True):
-                if isinstance(asker, AIOKafkaConsumer):
-                    await asker.stop()
+        if self._end_consumer is not None:
+            for end_consumer in await asyncio.gather(
+                self._end_consumer, return_exceptions=True
+            ):
+                if isinstance(end_consumer, AIOKafkaConsumer):
+                    await end_consumer.stop()
 
-    async def _asker(self) -> AIOKafkaConsumer:
+    async def _start_end_consumer(self) -> AIOKafkaConsumer:
         # Over a connection of its own: the reader's has a fetch that the broker may hold.
-        asker: AIOKafkaConsumer = clients.consumer(
+        end_consumer: AIOKafkaConsumer = clients.consumer(
             self._settings, client_id=f"{self._client_id}-definitions-end", group_id=None
         )
         try:
-            await asker.start()
+            await end_consumer.start()
         except BaseException:
-            await asker.stop()
+            await end_consumer.stop()
             raise
-        return asker
+        return end_consumer
 
     async def _read_all(self) -> None:
         partition = TopicPartition(self._topic, 0)
@@ -135,14 +139,16 @@ class DefinitionFollower:
             self._take(fetched.get(partition, ()))
 
     async def _follow(self) -> None:
-        async for records in clients.read_for_good(self._consumer, what="definitions"):
+        async for records in clients.poll_forever(self._consumer, what="definitions"):
             self._take(records)
 
     def _take(self, records: Sequence[ConsumerRecord]) -> None:
         for record in records:
-            self._reached = record.offset + 1
+            self._read_up_to = record.offset + 1
             key = (record.key or b"").decode(errors="replace")
-            version = self._heard[key] = version_in(record, VERSION_HEADER)
+            version = self._versions_by_key[key] = header_version(
+                record, DEFINITION_VERSION_HEADER
+            )
             if version and version < self._versions.get(key, 0):
                 continue  # told again by one that did not know it had been published
             try:
@@ -167,14 +173,14 @@ def definition_record(
     topics: Topics, key: str, body: bytes | None, *, version: int = 0
 ) -> Record:
     """The record that puts a definition in force, or takes it out with no body."""
-    headers = [(VERSION_HEADER, str(version).encode())] if version else []
+    headers = [(DEFINITION_VERSION_HEADER, str(version).encode())] if version else []
     return Record(topics.definitions, key.encode(), body, headers=headers)
 
 
-def version_in(record: ConsumerRecord, header: str) -> int:
+def header_version(record: ConsumerRecord, header: str) -> int:
     """The version that a header tells; 0 if none does, as in a record written by hand."""
     for name, value in record.headers or ():
-        if name == header and (value or b"").isdigit() and len(value) < _LONGEST_VERSION:
+        if name == header and (value or b"").isdigit() and len(value) < _MAX_VERSION_DIGITS:
             return int(value)
     return 0
 
@@ -194,7 +200,7 @@ async def publish_definitions(
         *current.pools.values(),
     }
     for one in wanted:
-        _refuse_moved(one, current)
+        _reject_fixed_fields(one, current)
     changed = [one for one in wanted if one not in in_force]
     await publisher.publish(
         [
@@ -205,7 +211,7 @@ async def publish_definitions(
     return [definition_key(one) for one in changed]
 
 
-def _refuse_moved(wanted: Definition, current: Definitions) -> None:
+def _reject_fixed_fields(wanted: Definition, current: Definitions) -> None:
     known = current.insights.get(InsightId(wanted.id))
     if not isinstance(wanted, Insight) or known is None:
         return

@@ -9,23 +9,23 @@ import structlog
 from aiokafka import ConsumerRecord
 
 from pop_stream.bus.publisher import publish_until_acknowledged
-from pop_stream.bus.tail import Tail
+from pop_stream.bus.tail import TopicFollower
 from pop_stream.bus.topics import Topics
-from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.door import QuotaLedger
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import DoorCounted, decode_count, encode, value_of
+from pop_stream.core.events import IngressUsage, decode_usage, encode, checked_value
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
-EVERY_S: Final = 0.25
+GOSSIP_INTERVAL_S: Final = 0.25
 """Between two statements; so much later the others know."""
 
-_CAUGHT_UP_WITHIN_S: Final = 5.0
+_CATCH_UP_TIMEOUT_S: Final = 5.0
 
 _log = structlog.get_logger()
 
 
-class DoorKeeper:
+class QuotaGossip:
     """Keeps a door informed, and others of it, while it is entered.
 
     Args:
@@ -43,24 +43,24 @@ class DoorKeeper:
         self,
         settings: Settings,
         publisher: Publisher,
-        door: Door,
+        door: QuotaLedger,
         *,
         now_s: Callable[[], float],
         since: datetime,
     ) -> None:
-        self._topic = Topics(settings.topic_prefix).counts
+        self._topic = Topics(settings.topic_prefix).quota_usage
         self._publisher = publisher
         self.door = door
         self._now_s = now_s
-        self._tail = Tail(
-            settings, self._topic, client_id="counts", hear=self._hear, since=since
+        self._follower = TopicFollower(
+            settings, self._topic, client_id="counts", hear=self._on_record, since=since
         )
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self._tasks = [
-            asyncio.create_task(self._tail.run()),
-            asyncio.create_task(self._tell()),
+            asyncio.create_task(self._follower.run()),
+            asyncio.create_task(self._publish_usage()),
         ]
         await self.catch_up()
         return self
@@ -73,8 +73,8 @@ class DoorKeeper:
     async def catch_up(self) -> None:
         """Wait until all that was told before now is heard; goes on after seconds without."""
         try:
-            async with asyncio.timeout(_CAUGHT_UP_WITHIN_S):
-                await self._tail.catch_up()
+            async with asyncio.timeout(_CATCH_UP_TIMEOUT_S):
+                await self._follower.catch_up()
         except TimeoutError:
             _log.warning("counts.unheard", topic=self._topic)
 
@@ -82,22 +82,22 @@ class DoorKeeper:
         """Tell that submissions up to these offsets are begun; returns once Kafka has it."""
         await publish_until_acknowledged(self._publisher, [self._record(self.door.begin(ends))])
 
-    async def _tell(self) -> None:
+    async def _publish_usage(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
-            records = [self._record(one) for one in self.door.statements(self._now_s())]
+            await asyncio.sleep(GOSSIP_INTERVAL_S)
+            records = [self._record(one) for one in self.door.drain_reports(self._now_s())]
             if records:
                 await publish_until_acknowledged(
                     self._publisher, records
                 )  # counts are told once
 
-    def _record(self, statement: DoorCounted) -> Record:
-        return Record(self._topic, statement.door_id.encode(), encode(statement))
+    def _record(self, report: IngressUsage) -> Record:
+        return Record(self._topic, report.ingress_id.encode(), encode(report))
 
-    def _hear(self, record: ConsumerRecord) -> None:
+    def _on_record(self, record: ConsumerRecord) -> None:
         try:
-            event = decode_count(value_of(record))
+            event = decode_usage(checked_value(record))
         except UnreadableRecordError as error:
             _log.warning("count.unreadable", offset=record.offset, reason=str(error))
         else:
-            self.door.hear(event, now_s=self._now_s())
+            self.door.apply(event, now_s=self._now_s())

@@ -12,21 +12,21 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-May = Callable[[str, float], bool | None]
+MayWrite = Callable[[str, float], bool | None]
 """Whether what was handed over at a moment (of `time.monotonic`) may be written to a topic;
 None while that is not known, which is waited for."""
 
 _ASK_AGAIN_S: Final = 0.02
 
 
-class FencedError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped here
+class ProducerFencedError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped here
     """The process lost the right to write this; the client must be made anew."""
 
 
-def fence(producer: AIOKafkaProducer, may: May) -> None:
+def fence(producer: AIOKafkaProducer, may: MayWrite) -> None:
     """Have a producer ask before each request, repeated ones too; before it is started.
 
-    What may not be written fails with `FencedError`, and nothing that follows it on its
+    What may not be written fails with `ProducerFencedError`, and nothing that follows it on its
     partition is taken any more, for the broker would miss its number.
     """
     # There is no other place between the client's queues and its connections.
@@ -34,9 +34,9 @@ def fence(producer: AIOKafkaProducer, may: May) -> None:
     send = sender._send_produce_req  # noqa: SLF001
 
     async def ask_and_send(node_id: int, batches: dict[Any, Any]) -> None:
-        allowed = {tp: one for tp, one in batches.items() if await _may_go(may, tp, one)}
+        allowed = {tp: one for tp, one in batches.items() if await _may_send(may, tp, one)}
         for tp in batches.keys() - allowed.keys():
-            batches[tp].failure(exception=FencedError())
+            batches[tp].failure(exception=ProducerFencedError())
             sender._muted_partitions.discard(tp)  # noqa: SLF001
         if allowed:
             await send(node_id, allowed)
@@ -46,7 +46,7 @@ def fence(producer: AIOKafkaProducer, may: May) -> None:
     sender._send_produce_req = ask_and_send  # noqa: SLF001
 
 
-async def _may_go(may: May, tp: Any, batch: Any) -> bool:  # noqa: ANN401  # aiokafka is untyped
+async def _may_send(may: MayWrite, tp: Any, batch: Any) -> bool:  # noqa: ANN401  # aiokafka is untyped
     since: float = batch._ctime  # noqa: SLF001
     while (answer := may(tp.topic, since)) is None:  # noqa: ASYNC110  # another thread hears
         await asyncio.sleep(_ASK_AGAIN_S)

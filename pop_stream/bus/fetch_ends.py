@@ -3,7 +3,7 @@
 from typing import Any
 
 
-def look_at_every_end(fetcher: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
+def wake_on_every_response(fetcher: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
     """Have a fetcher look anew once it may ask a broker again.
 
     It asks each broker for one thing at a time. Woken by something else just as an answer
@@ -14,10 +14,10 @@ def look_at_every_end(fetcher: Any) -> None:  # noqa: ANN401  # aiokafka is unty
     Args:
         fetcher: Of a started consumer.
     """
-    fetcher._in_flight = _Taken(fetcher)  # noqa: SLF001  # there is no argument for it
+    fetcher._in_flight = _InFlightBrokers(fetcher)  # noqa: SLF001  # there is no argument for it
 
 
-class _Taken(set[int]):
+class _InFlightBrokers(set[int]):
     """The brokers, by node id, that are asked for something."""
 
     def __init__(self, fetcher: Any) -> None:  # noqa: ANN401

@@ -105,7 +105,7 @@ class _OffsetFetch(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
     SCHEMA = Schema(_OF_GROUPS, ("require_stable", Boolean), _TAGS)
 
 
-class ManyOffsetsRequest(Request[_OffsetFetch]):  # type: ignore[misc]  # aiokafka is untyped
+class MultiGroupOffsetFetchRequest(Request[_OffsetFetch]):  # type: ignore[misc]  # aiokafka is untyped
     """Asks one coordinator for all committed offsets of its groups.
 
     By group and topic it answers: partition, committed offset (-1 for none), an error code.
@@ -175,8 +175,8 @@ class _ShareOffsets(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
     SCHEMA = Schema(_OF_GROUPS, _TAGS)
 
 
-class ShareOffsetsRequest(Request[_ShareOffsets]):  # type: ignore[misc]  # aiokafka is untyped
-    """Asks one coordinator how far its share groups have come; see `ManyOffsetsRequest`."""
+class DescribeShareGroupOffsetsRequest(Request[_ShareOffsets]):  # type: ignore[misc]  # aiokafka is untyped
+    """Asks one coordinator how far its share groups have come; see `MultiGroupOffsetFetchRequest`."""
 
     API_KEY = _SHARE_OFFSETS
 

@@ -3,10 +3,10 @@
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupIdNotFound, for_code
 
-from pop_stream.bus.share_requests import ShareMembersRequest
+from pop_stream.bus.share_requests import ShareGroupDescribeRequest
 from pop_stream.core.definitions.definitions import GroupType
 
-_NEVER_WAS = "Dead"
+_UNKNOWN_GROUP = "Dead"
 
 
 async def count_members(
@@ -20,14 +20,14 @@ async def count_members(
         KafkaError: If the brokers do not say.
     """
     if group_type == "share":
-        node, request = await admin.find_coordinator(group), ShareMembersRequest(group)
+        node, request = await admin.find_coordinator(group), ShareGroupDescribeRequest(group)
         response = await admin._send_request_to_node(node, request)  # noqa: SLF001
         [(code, _, _, state, _, _, _, members, *_)] = response.groups
     else:
         [response] = await admin.describe_consumer_groups([group])
         [(code, _, state, _, _, members, *_)] = response.groups
     error = for_code(code)
-    if state == _NEVER_WAS or error is GroupIdNotFound:
+    if state == _UNKNOWN_GROUP or error is GroupIdNotFound:
         return None
     if code:
         raise error(group)

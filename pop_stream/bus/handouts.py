@@ -13,42 +13,42 @@ import structlog
 from aiokafka import ConsumerRecord
 
 from pop_stream.bus.controls import controls
-from pop_stream.bus.tail import Tail
+from pop_stream.bus.tail import TopicFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError, UnservedError
 from pop_stream.core.events import (
-    AgendaHanded,
+    AgendaDelivered,
     EmittedAgenda,
-    PullRefused,
-    PullReturned,
-    PullWanted,
+    PollRejected,
+    DeliveryReturned,
+    PollWanted,
     StopReason,
-    decode_handout,
+    decode_delivery,
     encode,
-    value_of,
+    checked_value,
 )
-from pop_stream.core.pulls.handed import Handed
-from pop_stream.core.pulls.stops import Stops
+from pop_stream.core.pulls.handed import DeliveredAttempts
+from pop_stream.core.pulls.stops import StopRegistry
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
-_AGAIN_S: Final = 1.0
-_FILL_S: Final = 0.02
-_LOOK_S: Final = 0.5
+_DEMAND_INTERVAL_S: Final = 1.0
+_BATCH_LINGER_S: Final = 0.02
+_CONNECTION_CHECK_S: Final = 0.5
 _DISPATCHERS: Final = 8
-_REFUSED_S: Final = 3.0
-_RECALLED: Final = 5_000
+_REJECTION_TTL_S: Final = 3.0
+_REPLAYED: Final = 5_000
 """Of what was handed out, and of what was to stop, before a process began. Its workers have no
 other process to turn to, and the database may be away."""
 
-RETURNED_BYTES: Final = 32 * 1024 * 1024
+MAX_RETURNED_BYTES: Final = 32 * 1024 * 1024
 """From there on, agendas whose callers have gone are left to come back by their leases."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(eq=False, slots=True)
-class _Caller:
+class _Poller:
     count: int
     got: list[EmittedAgenda] = field(default_factory=list)
     some: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,8 +58,8 @@ class _Caller:
         return self.count - len(self.got)
 
 
-class KafkaHandouts:
-    """The port `WorkDesk`; works while entered.
+class KafkaHttpDeliveries:
+    """The port `HttpDeliveries`; works while entered.
 
     Args:
         settings: Where the cluster is.
@@ -70,33 +70,37 @@ class KafkaHandouts:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._api_id = secrets.token_hex(8)
-        self._callers: dict[str, deque[_Caller]] = defaultdict(deque)
+        self._pollers: dict[str, deque[_Poller]] = defaultdict(deque)
         self._received: dict[str, dict[str, int]] = defaultdict(dict)
-        self._refused: dict[str, tuple[str, float]] = {}
-        self._handed, self._stops = Handed(), Stops()
-        self._news: set[str] = set()
-        self._has_news = asyncio.Event()
-        self._returned: asyncio.Queue[PullReturned] = asyncio.Queue()
+        self._rejected: dict[str, tuple[str, float]] = {}
+        self._delivered, self._stops = DeliveredAttempts(), StopRegistry()
+        self._changed_insights: set[str] = set()
+        self._has_changes = asyncio.Event()
+        self._returned: asyncio.Queue[DeliveryReturned] = asyncio.Queue()
         self._returned_bytes = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._tails = (
-            Tail(
+        self._followers = (
+            TopicFollower(
                 settings,
-                self._topics.handouts,
+                self._topics.deliveries,
                 client_id="handouts",
-                hear=self._hear,
-                newest=_RECALLED,
+                hear=self._on_record,
+                replay_last=_REPLAYED,
             ),
             controls(
                 settings,
                 client_id="api-controls",
                 hear=self._stops.remember,
-                newest=_RECALLED,
+                replay_last=_REPLAYED,
             ),
         )
 
     async def __aenter__(self) -> Self:
-        running = (*(tail.run() for tail in self._tails), self._tell(), self._give_back())
+        running = (
+            *(tail.run() for tail in self._followers),
+            self._publish_demand(),
+            self._publish_returned(),
+        )
         self._tasks = [asyncio.create_task(one) for one in running]
         return self
 
@@ -106,136 +110,142 @@ class KafkaHandouts:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def take(
-        self, insight_id: str, count: int, wait: timedelta, *, is_there: Callable[[], bool]
+        self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
     ) -> list[EmittedAgenda]:
         """See the port."""
-        caller = _Caller(count)
-        self._callers[insight_id].append(caller)
-        self._tell_of(insight_id)
+        poller = _Poller(count)
+        self._pollers[insight_id].append(poller)
+        self._mark_changed(insight_id)
         try:
-            await self._until_some(insight_id, caller, wait, is_there)
-            return caller.got
+            await self._wait_for_delivery(insight_id, poller, wait, is_connected)
+            return poller.got
         finally:
-            self._callers[insight_id].remove(caller)
-            self._tell_of(insight_id)
+            self._pollers[insight_id].remove(poller)
+            self._mark_changed(insight_id)
 
-    def give_back(self, emitted: EmittedAgenda) -> None:
+    def return_delivery(self, emitted: EmittedAgenda) -> None:
         """See the port."""
-        if self._returned_bytes > RETURNED_BYTES:
+        if self._returned_bytes > MAX_RETURNED_BYTES:
             _log.warning("handout.left_to_its_lease", agenda_id=emitted.agenda_id)
             return
         self._returned_bytes += len(emitted.agenda)
-        returned = PullReturned(insight_id=emitted.insight_id, emitted=emitted)
+        returned = DeliveryReturned(insight_id=emitted.insight_id, emitted=emitted)
         self._returned.put_nowait(returned)
 
     def lease(self, agenda_id: str) -> EmittedAgenda | None:
         """See the port."""
-        return self._handed.of(agenda_id)
+        return self._delivered.of(agenda_id)
 
     def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
         """See the port."""
-        handed = self._handed.of(agenda_id)
+        handed = self._delivered.of(agenda_id)
         is_known = handed is not None and handed.attempt == attempt
         accepted_at = handed.accepted_at if handed is not None and is_known else None
         stop = self._stops.of(agenda_id, attempt, accepted_at)
         return None if stop is None else stop.reason
 
-    async def _until_some(
-        self, insight_id: str, caller: _Caller, wait: timedelta, is_there: Callable[[], bool]
+    async def _wait_for_delivery(
+        self,
+        insight_id: str,
+        poller: _Poller,
+        wait: timedelta,
+        is_connected: Callable[[], bool],
     ) -> None:
         now = asyncio.get_running_loop().time
         until = now() + wait.total_seconds()
-        if not self._tails[0].began.is_set() and not wait:
+        if not self._followers[0].following.is_set() and not wait:
             msg = "agendas cannot be handed out yet: Kafka has not answered"
             raise UnavailableError(msg)
-        while not caller.got and now() < until and is_there():
-            self._expect_served(insight_id)
+        while not poller.got and now() < until and is_connected():
+            self._raise_if_rejected(insight_id)
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(_LOOK_S, until - now())):
-                    await caller.some.wait()
-        if not caller.got:
-            self._expect_served(insight_id)
-        if caller.got and caller.wanted:
-            await asyncio.sleep(_FILL_S)  # those sent with the first arrive with it
+                async with asyncio.timeout(min(_CONNECTION_CHECK_S, until - now())):
+                    await poller.some.wait()
+        if not poller.got:
+            self._raise_if_rejected(insight_id)
+        if poller.got and poller.wanted:
+            await asyncio.sleep(_BATCH_LINGER_S)  # those sent with the first arrive with it
 
-    def _hear(self, record: ConsumerRecord) -> None:
+    def _on_record(self, record: ConsumerRecord) -> None:
         try:
-            handed = decode_handout(value_of(record))
+            handed = decode_delivery(checked_value(record))
         except UnreadableRecordError as error:
             _log.warning("handout.unreadable", offset=record.offset, reason=str(error))
             return
-        if isinstance(handed, PullRefused):
-            self._refuse(handed)
+        if isinstance(handed, PollRejected):
+            self._reject(handed)
             return
-        self._handed.remember(handed.emitted)
+        self._delivered.remember(handed.emitted)
         if handed.api_id == self._api_id:
             self._receive(handed)
 
-    def _receive(self, handed: AgendaHanded) -> None:
+    def _receive(self, handed: AgendaDelivered) -> None:
         insight_id = handed.emitted.insight_id
         counts = self._received[insight_id]
         counts[handed.dispatcher_id] = counts.pop(handed.dispatcher_id, 0) + 1
         if len(counts) > _DISPATCHERS:
             del counts[next(iter(counts))]
-        caller = next((one for one in self._callers[insight_id] if one.wanted > 0), None)
-        if caller is None:
-            self.give_back(handed.emitted)
+        poller = next((one for one in self._pollers[insight_id] if one.wanted > 0), None)
+        if poller is None:
+            self.return_delivery(handed.emitted)
         else:
-            caller.got.append(handed.emitted)
-            caller.some.set()
-        self._tell_of(insight_id)
+            poller.got.append(handed.emitted)
+            poller.some.set()
+        self._mark_changed(insight_id)
 
-    def _refuse(self, refused: PullRefused) -> None:
-        if not self._tails[0].began.is_set():
+    def _reject(self, refused: PollRejected) -> None:
+        if not self._followers[0].following.is_set():
             return  # told before this process began
-        until_s = asyncio.get_running_loop().time() + _REFUSED_S
-        self._refused[refused.insight_id] = (refused.reason, until_s)
-        for caller in self._callers.get(refused.insight_id, ()):
-            caller.some.set()
+        until_s = asyncio.get_running_loop().time() + _REJECTION_TTL_S
+        self._rejected[refused.insight_id] = (refused.reason, until_s)
+        for poller in self._pollers.get(refused.insight_id, ()):
+            poller.some.set()
 
-    def _expect_served(self, insight_id: str) -> None:
-        reason, until_s = self._refused.get(insight_id, ("", 0.0))
+    def _raise_if_rejected(self, insight_id: str) -> None:
+        reason, until_s = self._rejected.get(insight_id, ("", 0.0))
         if asyncio.get_running_loop().time() < until_s:
             raise UnservedError(reason)
 
-    def _tell_of(self, insight_id: str) -> None:
-        self._news.add(insight_id)
-        self._has_news.set()
+    def _mark_changed(self, insight_id: str) -> None:
+        self._changed_insights.add(insight_id)
+        self._has_changes.set()
 
-    async def _tell(self) -> NoReturn:
+    async def _publish_demand(self) -> NoReturn:
         """Say what is wanted whenever it changes, and every second while anything is."""
         # What is handed out before can no longer be heard, and its lease would run out.
-        await self._tails[0].began.wait()
+        await self._followers[0].following.wait()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN_S):
-                    await self._has_news.wait()
-            self._has_news.clear()
-            news, self._news = self._news, set()
-            news.update(insight_id for insight_id, some in self._callers.items() if some)
-            if wanted := [self._wanted(insight_id) for insight_id in news]:
+                async with asyncio.timeout(_DEMAND_INTERVAL_S):
+                    await self._has_changes.wait()
+            self._has_changes.clear()
+            changed, self._changed_insights = self._changed_insights, set()
+            changed.update(insight_id for insight_id, some in self._pollers.items() if some)
+            if wanted := [self._wanted(insight_id) for insight_id in changed]:
                 await self._publish({one.insight_id: one for one in wanted})
 
-    def _wanted(self, insight_id: str) -> PullWanted:
-        callers = self._callers[insight_id]
+    def _wanted(self, insight_id: str) -> PollWanted:
+        callers = self._pollers[insight_id]
         if not callers:
-            del self._callers[insight_id]
-        return PullWanted(
+            del self._pollers[insight_id]
+        return PollWanted(
             insight_id=insight_id,
             api_id=self._api_id,
             wanted=sum(max(0, one.wanted) for one in callers),
             received=dict(self._received[insight_id]),
         )
 
-    async def _give_back(self) -> NoReturn:
+    async def _publish_returned(self) -> NoReturn:
         while True:
             returned = await self._returned.get()
             await self._publish({returned.insight_id: returned})
             self._returned_bytes -= len(returned.emitted.agenda)
 
-    async def _publish(self, events: "dict[str, PullWanted] | dict[str, PullReturned]") -> None:
+    async def _publish(
+        self, events: "dict[str, PollWanted] | dict[str, DeliveryReturned]"
+    ) -> None:
         records = [
-            Record(self._topics.pulls, insight_id.encode(), encode(event))
+            Record(self._topics.poll_demand, insight_id.encode(), encode(event))
             for insight_id, event in events.items()
         ]
         try:

@@ -10,7 +10,7 @@ import structlog
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import Claim, InsightNoted
+from pop_stream.core.events import Claim, InsightAttemptsReported
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher, Record
 
@@ -81,5 +81,5 @@ class KafkaHearsay:
         for insight_id, signs in waiting.items():
             left = iter(signs)
             while some := tuple(islice(left, _AT_ONCE)):
-                noted = InsightNoted(insight_id=insight_id, unproven=some)
+                noted = InsightAttemptsReported(insight_id=insight_id, unverified=some)
                 yield ready_record(self._topics, current, noted, partitions=partitions)

@@ -9,27 +9,33 @@ from typing import Final
 import msgspec
 from aiokafka import ConsumerRecord, TopicPartition
 
-from pop_stream.bus.reading import streamed
+from pop_stream.bus.reading import iterate_sync
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_partition, read_whole
+from pop_stream.bus.whole import read_partition, read_topic
 from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definition_records import decode_definition
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
-from pop_stream.core.events import InsightPlaced, ReadyEvent, RoundDecided, usable, value_of
-from pop_stream.core.simulation.beginnings import Beginning, beginnings
-from pop_stream.core.simulation.doubts import Unreadable
-from pop_stream.core.simulation.replay import last_words
-from pop_stream.core.simulation.stage import Input
+from pop_stream.core.events import (
+    InsightAgendasRouted,
+    ReadyEvent,
+    RoundDecided,
+    readable_events,
+    checked_value,
+)
+from pop_stream.core.simulation.beginnings import ReplayStart, beginnings
+from pop_stream.core.simulation.doubts import UnreadableRecord
+from pop_stream.core.simulation.replay import final_decisions
+from pop_stream.core.simulation.stage import ReadyInput
 from pop_stream.settings import Settings
 
 _DECISION = msgspec.json.Decoder(RoundDecided | RoundCheckpoint)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_TRIED_AT_FIRST: Final = 4
+_FIRST_CHECKPOINTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class DecisionHistory:
     """What is on record of one insight.
 
     Attributes:
@@ -41,11 +47,11 @@ class History:
             were used.
     """
 
-    inputs: Iterable[Input]
+    inputs: Iterable[ReadyInput]
     decisions: Sequence[RoundDecided]
     versions: Sequence[Definitions]
-    beginnings: Sequence[Beginning] = ()
-    unreadable: Iterable[Unreadable] = ()
+    beginnings: Sequence[ReplayStart] = ()
+    unreadable: Iterable[UnreadableRecord] = ()
 
     def definitions_at(self, version: int) -> Definitions:
         """The newest definitions that are not newer than this version."""
@@ -53,7 +59,9 @@ class History:
         return known[-1] if known else Definitions()
 
 
-def read_history(settings: Settings, insight_id: str, *, figures: bool = True) -> History:
+def read_history(
+    settings: Settings, insight_id: str, *, figures: bool = True
+) -> DecisionHistory:
     """Read what the topics still hold about an insight, but its inputs, which are streamed.
 
     Not to be called where an event loop runs, nor are inputs to be read there.
@@ -67,19 +75,21 @@ def read_history(settings: Settings, insight_id: str, *, figures: bool = True) -
         NotFoundError: If no round of it is on record.
     """
     topics = Topics(settings.topic_prefix)
-    first = _Decided(settings, topics, insight_id, figures=figures)
+    first = _DecisionReader(settings, topics, insight_id, figures=figures)
     if not first.rounds:
         kind = "round on record of an insight"
         raise NotFoundError(kind, insight_id)
-    rounds = last_words(first.rounds)
-    inputs = Inputs(settings, topics, insight_id, rounds[-1])
+    rounds = final_decisions(first.rounds)
+    inputs = ReplayInputs(settings, topics, insight_id, rounds[-1])
     known = _known_beginnings(first, inputs, rounds)
     versions = [*_versions(settings, topics)]
-    return History(inputs, rounds, versions, known, _Missed(first.unreadable, inputs))
+    return DecisionHistory(
+        inputs, rounds, versions, known, _UnreadableRecords(first.unreadable, inputs)
+    )
 
 
 @dataclass(slots=True)
-class _Decided:
+class _DecisionReader:
     """One reading of the decisions.
 
     Attributes:
@@ -92,19 +102,19 @@ class _Decided:
     topics: Topics
     insight_id: str
     figures: bool
-    most: int = _TRIED_AT_FIRST
+    most: int = _FIRST_CHECKPOINTS
     after: tuple[int, datetime] | None = None
     rounds: list[RoundDecided] = field(default_factory=list)
     parts: list[RoundCheckpoint] = field(default_factory=list)
     tried: dict[tuple[int, datetime], None] = field(default_factory=dict)
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadableRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for record in streamed(read_whole(self.settings, self.topics.decisions)):
+        for record in iterate_sync(read_topic(self.settings, self.topics.decisions)):
             if record.key == self.insight_id.encode():
-                self._take(record)
+                self._add(record)
 
-    def next(self) -> "_Decided":
+    def next(self) -> "_DecisionReader":
         """The same with the checkpoints that follow those tried, twice as many."""
         return replace(
             self,
@@ -116,9 +126,9 @@ class _Decided:
             unreadable=[],
         )
 
-    def _take(self, record: ConsumerRecord) -> None:
+    def _add(self, record: ConsumerRecord) -> None:
         try:
-            one = _DECISION.decode(value_of(record) or b"")
+            one = _DECISION.decode(checked_value(record) or b"")
         except (*_UNREADABLE, UnreadableRecordError) as error:
             self.unreadable.append(_unreadable(record, str(error), is_decision=True))
             return
@@ -138,10 +148,10 @@ class _Decided:
 
 
 def _known_beginnings(
-    found: _Decided, inputs: "Inputs", rounds: Sequence[RoundDecided]
-) -> list[Beginning]:
+    found: _DecisionReader, inputs: "ReplayInputs", rounds: Sequence[RoundDecided]
+) -> list[ReplayStart]:
     """From restarts, and unless the first round is on record from the oldest checkpoint."""
-    placings = _Placings(inputs)
+    placings = _RoutedInputs(inputs)
     if rounds[0].round == 1:
         restarts = [part for part in found.parts if part.begins]
         return beginnings(restarts, placings, rounds)
@@ -154,7 +164,7 @@ def _known_beginnings(
         found = found.next()
 
 
-class Inputs:
+class ReplayInputs:
     """Events of an insight on `pop.ready` up to the last round's; read anew each time."""
 
     def __init__(
@@ -164,18 +174,18 @@ class Inputs:
         self._insight_id = insight_id
         self._place = TopicPartition(topics.ready, last.partition)
         self._end = last.offset + 1
-        self._missed: dict[tuple[int, str], Unreadable] | None = None
+        self._missed: dict[tuple[int, str], UnreadableRecord] | None = None
 
     @property
-    def unreadable(self) -> Sequence[Unreadable]:
+    def unreadable(self) -> Sequence[UnreadableRecord]:
         """What was passed over; reads all if nobody has yet."""
         if self._missed is None:
             deque(self, maxlen=0)
         return [*(self._missed or {}).values()]
 
-    def __iter__(self) -> Iterator[Input]:
-        missed: dict[tuple[int, str], Unreadable] = {}
-        for record in streamed(read_partition(self._settings, self._place)):
+    def __iter__(self) -> Iterator[ReadyInput]:
+        missed: dict[tuple[int, str], UnreadableRecord] = {}
+        for record in iterate_sync(read_partition(self._settings, self._place)):
             if record.offset >= self._end:
                 break
             events, reasons = _usable(record)
@@ -184,40 +194,40 @@ class Inputs:
                     missed[record.offset, why] = _unreadable(record, why, is_decision=False)
             for event in events:
                 if event.insight_id == self._insight_id:
-                    yield Input(record.offset, event, record.timestamp / 1000)
+                    yield ReadyInput(record.offset, event, record.timestamp / 1000)
         self._missed = missed
 
 
 def _usable(record: ConsumerRecord) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
     try:
-        return usable(value_of(record))
+        return readable_events(checked_value(record))
     except UnreadableRecordError as error:
         return (), (str(error),)
 
 
 @dataclass(frozen=True, slots=True)
-class _Missed:
-    decisions: Sequence[Unreadable]
-    inputs: Inputs
+class _UnreadableRecords:
+    decisions: Sequence[UnreadableRecord]
+    inputs: ReplayInputs
 
-    def __iter__(self) -> Iterator[Unreadable]:
+    def __iter__(self) -> Iterator[UnreadableRecord]:
         yield from self.decisions
         yield from self.inputs.unreadable
 
 
 @dataclass(frozen=True, slots=True)
-class _Placings:
-    inputs: Inputs
+class _RoutedInputs:
+    inputs: ReplayInputs
 
-    def __iter__(self) -> Iterator[tuple[int, InsightPlaced]]:
+    def __iter__(self) -> Iterator[tuple[int, InsightAgendasRouted]]:
         for one in self.inputs:
-            if isinstance(one.event, InsightPlaced):
+            if isinstance(one.event, InsightAgendasRouted):
                 yield one.offset, one.event
 
 
 def _versions(settings: Settings, topics: Topics) -> Iterator[Definitions]:
     current = Definitions()
-    for record in streamed(read_whole(settings, topics.definitions)):
+    for record in iterate_sync(read_topic(settings, topics.definitions)):
         key = (record.key or b"").decode(errors="replace")
         try:
             updated = current.updated(key, decode_definition(key, record.value))
@@ -227,5 +237,5 @@ def _versions(settings: Settings, topics: Topics) -> Iterator[Definitions]:
         yield current
 
 
-def _unreadable(record: ConsumerRecord, reason: str, *, is_decision: bool) -> Unreadable:
-    return Unreadable(record.topic, record.partition, record.offset, reason, is_decision)
+def _unreadable(record: ConsumerRecord, reason: str, *, is_decision: bool) -> UnreadableRecord:
+    return UnreadableRecord(record.topic, record.partition, record.offset, reason, is_decision)

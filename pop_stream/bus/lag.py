@@ -11,19 +11,19 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from pop_stream.bus import share_groups
-from pop_stream.bus.group_requests import ManyOffsetsRequest
+from pop_stream.bus.group_requests import MultiGroupOffsetFetchRequest
 from pop_stream.bus.groups import count_members
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.values.ids import InsightId
-from pop_stream.ports.lag import Look, Progress
+from pop_stream.ports.lag import LagSnapshot, GroupOffsets
 
-ANSWER_WITHIN_S: Final = 5.0
+LAG_TIMEOUT_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""
 
 _BEYOND_ALL: Final = 2**62
 
-_FIRSTS_EVERY_S: Final = 5.0
+_LOG_START_INTERVAL_S: Final = 5.0
 
 _log = structlog.get_logger()
 
@@ -52,8 +52,8 @@ class KafkaLagProbe:
         self._consumer = consumer
         self._coordinators: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
-        self._firsts: Mapping[TopicPartition, int] = {}
-        self._firsts_at: float | None = None
+        self._log_starts: Mapping[TopicPartition, int] = {}
+        self._log_starts_at: float | None = None
 
     async def look(
         self,
@@ -61,25 +61,25 @@ class KafkaLagProbe:
         *,
         shared: Sequence[InsightId] = (),
         relay: bool = False,
-    ) -> Look:
+    ) -> LagSnapshot:
         """See the port. An insight whose group never committed has no known lag."""
         by_group = {self._topics.puller_group(one): one for one in insights}
         by_share_group = {self._topics.puller_group(one, "share"): one for one in shared}
         events, relay_group = self._topics.agenda_events, self._topics.group("relay")
         try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
+            async with asyncio.timeout(LAG_TIMEOUT_S):
                 names = {*by_group, *by_share_group}  # topics and groups are named alike
                 await self._count_partitions(names | ({events} if relay else set()))
                 found = await self._committed([*by_group, *([relay_group] if relay else [])])
-                starts = await self._starts([*by_share_group])
-                firsts = await self._starts_of([*by_group])
+                starts = await self._fetch_share_starts([*by_share_group])
+                firsts = await self._fetch_log_starts([*by_group])
                 wanted = {
-                    one: self._everywhere(
+                    one: self._with_all_partitions(
                         topic, _later(firsts[topic], _offsets(topic, found.get(topic, ())))
                     )
                     for topic, one in by_group.items()
                 } | {
-                    one: self._everywhere(topic, starts.get(topic, {}))
+                    one: self._with_all_partitions(topic, starts.get(topic, {}))
                     for topic, one in by_share_group.items()
                 }
                 told = [TopicPartition(events, n) for n in self._numbers(events) if relay]
@@ -88,25 +88,25 @@ class KafkaLagProbe:
         except (KafkaError, TimeoutError) as error:
             self._coordinators.clear()
             _log.info("lag.unknown", error=repr(error))
-            return Look()
+            return LagSnapshot()
         lags = {
             one: [max(0, ends[tp] - offsets[tp]) for tp in sorted(offsets)]
             for one, offsets in wanted.items()
             if offsets
         }
         if relay_group not in found:
-            return Look(lags)
-        relayed = _offsets(events, found[relay_group])
-        return Look(
+            return LagSnapshot(lags)
+        relay_offsets = _offsets(events, found[relay_group])
+        return LagSnapshot(
             lags,
             told={tp.partition: ends[tp] for tp in told},
-            relayed={tp.partition: offset for tp, offset in relayed.items()},
+            relay_offsets={tp.partition: offset for tp, offset in relay_offsets.items()},
         )
 
-    async def members(self, group: str) -> int | None:
+    async def fetch_member_count(self, group: str) -> int | None:
         """See the port. A group that nobody was in for long has none either."""
         try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
+            async with asyncio.timeout(LAG_TIMEOUT_S):
                 return await count_members(self._admin, group) or 0
         except (KafkaError, TimeoutError) as error:
             _log.info("members.unknown", group=group, error=repr(error))
@@ -114,10 +114,10 @@ class KafkaLagProbe:
 
     async def progress(
         self, group: str, topic: str, group_type: GroupType = "consumer"
-    ) -> Progress | None:
+    ) -> GroupOffsets | None:
         """See the port."""
         try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
+            async with asyncio.timeout(LAG_TIMEOUT_S):
                 await self._count_partitions({topic})
                 offsets = await self._reached(group, topic, group_type)
                 ends = await self._ends(
@@ -129,7 +129,7 @@ class KafkaLagProbe:
             return None
         if offsets is None:
             return None
-        return Progress(
+        return GroupOffsets(
             ends={tp.partition: end for tp, end in ends.items()},
             committed={tp.partition: offset for tp, offset in offsets.items()},
         )
@@ -139,7 +139,7 @@ class KafkaLagProbe:
     ) -> Mapping[TopicPartition, int] | None:
         """How far a group has come; None if its coordinator does not say."""
         if group_type == "share":
-            return (await self._starts([group])).get(group)
+            return (await self._fetch_share_starts([group])).get(group)
         found = await self._committed([group])
         return _offsets(topic, found[group]) if group in found else None
 
@@ -149,18 +149,21 @@ class KafkaLagProbe:
         ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(asked)
         return ends
 
-    async def _starts_of(
+    async def _fetch_log_starts(
         self, topics: Sequence[str]
     ) -> Mapping[str, Mapping[TopicPartition, int]]:
         """Where these topics' partitions start, of those from which something was removed."""
         places = [TopicPartition(one, n) for one in topics for n in self._numbers(one)]
         asked_at = monotonic()
-        if self._firsts_at is None or asked_at - self._firsts_at >= _FIRSTS_EVERY_S:
-            self._firsts = await self._consumer.beginning_offsets(places) if places else {}
-            self._firsts_at = asked_at
+        if (
+            self._log_starts_at is None
+            or asked_at - self._log_starts_at >= _LOG_START_INTERVAL_S
+        ):
+            self._log_starts = await self._consumer.beginning_offsets(places) if places else {}
+            self._log_starts_at = asked_at
         starts: dict[str, dict[TopicPartition, int]] = {one: {} for one in topics}
         for place in places:
-            if first := self._firsts.get(place, 0):
+            if first := self._log_starts.get(place, 0):
                 starts[place.topic][place] = first
         return starts
 
@@ -175,7 +178,7 @@ class KafkaLagProbe:
         by_coordinator = await self._by_coordinator(groups)
         responses = await asyncio.gather(
             *(
-                self._admin._client.send(node, ManyOffsetsRequest(some))  # noqa: SLF001
+                self._admin._client.send(node, MultiGroupOffsetFetchRequest(some))  # noqa: SLF001
                 for node, some in by_coordinator.items()
             )
         )
@@ -188,13 +191,13 @@ class KafkaLagProbe:
                     committed[group] = found
         return committed
 
-    async def _starts(
+    async def _fetch_share_starts(
         self, groups: Sequence[str]
     ) -> Mapping[str, Mapping[TopicPartition, int]]:
         """Of every share group that answered, from where on records are not done with."""
         starts: dict[str, Mapping[TopicPartition, int]] = {}
         for node, some in (await self._by_coordinator(groups)).items():
-            known = await share_groups.standings(self._admin, node, some)
+            known = await share_groups.fetch_share_offsets(self._admin, node, some)
             for group in some:
                 if group not in known:
                     self._coordinators.pop(group, None)
@@ -218,7 +221,7 @@ class KafkaLagProbe:
     def _numbers(self, topic: str) -> range:
         return range(self._partitions.get(topic, 0))
 
-    def _everywhere(
+    def _with_all_partitions(
         self, topic: str, offsets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
         """Committed offsets; a partition without one counts from 0 if another has one."""

@@ -8,10 +8,10 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.protocol.fetch import FetchRequest
 
 _LAST_VERSION: Final = 10
-_LEARNT_WITHIN_S: Final = 0.1
+_METADATA_TIMEOUT_S: Final = 0.1
 
 
-def ask_leaders_alone(consumer: AIOKafkaConsumer) -> None:
+def fetch_from_leaders_only(consumer: AIOKafkaConsumer) -> None:
     """Have a consumer hear at once that another broker leads a partition.
 
     From version 11 on of the request followers answer it too, up to half a second late, and
@@ -23,30 +23,32 @@ def ask_leaders_alone(consumer: AIOKafkaConsumer) -> None:
         consumer: Started.
     """
     fetcher, client = consumer._fetcher, consumer._client  # noqa: SLF001  # no arguments for it
-    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
+    get_actions: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
     fetch: Callable[[Any, Any, Any], Any] = fetcher._proc_fetch_request  # noqa: SLF001
 
-    def look_for_leaders(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
-        fetches, *others = look(assignment)
-        return [(node_id, _FromLeader.of(one)) for node_id, one in fetches], *others
+    def actions_for_leaders(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+        fetches, *others = get_actions(assignment)
+        return [(node_id, _LeaderFetchRequest.of(one)) for node_id, one in fetches], *others
 
-    async def fetch_and_learn(assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
-        has_news = await fetch(assignment, node_id, request)
-        if not has_news and client._md_update_fut is not None:  # noqa: SLF001  # no other sign
+    async def fetch_and_refresh_leaders(assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
+        has_records = await fetch(assignment, node_id, request)
+        if not has_records and client._md_update_fut is not None:  # noqa: SLF001  # no other sign
             try:
                 # Else it would be asked, and refuse, again and again until this is known.
-                await asyncio.wait({client.force_metadata_update()}, timeout=_LEARNT_WITHIN_S)
+                await asyncio.wait(
+                    {client.force_metadata_update()}, timeout=_METADATA_TIMEOUT_S
+                )
             except asyncio.CancelledError:
                 return False  # as the client's own: it is waited for by who cancels it
-        return has_news
+        return has_records
 
-    fetcher._get_actions_per_node = look_for_leaders  # noqa: SLF001
-    fetcher._proc_fetch_request = fetch_and_learn  # noqa: SLF001
+    fetcher._get_actions_per_node = actions_for_leaders  # noqa: SLF001
+    fetcher._proc_fetch_request = fetch_and_refresh_leaders  # noqa: SLF001
 
 
-class _FromLeader(FetchRequest):  # type: ignore[misc]  # aiokafka is untyped
+class _LeaderFetchRequest(FetchRequest):  # type: ignore[misc]  # aiokafka is untyped
     @classmethod
-    def of(cls, request: Any) -> "_FromLeader":  # noqa: ANN401
+    def of(cls, request: Any) -> "_LeaderFetchRequest":  # noqa: ANN401
         """The same in a version that only leaders answer."""
         return cls(
             request._max_wait_ms,  # noqa: SLF001

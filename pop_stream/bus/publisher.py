@@ -11,33 +11,33 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from pop_stream.core import events
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.values.partitioning import partition_of
-from pop_stream.ports.wire import Publisher, Record, Written
+from pop_stream.ports.wire import Publisher, Record, RecordMetadata
 
 FRAME_BYTES: Final = 256 * 1024
 """Largest frame of several events; a single event may be larger."""
 
 
-PORTION_BYTES: Final = 4 * 1024 * 1024
+CHUNK_BYTES: Final = 4 * 1024 * 1024
 """About as much is sent before its acknowledgements are waited for."""
 
-_MANY: Final = 8
+_BATCH_FROM: Final = 8
 """From so many records of one partition on, a batch is built of them at once."""
 
-_LONE_BYTES: Final = 64 * 1024
+_SINGLE_SEND_BYTES: Final = 64 * 1024
 """A larger record goes by itself, so that the client says if it is too large."""
 
 
-class _Place(NamedTuple):
+class _RecordPosition(NamedTuple):
     """Where a record of a batch was written."""
 
     partition: int
     offset: int
 
 
-class _Sent(NamedTuple):
+class _PendingAck(NamedTuple):
     """What one acknowledgement is for: records by number; several of them are one batch."""
 
-    acknowledged: asyncio.Future[Written]
+    acknowledged: asyncio.Future[RecordMetadata]
     numbers: Sequence[int]
 
 
@@ -46,12 +46,12 @@ class KafkaPublisher:
 
     Args:
         producer: Not yet started; entered and left with this object.
-        give_up_after: How long one `publish` may take.
+        acknowledge_timeout: How long one `publish` may take.
     """
 
-    def __init__(self, producer: AIOKafkaProducer, *, give_up_after: timedelta) -> None:
+    def __init__(self, producer: AIOKafkaProducer, *, acknowledge_timeout: timedelta) -> None:
         self._producer = producer
-        self._give_up_after_s = give_up_after.total_seconds()
+        self._give_up_after_s = acknowledge_timeout.total_seconds()
 
     async def __aenter__(self) -> Self:
         await self._producer.start()
@@ -60,11 +60,11 @@ class KafkaPublisher:
     async def __aexit__(self, *_: object) -> None:
         await self._producer.stop()
 
-    async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
+    async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
         """Write all records and wait for every acknowledgement; see the port."""
         try:
             async with asyncio.timeout(self._give_up_after_s):
-                sent = await self._hand_over(records)
+                sent = await self._enqueue(records)
                 waiting = [one.acknowledged for one in sent]
                 # Gathered to the end, so that no failed send is left unobserved.
                 results = await asyncio.gather(*waiting, return_exceptions=True)
@@ -78,7 +78,7 @@ class KafkaPublisher:
         for result in results:
             if isinstance(result, BaseException):
                 raise UnavailableError(repr(result)) from result
-        return _places(sent, cast("list[Written]", results), len(records))
+        return _positions(sent, cast("list[RecordMetadata]", results), len(records))
 
     async def ping(self) -> None:
         """Have a broker answer; see the port."""
@@ -93,27 +93,29 @@ class KafkaPublisher:
         except KafkaError as error:
             raise UnavailableError(repr(error)) from error
 
-    async def _hand_over(self, records: Sequence[Record]) -> list[_Sent]:
+    async def _enqueue(self, records: Sequence[Record]) -> list[_PendingAck]:
         sent = [
-            await self._send_alone(record, n)
+            await self._send_own_batch(record, n)
             for n, record in enumerate(records)
-            if record.alone
+            if record.own_batch
         ]
-        others = [(n, record) for n, record in enumerate(records) if not record.alone]
-        if len(others) < _MANY:
+        others = [(n, record) for n, record in enumerate(records) if not record.own_batch]
+        if len(others) < _BATCH_FROM:
             return sent + [await self._send(record, n) for n, record in others]
-        lanes: dict[tuple[str, int | None], list[tuple[int, Record]]] = {}
+        records_by_partition: dict[tuple[str, int | None], list[tuple[int, Record]]] = {}
         for number, record in others:
             partition = record.partition
             if partition is None:
                 partition = await self._partition(record)
-            lanes.setdefault((record.topic, partition), []).append((number, record))
-        for (topic, partition), lane in lanes.items():
-            if partition is None or len(lane) < _MANY:
+            records_by_partition.setdefault((record.topic, partition), []).append(
+                (number, record)
+            )
+        for (topic, partition), lane in records_by_partition.items():
+            if partition is None or len(lane) < _BATCH_FROM:
                 # These may still join what waits for the broker, which a batch cannot.
                 sent += [await self._send(record, number) for number, record in lane]
             else:
-                sent += await self._send_together(topic, partition, lane)
+                sent += await self._send_batch(topic, partition, lane)
         return sent
 
     async def _partition(self, record: Record) -> int | None:
@@ -121,14 +123,14 @@ class KafkaPublisher:
             return record.partition
         return partition_of(record.key, await self.partitions(record.topic))
 
-    async def _send_together(
+    async def _send_batch(
         self, topic: str, partition: int, lane: Sequence[tuple[int, Record]]
-    ) -> list[_Sent]:
+    ) -> list[_PendingAck]:
         """Send records of one partition in order, in as few batches as they fit in.
 
         A record costs a fraction of what it does by itself.
         """
-        producer, sent = self._producer, list[_Sent]()
+        producer, sent = self._producer, list[_PendingAck]()
         batch, numbers = producer.create_batch(), list[int]()
 
         async def close() -> None:
@@ -136,11 +138,11 @@ class KafkaPublisher:
             if numbers:
                 batch.close()
                 future = await producer.send_batch(batch, topic, partition=partition)
-                sent.append(_Sent(future, numbers))
+                sent.append(_PendingAck(future, numbers))
             batch, numbers = producer.create_batch(), []
 
         for number, record in lane:
-            if len(record.value or b"") > _LONE_BYTES:
+            if len(record.value or b"") > _SINGLE_SEND_BYTES:
                 await close()
                 sent.append(await self._send(record, number))
                 continue
@@ -151,7 +153,7 @@ class KafkaPublisher:
         await close()
         return sent
 
-    async def _send_alone(self, record: Record, number: int) -> _Sent:
+    async def _send_own_batch(self, record: Record, number: int) -> _PendingAck:
         """Send a batch of one, which waits for the one before it to be on its way."""
         partition = await self._partition(record)
         if partition is None:
@@ -161,33 +163,33 @@ class KafkaPublisher:
         _append(batch, record)
         batch.close()
         future = await self._producer.send_batch(batch, record.topic, partition=partition)
-        return _Sent(future, (number,))
+        return _PendingAck(future, (number,))
 
-    async def _send(self, record: Record, number: int) -> _Sent:
+    async def _send(self, record: Record, number: int) -> _PendingAck:
         future = await self._producer.send(
             record.topic,
             value=record.value,
             key=record.key,
             partition=record.partition,
-            headers=events.stamped(record.headers),
+            headers=events.with_schema_version(record.headers),
         )
-        return _Sent(future, (number,))
+        return _PendingAck(future, (number,))
 
 
-def _places(
-    sent: Sequence[_Sent], acknowledged: Sequence[Written], count: int
-) -> Sequence[Written]:
+def _positions(
+    sent: Sequence[_PendingAck], acknowledged: Sequence[RecordMetadata], count: int
+) -> Sequence[RecordMetadata]:
     """Where each record was written, by its number."""
-    places: dict[int, Written] = {}
+    positions: dict[int, RecordMetadata] = {}
     for one, first in zip(sent, acknowledged, strict=True):
         for index, number in enumerate(one.numbers):
-            places[number] = _Place(first.partition, first.offset + index)
-    return [places[number] for number in range(count)]
+            positions[number] = _RecordPosition(first.partition, first.offset + index)
+    return [positions[number] for number in range(count)]
 
 
 def _append(batch: Any, record: Record) -> bool:  # noqa: ANN401  # aiokafka is untyped here
     """Whether the batch had room for it."""
-    headers = events.stamped(record.headers)
+    headers = events.with_schema_version(record.headers)
     added = batch.append(key=record.key, value=record.value, timestamp=None, headers=headers)
     return added is not None
 
@@ -196,7 +198,7 @@ async def publish_until_acknowledged(
     publisher: Publisher,
     records: Sequence[Record],
     *,
-    before_again: Callable[[], None] = lambda: None,
+    before_retry: Callable[[], None] = lambda: None,
 ) -> None:
     """Publish, and try again for as long as the broker is away.
 
@@ -207,17 +209,17 @@ async def publish_until_acknowledged(
     Args:
         publisher: Of the process.
         records: What to write.
-        before_again: Called before each further try; what it raises ends them.
+        before_retry: Called before each further try; what it raises ends them.
     """
-    for portion in _portions(records):
+    for chunk in _chunks(records):
         pause_s = 0.1
         while True:
             try:
-                await publisher.publish(portion)
+                await publisher.publish(chunk)
             except UnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, 5.0)
-                before_again()
+                before_retry()
             else:
                 break
 
@@ -242,16 +244,18 @@ async def lifecycle_records(
     ]
 
 
-def _portions(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
+def _chunks(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
     held: list[Record] = []
     size = 0
     for record in records:
-        if held and size > PORTION_BYTES:
+        if held and size > CHUNK_BYTES:
             yield held
             held, size = [], 0
         held.append(record)
         size += len(record.value or b"") + len(record.key or b"")
-        size += _LONE_BYTES if record.alone else 0  # each is a request: it takes as long
+        size += (
+            _SINGLE_SEND_BYTES if record.own_batch else 0
+        )  # each is a request: it takes as long
     if held:
         yield held
 

@@ -13,19 +13,24 @@ from pop_stream.bus import clients
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError, UnreadableRecordError
-from pop_stream.core.events import InsightAnswered, InsightAsked, decode_answer, value_of
+from pop_stream.core.events import (
+    QueueDescribed,
+    QueueQueried,
+    decode_query_reply,
+    checked_value,
+)
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
 
-ANSWER_WITHIN: Final = timedelta(seconds=3)
+REPLY_TIMEOUT: Final = timedelta(seconds=3)
 """A scheduler that is up answers in milliseconds; one that is moving, in seconds."""
 
 _log = structlog.get_logger()
 
 
-class KafkaQuestions:
-    """The port `Questions`: over `pop.ready` and back over `pop.answers`.
+class KafkaQueueQueries:
+    """The port `QueueQueries`: over `pop.ready` and back over `pop.answers`.
 
     Args:
         settings: Where the cluster is.
@@ -44,14 +49,14 @@ class KafkaQuestions:
             client_id="answers",
             group_id=None,
             auto_offset_reset="latest",
-            fetch_max_wait_ms=clients.LONG_HELD_MS,
+            fetch_max_wait_ms=clients.LONG_FETCH_WAIT_MS,
         )
-        self._open: dict[str, asyncio.Future[InsightAnswered]] = {}
+        self._pending: dict[str, asyncio.Future[QueueDescribed]] = {}
         self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
-        partition = TopicPartition(self._topics.answers, 0)
+        partition = TopicPartition(self._topics.query_replies, 0)
         self._consumer.assign([partition])
         await self._consumer.seek_to_end(partition)
         self._reading = asyncio.create_task(self._read())
@@ -68,43 +73,43 @@ class KafkaQuestions:
         insight_id: str,
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
-        held_after: int | None = None,
-    ) -> InsightAnswered:
+        tracked_after: int | None = None,
+    ) -> QueueDescribed:
         """See the port."""
-        question = InsightAsked(
+        query = QueueQueried(
             insight_id=insight_id,
-            question_id=secrets.token_hex(8),
+            query_id=secrets.token_hex(8),
             agenda_id=agenda_id,
             agenda_ids=tuple(agenda_ids),
-            held_after=held_after,
+            tracked_after=tracked_after,
         )
         partitions = await self._publisher.partitions(self._topics.ready)
         record = ready_record(
-            self._topics, self._definitions.current, question, partitions=partitions
+            self._topics, self._definitions.current, query, partitions=partitions
         )
-        answer: asyncio.Future[InsightAnswered] = asyncio.get_running_loop().create_future()
-        self._open[question.question_id] = answer
+        reply: asyncio.Future[QueueDescribed] = asyncio.get_running_loop().create_future()
+        self._pending[query.query_id] = reply
         try:
             await self._publisher.publish([record])
-            async with asyncio.timeout(ANSWER_WITHIN.total_seconds()):
-                return await answer
+            async with asyncio.timeout(REPLY_TIMEOUT.total_seconds()):
+                return await reply
         except TimeoutError:
             msg = "the scheduler does not answer: it is down, or taking over partitions"
             raise UnavailableError(msg) from None
         finally:
-            del self._open[question.question_id]
+            del self._pending[query.query_id]
 
     async def _read(self) -> None:
-        async for records in clients.read_for_good(self._consumer, what="answers"):
+        async for records in clients.poll_forever(self._consumer, what="answers"):
             for record in records:
                 self._hear(record)
 
     def _hear(self, record: ConsumerRecord) -> None:
         try:
-            answer = decode_answer(value_of(record))
+            reply = decode_query_reply(checked_value(record))
         except UnreadableRecordError as error:
             _log.warning("answer.unreadable", reason=str(error))
             return
-        waiting = self._open.get(answer.question_id)
+        waiting = self._pending.get(reply.query_id)
         if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
+            waiting.set_result(reply)

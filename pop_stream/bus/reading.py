@@ -7,21 +7,21 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-_MOST_RECORDS: Final = 500
+_MAX_RECORDS: Final = 500
 
 
-def streamed(records: AsyncIterator[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+def iterate_sync(records: AsyncIterator[ConsumerRecord]) -> Iterator[ConsumerRecord]:
     """The same records, for who does not wait for each; not where an event loop runs."""
     with asyncio.Runner() as runner:
-        lots = iter(lambda: runner.run(_lot(records)), [])
-        yield from chain.from_iterable(lots)
+        batches = iter(lambda: runner.run(_next_batch(records)), [])
+        yield from chain.from_iterable(batches)
 
 
-async def _lot(records: AsyncIterator[ConsumerRecord]) -> list[ConsumerRecord]:
+async def _next_batch(records: AsyncIterator[ConsumerRecord]) -> list[ConsumerRecord]:
     """The next of them, in memory at once; none at their end."""
-    lot: list[ConsumerRecord] = []
+    batch: list[ConsumerRecord] = []
     async for record in records:
-        lot.append(record)
-        if len(lot) == _MOST_RECORDS:
+        batch.append(record)
+        if len(batch) == _MAX_RECORDS:
             break
-    return lot
+    return batch

@@ -7,8 +7,8 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 
-from pop_stream.bus.group_requests import ShareOffsetsRequest
-from pop_stream.bus.share_requests import GroupSettingsRequest
+from pop_stream.bus.group_requests import DescribeShareGroupOffsetsRequest
+from pop_stream.bus.share_requests import IncrementalAlterConfigsRequest
 
 
 async def start_at_earliest(admin: AIOKafkaAdminClient, group: str) -> None:
@@ -19,7 +19,7 @@ async def start_at_earliest(admin: AIOKafkaAdminClient, group: str) -> None:
     Raises:
         KafkaError: If the broker refuses: it has no share groups, or forbids it.
     """
-    request = GroupSettingsRequest(group, "share.auto.offset.reset", "earliest")
+    request = IncrementalAlterConfigsRequest(group, "share.auto.offset.reset", "earliest")
     response = await admin._send_request(request)  # noqa: SLF001
     for code, message, _, _ in response.responses:
         if code:
@@ -27,7 +27,7 @@ async def start_at_earliest(admin: AIOKafkaAdminClient, group: str) -> None:
             raise for_code(code)(msg)
 
 
-class Standing(NamedTuple):
+class ShareGroupOffset(NamedTuple):
     """How far a share group has come with a partition.
 
     Attributes:
@@ -41,9 +41,9 @@ class Standing(NamedTuple):
     lag: int
 
 
-async def standings(
+async def fetch_share_offsets(
     admin: AIOKafkaAdminClient, node: int, groups: Sequence[str]
-) -> Mapping[str, Mapping[TopicPartition, Standing]]:
+) -> Mapping[str, Mapping[TopicPartition, ShareGroupOffset]]:
     """How far share groups have come with the partitions that they have begun to read.
 
     Args:
@@ -51,15 +51,17 @@ async def standings(
         node: Coordinator of the groups.
         groups: Their ids; those of which the node cannot tell are left out.
     """
-    response = await admin._client.send(node, ShareOffsetsRequest(groups))  # noqa: SLF001
+    response = await admin._client.send(node, DescribeShareGroupOffsetsRequest(groups))  # noqa: SLF001
     return {
-        group: _standings(topics) for group, topics, code, _, _ in response.groups if not code
+        group: _share_offsets(topics)
+        for group, topics, code, _, _ in response.groups
+        if not code
     }
 
 
-def _standings(topics: Sequence[Any]) -> dict[TopicPartition, Standing]:
+def _share_offsets(topics: Sequence[Any]) -> dict[TopicPartition, ShareGroupOffset]:
     return {
-        TopicPartition(name, partition): Standing(start, lag)
+        TopicPartition(name, partition): ShareGroupOffset(start, lag)
         for name, _, partitions, _ in topics
         for partition, start, _, lag, code, _, _ in partitions
         if not code and start >= 0

@@ -19,9 +19,9 @@ from pop_stream.settings import Settings
 if TYPE_CHECKING:
     from confluent_kafka import Message, ShareConsumer
 
-_ANSWER_S: Final = 10.0
+_ANSWER_TIMEOUT_S: Final = 10.0
 
-_SURELY_OURS_S: Final = 14.0
+_LOCK_SAFE_S: Final = 14.0
 """A record is held for 15 s at least (`group.share.min.record.lock.duration.ms`). Later its
 settling must not be believed: the client says that it was, also if somebody else has it."""
 
@@ -36,7 +36,7 @@ class MissingClientError(RuntimeError):
     """The optional client of share groups is not installed."""
 
 
-class ShareMember:
+class ShareGroupConsumer:
     """Takes records of one topic; nobody else is given them until they are settled.
 
     The client blocks and belongs to one thread, so it has one of its own. Whoever is killed
@@ -57,7 +57,7 @@ class ShareMember:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="share-group")
         self._consumer = _consumer(settings, group)
         self._topic = topic
-        self._silent_since_s: float | None = None
+        self._empty_since_s: float | None = None
         self._held_since_s = 0.0
 
     async def __aenter__(self) -> Self:
@@ -69,7 +69,7 @@ class ShareMember:
         # In the same thread, so after a poll that may be under way.
         closing = asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown(wait=False)
-        await asyncio.wait([closing], timeout=_ANSWER_S)
+        await asyncio.wait([closing], timeout=_ANSWER_TIMEOUT_S)
 
     async def poll(self, within_s: float) -> Sequence[ConsumerRecord]:
         """The next record, if one comes in time; more only if one batch has more.
@@ -83,16 +83,16 @@ class ShareMember:
         began_s = monotonic()
         messages = await self._call(lambda: [*self._consumer.poll(within_s)])
         # What it tells may have been given to the client right after it last told nothing.
-        told_nothing_s, self._silent_since_s = self._silent_since_s, None
-        self._held_since_s = began_s if told_nothing_s is None else told_nothing_s
+        empty_since_s, self._empty_since_s = self._empty_since_s, None
+        self._held_since_s = began_s if empty_since_s is None else empty_since_s
         if not messages:
-            self._silent_since_s = began_s
+            self._empty_since_s = began_s
         for message in messages:
             if (error := message.error()) is not None:
                 raise UnavailableError(str(error))
         return [_record(message) for message in messages]
 
-    async def settle(
+    async def acknowledge(
         self, accepted: Sequence[ConsumerRecord], released: Sequence[ConsumerRecord] = ()
     ) -> bool:
         """Say that some are done with, and that others are for someone else.
@@ -101,13 +101,13 @@ class ShareMember:
             Whether the broker has surely taken note of all. If not, those accepted may be given
             to others: they were held for too long, or the answer was lost.
         """
-        is_settled = await self._call(lambda: self._settle(accepted, released))
+        is_settled = await self._call(lambda: self._acknowledge(accepted, released))
         held_s = monotonic() - self._held_since_s
-        if is_settled and held_s > _SURELY_OURS_S:
+        if is_settled and held_s > _LOCK_SAFE_S:
             _log.warning("records were held for %.1f s, so somebody else may have them", held_s)
-        return is_settled and held_s <= _SURELY_OURS_S
+        return is_settled and held_s <= _LOCK_SAFE_S
 
-    def _settle(
+    def _acknowledge(
         self, accepted: Sequence[ConsumerRecord], released: Sequence[ConsumerRecord]
     ) -> bool:
         from confluent_kafka import AcknowledgeType, KafkaException  # noqa: PLC0415  # optional
@@ -117,7 +117,7 @@ class ShareMember:
             for one in records:
                 self._consumer.acknowledge_offset(one.topic, one.partition, one.offset, kind)
         try:
-            answers = self._consumer.commit_sync(_ANSWER_S)
+            answers = self._consumer.commit_sync(_ANSWER_TIMEOUT_S)
         except KafkaException as error:
             _log.warning("records were not settled: %s", error)
             return False
@@ -173,7 +173,7 @@ def _arguments(settings: Settings, group: str) -> dict[str, Any]:
         "max.poll.records": 1,
         # A full puller does not poll, and is no less alive for it.
         "max.poll.interval.ms": _NO_POLL_LIMIT_MS,
-        "socket.timeout.ms": int(_ANSWER_S * 1000),
+        "socket.timeout.ms": int(_ANSWER_TIMEOUT_S * 1000),
         "logger": logging.getLogger("confluent_kafka"),
     }
     if settings.kafka_ca_file is not None:

@@ -33,7 +33,7 @@ _TEXT: Final = CompactString("utf-8")
 _TAGS: Final = ("tags", TaggedFields)
 
 
-class _ShareDescribeResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+class _ShareGroupDescribeResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
     API_KEY = _SHARE_DESCRIBE
     API_VERSION = 1
     SCHEMA = Schema(
@@ -79,15 +79,15 @@ class _ShareDescribeResponse(Response):  # type: ignore[misc]  # aiokafka is unt
     )
 
 
-class _ShareDescribe(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+class _ShareGroupDescribe(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
     FLEXIBLE_VERSION = True
     API_KEY = _SHARE_DESCRIBE
     API_VERSION = 1
-    RESPONSE_TYPE = _ShareDescribeResponse
+    RESPONSE_TYPE = _ShareGroupDescribeResponse
     SCHEMA = Schema(("groups", CompactArray(_TEXT)), ("with_operations", Boolean), _TAGS)
 
 
-class ShareMembersRequest(Request[_ShareDescribe]):  # type: ignore[misc]  # aiokafka is untyped
+class ShareGroupDescribeRequest(Request[_ShareGroupDescribe]):  # type: ignore[misc]  # aiokafka is untyped
     """Asks the coordinator of one share group who belongs to it."""
 
     API_KEY = _SHARE_DESCRIBE
@@ -95,12 +95,12 @@ class ShareMembersRequest(Request[_ShareDescribe]):  # type: ignore[misc]  # aio
     def __init__(self, group: str) -> None:
         self._group = group
 
-    def build(self, request_struct_class: type[_ShareDescribe]) -> _ShareDescribe:
+    def build(self, request_struct_class: type[_ShareGroupDescribe]) -> _ShareGroupDescribe:
         """The message on the wire."""
         return request_struct_class([self._group], False, {})  # positional by protocol
 
 
-class _GroupSettingsResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
+class _IncrementalAlterConfigsResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
     API_KEY = _ALTER_CONFIGS
     API_VERSION = 0
     SCHEMA = Schema(
@@ -117,10 +117,10 @@ class _GroupSettingsResponse(Response):  # type: ignore[misc]  # aiokafka is unt
     )
 
 
-class _GroupSettings(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
+class _IncrementalAlterConfigs(RequestStruct):  # type: ignore[misc]  # aiokafka is untyped
     API_KEY = _ALTER_CONFIGS
     API_VERSION = 0
-    RESPONSE_TYPE = _GroupSettingsResponse
+    RESPONSE_TYPE = _IncrementalAlterConfigsResponse
     SCHEMA = Schema(
         (
             "resources",
@@ -141,7 +141,7 @@ class _GroupSettings(RequestStruct):  # type: ignore[misc]  # aiokafka is untype
     )
 
 
-class GroupSettingsRequest(Request[_GroupSettings]):  # type: ignore[misc]  # aiokafka is untyped
+class IncrementalAlterConfigsRequest(Request[_IncrementalAlterConfigs]):  # type: ignore[misc]  # aiokafka is untyped
     """Sets one setting of a group, and leaves its others as they are."""
 
     API_KEY = _ALTER_CONFIGS
@@ -149,6 +149,8 @@ class GroupSettingsRequest(Request[_GroupSettings]):  # type: ignore[misc]  # ai
     def __init__(self, group: str, name: str, value: str) -> None:
         self._resource = (_GROUP, group, [(name, _SET, value)])
 
-    def build(self, request_struct_class: type[_GroupSettings]) -> _GroupSettings:
+    def build(
+        self, request_struct_class: type[_IncrementalAlterConfigs]
+    ) -> _IncrementalAlterConfigs:
         """The message on the wire."""
         return request_struct_class([self._resource], False)  # positional by protocol

@@ -27,13 +27,13 @@ from aiokafka.protocol.admin import (
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 
-ANSWER_S: Final = 4.0
+ANSWER_TIMEOUT_S: Final = 4.0
 """By then a broker has answered whatever it need not wait with. It is less than who asks for
 lag or progress waits, so that none of them gives up first and leaves it asking."""
 
-_BESIDES_S: Final = 2.0
-_HELD_S: Final = 40.0
-_HELD: Final = frozenset(
+_TIMEOUT_MARGIN_S: Final = 2.0
+_LONG_REQUEST_TIMEOUT_S: Final = 40.0
+_LONG_REQUESTS: Final = frozenset(
     one.API_KEY
     for one in (
         JoinGroupRequest,  # until all members have come
@@ -45,30 +45,30 @@ _HELD: Final = frozenset(
         DeleteTopicsRequest,
     )
 )
-_LOOK_S: Final = 1.0
-_LOOK_AGAIN_S: Final = 0.2
-_FORGOTTEN_AFTER_S: Final = 60.0
+_PROBE_TIMEOUT_S: Final = 1.0
+_PROBE_INTERVAL_S: Final = 0.2
+_FORGET_AFTER_S: Final = 60.0
 """Since the others gave a broker up; clients that have yet to hear of it still ask it."""
 
 
 _log = structlog.get_logger()
 
-_silent: Final[set[str]] = set()
+_unresponsive: Final[set[str]] = set()
 """Addresses; known to all clients of the process, or each would wait for itself."""
 
-_clients: Final["WeakSet[_Wary]"] = WeakSet()
+_clients: Final["WeakSet[_BrokerTimeouts]"] = WeakSet()
 _clients_lock: Final = Lock()
 
-Answers = Callable[[str], Awaitable[bool]]
+BrokerProbe = Callable[[str], Awaitable[bool]]
 """Whether a broker answers within a moment, by its address as host:port."""
 
 
-def pass_over_silent(
+def install_broker_timeouts(
     client: AIOKafkaClient,
     connection: Mapping[str, Any],
     *,
-    held_ms: int = 0,
-    answers: Answers | None = None,
+    fetch_wait_ms: int = 0,
+    answers: BrokerProbe | None = None,
 ) -> None:
     """Have a client ask only brokers that answer.
 
@@ -78,18 +78,18 @@ def pass_over_silent(
     Args:
         client: Of a consumer, a producer or an admin client, not yet started.
         connection: Arguments by which a client reaches the cluster.
-        held_ms: How long a broker may hold what the client asks it.
+        fetch_wait_ms: How long a broker may hold what the client asks it.
         answers: Looks whether one does; by default a client for each look.
     """
-    within_s = max(ANSWER_S, held_ms / 1000 + _BESIDES_S)
-    wary = _Wary(client, answers or _asking(connection), within_s)
+    within_s = max(ANSWER_TIMEOUT_S, fetch_wait_ms / 1000 + _TIMEOUT_MARGIN_S)
+    broker_timeouts = _BrokerTimeouts(client, answers or _asking(connection), within_s)
     with _clients_lock:
-        _clients.add(wary)
-    client.wary = wary  # as long as the client is there
+        _clients.add(broker_timeouts)
+    client.broker_timeouts = broker_timeouts  # as long as the client is there
 
 
-class _Wary:
-    def __init__(self, client: Any, answers: Answers, answer_s: float) -> None:  # noqa: ANN401
+class _BrokerTimeouts:
+    def __init__(self, client: Any, answers: BrokerProbe, answer_s: float) -> None:  # noqa: ANN401
         self._client = client
         self._answers = answers
         self._answer_s = answer_s
@@ -97,7 +97,7 @@ class _Wary:
         self._close: Callable[[], Awaitable[None]] = client.close
         self._any: Callable[[], int | None] = client.get_random_node
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._probing: dict[str, asyncio.Task[None]] = {}
         # There are no arguments for these. The time is that of metadata and of connecting too.
         client._request_timeout_ms = int(answer_s * 1000)  # noqa: SLF001
         client._get_conn = self._connected  # noqa: SLF001
@@ -107,7 +107,7 @@ class _Wary:
 
     async def _connected(self, node: Any, **how: Any) -> Any:  # noqa: ANN401
         self._loop = asyncio.get_running_loop()
-        if self._is_silent(node):
+        if self._is_unresponsive(node):
             self._client.force_metadata_update()
             return None
         asked_at = monotonic()
@@ -118,12 +118,12 @@ class _Wary:
 
     def _any_node(self) -> int | None:
         nodes = [one.nodeId for one in self._client.cluster.brokers()]
-        speaking = [one for one in nodes if not self._is_silent(one)]
+        speaking = [one for one in nodes if not self._is_unresponsive(one)]
         return choice(speaking) if speaking else self._any()
 
-    def _is_silent(self, node: Any) -> bool:  # noqa: ANN401
+    def _is_unresponsive(self, node: Any) -> bool:  # noqa: ANN401
         address = self._address(node)
-        return address in _silent or address in self._looking
+        return address in _unresponsive or address in self._probing
 
     async def _send(
         self,
@@ -137,18 +137,18 @@ class _Wary:
             msg = f"broker {node} is away, or says nothing"
             raise NodeNotReadyError(msg)
         try:
-            return await self._asked(connection, request)
+            return await self._send_with_timeout(connection, request)
         except TimeoutError as error:
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             self._suspect(node)
             raise RequestTimedOutError from error
 
-    def _asked(self, connection: Any, request: Any) -> Awaitable[Any]:  # noqa: ANN401
+    def _send_with_timeout(self, connection: Any, request: Any) -> Awaitable[Any]:  # noqa: ANN401
         # A broker answers one request of a connection after the other.
         asked = (request, *(one for _, one, _ in connection._requests))  # noqa: SLF001
-        held = any(one is not None and one.API_KEY in _HELD for one in asked)
+        held = any(one is not None and one.API_KEY in _LONG_REQUESTS for one in asked)
         usual = connection._request_timeout  # noqa: SLF001
-        within_s = _HELD_S if held else max(usual, _fetched_within_s(request))
+        within_s = _LONG_REQUEST_TIMEOUT_S if held else max(usual, _fetched_within_s(request))
         connection._request_timeout = within_s  # noqa: SLF001
         try:
             answer: Awaitable[Any] = connection.send(request)
@@ -158,27 +158,27 @@ class _Wary:
 
     def _suspect(self, node: int) -> None:
         address = self._address(node)
-        if address is not None and address not in self._looking:
-            look = self._until_it_answers(node, address)
-            self._looking[address] = asyncio.create_task(look)
+        if address is not None and address not in self._probing:
+            look = self._probe_until_answer(node, address)
+            self._probing[address] = asyncio.create_task(look)
 
-    async def _until_it_answers(self, node: int, address: str) -> None:
+    async def _probe_until_answer(self, node: int, address: str) -> None:
         began = known_at = monotonic()
         try:
             while not await self._answers(address):
-                if address not in _silent:
+                if address not in _unresponsive:
                     _log.warning("broker.silent", broker=node, address=address)
-                    _silent.add(address)
+                    _unresponsive.add(address)
                     _cut_off(address)
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_PROBE_INTERVAL_S)
                 if self._address(node) == address:
                     known_at = monotonic()
-                elif monotonic() - known_at > _FORGOTTEN_AFTER_S:
+                elif monotonic() - known_at > _FORGET_AFTER_S:
                     break
         finally:
-            del self._looking[address]
-            if address in _silent:
-                _silent.discard(address)
+            del self._probing[address]
+            if address in _unresponsive:
+                _unresponsive.discard(address)
                 _log.info("broker.asked_again", broker=node, silent_s=monotonic() - began)
 
     def cut_off(self, address: str) -> None:
@@ -196,7 +196,7 @@ class _Wary:
         return None if known is None else f"{known.host}:{known.port}"
 
     async def _closed(self) -> None:
-        looking = [*self._looking.values()]
+        looking = [*self._probing.values()]
         for one in looking:
             one.cancel()
         await asyncio.gather(*looking, return_exceptions=True)
@@ -207,7 +207,7 @@ def _fetched_within_s(request: Any) -> float:  # noqa: ANN401  # aiokafka is unt
     """How long to wait for the answer, by how long the broker may hold it; 0 if it may not."""
     if not isinstance(request, FetchRequest):
         return 0.0
-    return float(request._max_wait_ms) / 1000 + _BESIDES_S  # noqa: SLF001
+    return float(request._max_wait_ms) / 1000 + _TIMEOUT_MARGIN_S  # noqa: SLF001
 
 
 def _cut_off(address: str) -> None:
@@ -217,10 +217,10 @@ def _cut_off(address: str) -> None:
         one.cut_off(address)
 
 
-def _asking(connection: Mapping[str, Any]) -> Answers:
+def _asking(connection: Mapping[str, Any]) -> BrokerProbe:
     async def answers(address: str) -> bool:
         arguments = {**connection, "bootstrap_servers": address}
-        client = AIOKafkaClient(**arguments, request_timeout_ms=int(_LOOK_S * 1000))
+        client = AIOKafkaClient(**arguments, request_timeout_ms=int(_PROBE_TIMEOUT_S * 1000))
         try:
             await client.bootstrap()
         except (KafkaError, OSError):

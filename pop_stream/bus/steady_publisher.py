@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.core.errors import UnavailableError
-from pop_stream.ports.wire import Record, Written
+from pop_stream.ports.wire import Record, RecordMetadata
 
 _START_S: Final = 15.0
 _STOP_S: Final = 5.0
@@ -17,7 +17,7 @@ _STOP_S: Final = 5.0
 _log = structlog.get_logger()
 
 
-class SteadyPublisher:
+class ReconnectingPublisher:
     """The port `Publisher`, on a producer that is started when it is first needed.
 
     An idempotent producer numbers its records. Once one was given up that had its number,
@@ -39,7 +39,7 @@ class SteadyPublisher:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
+    async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
         """Write all records and wait for every acknowledgement; see the port."""
         publisher = await self._started()
         try:

@@ -16,10 +16,10 @@ from aiokafka.protocol.group import LeaveGroupRequest
 
 from pop_stream.settings import Settings
 
-WITHIN_S: Final = 15.0
+EVICTION_TIMEOUT_S: Final = 15.0
 """How long a group is asked that has no coordinator: nobody could join it meanwhile either."""
 
-SEEN_DEAD_WITHIN_S: Final = 1.5
+INSTANCE_EVICTION_TIMEOUT_S: Final = 1.5
 """How long groups are told of a death: its successor soon joins them, and by the same name."""
 
 _RETRY_S: Final = 0.2
@@ -28,12 +28,12 @@ _KIND: Final = "consumer"
 _log = structlog.get_logger()
 
 
-def named(settings: Settings, client_id: str) -> str:
+def member_client_id(settings: Settings, client_id: str) -> str:
     """The client id of a member of a group, with the process's name if it has one."""
     return client_id if settings.instance is None else f"{client_id}@{settings.instance}"
 
 
-async def succeed(admin: AIOKafkaAdminClient, group: str, client_id: str) -> None:
+async def evict_predecessor(admin: AIOKafkaAdminClient, group: str, client_id: str) -> None:
     """Remove the members of a group that bear a client id; to be called before joining it.
 
     If that does not come about, they are members until their sessions have passed.
@@ -41,10 +41,10 @@ async def succeed(admin: AIOKafkaAdminClient, group: str, client_id: str) -> Non
     Args:
         admin: Not yet started; closed at the end.
         group: Of the old protocol, as all groups that aiokafka knows.
-        client_id: As `named` made it: nobody who lives has it.
+        client_id: As `member_client_id` made it: nobody who lives has it.
     """
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(EVICTION_TIMEOUT_S):
             await admin.start()
             while not await _is_done(admin, group, client_id):  # noqa: ASYNC110  # others' doing
                 await asyncio.sleep(_RETRY_S)
@@ -54,7 +54,7 @@ async def succeed(admin: AIOKafkaAdminClient, group: str, client_id: str) -> Non
         await admin.close()
 
 
-async def bury(admin: AIOKafkaAdminClient, instance: str) -> None:
+async def evict_instance(admin: AIOKafkaAdminClient, instance: str) -> None:
     """Remove a process from all groups; for who saw it die, before it is started again.
 
     Its successor does the same for its own groups, but only once it has started, and the other
@@ -65,7 +65,7 @@ async def bury(admin: AIOKafkaAdminClient, instance: str) -> None:
         instance: The process's name, as in its settings.
     """
     try:
-        async with asyncio.timeout(SEEN_DEAD_WITHIN_S):
+        async with asyncio.timeout(INSTANCE_EVICTION_TIMEOUT_S):
             await admin.start()
             for broker in admin._client.cluster.brokers():  # noqa: SLF001  # no other list
                 await _remove_from_groups(admin, broker.nodeId, f"@{instance}")

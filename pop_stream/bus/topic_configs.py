@@ -10,7 +10,7 @@ _RETENTION = "retention.ms"
 _FOR_EVER_MS = timedelta.max // timedelta(milliseconds=1)
 
 
-async def described(
+async def describe_topic_configs(
     admin: AIOKafkaAdminClient, wanted: Mapping[str, Iterable[str]]
 ) -> Mapping[str, Mapping[str, str]]:
     """Of each topic the settings that are wanted, defaults of the broker included.
@@ -29,9 +29,9 @@ async def described(
     }
 
 
-async def retention(admin: AIOKafkaAdminClient, topic: str) -> timedelta | None:
+async def fetch_retention(admin: AIOKafkaAdminClient, topic: str) -> timedelta | None:
     """How long a live topic keeps records, `timedelta.max` for ever; None if there is none."""
-    found = await described(admin, {topic: [_RETENTION]})
+    found = await describe_topic_configs(admin, {topic: [_RETENTION]})
     kept = found.get(topic, {}).get(_RETENTION)
     if kept is None:
         return None

@@ -11,27 +11,27 @@ from typing import Any, Final, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import InvalidPartitionsError, for_code
 
-from pop_stream.bus.topic_configs import described
+from pop_stream.bus.topic_configs import describe_topic_configs
 from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.resources import folder
 
 _TOPIC_EXISTS: Final = 36
 _HOUR_MS: Final = 3_600_000
-_OF_ALL: Final = {
+_COMMON_CONFIGS: Final = {
     # The broker's clock, whatever a writer's says: a broker refuses what is of more than an
     # hour ahead, and retention removes at once what claims to be old.
     "message.timestamp.type": "LogAppendTime",
 }
-_UNLESS_SAID: Final = {
+_DEFAULT_CONFIGS: Final = {
     "cleanup.policy": "delete",
     "retention.bytes": "-1",  # a broker's own limit would remove records before their time
 }
-_VISIBLE_WITHIN_S: Final = 20.0
-_TOPIC_OF: Final[Mapping[GroupType, str]] = {"consumer": "insight", "share": "share"}
+_VISIBLE_TIMEOUT_S: Final = 20.0
+_TOPIC_KINDS: Final[Mapping[GroupType, str]] = {"consumer": "insight", "share": "share"}
 
 
-class ReadyQueue(NamedTuple):
+class InsightSubscription(NamedTuple):
     """What pullers of an insight read, and the group they do it as."""
 
     insight_id: str
@@ -71,12 +71,12 @@ class Topics:
         return f"{self.prefix}decisions"
 
     @property
-    def answers(self) -> str:
+    def query_replies(self) -> str:
         """The scheduler's answers to questions."""
         return f"{self.prefix}answers"
 
     @property
-    def counts(self) -> str:
+    def quota_usage(self) -> str:
         """How much of each customer waits and is on its way."""
         return f"{self.prefix}counts"
 
@@ -86,12 +86,12 @@ class Topics:
         return f"{self.prefix}controls"
 
     @property
-    def pulls(self) -> str:
+    def poll_demand(self) -> str:
         """What callers over HTTP want of insights."""
         return f"{self.prefix}pulls"
 
     @property
-    def handouts(self) -> str:
+    def deliveries(self) -> str:
         """Agendas for callers over HTTP; every process of the API reads it whole."""
         return f"{self.prefix}handouts"
 
@@ -111,11 +111,11 @@ class Topics:
         So a share group, which starts at the earliest record, is never given what a consumer
         group has worked off: an id may be defined anew with the other type.
         """
-        return f"{self.prefix}{_TOPIC_OF[group_type]}.{insight_id}"
+        return f"{self.prefix}{_TOPIC_KINDS[group_type]}.{insight_id}"
 
-    def is_insights(self, topic: str) -> bool:
+    def is_insight_topic(self, topic: str) -> bool:
         """Whether a topic is one that pullers of an insight read."""
-        kinds = tuple(f"{self.prefix}{one}." for one in _TOPIC_OF.values())
+        kinds = tuple(f"{self.prefix}{one}." for one in _TOPIC_KINDS.values())
         return topic.startswith(kinds)
 
     def puller_group(self, insight_id: str, group_type: GroupType = "consumer") -> str:
@@ -125,10 +125,12 @@ class Topics:
         """
         return self.insight(insight_id, group_type)
 
-    def ready_queue(self, insight_id: str, group_type: GroupType = "consumer") -> ReadyQueue:
+    def insight_subscription(
+        self, insight_id: str, group_type: GroupType = "consumer"
+    ) -> InsightSubscription:
         """The topic and the group of an insight's pullers."""
         topic = self.insight(insight_id, group_type)
-        return ReadyQueue(insight_id, topic, self.puller_group(insight_id, group_type))
+        return InsightSubscription(insight_id, topic, self.puller_group(insight_id, group_type))
 
     def group(self, part: str) -> str:
         """The consumer group of one of our own parts."""
@@ -202,7 +204,7 @@ async def ensure(
     return [spec.name for spec in missing]
 
 
-async def grow(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
+async def add_partitions(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
     """Add the partitions that a topic lacks; returns how many it has then.
 
     A topic that has more keeps them: Kafka cannot take partitions away.
@@ -219,7 +221,9 @@ async def grow(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
     return spec.partitions
 
 
-async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
+async def find_topic_errors(
+    admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]
+) -> list[str]:
     """What is wrong with the topics, in words; empty when all is well."""
     present = set(await admin.list_topics())
     known = [spec for spec in specs if spec.name in present]
@@ -236,26 +240,26 @@ async def faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list
                 f"{spec.name} has {count} partitions, the catalog says {spec.partitions}: "
                 "its records would be sought elsewhere; make it anew"
             )
-    return [*found, *await _config_faults(admin, known)]
+    return [*found, *await _config_errors(admin, known)]
 
 
-async def insight_faults(admin: AIOKafkaAdminClient, topics: Topics) -> list[str]:
+async def find_insight_topic_errors(admin: AIOKafkaAdminClient, topics: Topics) -> list[str]:
     """What is wrong with the settings of all insights' topics that there are."""
     names = sorted(await admin.list_topics())
     specs = [
         insight_spec(topics, name.removeprefix(start), 1, group_type)
-        for group_type in _TOPIC_OF
+        for group_type in _TOPIC_KINDS
         if (start := topics.insight("", group_type))
         for name in names
         if name.startswith(start)
     ]
-    return await _config_faults(admin, specs)
+    return await _config_errors(admin, specs)
 
 
-async def _config_faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
+async def _config_errors(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
     """Settings that are not as the catalog has them: records kept too short are lost work."""
-    wanted = {spec.name: {**_UNLESS_SAID, **spec.configs} for spec in specs if spec.configs}
-    known = await described(admin, wanted)
+    wanted = {spec.name: {**_DEFAULT_CONFIGS, **spec.configs} for spec in specs if spec.configs}
+    known = await describe_topic_configs(admin, wanted)
     return [
         f"{name} has {key} = {found.get(key)}, the catalog says {value}: run `kafka-configs.sh "
         f"--alter --entity-type topics --entity-name {name} --add-config {key}={value}`, or "
@@ -268,7 +272,7 @@ async def _config_faults(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec])
 
 async def _until_visible(admin: AIOKafkaAdminClient, names: set[str]) -> None:
     try:
-        async with asyncio.timeout(_VISIBLE_WITHIN_S):
+        async with asyncio.timeout(_VISIBLE_TIMEOUT_S):
             while True:
                 found = await admin.describe_topics(sorted(names))
                 if all(one["error_code"] == 0 and _has_leaders(one) for one in found):
@@ -286,5 +290,5 @@ def _has_leaders(found: Mapping[str, Any]) -> bool:
 
 def _configs(entry: Mapping[str, Any]) -> dict[str, str]:
     if entry.get("compacted"):
-        return {"cleanup.policy": "compact", **_OF_ALL, **entry.get("configs", {})}
-    return {"retention.ms": str(entry["retention_hours"] * _HOUR_MS), **_OF_ALL}
+        return {"cleanup.policy": "compact", **_COMMON_CONFIGS, **entry.get("configs", {})}
+    return {"retention.ms": str(entry["retention_hours"] * _HOUR_MS), **_COMMON_CONFIGS}

@@ -12,31 +12,33 @@ from pop_stream.core.errors import UnavailableError
 from pop_stream.settings import Settings
 
 _POLL_MS = 500
-_WAIT_MS = 50
+_FETCH_WAIT_MS = 50
 """A broker may still hold the request of one partition when the next is asked for."""
 
-_LITTLE_BYTES = 1024 * 1024
+_SMALL_FETCH_BYTES = 1024 * 1024
 
-_TAILS_WITHIN_S = 20.0
-_TAILS_PARTITION_BYTES = 256 * 1024
-_TAILS_BYTES = 8 * 1024 * 1024
+_NEWEST_TIMEOUT_S = 20.0
+_NEWEST_PARTITION_BYTES = 256 * 1024
+_NEWEST_FETCH_BYTES = 8 * 1024 * 1024
 """Of one answer of a broker; it gives a larger record by itself."""
 
 T = TypeVar("T")
 
 
-async def read_whole(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
+async def read_topic(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
     """The records of all partitions, one partition after the other, each in its order.
 
     Without a group, so that nobody is disturbed and nothing is committed. A topic that does
     not exist has none.
     """
-    async with clients.consumer(settings, client_id="whole", group_id=None) as looking:
-        if topic not in await looking.topics():
+    async with clients.consumer(
+        settings, client_id="whole", group_id=None
+    ) as metadata_consumer:
+        if topic not in await metadata_consumer.topics():
             return
     # Named at the start, the topic's partitions are known; read they are one by one.
     async with clients.consumer(
-        settings, topic, client_id="whole", group_id=None, fetch_max_wait_ms=_WAIT_MS
+        settings, topic, client_id="whole", group_id=None, fetch_max_wait_ms=_FETCH_WAIT_MS
     ) as consumer:
         numbers = sorted(consumer.partitions_for_topic(topic) or ())
         consumer.unsubscribe()
@@ -50,13 +52,13 @@ async def read_partition(
 ) -> AsyncIterator[ConsumerRecord]:
     """The records of one partition up to its present end, in order, a little at a time."""
     async with clients.consumer(
-        settings, client_id="whole", group_id=None, max_partition_fetch_bytes=_LITTLE_BYTES
+        settings, client_id="whole", group_id=None, max_partition_fetch_bytes=_SMALL_FETCH_BYTES
     ) as consumer:
         async for record in _partition(consumer, partition):
             yield record
 
 
-async def read_span(
+async def read_range(
     settings: Settings, partition: TopicPartition, start: int, end: int
 ) -> AsyncIterator[ConsumerRecord]:
     """The records of one partition from `start` up to, not including, `end`, in order.
@@ -72,7 +74,7 @@ async def read_span(
                 yield record
 
 
-async def read_on(
+async def read_to_end(
     settings: Settings, starts: Mapping[TopicPartition, int]
 ) -> AsyncGenerator[tuple[int, Sequence[ConsumerRecord], int], None]:
     """The records of a topic's partitions, from where each starts up to their present ends.
@@ -86,7 +88,7 @@ async def read_on(
         without records, so that who reads may think better of it.
     """
     async with clients.consumer(
-        settings, client_id="rest", group_id=None, fetch_max_wait_ms=_WAIT_MS
+        settings, client_id="rest", group_id=None, fetch_max_wait_ms=_FETCH_WAIT_MS
     ) as consumer:
         consumer.assign([*starts])
         firsts = await consumer.beginning_offsets([*starts])
@@ -95,11 +97,11 @@ async def read_on(
         consumer.pause(*(starts.keys() - left.keys()))
         for one in left:
             consumer.seek(one, max(starts[one], firsts[one]))
-        async for one, records, reached in _lots(consumer, left):
+        async for one, records, reached in _batches(consumer, left):
             yield one.partition, records, reached
 
 
-async def read_tails(
+async def read_newest(
     settings: Settings, most: Mapping[str, int], read: Callable[[bytes], T]
 ) -> Mapping[str, Sequence[T]]:
     """What is read in the newest records of topics, older ones first within a partition.
@@ -116,8 +118,8 @@ async def read_tails(
     """
     found: dict[str, list[T]] = {topic: [] for topic in most}
     try:
-        async with asyncio.timeout(_TAILS_WITHIN_S):
-            async for record in _tails(settings, most):
+        async with asyncio.timeout(_NEWEST_TIMEOUT_S):
+            async for record in _newest_records(settings, most):
                 found[record.topic].append(read(record.value or b""))
     except (KafkaError, OSError, TimeoutError) as error:
         msg = f"the newest records of {', '.join(most)} cannot be read: {error!r}"
@@ -125,10 +127,12 @@ async def read_tails(
     return found
 
 
-async def _tails(settings: Settings, most: Mapping[str, int]) -> AsyncIterator[ConsumerRecord]:
-    looking = clients.consumer(settings, client_id="tails", group_id=None)
-    async with clients.started(looking):
-        names = most.keys() & await looking.topics()
+async def _newest_records(
+    settings: Settings, most: Mapping[str, int]
+) -> AsyncIterator[ConsumerRecord]:
+    metadata_consumer = clients.consumer(settings, client_id="tails", group_id=None)
+    async with clients.started(metadata_consumer):
+        names = most.keys() & await metadata_consumer.topics()
     if not names:
         return
     # Named at the start, the topics' partitions are known.
@@ -137,19 +141,19 @@ async def _tails(settings: Settings, most: Mapping[str, int]) -> AsyncIterator[C
         *names,
         client_id="tails",
         group_id=None,
-        fetch_max_wait_ms=_WAIT_MS,
-        max_partition_fetch_bytes=_TAILS_PARTITION_BYTES,
-        fetch_max_bytes=_TAILS_BYTES,
+        fetch_max_wait_ms=_FETCH_WAIT_MS,
+        max_partition_fetch_bytes=_NEWEST_PARTITION_BYTES,
+        fetch_max_bytes=_NEWEST_FETCH_BYTES,
     )
     async with clients.started(consumer):
         consumer.unsubscribe()
-        ends = await _seek_tails(consumer, {name: most[name] for name in names})
-        async for _, records, _ in _lots(consumer, ends):
+        ends = await _seek_newest(consumer, {name: most[name] for name in names})
+        async for _, records, _ in _batches(consumer, ends):
             for record in records:
                 yield record
 
 
-async def _seek_tails(
+async def _seek_newest(
     consumer: AIOKafkaConsumer, most: Mapping[str, int]
 ) -> dict[TopicPartition, int]:
     """Go to where the tails begin; where they end, of partitions that have any."""
@@ -170,7 +174,7 @@ async def _seek_tails(
     return filled
 
 
-async def _lots(
+async def _batches(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
 ) -> AsyncGenerator[tuple[TopicPartition, Sequence[ConsumerRecord], int], None]:
     """Records of each partition up to its end, or none for now, and the offset after them."""

@@ -27,11 +27,11 @@ from pop_stream.core.errors import PopStreamError
 Address = IPv4Address | IPv6Address
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
-_EVERYONES: Final = (_NAT64, IPv6Network("2000::/3"))
+_GLOBAL_UNICAST: Final = (_NAT64, IPv6Network("2000::/3"))
 """All that is given to hosts of the Internet. The library takes for global whatever it knows
 no purpose of: former site-local addresses, and several ways to write one of IPv4."""
 
-_ASSIGNED: Final = IPv4Network("192.0.0.0/24")
+_IETF_PROTOCOL_ASSIGNMENTS: Final = IPv4Network("192.0.0.0/24")
 """To protocols, such as NAT64 and its discovery."""
 
 
@@ -41,7 +41,7 @@ class ForbiddenAddressError(PopStreamError):
     code = "forbidden_address"
 
 
-class Guard:
+class SsrfGuard:
     """Judges addresses.
 
     Args:
@@ -63,8 +63,8 @@ class Guard:
         found = ip_address(address.partition("%")[0])
         if any(found.version == one.version and found in one for one in self._allowed):
             return
-        for one in (found, *_carried(found)):
-            if not _is_everyones(one):
+        for one in (found, *_embedded_ipv4(found)):
+            if not _is_global(one):
                 msg = f"{address} is an internal address"
                 raise ForbiddenAddressError(msg)
 
@@ -95,7 +95,7 @@ class Guard:
 class GuardedResolver(AbstractResolver):
     """Looks names up; one with an address that is not to be called is refused as a whole."""
 
-    def __init__(self, guard: Guard, resolver: AbstractResolver | None = None) -> None:
+    def __init__(self, guard: SsrfGuard, resolver: AbstractResolver | None = None) -> None:
         self._guard = guard
         self._resolver = resolver or ThreadedResolver()
 
@@ -121,15 +121,15 @@ def _is_read_as_address(host: str) -> bool:
     return True
 
 
-def _is_everyones(address: Address) -> bool:
+def _is_global(address: Address) -> bool:
     if not address.is_global or address.is_multicast:
         return False
     if isinstance(address, IPv6Address):
-        return any(address in one for one in _EVERYONES)
-    return address not in _ASSIGNED
+        return any(address in one for one in _GLOBAL_UNICAST)
+    return address not in _IETF_PROTOCOL_ASSIGNMENTS
 
 
-def _carried(address: Address) -> list[Address]:
+def _embedded_ipv4(address: Address) -> list[Address]:
     """Addresses of IPv4 that an address of IPv6 stands for."""
     if isinstance(address, IPv4Address):
         return []

@@ -12,38 +12,38 @@ import aiohttp
 import structlog
 
 from pop_stream.bus.topics import Topics
-from pop_stream.callbacks.guard import ForbiddenAddressError, Guard, GuardedResolver
-from pop_stream.clock import is_set_within
+from pop_stream.callbacks.guard import ForbiddenAddressError, SsrfGuard, GuardedResolver
+from pop_stream.clock import wait_until_set
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import encode
 from pop_stream.core.lifecycle.callbacks import (
     BACKOFF,
     ID_HEADER,
     SIGNATURE_HEADER,
-    CallbackGivenUp,
-    secret_of,
+    WebhookExhausted,
+    webhook_secret,
     signature,
 )
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.settings import Settings
 
-AT_ONCE: Final = 256
+MAX_CONCURRENT: Final = 256
 """Callbacks under way at a time in one process: some thirty customers whose servers hang leave
 the others room."""
 
-ANSWER_WITHIN: Final = timedelta(seconds=10)
+RESPONSE_TIMEOUT: Final = timedelta(seconds=10)
 """From the look-up of the name to the last byte of the answer's head."""
 
-LOOK_EVERY: Final = timedelta(seconds=0.5)
+POLL_EVERY: Final = timedelta(seconds=0.5)
 
-_AWAY_PAUSE_S: Final = 5.0
+_UNAVAILABLE_PAUSE_S: Final = 5.0
 _REASON_LENGTH: Final = 500
 
 _log = structlog.get_logger()
 
 
-class Owed(Protocol):
+class PendingWebhook(Protocol):
     """One callback of the outbox, taken for a try."""
 
     @property
@@ -82,19 +82,19 @@ class Owed(Protocol):
         ...
 
 
-class Outbox(Protocol):
+class WebhookOutbox(Protocol):
     """Where callbacks wait; every method raises UnavailableError while it is away."""
 
-    async def take(self, most: int, under_way: Mapping[str, int]) -> Sequence[Owed]:
+    async def take(self, most: int, in_flight: Mapping[str, int]) -> Sequence[PendingWebhook]:
         """Callbacks to try now, out of the others' sight for a while.
 
         Args:
             most: So many at most.
-            under_way: By customer, how many the caller is trying already.
+            in_flight: By customer, how many the caller is trying already.
         """
         ...
 
-    async def delivered(self, number: int) -> None:
+    async def mark_delivered(self, number: int) -> None:
         """Forget one that was received."""
         ...
 
@@ -107,7 +107,7 @@ class Outbox(Protocol):
         ...
 
 
-class NotReceivedError(Exception):
+class WebhookDeliveryError(Exception):
     """A try failed.
 
     Attributes:
@@ -119,7 +119,7 @@ class NotReceivedError(Exception):
         self.is_final = is_final
 
 
-class Sender:
+class WebhookSender:
     """Sends until told to stop; use as a context manager.
 
     Received is what is answered with a 2xx. 410 says that nobody is there any more, and is
@@ -134,17 +134,17 @@ class Sender:
     """
 
     def __init__(
-        self, settings: Settings, outbox: Outbox, publisher: Publisher, clock: Clock
+        self, settings: Settings, outbox: WebhookOutbox, publisher: Publisher, clock: Clock
     ) -> None:
         self._keys = [one.get_secret_value().encode() for one in settings.callback_keys]
         self._most_tries = settings.callback_tries
-        self._guard = Guard(settings.callback_networks)
+        self._guard = SsrfGuard(settings.callback_networks)
         self._topic = Topics(settings.topic_prefix).dead_callbacks
         self._outbox = outbox
         self._publisher = publisher
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
-        self._trying: dict[asyncio.Task[None], str] = {}
+        self._in_flight: dict[asyncio.Task[None], str] = {}
         self._freed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -153,9 +153,9 @@ class Sender:
                 resolver=GuardedResolver(self._guard),
                 socket_factory=self._guard.open_socket,
                 use_dns_cache=False,
-                limit=AT_ONCE,
+                limit=MAX_CONCURRENT,
             ),
-            timeout=aiohttp.ClientTimeout(total=ANSWER_WITHIN.total_seconds()),
+            timeout=aiohttp.ClientTimeout(total=RESPONSE_TIMEOUT.total_seconds()),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         )
@@ -167,7 +167,7 @@ class Sender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in [*self._trying]:
+        for task in [*self._in_flight]:
             task.cancel()
         await self.ended()
         if self._session is not None:
@@ -181,9 +181,9 @@ class Sender:
                 await self.begin()
             except UnavailableError as error:
                 _log.info("callbacks.waiting", reason=str(error))
-                await is_set_within(stop, _AWAY_PAUSE_S)
+                await wait_until_set(stop, _UNAVAILABLE_PAUSE_S)
             else:
-                await is_set_within(self._freed, LOOK_EVERY.total_seconds())
+                await wait_until_set(self._freed, POLL_EVERY.total_seconds())
         await self.ended()
 
     async def begin(self) -> int:
@@ -192,53 +192,53 @@ class Sender:
         Raises:
             UnavailableError: If the outbox is away.
         """
-        room = AT_ONCE - len(self._trying)
+        room = MAX_CONCURRENT - len(self._in_flight)
         if room <= 0 or not self._keys:  # nobody could tell who had sent it
             return 0
-        owed = await self._outbox.take(room, Counter(self._trying.values()))
-        for one in owed:
+        pending = await self._outbox.take(room, Counter(self._in_flight.values()))
+        for one in pending:
             task = asyncio.create_task(self._try(one))
-            self._trying[task] = one.customer_id
+            self._in_flight[task] = one.customer_id
             task.add_done_callback(self._end)
-        return len(owed)
+        return len(pending)
 
     async def ended(self) -> None:
         """Wait until nothing is under way."""
-        while self._trying:
-            await asyncio.wait(self._trying)
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        del self._trying[task]
+        del self._in_flight[task]
         self._freed.set()
 
-    async def _try(self, one: Owed) -> None:
+    async def _try(self, one: PendingWebhook) -> None:
         try:
             await self._deliver(one)
         except UnavailableError as error:
             # It comes back by itself, and is sent again even if it was received.
             _log.info("callback.unsettled", callback_id=one.callback_id, reason=str(error))
 
-    async def _deliver(self, one: Owed) -> None:
+    async def _deliver(self, one: PendingWebhook) -> None:
         facts = {"callback_id": one.callback_id, "tries": one.tries}
         try:
             await self._send(one)
-        except NotReceivedError as error:
+        except WebhookDeliveryError as error:
             reason = str(error)
             if error.is_final or one.tries >= self._most_tries:
-                await self._bury(one, reason)
+                await self._dead_letter(one, reason)
                 _log.warning("callback.given_up", **facts, reason=reason)
             else:
                 pause_s = BACKOFF.pause_s(one.tries, seed=one.callback_id)
                 await self._outbox.postpone(one.number, timedelta(seconds=pause_s), reason)
                 _log.info("callback.postponed", **facts, reason=reason, pause_s=pause_s)
         else:
-            await self._outbox.delivered(one.number)
+            await self._outbox.mark_delivered(one.number)
             _log.info("callback.delivered", **facts)
 
-    async def _send(self, one: Owed) -> None:
+    async def _send(self, one: PendingWebhook) -> None:
         assert self._session is not None  # noqa: S101  the context is entered
         body = one.body.encode()
-        secrets = [secret_of(one.customer_id, key) for key in self._keys]
+        secrets = [webhook_secret(one.customer_id, key) for key in self._keys]
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "pop-stream",
@@ -252,19 +252,19 @@ class Sender:
             ) as response:
                 status = response.status
         except ForbiddenAddressError as error:
-            raise NotReceivedError(str(error), is_final=True) from None
+            raise WebhookDeliveryError(str(error), is_final=True) from None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if cause := _forbidden(error):
-                raise NotReceivedError(str(cause), is_final=True) from None
+                raise WebhookDeliveryError(str(cause), is_final=True) from None
             msg = f"{type(error).__name__}: {error}"
-            raise NotReceivedError(msg) from None
+            raise WebhookDeliveryError(msg) from None
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             is_final = status == HTTPStatus.GONE
             msg = f"answered with {status}"
-            raise NotReceivedError(msg, is_final=is_final)
+            raise WebhookDeliveryError(msg, is_final=is_final)
 
-    async def _bury(self, one: Owed, reason: str) -> None:
-        letter = CallbackGivenUp(
+    async def _dead_letter(self, one: PendingWebhook, reason: str) -> None:
+        letter = WebhookExhausted(
             callback_id=one.callback_id,
             agenda_id=one.agenda_id,
             customer_id=one.customer_id,

@@ -13,7 +13,7 @@ def migrate(as_json: JsonFlag = False) -> None:
     from pop_stream.cli import logs
     from pop_stream.wiring import upkeep
 
-    settings = logs.configure_for_a_person()
+    settings = logs.configure_console_logging()
     done = asyncio.run(upkeep.migrate(settings))
     if as_json:
         emit({"done": done})
@@ -34,9 +34,9 @@ def topics(
     from pop_stream.cli import logs
     from pop_stream.wiring import upkeep
 
-    settings = logs.configure_for_a_person()
+    settings = logs.configure_console_logging()
     created = [] if check else asyncio.run(upkeep.ensure_topics(settings))
-    faults = asyncio.run(upkeep.topic_faults(settings))
+    faults = asyncio.run(upkeep.topic_errors(settings))
     if as_json:
         emit({"created": created, "faults": faults})
     else:
@@ -68,7 +68,7 @@ def doctor(
     if repair and not ledger:
         msg = "--repair says what to do about what --ledger finds; give both"
         raise UsageError(msg)
-    settings = logs.configure_for_a_person()
+    settings = logs.configure_console_logging()
     if ledger:
         check_ledger(settings, quiet_s=quiet, repair=repair, as_json=as_json)
         return
@@ -81,7 +81,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def retain(
+def remove_expired(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Remove nothing, only count.")
     ] = False,
@@ -92,10 +92,10 @@ def retain(
     Nothing that waits or runs is ever removed, whatever its age.
     """
     from pop_stream.cli import logs
-    from pop_stream.wiring.rollup import retain_once
+    from pop_stream.wiring.rollup import run_retention_once
 
-    settings = logs.configure_for_a_person()
-    removed = asyncio.run(retain_once(settings, dry_run=dry_run))
+    settings = logs.configure_console_logging()
+    removed = asyncio.run(run_retention_once(settings, dry_run=dry_run))
     if as_json:
         emit({"removed": removed, "dry_run": dry_run})
         return
@@ -109,13 +109,13 @@ def callback_secret(
     """Show the secret with which a customer checks callbacks; made from POP_CALLBACK_KEYS."""
     from pop_stream.cli.environment import load_settings
     from pop_stream.cli.errors import UsageError
-    from pop_stream.core.lifecycle.callbacks import secret_of
+    from pop_stream.core.lifecycle.callbacks import webhook_secret
 
     keys = load_settings().callback_keys
     if not keys:
         msg = "POP_CALLBACK_KEYS is not set, so no callback is sent; set it to a JSON list"
         raise UsageError(msg)
-    secrets = [secret_of(customer, key.get_secret_value().encode()) for key in keys]
+    secrets = [webhook_secret(customer, key.get_secret_value().encode()) for key in keys]
     if as_json:
         emit({"customer_id": customer, "secrets": secrets})
         return
@@ -123,7 +123,7 @@ def callback_secret(
         typer.echo(one)
 
 
-COMMANDS: Final = (migrate, topics, doctor, retain, callback_secret)
+COMMANDS: Final = (migrate, topics, doctor, remove_expired, callback_secret)
 
 
 def _show_findings(findings: list[str], otherwise: str) -> None:

@@ -38,7 +38,7 @@ _Chosen = dict[str, list[str]]
 T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
 
-_MOST_OF_A_PAGE: Final = 500
+_MAX_OF_A_PAGE: Final = 500
 
 _COLUMNS: Final = (
     "id", "title", "state", "percent", "customer_id", "insight_id", "attempt", "accepted_at"
@@ -237,10 +237,10 @@ async def _list(
     client: "Client", selection: "Selection", limit: int
 ) -> "tuple[int, list[ListedAgenda]]":
     """How many fit, and the newest of them."""
-    page = await client.page(selection, limit=min(_MOST_OF_A_PAGE, limit))
+    page = await client.page(selection, limit=min(_MAX_OF_A_PAGE, limit))
     total, found = page.total, [*page.agendas]
     while page.next is not None and len(found) < limit:
-        wanted = min(_MOST_OF_A_PAGE, limit - len(found))
+        wanted = min(_MAX_OF_A_PAGE, limit - len(found))
         page = await client.page(selection, limit=wanted, cursor=page.next)
         total = page.total
         found += page.agendas

@@ -13,7 +13,7 @@ from rich.live import Live
 from pop_stream.cli.api import open_client
 from pop_stream.cli.output import console, emit
 from pop_stream.cli.views import progress_view, view
-from pop_stream.client import Client, NotFoundError, RateLimitedError, UnavailableError
+from pop_stream.client import Client, ApiNotFoundError, ApiRateLimitedError, ApiUnavailableError
 from pop_stream.client.errors import refusal_lines
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResult, SubmissionResults
@@ -104,7 +104,7 @@ async def _final_state(client: Client, agenda_id: str) -> State:
     while True:
         try:
             state = (await client.agenda(agenda_id)).state
-        except (NotFoundError, RateLimitedError, UnavailableError):
+        except (ApiNotFoundError, ApiRateLimitedError, ApiUnavailableError):
             # What was accepted just now is in Kafka before it is in a summary.
             if asyncio.get_running_loop().time() > unseen_until:
                 raise

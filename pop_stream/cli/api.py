@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from pop_stream.cli.environment import load_settings
 from pop_stream.cli.errors import CommandError
-from pop_stream.client import NO_RETRY, Client, Retry, UnreachableError
+from pop_stream.client import NO_RETRY, Client, Retry, ApiUnreachableError
 from pop_stream.settings import Settings
 
 
@@ -28,6 +28,6 @@ async def open_client(
     try:
         async with Client(settings.api_url, token=shown, retry=retry) as client:
             yield client
-    except UnreachableError as error:
+    except ApiUnreachableError as error:
         msg = f"{error}\nStart one with `pop-stream dev`, or set POP_API_URL."
         raise CommandError(msg) from None

@@ -26,14 +26,14 @@ def api_port(wanted: int | None) -> Iterator[int]:
     candidates = [wanted] if wanted else range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED)
     with socket.socket(type=socket.SOCK_DGRAM) as held:
         for port in candidates:
-            if is_free_port(port) and _bound(held, port):
+            if is_free_port(port) and _try_bind(held, port):
                 break
         else:
-            raise CommandError(_taken(wanted))
+            raise CommandError(_port_taken_message(wanted))
         yield port
 
 
-def _bound(held: socket.socket, port: int) -> bool:
+def _try_bind(held: socket.socket, port: int) -> bool:
     try:
         held.bind(("127.0.0.1", port))
     except OSError:
@@ -41,7 +41,7 @@ def _bound(held: socket.socket, port: int) -> bool:
     return True
 
 
-def _taken(wanted: int | None) -> str:
+def _port_taken_message(wanted: int | None) -> str:
     if wanted:
         return f"port {wanted} is taken; choose another with --port"
     return f"no port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED} is free; use --port"

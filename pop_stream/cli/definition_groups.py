@@ -11,8 +11,8 @@ from pop_stream.cli.files import nested, pairs, read_content, value
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
-    from pop_stream.client import Defined
-    from pop_stream.client.definitions import Definitions
+    from pop_stream.client import StoredDefinition
+    from pop_stream.client.definitions import DefinitionCalls
 
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "customer": ("id", "title", "weight", "max_in_flight", "rate_per_s", "paused"),
@@ -63,7 +63,7 @@ def _add_reads(app: typer.Typer, kind: str, plural: str) -> None:
     ) -> None:
         wanted = _filters(where or ())
 
-        async def read(known: "Definitions[Any]") -> list[Mapping[str, Any]]:
+        async def read(known: "DefinitionCalls[Any]") -> list[Mapping[str, Any]]:
             return [one.content async for one in known.all(wanted, sort=sort)]
 
         found = _with_all(plural, read)
@@ -78,7 +78,7 @@ def _add_reads(app: typer.Typer, kind: str, plural: str) -> None:
         object_id: Id,
         version: Annotated[int | None, typer.Option(min=1, help="As it was then.")] = None,
     ) -> None:
-        async def read(known: "Definitions[Any]") -> "Defined[Any]":
+        async def read(known: "DefinitionCalls[Any]") -> "StoredDefinition[Any]":
             if version is None:
                 return await known.get(object_id)
             return await known.version(object_id, version)
@@ -150,7 +150,7 @@ def _call(
     return body
 
 
-def _with_all(plural: str, work: Callable[["Definitions[Any]"], Awaitable[T]]) -> T:
+def _with_all(plural: str, work: Callable[["DefinitionCalls[Any]"], Awaitable[T]]) -> T:
     """What some work with the definitions of one kind comes to."""
     return with_api(lambda client: work(getattr(client, plural)))
 

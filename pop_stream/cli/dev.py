@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
-    from pop_stream.cli.plan import Plan
+    from pop_stream.cli.plan import StackPlan
 
 DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 
@@ -35,30 +35,32 @@ def dev(
     ones. A part or an embedded server that crashes is started again.
     """
     from pop_stream.cli import logs
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
     from pop_stream.cli.output import console
-    from pop_stream.cli.plan import Plan
+    from pop_stream.cli.plan import StackPlan
 
-    logs.configure_for_a_person()
-    plan = Plan(
+    logs.configure_console_logging()
+    plan = StackPlan(
         folder=folder,
         definitions=definitions,
         port=port,
         pullers=pullers,
         handlers=tuple(handlers or ()),
-        keeps_servers=True,
+        restarts_servers=True,
     )
     shown = console()
-    run_to_interrupt(_follow(plan, lambda line: shown.print(line, soft_wrap=True)))
+    run_until_interrupted(_follow(plan, lambda line: shown.print(line, soft_wrap=True)))
 
 
-async def _follow(plan: "Plan", tell: Callable[[str], None]) -> None:
+async def _follow(plan: "StackPlan", on_progress: Callable[[str], None]) -> None:
     from pop_stream.cli.stack import Stack
 
-    async with Stack(plan, tell) as stack:
+    async with Stack(plan, on_progress) as stack:
         url = stack.settings.api_url
-        tell(f"[bold]ready[/]: the API is at {url}, what it serves at {url}/openapi.json")
-        tell(f"Kafka listens at {stack.settings.kafka_bootstrap}")
-        tell(f"logs are in {stack.supervisor.logs}; Ctrl-C stops everything")
-        tell(f"try: POP_API_URL={url} pop-stream submit agenda.json --wait")
+        on_progress(
+            f"[bold]ready[/]: the API is at {url}, what it serves at {url}/openapi.json"
+        )
+        on_progress(f"Kafka listens at {stack.settings.kafka_bootstrap}")
+        on_progress(f"logs are in {stack.supervisor.logs}; Ctrl-C stops everything")
+        on_progress(f"try: POP_API_URL={url} pop-stream submit agenda.json --wait")
         raise await stack.failed()

@@ -6,19 +6,19 @@ from typing import Final, Self
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.core.events import LifecycleEvent, decode_lifecycle, value_of
+from pop_stream.core.events import LifecycleEvent, decode_lifecycle, checked_value
 from pop_stream.settings import Settings
 
-_MOST_RECORDS: Final = 2_000
+_MAX_RECORDS: Final = 2_000
 
 
-class Following:
+class LifecycleFollower:
     """Hears every lifecycle event from the moment it is entered on.
 
     Args:
         settings: Where the cluster is.
         client_id: Tells it apart in the broker's logs.
-        hear: Takes in the events of one record.
+        on_events: Takes in the events of one record.
     """
 
     def __init__(
@@ -26,13 +26,13 @@ class Following:
         settings: Settings,
         *,
         client_id: str,
-        hear: Callable[[Iterable[LifecycleEvent]], None],
+        on_events: Callable[[Iterable[LifecycleEvent]], None],
     ) -> None:
         topic = Topics(settings.topic_prefix).agenda_events
         self._consumer = clients.consumer(settings, topic, client_id=client_id, group_id=None)
-        self._hear = hear
+        self._on_events = on_events
         self._task: asyncio.Task[None] | None = None
-        self._more = asyncio.Condition()
+        self._changed = asyncio.Condition()
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
@@ -56,24 +56,22 @@ class Following:
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait until what was heard makes it so, or raise what stopped the reading."""
         while not is_so():
-            async with self._more:
-                await self._more.wait()
+            async with self._changed:
+                await self._changed.wait()
             if self._task is not None and self._task.done():
                 self._task.result()
 
     async def _follow(self) -> None:
         try:
             while True:
-                fetched = await self._consumer.getmany(
-                    timeout_ms=250, max_records=_MOST_RECORDS
-                )
+                fetched = await self._consumer.getmany(timeout_ms=250, max_records=_MAX_RECORDS)
                 for records in fetched.values():
                     for record in records:
-                        self._hear(decode_lifecycle(value_of(record)))
-                await self._tell()
+                        self._on_events(decode_lifecycle(checked_value(record)))
+                await self._notify()
         finally:
-            await self._tell()
+            await self._notify()
 
-    async def _tell(self) -> None:
-        async with self._more:
-            self._more.notify_all()
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

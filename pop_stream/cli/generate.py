@@ -21,7 +21,7 @@ from pop_stream.core.backlog.checkpoint import RoundCheckpoint
 from pop_stream.core.definitions.definitions import Definition
 from pop_stream.core.definitions.template import TEMPLATE_RUN
 from pop_stream.core.events import SCHEMA_HEADER, SCHEMA_VERSION
-from pop_stream.core.lifecycle.callbacks import CallbackGivenUp
+from pop_stream.core.lifecycle.callbacks import WebhookExhausted
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
 
@@ -68,16 +68,16 @@ def schemas() -> dict[str, Schema]:
             TypeAdapter(Definition).json_schema(),
         ),
         "controls.json": _titled("An attempt to stop", _of(events.AttemptStop)),
-        "counts.json": _titled("What waits and is on its way", _of(events.CountEvent)),
-        "pulls.json": _titled("What callers over HTTP want", carried(events.PullEvent)),
-        "handouts.json": _titled("What callers over HTTP get", carried(events.HandoutEvent)),
+        "counts.json": _titled("What waits and is on its way", _of(events.UsageEvent)),
+        "pulls.json": _titled("What callers over HTTP want", carried(events.PollDemandEvent)),
+        "handouts.json": _titled("What callers over HTTP get", carried(events.DeliveryEvent)),
         "decisions.json": _titled(
             "One emission round, or a part of the state before it",
             _of(events.RoundDecided | RoundCheckpoint),
         ),
-        "answers.json": _titled("The scheduler's view", _of(events.InsightAnswered)),
+        "answers.json": _titled("The scheduler's view", _of(events.QueueDescribed)),
         "dead-callbacks.json": _titled(
-            "A callback that no try could deliver", _of(CallbackGivenUp)
+            "A callback that no try could deliver", _of(WebhookExhausted)
         ),
         "dead-letters.json": _titled(
             "A record that no part could use", _of(events.RecordRefused)

@@ -47,14 +47,14 @@ def create(
     """Make a key; its token is shown once, and stored nowhere."""
     from pop_stream.clock import WallClock
     from pop_stream.core.definitions.keys import check_grant
-    from pop_stream.identity.minting import mint
+    from pop_stream.identity.minting import make_key
 
     if (customer is None) is not operator:
         msg = "say whom the key speaks for: either --customer ID or --operator"
         raise UsageError(msg)
     now, author = WallClock().now(), _author()
     check_grant(ANYONE, customer, frozenset(role))
-    key, token = mint(
+    key, token = make_key(
         customer_id=customer,
         roles=frozenset(role),
         now=now,
@@ -63,7 +63,7 @@ def create(
         expires_at=None if days is None else now + timedelta(days=days),
     )
     _with_keys(lambda keys: keys.create(key, author))
-    _tell_token(key, token, as_json=as_json)
+    _print_token(key, token, as_json=as_json)
 
 
 @app.command()
@@ -76,10 +76,10 @@ def rotate(
 ) -> None:
     """Make a key with the powers of another, which ends after a while."""
     from pop_stream.clock import WallClock
-    from pop_stream.identity.minting import mint
+    from pop_stream.identity.minting import make_key
 
     author = _author()
-    minted, token = mint(
+    minted, token = make_key(
         customer_id=None,
         roles=frozenset({Role.READ}),  # the store gives it the old key's powers
         now=WallClock().now(),
@@ -87,7 +87,7 @@ def rotate(
     )
     grace = timedelta(minutes=grace_minutes)
     new = _with_keys(lambda keys: keys.rotate(key_id, minted, author, grace=grace))
-    _tell_token(new, token, as_json=as_json)
+    _print_token(new, token, as_json=as_json)
 
 
 @app.command()
@@ -101,7 +101,7 @@ def revoke(
     at = WallClock().now()
     key = _with_keys(lambda keys: keys.revoke(key_id, _author(), at=at))
     if as_json:
-        emit(_shown(key, at))
+        emit(_key_view(key, at))
     else:
         typer.echo(f"{key.id} is revoked")
 
@@ -119,7 +119,7 @@ def list_keys(
     from pop_stream.clock import WallClock
 
     now = WallClock().now()
-    shown = [_shown(key, now) for key in _with_keys(lambda keys: _all(keys, customer))]
+    shown = [_key_view(key, now) for key in _with_keys(lambda keys: _all(keys, customer))]
     if as_json:
         emit({"keys": shown})
         return
@@ -140,15 +140,15 @@ async def _all(keys: "PostgresKeys", customer: str | None) -> "list[ApiKey]":
             return found
 
 
-def _tell_token(key: "ApiKey", token: str, *, as_json: bool) -> None:
+def _print_token(key: "ApiKey", token: str, *, as_json: bool) -> None:
     if as_json:
-        emit({**_shown(key, key.created_at), "token": token})
+        emit({**_key_view(key, key.created_at), "token": token})
         return
     typer.echo(token)
     typer.echo("This is the only time it is shown: keep it where secrets are kept.", err=True)
 
 
-def _shown(key: "ApiKey", now: datetime) -> dict[str, Any]:
+def _key_view(key: "ApiKey", now: datetime) -> dict[str, Any]:
     fields = key.model_dump(mode="json", exclude={"secret_sha256"})
     return {**fields, "roles": sorted(key.roles), "state": key.state(now)}
 
@@ -169,7 +169,7 @@ def _with_keys(work: "Callable[[PostgresKeys], Awaitable[T]]") -> T:
     from pop_stream.cli import logs
     from pop_stream.wiring.identity import open_keys
 
-    settings = logs.configure_for_a_person()
+    settings = logs.configure_console_logging()
 
     async def run() -> T:
         async with open_keys(settings) as keys:

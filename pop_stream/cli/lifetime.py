@@ -29,7 +29,7 @@ async def run_until_stopped(body: Callable[[asyncio.Event], Awaitable[None]]) ->
     await body(stop)
 
 
-def run_to_interrupt(
+def run_until_interrupted(
     main: Coroutine[None, None, None],
     *,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,

@@ -9,11 +9,11 @@ from typing import Any, Final, TextIO, cast
 
 import structlog
 
-from pop_stream.cli.environment import for_a_person
+from pop_stream.cli.environment import load_console_settings
 from pop_stream.settings import Settings
 
 
-class _Output(io.TextIOBase):
+class _LossyStream(io.TextIOBase):
     """A file whose disk may be full: what it does not take is lost, and is no error."""
 
     def __init__(self, file: TextIO) -> None:
@@ -29,9 +29,9 @@ class _Output(io.TextIOBase):
             self._file.flush()
 
 
-_AGAIN_AFTER_S: Final = 60.0
-_TOLD_APART: Final = 160
-_REMEMBERED: Final = 1_000
+_REPEAT_INTERVAL_S: Final = 60.0
+_KEY_LENGTH: Final = 160
+_MAX_KEYS: Final = 1_000
 
 
 def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
@@ -48,7 +48,7 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     render = _renderers(settings)
-    output = cast("TextIO", _Output(sys.stderr))
+    output = cast("TextIO", _LossyStream(sys.stderr))
     structlog.configure(
         processors=[*stamp, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -66,7 +66,7 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
     libraries = level if settings.log_level == "debug" else max(level, logging.WARNING)
     logging.basicConfig(handlers=[handler], level=libraries, force=True)
     if settings.log_level != "debug":
-        handler.addFilter(_Repeats())
+        handler.addFilter(_RepeatFilter())
     for name in muted:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -74,7 +74,7 @@ def configure(settings: Settings, *, muted: Sequence[str] = ()) -> None:
 _CLIENTS: Final = ("aiokafka", "confluent_kafka")
 
 
-class _Repeats(logging.Filter):
+class _RepeatFilter(logging.Filter):
     """Lets a library say a thing once a minute, and nothing of what it tries again as an error.
 
     A client tells of every attempt to reach a broker that is away: several a second, of each.
@@ -82,28 +82,28 @@ class _Repeats(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._last_logged: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Called for every record of a library; see the class."""
-        what = f"{record.name} {record.getMessage()[:_TOLD_APART]}"
-        if record.created - self._said.get(what, 0.0) < _AGAIN_AFTER_S:
+        what = f"{record.name} {record.getMessage()[:_KEY_LENGTH]}"
+        if record.created - self._last_logged.get(what, 0.0) < _REPEAT_INTERVAL_S:
             return False
-        if len(self._said) >= _REMEMBERED:
-            self._said.clear()
-        self._said[what] = record.created
+        if len(self._last_logged) >= _MAX_KEYS:
+            self._last_logged.clear()
+        self._last_logged[what] = record.created
         if record.levelno == logging.ERROR and record.name.startswith(_CLIENTS):
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         return True
 
 
-def configure_for_a_person() -> Settings:
+def configure_console_logging() -> Settings:
     """The same for a command that someone watches: text, unless POP_LOG_FORMAT is set.
 
     Returns:
         The settings of this process.
     """
-    settings = for_a_person()
+    settings = load_console_settings()
     # What aiokafka tries again it logs as errors, which would only alarm; the rest it raises.
     configure(settings, muted=("aiokafka",))
     return settings

@@ -13,7 +13,7 @@ from pop_stream.cli.errors import UsageError
 if TYPE_CHECKING:
     from pop_stream.settings import Settings
 
-Body = Callable[["Settings", asyncio.Event], Awaitable[None]]
+PartBody = Callable[["Settings", asyncio.Event], Awaitable[None]]
 
 _YOUNG_OBJECTS: Final = 50_000
 """New objects after which the collector looks for cycles: about what a puller's runners hold at
@@ -29,9 +29,9 @@ def serve() -> None:
 
 def intake() -> None:
     """Validate and place submissions, and carry what pullers report to the scheduler."""
-    from pop_stream.wiring.intake import run_intake
+    from pop_stream.wiring.intake import run_ingest
 
-    run_part(run_intake)
+    run_part(run_ingest)
 
 
 def schedule() -> None:
@@ -82,7 +82,7 @@ def pull(
 COMMANDS: Final = (serve, intake, schedule, rollup, pull)
 
 
-def run_part(body: Body) -> None:
+def run_part(body: PartBody) -> None:
     """Run one part to its orderly end; an error is left to `main`, which exits non-zero.
 
     Args:
@@ -96,7 +96,7 @@ def run_part(body: Body) -> None:
 
     settings = load_settings()
     try:
-        faults.refuse_far_from_here(settings.kafka_bootstrap)
+        faults.require_local_brokers(settings.kafka_bootstrap)
     except ValueError as error:
         raise UsageError(str(error)) from None
     logs.configure(settings)
@@ -104,11 +104,11 @@ def run_part(body: Body) -> None:
     async def run(stop: asyncio.Event) -> None:
         await body(settings, stop)
 
-    _collect_seldom()
+    _relax_garbage_collector()
     uvloop.run(run_until_stopped(run))
 
 
-def _collect_seldom() -> None:
+def _relax_garbage_collector() -> None:
     """Have the collector leave alone what was imported, and look at the rest less often.
 
     Looking through all modules takes tens of milliseconds, in which nothing else goes on.

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pop_stream.cli.errors import UsageError
 from pop_stream.cli.supervisor import RestartPolicy
-from pop_stream.core.definitions.definition_records import definitions_from
+from pop_stream.core.definitions.definition_records import parse_definitions_file
 from pop_stream.core.definitions.definitions import Insight
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StackPlan:
     """What to start.
 
     Attributes:
@@ -26,7 +26,7 @@ class Plan:
         only: Parts to start, by name; None starts all.
         brokers: Of the embedded Kafka: 1, or 3 that replicate to each other.
         environment: Further variables for every part, as they are.
-        keeps_servers: Servers that end by themselves are started again, and are no failure.
+        restarts_servers: Servers that end by themselves are started again, and are no failure.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class Plan:
     only: Collection[str] | None = None
     brokers: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
-    keeps_servers: bool = False
+    restarts_servers: bool = False
 
     def insights(self) -> Sequence[str]:
         """Ids of the insights that the file defines, read before anything is started.
@@ -49,7 +49,7 @@ class Plan:
             UsageError: If the file is wrong.
         """
         try:
-            found = definitions_from(tomllib.loads(self.definitions.read_text()))
+            found = parse_definitions_file(tomllib.loads(self.definitions.read_text()))
         except (OSError, ValueError, TypeError) as error:
             msg = f"{self.definitions}: {error}"
             raise UsageError(msg) from None

@@ -10,7 +10,7 @@ from rich.table import Table
 from pop_stream.cli.output import JsonFlag, console, emit
 
 if TYPE_CHECKING:
-    from pop_stream.bus.history import History
+    from pop_stream.bus.history import DecisionHistory
     from pop_stream.core.values.ids import CustomerId
 
 Weights = Annotated[
@@ -28,12 +28,12 @@ def replay(
 ) -> None:
     """Choose an insight's recorded rounds again, exactly, or with other weights."""
     from pop_stream.bus.history import read_history
-    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.environment import load_console_settings
     from pop_stream.cli.errors import CommandError
     from pop_stream.cli.weights import parse_weights
 
     wanted = parse_weights(weights)
-    history = read_history(for_a_person(), insight, figures=False)
+    history = read_history(load_console_settings(), insight, figures=False)
     decided, begun = history.decisions[0].round, [one.round for one in history.beginnings]
     if decided != 1 and not begun:
         msg = (
@@ -52,7 +52,7 @@ def replay(
     raise typer.Exit(1 if outcome.get("different") else 0)
 
 
-def _check(history: "History", shown: Console) -> Mapping[str, Any]:
+def _check(history: "DecisionHistory", shown: Console) -> Mapping[str, Any]:
     from pop_stream.core.simulation.replay import replay as choose_again
 
     rounds = [
@@ -67,16 +67,16 @@ def _check(history: "History", shown: Console) -> Mapping[str, Any]:
     return {"rounds": len(rounds), "agendas": agendas, "different": different}
 
 
-def _doubts(history: "History", first: int, shown: Console) -> Mapping[str, Any]:
+def _doubts(history: "DecisionHistory", first: int, shown: Console) -> Mapping[str, Any]:
     """What could not be read, and from when on the rounds may differ for it."""
-    from pop_stream.core.simulation.doubts import first_doubtful
+    from pop_stream.core.simulation.doubts import first_inexact_round
 
     passed_over = [*history.unreadable]
     for one in passed_over:
         where = f"{one.topic}, partition {one.partition}, offset {one.offset}"
         shown.print(f"passed over: {where}: {one.reason}", markup=False)
     chosen_again = [one for one in history.decisions if one.round >= first]
-    doubtful = first_doubtful(chosen_again, passed_over)
+    doubtful = first_inexact_round(chosen_again, passed_over)
     if doubtful is not None:
         at = doubtful.at.isoformat()
         shown.print(
@@ -100,10 +100,10 @@ def _doubts(history: "History", first: int, shown: Console) -> Mapping[str, Any]
 
 
 def _try(
-    history: "History", weights: Mapping["CustomerId", float], shown: Console
+    history: "DecisionHistory", weights: Mapping["CustomerId", float], shown: Console
 ) -> Mapping[str, Any]:
     from pop_stream.cli.errors import CommandError
-    from pop_stream.core.simulation.what_if import Outcome, recorded_outcomes, what_if
+    from pop_stream.core.simulation.what_if import CustomerOutcome, recorded_outcomes, what_if
 
     inputs, rounds, known_states = history.inputs, history.decisions, history.beginnings
     before = recorded_outcomes(inputs, rounds, known_states)
@@ -115,9 +115,9 @@ def _try(
         raise CommandError(msg)
     customers = {
         customer: {
-            "emitted": len(before.get(customer, Outcome()).waits_s),
-            "mean_wait_s": round(before.get(customer, Outcome()).mean_wait_s, 6),
-            "other_mean_wait_s": round(after.get(customer, Outcome()).mean_wait_s, 6),
+            "emitted": len(before.get(customer, CustomerOutcome()).waits_s),
+            "mean_wait_s": round(before.get(customer, CustomerOutcome()).mean_wait_s, 6),
+            "other_mean_wait_s": round(after.get(customer, CustomerOutcome()).mean_wait_s, 6),
         }
         for customer in known
     }

@@ -14,17 +14,17 @@ from rich.markup import escape
 from pop_stream.bus import clients, succession
 from pop_stream.cli.api import open_client
 from pop_stream.cli.api_port import api_port
-from pop_stream.cli.environment import load_settings, variables
+from pop_stream.cli.environment import load_settings, environment_variables
 from pop_stream.cli.errors import CommandError, UsageError
-from pop_stream.cli.plan import Plan
+from pop_stream.cli.plan import StackPlan
 from pop_stream.cli.supervisor import (
     Part,
     PartStatus,
     Supervisor,
-    own_part,
+    command_part,
 )
-from pop_stream.embedded.errors import EmbeddedError
-from pop_stream.embedded.servers import EmbeddedServers
+from pop_stream.embedded.errors import DevServerError
+from pop_stream.embedded.servers import DevServers
 from pop_stream.settings import Settings
 from pop_stream.wiring import upkeep
 
@@ -32,7 +32,7 @@ _PULLER_GRACE: Final = timedelta(seconds=5)
 _READY_WITHIN_S: Final = 60.0
 _SERVER_VARIABLES: Final = ("POP_KAFKA_BOOTSTRAP", "POP_POSTGRES_DSN")
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 class Stack:
@@ -49,17 +49,17 @@ class Stack:
     settings: Settings
     supervisor: Supervisor
 
-    def __init__(self, plan: Plan, tell: Tell) -> None:
+    def __init__(self, plan: StackPlan, on_progress: OnProgress) -> None:
         self._plan = plan
-        self._tell = tell
-        self._servers: EmbeddedServers | None = None
+        self._on_progress = on_progress
+        self._servers: DevServers | None = None
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Start everything; returns when the API, if it is among it, says that it is ready.
 
         Raises:
-            EmbeddedError: If the servers do not start.
+            DevServerError: If the servers do not start.
             CommandError: If a part does not.
         """
         insights = self._plan.insights()
@@ -67,14 +67,16 @@ class Stack:
             overrides = await self._enter_servers(opening)
             self.settings = load_settings(overrides)
             done = await upkeep.migrate(self.settings)
-            self._tell(f"schema, topics and definitions are current, {len(done)} are new")
+            self._on_progress(
+                f"schema, topics and definitions are current, {len(done)} are new"
+            )
             self.supervisor = await opening.enter_async_context(
                 Supervisor(
                     self._plan.folder.absolute() / "logs",
-                    environment={**variables(overrides), **self._plan.environment},
+                    environment={**environment_variables(overrides), **self._plan.environment},
                     policy=self._plan.restart,
-                    tell=self._tell_status,
-                    on_death=self._bury,
+                    on_progress=self._report_status,
+                    on_death=self._evict_instance,
                 )
             )
             await self._start_parts(insights)
@@ -82,7 +84,7 @@ class Stack:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._tell("stopping")
+        self._on_progress("stopping")
         await self._open.aclose()
 
     def processes(self) -> Mapping[str, int]:
@@ -91,7 +93,7 @@ class Stack:
         return {**(self._servers.processes if self._servers else {}), **parts}
 
     @property
-    def servers(self) -> EmbeddedServers:
+    def servers(self) -> DevServers:
         """The servers that were started here.
 
         Raises:
@@ -129,9 +131,11 @@ class Stack:
         if all(os.environ.get(name) for name in _SERVER_VARIABLES):
             folder.mkdir(parents=True, exist_ok=True)
             return overrides
-        self._tell(f"starting Kafka and PostgreSQL in {folder}")
-        keeping = self._tell if self._plan.keeps_servers else None
-        servers = EmbeddedServers(folder, brokers=self._plan.brokers, keeping=keeping)
+        self._on_progress(f"starting Kafka and PostgreSQL in {folder}")
+        restart_servers = self._on_progress if self._plan.restarts_servers else None
+        servers = DevServers(
+            folder, brokers=self._plan.brokers, restart_servers=restart_servers
+        )
         self._servers = await opening.enter_async_context(servers)
         if self._plan.brokers > 1:
             overrides["replication_factor"] = self._plan.brokers
@@ -164,20 +168,20 @@ class Stack:
             *self._copies("rollup", "rollup"),
             *self._copies("scheduler", "schedule"),
             *self._copies("intake", "intake"),
-            own_part("api", "serve", stage="api"),
+            command_part("api", "serve", stage="api"),
             *(
-                own_part(f"puller-{number}", *pull, stage="pullers")
+                command_part(f"puller-{number}", *pull, stage="pullers")
                 for number in range(1, self._plan.pullers + 1)
             ),
         ]
 
     def _copies(self, name: str, command: str) -> Iterator[Part]:
         """One part a process; the second is called `name-2`, and keeps its data beside."""
-        yield own_part(name, command, stage=name)
+        yield command_part(name, command, stage=name)
         for number in range(2, self._plan.copies.get(name, 1) + 1):
-            one = own_part(f"{name}-{number}", command, stage=name)
+            one = command_part(f"{name}-{number}", command, stage=name)
             data = self._plan.folder.absolute() / one.name
-            yield replace(one, environment=variables({"scheduler_data": data}))
+            yield replace(one, environment=environment_variables({"scheduler_data": data}))
 
     async def _until_ready(self) -> None:
         async with open_client(self.settings) as client:
@@ -185,16 +189,18 @@ class Stack:
                 await asyncio.sleep(0.1)  # it is another process
 
     async def _part_failed(self) -> Exception:
-        status = await self.supervisor.gave_up()
+        status = await self.supervisor.until_part_failed()
         log = self.supervisor.log_file(status.name)
-        return CommandError(f"{_said(status)}\nIts log is {log}")
+        return CommandError(f"{_status_line(status)}\nIts log is {log}")
 
-    async def _bury(self, instance: str) -> None:
+    async def _evict_instance(self, instance: str) -> None:
         """Groups need not wait for the end of a session whose process is seen to be dead."""
-        await succession.bury(clients.admin(self.settings, client_id="burial"), instance)
+        await succession.evict_instance(
+            clients.admin(self.settings, client_id="burial"), instance
+        )
 
-    def _tell_status(self, status: PartStatus) -> None:
-        self._tell(_said(status))
+    def _report_status(self, status: PartStatus) -> None:
+        self._on_progress(_status_line(status))
 
 
 @asynccontextmanager
@@ -213,11 +219,11 @@ async def failing_with(stack: Stack) -> AsyncIterator[None]:
         raise failures.exceptions[0] from None
 
 
-async def _server_failed(servers: EmbeddedServers) -> EmbeddedError:
+async def _server_failed(servers: DevServers) -> DevServerError:
     return await servers.failed()
 
 
-def _said(status: PartStatus) -> str:
+def _status_line(status: PartStatus) -> str:
     match status.state:
         case "running" if status.restarts:
             return f"{status.name} runs again as process {status.pid}"
@@ -226,13 +232,13 @@ def _said(status: PartStatus) -> str:
         case "stopped":
             return f"{status.name} stopped"
         case "crashed":
-            return f"{status.name} {_ended(status)}"
+            return f"{status.name} {_exit_text(status)}"
         case "failed":
-            return f"{status.name} is given up, it {_ended(status)}"
+            return f"{status.name} is given up, it {_exit_text(status)}"
 
 
-def _ended(status: PartStatus) -> str:
+def _exit_text(status: PartStatus) -> str:
     code = status.exit_code or 0
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with {code}: {escape(status.last_words)}"
+    return f"ended with {code}: {escape(status.last_log_line)}"

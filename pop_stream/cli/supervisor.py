@@ -15,11 +15,11 @@ from typing import Final, Literal, Self
 
 from pop_stream.cli.errors import CommandError
 from pop_stream.cli.lifetime import STOP_WITH_PARENT
-from pop_stream.clock import is_set_within
+from pop_stream.clock import wait_until_set
 
 _LOG_KEPT_BYTES: Final = 8 << 20
 _LOG_TAIL_BYTES: Final = 4096
-_MOST_DOUBLINGS: Final = 20
+_MAX_DOUBLINGS: Final = 20
 _UNNAMED: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 OnDeath = Callable[[str], Coroutine[None, None, None]]
@@ -44,7 +44,7 @@ class Part:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def own_part(name: str, *arguments: str, stage: str) -> Part:
+def command_part(name: str, *arguments: str, stage: str) -> Part:
     """A part that is one of our own commands, run by this very interpreter."""
     return Part(name, (sys.executable, "-m", "pop_stream", *arguments), stage)
 
@@ -57,7 +57,7 @@ class PartStatus:
         pid: Of the running process, else of the last one.
         restarts: Times it was started again after a crash.
         exit_code: Of the last end, negative for a signal; None before the first.
-        last_words: Last line of its log when it crashed.
+        last_log_line: Last line of its log when it crashed.
     """
 
     name: str
@@ -65,7 +65,7 @@ class PartStatus:
     pid: int
     restarts: int = 0
     exit_code: int | None = None
-    last_words: str = ""
+    last_log_line: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +76,29 @@ class RestartPolicy:
         first_pause: Before the first restart; doubles with each crash that follows.
         longest_pause: Where doubling ends.
         steady_after: A run as long as this was no failure: the pause starts anew.
-        most_crashes: In a row, before the part is given up; None never gives up.
+        max_crashes: In a row, before the part is given up; None never gives up.
     """
 
     first_pause: timedelta = timedelta(milliseconds=250)
     longest_pause: timedelta = timedelta(seconds=10)
     steady_after: timedelta = timedelta(seconds=20)
-    most_crashes: int | None = None
+    max_crashes: int | None = None
 
     def pause(self, crashes: int) -> timedelta | None:
         """How long to wait after so many crashes in a row; None to give up."""
-        if self.most_crashes is not None and crashes >= self.most_crashes:
+        if self.max_crashes is not None and crashes >= self.max_crashes:
             return None
-        doublings = min(crashes - 1, _MOST_DOUBLINGS)
+        doublings = min(crashes - 1, _MAX_DOUBLINGS)
         return min(self.longest_pause, self.first_pause * (1 << doublings))
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SupervisedPart:
     part: Part
     process: asyncio.subprocess.Process
     status: PartStatus
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    keeper: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
 
 
 class Supervisor:
@@ -111,7 +111,7 @@ class Supervisor:
         logs: Folder of the parts' log files, made if missing.
         environment: Variables for all parts beside those of this process.
         policy: When a crashed part starts again.
-        tell: Called with every change; must not block.
+        on_progress: Called with every change; must not block.
         on_death: Told the POP_INSTANCE of a part that crashed, while it is started again.
 
     Attributes:
@@ -124,15 +124,15 @@ class Supervisor:
         *,
         environment: Mapping[str, str],
         policy: RestartPolicy,
-        tell: Callable[[PartStatus], None] = lambda _: None,
+        on_progress: Callable[[PartStatus], None] = lambda _: None,
         on_death: OnDeath | None = None,
     ) -> None:
         self.logs = logs
         self._environment = {**os.environ, **environment, STOP_WITH_PARENT: "1"}
         self._policy = policy
-        self._tell = tell
+        self._on_progress = on_progress
         self._on_death = on_death
-        self._kept: dict[str, _Kept] = {}
+        self._supervised: dict[str, _SupervisedPart] = {}
         self._changed = asyncio.Condition()
         self._lifeline: tuple[int, int] = (-1, -1)
 
@@ -154,7 +154,7 @@ class Supervisor:
 
     def status(self) -> Mapping[str, PartStatus]:
         """What is known about every part, in order of start."""
-        return {name: kept.status for name, kept in self._kept.items()}
+        return {name: supervised.status for name, supervised in self._supervised.items()}
 
     async def start(self, part: Part) -> None:
         """Start a part, or one that was stopped or given up anew; returns once it has a pid.
@@ -162,16 +162,20 @@ class Supervisor:
         Raises:
             CommandError: If a part of that name runs.
         """
-        known = self._kept.pop(part.name, None)
-        if known is not None and known.keeper is not None and not known.keeper.done():
-            self._kept[part.name] = known
+        known = self._supervised.pop(part.name, None)
+        if known is not None and known.task is not None and not known.task.done():
+            self._supervised[part.name] = known
             msg = f"{part.name} is started already"
             raise CommandError(msg)
         process = await self._spawn(part)
-        kept = _Kept(part, process, PartStatus(part.name, "running", process.pid))
-        self._kept[part.name] = kept
-        kept.keeper = asyncio.create_task(self._keep(kept), name=f"keep {part.name}")
-        await self._note(kept, kept.status)
+        supervised = _SupervisedPart(
+            part, process, PartStatus(part.name, "running", process.pid)
+        )
+        self._supervised[part.name] = supervised
+        supervised.task = asyncio.create_task(
+            self._supervise(supervised), name=f"keep {part.name}"
+        )
+        await self._set_status(supervised, supervised.status)
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int | None:
         """Send a signal to a part's process; what follows from it is a crash.
@@ -179,35 +183,35 @@ class Supervisor:
         Returns:
             The pid, or None if it was not running.
         """
-        kept = self._kept[name]
-        if kept.status.state != "running":
+        supervised = self._supervised[name]
+        if supervised.status.state != "running":
             return None
         with contextlib.suppress(ProcessLookupError):
-            kept.process.send_signal(number)
-        return kept.process.pid
+            supervised.process.send_signal(number)
+        return supervised.process.pid
 
     async def stop(self, *names: str, grace: timedelta = timedelta(seconds=15)) -> None:
         """Ask parts to end and wait until they have; after the grace they are killed."""
-        stopping = [self._kept[name] for name in names]
-        for kept in stopping:
-            kept.stopping.set()
-            self.kill(kept.part.name, signal.SIGTERM)
-        keepers = [kept.keeper for kept in stopping if kept.keeper is not None]
+        stopping = [self._supervised[name] for name in names]
+        for supervised in stopping:
+            supervised.stopping.set()
+            self.kill(supervised.part.name, signal.SIGTERM)
+        keepers = [supervised.task for supervised in stopping if supervised.task is not None]
         if not keepers:
             return
         _, late = await asyncio.wait(keepers, timeout=grace.total_seconds())
         if late:
-            for kept in stopping:
-                self.kill(kept.part.name)
+            for supervised in stopping:
+                self.kill(supervised.part.name)
             await asyncio.wait(keepers)
-        for keeper in keepers:
-            keeper.result()
+        for task in keepers:
+            task.result()
 
     async def stop_all(self) -> None:
         """Stop everything, the stage that was started last first."""
         stages: dict[str, list[str]] = {}
-        for name, kept in self._kept.items():
-            stages.setdefault(kept.part.stage, []).append(name)
+        for name, supervised in self._supervised.items():
+            stages.setdefault(supervised.part.stage, []).append(name)
         for names in reversed(stages.values()):
             await self.stop(*names)
 
@@ -216,46 +220,54 @@ class Supervisor:
         async with self._changed:
             await self._changed.wait_for(lambda: seen(self.status()))
 
-    async def gave_up(self) -> PartStatus:
+    async def until_part_failed(self) -> PartStatus:
         """Wait until a part is given up, and tell which."""
         await self.until(lambda parts: any(one.state == "failed" for one in parts.values()))
         return next(one for one in self.status().values() if one.state == "failed")
 
-    async def _keep(self, kept: _Kept) -> None:
+    async def _supervise(self, supervised: _SupervisedPart) -> None:
         crashes = 0
         while True:
             began = asyncio.get_running_loop().time()
-            code = await kept.process.wait()
-            if kept.stopping.is_set():
-                await self._note(kept, replace(kept.status, state="stopped", exit_code=code))
+            code = await supervised.process.wait()
+            if supervised.stopping.is_set():
+                await self._set_status(
+                    supervised, replace(supervised.status, state="stopped", exit_code=code)
+                )
                 return
             lasted = timedelta(seconds=asyncio.get_running_loop().time() - began)
             crashes = 1 if lasted >= self._policy.steady_after else crashes + 1
             pause = self._policy.pause(crashes)
-            await self._note(kept, self._crash(kept, code, final=pause is None))
+            await self._set_status(
+                supervised, self._crash(supervised, code, final=pause is None)
+            )
             if pause is None:
                 return
             async with asyncio.TaskGroup() as tasks:
                 if self._on_death:
-                    tasks.create_task(self._on_death(_instance(kept.part)))
-                if await is_set_within(kept.stopping, pause.total_seconds()):
-                    await self._note(kept, replace(kept.status, state="stopped"))
+                    tasks.create_task(self._on_death(_instance(supervised.part)))
+                if await wait_until_set(supervised.stopping, pause.total_seconds()):
+                    await self._set_status(
+                        supervised, replace(supervised.status, state="stopped")
+                    )
                     return
-                await self._restart(kept)
+                await self._restart(supervised)
 
-    async def _restart(self, kept: _Kept) -> None:
-        kept.process = await self._spawn(kept.part)
-        status = replace(kept.status, state="running", restarts=kept.status.restarts + 1)
-        await self._note(kept, replace(status, pid=kept.process.pid))
-        if kept.stopping.is_set():  # asked to stop while it was being started
-            self.kill(kept.part.name, signal.SIGTERM)
+    async def _restart(self, supervised: _SupervisedPart) -> None:
+        supervised.process = await self._spawn(supervised.part)
+        status = replace(
+            supervised.status, state="running", restarts=supervised.status.restarts + 1
+        )
+        await self._set_status(supervised, replace(status, pid=supervised.process.pid))
+        if supervised.stopping.is_set():  # asked to stop while it was being started
+            self.kill(supervised.part.name, signal.SIGTERM)
 
-    def _crash(self, kept: _Kept, code: int, *, final: bool) -> PartStatus:
+    def _crash(self, supervised: _SupervisedPart, code: int, *, final: bool) -> PartStatus:
         return replace(
-            kept.status,
+            supervised.status,
             state="failed" if final else "crashed",
             exit_code=code,
-            last_words=_last_line(self.log_file(kept.part.name)),
+            last_log_line=_last_line(self.log_file(supervised.part.name)),
         )
 
     async def _spawn(self, part: Part) -> asyncio.subprocess.Process:
@@ -272,9 +284,9 @@ class Supervisor:
                 start_new_session=True,
             )
 
-    async def _note(self, kept: _Kept, status: PartStatus) -> None:
-        kept.status = status
-        self._tell(status)
+    async def _set_status(self, supervised: _SupervisedPart, status: PartStatus) -> None:
+        supervised.status = status
+        self._on_progress(status)
         async with self._changed:
             self._changed.notify_all()
 

@@ -6,8 +6,8 @@ from typing import Final
 from pop_stream.cli.errors import UsageError
 from pop_stream.core.values.ids import CustomerId
 
-LEAST_WEIGHT: Final = 1e-3
-MOST_WEIGHT: Final = 1e6
+MIN_WEIGHT: Final = 1e-3
+MAX_WEIGHT: Final = 1e6
 """As definitions of customers bound them."""
 
 
@@ -32,7 +32,7 @@ def parse_weights(
         if not customer or (weight := _number(number)) is None:
             msg = (
                 f"{option}: {part!r} is no weight; write {whose}=weight, with a weight from "
-                f"{LEAST_WEIGHT:g} to {MOST_WEIGHT:.0f} and commas between"
+                f"{MIN_WEIGHT:g} to {MAX_WEIGHT:.0f} and commas between"
             )
             raise UsageError(msg)
         weights[customer] = weight
@@ -44,4 +44,4 @@ def _number(text: str) -> float | None:
         weight = float(text)
     except ValueError:
         return None
-    return weight if LEAST_WEIGHT <= weight <= MOST_WEIGHT else None
+    return weight if MIN_WEIGHT <= weight <= MAX_WEIGHT else None

@@ -1,19 +1,19 @@
 """The client of the HTTP API: typed, asynchronous, and all of it."""
 
 from pop_stream.client.client import Client
-from pop_stream.client.definitions import Defined, Page
+from pop_stream.client.definitions import StoredDefinition, DefinitionPage
 from pop_stream.client.errors import (
     ApiError,
-    ConflictError,
-    FaultError,
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    RateLimitedError,
-    RefusedError,
-    UnauthenticatedError,
-    UnavailableError,
-    UnreachableError,
+    ApiConflictError,
+    ApiFaultError,
+    ApiForbiddenError,
+    ApiNotFoundError,
+    ApiPreconditionError,
+    ApiRateLimitedError,
+    ApiRefusedError,
+    ApiUnauthenticatedError,
+    ApiUnavailableError,
+    ApiUnreachableError,
 )
 from pop_stream.client.retry import NO_RETRY, Retry
 from pop_stream.client.tracing import tracing
@@ -25,20 +25,20 @@ __all__ = [
     "ApiError",
     "BulkCommand",
     "Client",
-    "ConflictError",
-    "Defined",
-    "FaultError",
-    "ForbiddenError",
-    "NotFoundError",
-    "Page",
-    "PreconditionError",
-    "RateLimitedError",
-    "RefusedError",
+    "ApiConflictError",
+    "StoredDefinition",
+    "ApiFaultError",
+    "ApiForbiddenError",
+    "ApiNotFoundError",
+    "DefinitionPage",
+    "ApiPreconditionError",
+    "ApiRateLimitedError",
+    "ApiRefusedError",
     "Retry",
     "Selection",
     "Trace",
-    "UnauthenticatedError",
-    "UnavailableError",
-    "UnreachableError",
+    "ApiUnauthenticatedError",
+    "ApiUnavailableError",
+    "ApiUnreachableError",
     "tracing",
 ]

@@ -12,7 +12,7 @@ from pop_stream.core.agendas.agenda import Agenda
 from pop_stream.core.definitions.template import TemplateRun
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
 from pop_stream.shapes.commands import AgendaList, ListedAgenda, Selection
-from pop_stream.shapes.placement import Explained
+from pop_stream.shapes.placement import RouteExplanation
 from pop_stream.shapes.queues import WhyView
 from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResults
 
@@ -32,9 +32,9 @@ class AgendaCalls(Calls):
         without, it is not: it could run twice.
 
         Raises:
-            RefusedError: If it is not sound or fits no insight; `issues` say why.
-            ConflictError: If something else was accepted under its id.
-            RateLimitedError: If its customer submits more than it may.
+            ApiRefusedError: If it is not sound or fits no insight; `issues` say why.
+            ApiConflictError: If something else was accepted under its id.
+            ApiRateLimitedError: If its customer submits more than it may.
             ApiError: If there is no answer.
         """
         return await self._transport.post(
@@ -53,8 +53,8 @@ class AgendaCalls(Calls):
             What became of each, in their order; at least one was accepted.
 
         Raises:
-            RefusedError: If none was accepted; `problem.results` say why.
-            RateLimitedError: If a customer submits more than it may.
+            ApiRefusedError: If none was accepted; `problem.results` say why.
+            ApiRateLimitedError: If a customer submits more than it may.
             ApiError: If there is no answer; some may have been accepted.
         """
         return await self._transport.post(
@@ -102,24 +102,28 @@ class AgendaCalls(Calls):
         """
         return await self._transport.read(WhyView, "agendas", agenda_id, "why")
 
-    async def explain(self, agenda_id: str) -> Explained:
+    async def explain(self, agenda_id: str) -> RouteExplanation:
         """Where the agenda would go by the definitions in force now, and why.
 
         Raises:
             NotFoundError: If there is none, or not yet.
             ApiError: If there is no answer.
         """
-        return await self._transport.read(Explained, "agendas", agenda_id, "explain")
+        return await self._transport.read(RouteExplanation, "agendas", agenda_id, "explain")
 
-    async def explain_placement(self, submission: Submission) -> Explained:
+    async def explain_placement(self, submission: Submission) -> RouteExplanation:
         """The same for what is not submitted.
 
         Raises:
-            RefusedError: If it is not sound; `issues` say why.
+            ApiRefusedError: If it is not sound; `issues` say why.
             ApiError: If there is no answer.
         """
         return await self._transport.post(
-            Explained, "placement", "explain", body=to_json(submission), is_repeatable=True
+            RouteExplanation,
+            "placement",
+            "explain",
+            body=to_json(submission),
+            is_repeatable=True,
         )
 
     async def page(
@@ -142,7 +146,7 @@ class AgendaCalls(Calls):
             ApiError: If there is no answer.
         """
         order = "newest" if newest_first else "oldest"
-        query = [*pairs(_told(where or Selection())), ("order", order), ("limit", str(limit))]
+        query = [*pairs(_query(where or Selection())), ("order", order), ("limit", str(limit))]
         query += [("cursor", cursor)] if cursor else []
         return await self._transport.read(AgendaList, "agendas", query=query)
 
@@ -207,5 +211,5 @@ def _list(submissions: Sequence[Submission]) -> bytes:
     return b"[" + b",".join(map(to_json, submissions)) + b"]"
 
 
-def _told(where: Selection) -> Mapping[str, Sequence[str] | str]:
+def _query(where: Selection) -> Mapping[str, Sequence[str] | str]:
     return where.model_dump(mode="json", exclude_defaults=True)

@@ -7,12 +7,12 @@ from typing import Final, Self
 
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
-from pop_stream.client.definitions import Definitions
-from pop_stream.client.insights import Insights
-from pop_stream.client.keys import Audit, Keys
+from pop_stream.client.definitions import DefinitionCalls
+from pop_stream.client.insights import InsightCalls
+from pop_stream.client.keys import AuditCalls, KeyCalls
 from pop_stream.client.retry import RETRY, Retry
 from pop_stream.client.service import ServiceCalls
-from pop_stream.client.templates import Templates
+from pop_stream.client.templates import TemplateCalls
 from pop_stream.client.transport import Transport
 from pop_stream.client.work import PullCalls
 from pop_stream.core.definitions.definitions import Customer, ResourcePool
@@ -54,12 +54,12 @@ class Client(AgendaCalls, CommandCalls, PullCalls, ServiceCalls):
     ) -> None:
         transport = Transport(url, token=token, timeout=timeout, retry=retry, headers=headers)
         super().__init__(transport)
-        self.customers = Definitions(transport, "customers", Customer)
-        self.pools = Definitions(transport, "pools", ResourcePool)
-        self.insights = Insights(transport)
-        self.templates = Templates(transport)
-        self.keys = Keys(transport)
-        self.audit = Audit(transport)
+        self.customers = DefinitionCalls(transport, "customers", Customer)
+        self.pools = DefinitionCalls(transport, "pools", ResourcePool)
+        self.insights = InsightCalls(transport)
+        self.templates = TemplateCalls(transport)
+        self.keys = KeyCalls(transport)
+        self.audit = AuditCalls(transport)
 
     @property
     def url(self) -> str:

@@ -5,39 +5,39 @@ from typing import Literal
 
 from pop_stream.client.content import to_json
 from pop_stream.client.transport import Call, Calls, path
-from pop_stream.shapes.commands import BulkCommand, BulkResult, Commanded, Selection
+from pop_stream.shapes.commands import BulkCommand, BulkResult, CommandResult, Selection
 from pop_stream.shapes.submissions import Resubmitted
 
 
 class CommandCalls(Calls):
     """Cancel, hold, release, reprioritise, rerun and delete agendas, one or many."""
 
-    async def cancel(self, agenda_id: str, *, reason: str = "") -> Commanded:
+    async def cancel(self, agenda_id: str, *, reason: str = "") -> CommandResult:
         """End the agenda: at once while it waits; while it runs, its puller is told.
 
         Raises:
             NotFoundError: If there is none.
-            ConflictError: If its state forbids it.
+            ApiConflictError: If its state forbids it.
             ApiError: If there is no answer.
         """
         return await self._command("cancel", agenda_id, {"reason": reason})
 
-    async def hold(self, agenda_id: str, *, reason: str = "") -> Commanded:
+    async def hold(self, agenda_id: str, *, reason: str = "") -> CommandResult:
         """Let an agenda that waits wait until it is released.
 
         Raises:
             NotFoundError: If there is none.
-            ConflictError: If its state forbids it.
+            ApiConflictError: If its state forbids it.
             ApiError: If there is no answer.
         """
         return await self._command("hold", agenda_id, {"reason": reason})
 
-    async def release(self, agenda_id: str, *, reason: str = "") -> Commanded:
+    async def release(self, agenda_id: str, *, reason: str = "") -> CommandResult:
         """Let an agenda that is held take its turn.
 
         Raises:
             NotFoundError: If there is none.
-            ConflictError: If its state forbids it.
+            ApiConflictError: If its state forbids it.
             ApiError: If there is no answer.
         """
         return await self._command("release", agenda_id, {"reason": reason})
@@ -49,7 +49,7 @@ class CommandCalls(Calls):
         priority: int | None = None,
         rank: int | None = None,
         reason: str = "",
-    ) -> Commanded:
+    ) -> CommandResult:
         """Change where a waiting agenda stands among its customer's own.
 
         Args:
@@ -60,8 +60,8 @@ class CommandCalls(Calls):
 
         Raises:
             NotFoundError: If there is none.
-            ConflictError: If its state forbids it.
-            RefusedError: If neither priority nor rank is set.
+            ApiConflictError: If its state forbids it.
+            ApiRefusedError: If neither priority nor rank is set.
             ApiError: If there is no answer.
         """
         moves = {"priority": priority, "rank": rank}
@@ -75,7 +75,7 @@ class CommandCalls(Calls):
         operations: Literal["failed", "all"] | Sequence[str] = "failed",
         hold: bool = False,
         reason: str = "",
-    ) -> Commanded:
+    ) -> CommandResult:
         """Run an agenda that has ended again, as a new attempt.
 
         It is not sent again if the answer is lost: that could be one attempt too many.
@@ -89,18 +89,18 @@ class CommandCalls(Calls):
 
         Raises:
             NotFoundError: If there is none.
-            ConflictError: If it has not ended.
+            ApiConflictError: If it has not ended.
             ApiError: If there is no answer.
         """
-        wish = {"operations": operations, "hold": hold, "reason": reason}
-        return await self._command("rerun", agenda_id, wish, is_repeatable=False)
+        command_request = {"operations": operations, "hold": hold, "reason": reason}
+        return await self._command("rerun", agenda_id, command_request, is_repeatable=False)
 
     async def delete(self, agenda_id: str) -> None:
         """Remove an agenda that has ended, with all that is known of it.
 
         Raises:
             NotFoundError: If there is none; also if an earlier try of this call removed it.
-            ConflictError: If it has not ended.
+            ApiConflictError: If it has not ended.
             ApiError: If there is no answer.
         """
         call = Call(method="DELETE", path=path("agendas", agenda_id), is_repeatable=True)
@@ -112,7 +112,7 @@ class CommandCalls(Calls):
         Without `dry_run` it is not sent again if the answer is lost.
 
         Raises:
-            RefusedError: If its filter is empty, or a field is wrong; `issues` say which.
+            ApiRefusedError: If its filter is empty, or a field is wrong; `issues` say which.
             ApiError: If there is no answer; some may have been told.
         """
         return await self._transport.post(
@@ -140,15 +140,15 @@ class CommandCalls(Calls):
         self,
         action: str,
         agenda_id: str,
-        wish: dict[str, object],
+        command_request: dict[str, object],
         *,
         is_repeatable: bool = True,
-    ) -> Commanded:
+    ) -> CommandResult:
         return await self._transport.post(
-            Commanded,
+            CommandResult,
             "agendas",
             agenda_id,
             action,
-            body=to_json(wish),
+            body=to_json(command_request),
             is_repeatable=is_repeatable,
         )

@@ -8,22 +8,22 @@ from typing import Any, Final, TypeVar
 import msgspec
 from pydantic import BaseModel
 
-from pop_stream.client.errors import FaultError
+from pop_stream.client.errors import ApiFaultError
 
 T = TypeVar("T")
 
 
-def decoded(body: bytes | str, shape: type[T]) -> T:
+def decoded(body: bytes | str, model: type[T]) -> T:
     """JSON of an answer, as what it must be.
 
     Raises:
-        FaultError: If it is something else.
+        ApiFaultError: If it is something else.
     """
     try:
-        return msgspec.json.decode(body, type=shape)
+        return msgspec.json.decode(body, type=model)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         msg = f"the answer is not what this API gives: {error}"
-        raise FaultError(msg, status=HTTPStatus.OK) from None
+        raise ApiFaultError(msg, status=HTTPStatus.OK) from None
 
 
 def to_json(content: object) -> bytes:
@@ -38,11 +38,11 @@ def to_json(content: object) -> bytes:
     return json.dumps(content, default=_plain, allow_nan=False).encode()
 
 
-class _Named(msgspec.Struct):
+class _HasId(msgspec.Struct):
     id: Any = None
 
 
-_NAMED: Final = msgspec.json.Decoder(_Named)
+_NAMED: Final = msgspec.json.Decoder(_HasId)
 
 
 def is_named(content: object) -> bool:

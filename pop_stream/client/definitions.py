@@ -10,8 +10,8 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from pop_stream.client.content import decoded, to_json
-from pop_stream.client.errors import FaultError
-from pop_stream.client.transport import Answer, Call, Query, Transport, pairs, path
+from pop_stream.client.errors import ApiFaultError
+from pop_stream.client.transport import ApiResponse, Call, Query, Transport, pairs, path
 
 D = TypeVar("D", bound=BaseModel)
 
@@ -25,7 +25,7 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Defined(Generic[D]):
+class StoredDefinition(Generic[D]):
     """A definition as it is kept.
 
     Attributes:
@@ -43,7 +43,7 @@ class Defined(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DefinitionPage:
     """One page of a list.
 
     Attributes:
@@ -57,17 +57,17 @@ class Page:
     next: str | None
 
 
-class _Kept(msgspec.Struct):
+class _StoredFields(msgspec.Struct):
     version: int
     created_at: datetime
     updated_at: datetime
     insight_ids: tuple[str, ...] = ()
 
 
-_OF_THE_STORE: Final = frozenset(_Kept.__struct_fields__)
+_OF_THE_STORE: Final = frozenset(_StoredFields.__struct_fields__)
 
 
-class Definitions(Generic[D]):
+class DefinitionCalls(Generic[D]):
     """The definitions of one kind."""
 
     def __init__(self, transport: Transport, plural: str, model: type[D]) -> None:
@@ -75,7 +75,9 @@ class Definitions(Generic[D]):
         self._plural = plural
         self._model = model
 
-    async def get(self, object_id: str, *, known: Defined[D] | None = None) -> Defined[D]:
+    async def get(
+        self, object_id: str, *, known: StoredDefinition[D] | None = None
+    ) -> StoredDefinition[D]:
         """The definition; `known` itself if that is still the newest.
 
         Raises:
@@ -88,7 +90,7 @@ class Definitions(Generic[D]):
             return known
         return self._defined(answer)
 
-    async def version(self, object_id: str, version: int) -> Defined[D]:
+    async def version(self, object_id: str, version: int) -> StoredDefinition[D]:
         """What it was in one version, be it deleted since.
 
         Raises:
@@ -97,12 +99,12 @@ class Definitions(Generic[D]):
         """
         return self._defined(await self._send("GET", object_id, "versions", str(version)))
 
-    async def create(self, definition: D | Mapping[str, Any]) -> Defined[D]:
+    async def create(self, definition: D | Mapping[str, Any]) -> StoredDefinition[D]:
         """Define one that is not there yet.
 
         Raises:
-            ConflictError: If there is one.
-            RefusedError: If it is not sound; `issues` say why.
+            ApiConflictError: If there is one.
+            ApiRefusedError: If it is not sound; `issues` say why.
             ApiError: If there is no answer.
         """
         return self._defined(
@@ -116,7 +118,7 @@ class Definitions(Generic[D]):
         *,
         if_match: int | None = None,
         if_absent: bool = False,
-    ) -> Defined[D]:
+    ) -> StoredDefinition[D]:
         """Define one, in the place of what there may be.
 
         Args:
@@ -127,7 +129,7 @@ class Definitions(Generic[D]):
 
         Raises:
             PreconditionError: If it is in another version, or there.
-            RefusedError: If it is not sound; `issues` say why.
+            ApiRefusedError: If it is not sound; `issues` say why.
             ApiError: If there is no answer.
         """
         headers = _conditions(if_match, if_absent=if_absent)
@@ -142,13 +144,13 @@ class Definitions(Generic[D]):
 
     async def patch(
         self, object_id: str, changes: Mapping[str, Any], *, if_match: int | None = None
-    ) -> Defined[D]:
+    ) -> StoredDefinition[D]:
         """Change fields of one; None takes a field back to its default.
 
         Raises:
             NotFoundError: If there is none.
             PreconditionError: If it is in another version.
-            RefusedError: If the outcome is not sound; `issues` say why.
+            ApiRefusedError: If the outcome is not sound; `issues` say why.
             ApiError: If there is no answer.
         """
         headers = {**_conditions(if_match), "Content-Type": "application/merge-patch+json"}
@@ -166,7 +168,7 @@ class Definitions(Generic[D]):
 
         Raises:
             NotFoundError: If there is none; also if an earlier try of this call deleted it.
-            ConflictError: If something needs it; `problem.used_by` says what.
+            ApiConflictError: If something needs it; `problem.used_by` says what.
             PreconditionError: If it is in another version.
             ApiError: If there is no answer.
         """
@@ -180,7 +182,7 @@ class Definitions(Generic[D]):
         fields: Sequence[str] = (),
         limit: int = _PAGE,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> DefinitionPage:
         """One page of those that the caller sees.
 
         Args:
@@ -191,21 +193,21 @@ class Definitions(Generic[D]):
             cursor: `next` of the page before, with the same sort.
 
         Raises:
-            RefusedError: If a parameter cannot be used; `issues` say why.
+            ApiRefusedError: If a parameter cannot be used; `issues` say why.
             ApiError: If there is no answer.
         """
         query = [*pairs(where or {}), ("sort", sort), ("limit", str(limit))]
         query += [("fields", ",".join(fields))] if fields else []
         query += [("cursor", cursor)] if cursor else []
-        return decoded((await self._send("GET", query=query)).body, Page)
+        return decoded((await self._send("GET", query=query)).body, DefinitionPage)
 
     async def all(
         self, where: Filters | None = None, *, sort: str = "id"
-    ) -> AsyncIterator[Defined[D]]:
+    ) -> AsyncIterator[StoredDefinition[D]]:
         """All that the caller sees, page after page.
 
         Raises:
-            RefusedError: If a parameter cannot be used; `issues` say why.
+            ApiRefusedError: If a parameter cannot be used; `issues` say why.
             ApiError: If there is no answer.
         """
         cursor: str | None = None
@@ -225,7 +227,7 @@ class Definitions(Generic[D]):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool = True,
-    ) -> Answer:
+    ) -> ApiResponse:
         return await self._transport.ask(
             Call(
                 method=method,
@@ -237,19 +239,19 @@ class Definitions(Generic[D]):
             )
         )
 
-    def _defined(self, answer: Answer) -> Defined[D]:
+    def _defined(self, answer: ApiResponse) -> StoredDefinition[D]:
         return self._read(decoded(answer.body, dict[str, Any]))
 
-    def _read(self, content: Mapping[str, Any]) -> Defined[D]:
+    def _read(self, content: Mapping[str, Any]) -> StoredDefinition[D]:
         try:
-            kept = msgspec.convert(content, _Kept)
+            kept = msgspec.convert(content, _StoredFields)
             own = {name: one for name, one in content.items() if name not in _OF_THE_STORE}
             # A newer API may tell more; what is not known here is in `content`.
             definition = self._model.model_validate(own, extra="ignore")
         except (msgspec.ValidationError, ValidationError) as error:
             msg = f"the answer is not what this API gives: {error}"
-            raise FaultError(msg, status=HTTPStatus.OK) from None
-        return Defined(
+            raise ApiFaultError(msg, status=HTTPStatus.OK) from None
+        return StoredDefinition(
             definition,
             kept.version,
             kept.created_at,

@@ -1,16 +1,16 @@
 """What can go wrong when the API is called, as one tree.
 
 ApiError                     the API did not do what it was asked
-├─ RefusedError              resending it unchanged cannot help; `issues` say why
-│  ├─ UnauthenticatedError   401: no token, or one that does not hold
-│  ├─ ForbiddenError         403: the token lacks the role for this
-│  ├─ NotFoundError          404: no such object, or none that the caller may see
-│  └─ ConflictError          409: its state, its id or its use forbids it
-│     └─ PreconditionError   412: it is not in the version that was named
-├─ RateLimitedError          429: nothing was done; come back after `retry_after_s`
-├─ UnavailableError          503: come back after `retry_after_s`
-│  └─ UnreachableError       there was no answer
-└─ FaultError                a fault on the other side, or an answer that is not the API's
+├─ ApiRefusedError              resending it unchanged cannot help; `issues` say why
+│  ├─ ApiUnauthenticatedError   401: no token, or one that does not hold
+│  ├─ ApiForbiddenError         403: the token lacks the role for this
+│  ├─ ApiNotFoundError          404: no such object, or none that the caller may see
+│  └─ ApiConflictError          409: its state, its id or its use forbids it
+│     └─ ApiPreconditionError   412: it is not in the version that was named
+├─ ApiRateLimitedError          429: nothing was done; come back after `retry_after_s`
+├─ ApiUnavailableError          503: come back after `retry_after_s`
+│  └─ ApiUnreachableError       there was no answer
+└─ ApiFaultError                a fault on the other side, or an answer that is not the API's
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from pop_stream.shapes.submissions import SubmissionResult
 BUSY: Final = "busy"
 """The problem of a process that had no room for the request, and did not look at it."""
 
-_MOST_RESULTS: Final = 20
+_MAX_RESULTS: Final = 20
 _PROBLEM: Final = msgspec.json.Decoder(Problem)
 
 
@@ -58,43 +58,43 @@ class ApiError(PopStreamError):
         return self.problem.correlation_id if self.problem else None
 
 
-class RefusedError(ApiError):
+class ApiRefusedError(ApiError):
     """The request was refused; resending it unchanged cannot help."""
 
     code = "refused"
 
 
-class UnauthenticatedError(RefusedError):
+class ApiUnauthenticatedError(ApiRefusedError):
     """There was no token, or it does not hold."""
 
     code = "unauthenticated"
 
 
-class ForbiddenError(RefusedError):
+class ApiForbiddenError(ApiRefusedError):
     """The token is known and lacks the role for this."""
 
     code = "forbidden"
 
 
-class NotFoundError(RefusedError):
+class ApiNotFoundError(ApiRefusedError):
     """There is no such object, or none that the caller may see, or not yet."""
 
     code = "not_found"
 
 
-class ConflictError(RefusedError):
+class ApiConflictError(ApiRefusedError):
     """The object's state, id or use forbids it; `problem.code` says which."""
 
     code = "conflict"
 
 
-class PreconditionError(ConflictError):
+class ApiPreconditionError(ApiConflictError):
     """The object is not in the version that was named, or exists although it must not."""
 
     code = "precondition_failed"
 
 
-class RateLimitedError(ApiError):
+class ApiRateLimitedError(ApiError):
     """More was asked than the customer may; nothing was done.
 
     Attributes:
@@ -110,7 +110,7 @@ class RateLimitedError(ApiError):
         self.retry_after_s = retry_after_s
 
 
-class UnavailableError(ApiError):
+class ApiUnavailableError(ApiError):
     """The API cannot answer now.
 
     Attributes:
@@ -134,24 +134,24 @@ class UnavailableError(ApiError):
         self.may_be_done = may_be_done
 
 
-class UnreachableError(UnavailableError):
+class ApiUnreachableError(ApiUnavailableError):
     """No connection, or no answer in time."""
 
     code = "unreachable"
 
 
-class FaultError(ApiError):
+class ApiFaultError(ApiError):
     """A fault on the other side, or an answer that the API does not give."""
 
     code = "fault"
 
 
 _KINDS: Final[dict[int, type[ApiError]]] = {
-    HTTPStatus.UNAUTHORIZED: UnauthenticatedError,
-    HTTPStatus.FORBIDDEN: ForbiddenError,
-    HTTPStatus.NOT_FOUND: NotFoundError,
-    HTTPStatus.CONFLICT: ConflictError,
-    HTTPStatus.PRECONDITION_FAILED: PreconditionError,
+    HTTPStatus.UNAUTHORIZED: ApiUnauthenticatedError,
+    HTTPStatus.FORBIDDEN: ApiForbiddenError,
+    HTTPStatus.NOT_FOUND: ApiNotFoundError,
+    HTTPStatus.CONFLICT: ApiConflictError,
+    HTTPStatus.PRECONDITION_FAILED: ApiPreconditionError,
 }
 
 
@@ -167,12 +167,12 @@ def error_of(status: int, reason: str, body: bytes, retry_after: str | None) -> 
     problem = _problem(body)
     text = "\n".join(_lines(status, reason, problem))
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return RateLimitedError(
+        return ApiRateLimitedError(
             text, status=status, problem=problem, retry_after_s=_seconds(retry_after)
         )
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         was_busy = problem is not None and problem.code == BUSY
-        return UnavailableError(
+        return ApiUnavailableError(
             text,
             status=status,
             problem=problem,
@@ -180,7 +180,7 @@ def error_of(status: int, reason: str, body: bytes, retry_after: str | None) -> 
             may_be_done=not was_busy,
         )
     is_refusal = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
-    kind = _KINDS.get(status, RefusedError if is_refusal else FaultError)
+    kind = _KINDS.get(status, ApiRefusedError if is_refusal else ApiFaultError)
     return kind(text, status=status, problem=problem)
 
 
@@ -205,10 +205,10 @@ def _lines(status: int, reason: str, problem: Problem | None) -> Iterator[str]:
     if problem.issues:
         yield from issue_lines(problem.issues)
     results = problem.results or []
-    for result in results[:_MOST_RESULTS]:
+    for result in results[:_MAX_RESULTS]:
         yield from refusal_lines(result)
-    if len(results) > _MOST_RESULTS:
-        yield f"  and {len(results) - _MOST_RESULTS} more"
+    if len(results) > _MAX_RESULTS:
+        yield f"  and {len(results) - _MAX_RESULTS} more"
 
 
 def _problem(body: bytes) -> Problem | None:

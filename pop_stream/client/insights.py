@@ -1,12 +1,12 @@
 """Calls for insights."""
 
-from pop_stream.client.definitions import Definitions
+from pop_stream.client.definitions import DefinitionCalls
 from pop_stream.client.transport import Transport
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.shapes.queues import QueueView
 
 
-class Insights(Definitions[Insight]):
+class InsightCalls(DefinitionCalls[Insight]):
     """Insights, and how it goes in them."""
 
     def __init__(self, transport: Transport) -> None:

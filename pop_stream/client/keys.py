@@ -12,7 +12,7 @@ from pop_stream.shapes.keys import AuditEntryView, AuditList, KeyList, KeyView, 
 _PAGE: Final = 500
 
 
-class Keys(Calls):
+class KeyCalls(Calls):
     """API keys."""
 
     async def all(self, *, customer_id: str | None = None) -> AsyncIterator[KeyView]:
@@ -50,7 +50,7 @@ class Keys(Calls):
         Raises:
             ApiError: If there is no answer.
         """
-        query = _told(customer_id=customer_id, limit=limit, after=after)
+        query = _query(customer_id=customer_id, limit=limit, after=after)
         return await self._transport.read(KeyList, "keys", query=query)
 
     async def get(self, key_id: str) -> KeyView:
@@ -80,7 +80,7 @@ class Keys(Calls):
 
         Raises:
             ForbiddenError: If the caller may not make such a key.
-            RefusedError: If a field is wrong; `issues` say which.
+            ApiRefusedError: If a field is wrong; `issues` say which.
             ApiError: If there is no answer.
         """
         wish = {
@@ -98,7 +98,7 @@ class Keys(Calls):
 
         Raises:
             NotFoundError: If there is none that the caller may see.
-            RefusedError: If it has ended.
+            ApiRefusedError: If it has ended.
             ApiError: If there is no answer.
         """
         wish = {"grace_s": int(grace.total_seconds())}
@@ -116,7 +116,7 @@ class Keys(Calls):
         return await self._transport.post(KeyView, "keys", key_id, "revoke", is_repeatable=True)
 
 
-class Audit(Calls):
+class AuditCalls(Calls):
     """The audit log, which admins read."""
 
     async def all(
@@ -163,11 +163,11 @@ class Audit(Calls):
         Raises:
             ApiError: If there is no answer.
         """
-        query = _told(
+        query = _query(
             kind=kind, object_id=object_id, principal=principal, limit=limit, before=before
         )
         return await self._transport.read(AuditList, "audit", query=query)
 
 
-def _told(**values: str | int | None) -> Query:
+def _query(**values: str | int | None) -> Query:
     return [(name, str(value)) for name, value in values.items() if value is not None]

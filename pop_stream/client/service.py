@@ -3,7 +3,7 @@
 from typing import Any
 
 from pop_stream.client.content import decoded
-from pop_stream.client.errors import UnavailableError
+from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.transport import Call, Calls
 from pop_stream.shapes.service import Health, Readiness
 
@@ -23,7 +23,7 @@ class ServiceCalls(Calls):
         """Kafka and Postgres answer; asked once.
 
         Raises:
-            UnavailableError: If they do not; `problem.parts` says which is away.
+            ApiUnavailableError: If they do not; `problem.parts` says which is away.
         """
         return decoded(await self._get("/readyz", is_probe=True), Readiness)
 
@@ -31,7 +31,7 @@ class ServiceCalls(Calls):
         """Whether the API answers and says that all it depends on does."""
         try:
             await self.readiness()
-        except UnavailableError:
+        except ApiUnavailableError:
             return False
         return True
 

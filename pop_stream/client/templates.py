@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pop_stream.client.content import is_named, to_json
-from pop_stream.client.definitions import Definitions
+from pop_stream.client.definitions import DefinitionCalls
 from pop_stream.client.transport import Transport
 from pop_stream.core.definitions.template import AgendaTemplate, TemplateCall
 from pop_stream.shapes.placement import Preview
 from pop_stream.shapes.submissions import AcceptedAgenda
 
 
-class Templates(Definitions[AgendaTemplate]):
+class TemplateCalls(DefinitionCalls[AgendaTemplate]):
     """Agenda templates, and their runs."""
 
     def __init__(self, transport: Transport) -> None:
@@ -31,8 +31,8 @@ class Templates(Definitions[AgendaTemplate]):
 
         Raises:
             NotFoundError: If there is none that the caller may see.
-            RefusedError: If the call or the agenda is not sound; `issues` say why.
-            ConflictError: If something else was accepted under the agenda's id.
+            ApiRefusedError: If the call or the agenda is not sound; `issues` say why.
+            ApiConflictError: If something else was accepted under the agenda's id.
             ApiError: If there is no answer.
         """
         content = {} if call is None else call
@@ -52,7 +52,7 @@ class Templates(Definitions[AgendaTemplate]):
 
         Raises:
             NotFoundError: If there is none that the caller may see.
-            RefusedError: If the call or the agenda is not sound; `issues` say why.
+            ApiRefusedError: If the call or the agenda is not sound; `issues` say why.
             ApiError: If there is no answer.
         """
         return await self._transport.post(

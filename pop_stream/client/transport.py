@@ -15,9 +15,9 @@ from yarl import URL
 
 from pop_stream.client.content import decoded
 from pop_stream.client.errors import (
-    RateLimitedError,
-    UnavailableError,
-    UnreachableError,
+    ApiRateLimitedError,
+    ApiUnavailableError,
+    ApiUnreachableError,
     error_of,
 )
 from pop_stream.client.events import ServerEvent, read_events
@@ -29,7 +29,7 @@ Query = Sequence[tuple[str, str]]
 JSON: Final = "application/json"
 
 _CONNECT_S: Final = 5.0
-_SILENT_S: Final = 60.0
+_STREAM_IDLE_S: Final = 60.0
 """An event stream says something every fifteen seconds."""
 
 _NEVER_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """A success, or 304."""
 
     status: int
@@ -108,35 +108,35 @@ class Transport:
             await self._session.close()
             self._session = None
 
-    async def ask(self, call: Call) -> Answer:
+    async def ask(self, call: Call) -> ApiResponse:
         """The answer, of the last try if there were several.
 
         Raises:
             ApiError: If it is no success, or there is none.
         """
-        patience = _Patience(self._retry)
+        patience = _RetryBudget(self._retry)
         while True:
             try:
                 return await self._once(call)
-            except (RateLimitedError, UnavailableError) as error:
-                may_be_done = isinstance(error, UnavailableError) and error.may_be_done
+            except (ApiRateLimitedError, ApiUnavailableError) as error:
+                may_be_done = isinstance(error, ApiUnavailableError) and error.may_be_done
                 if call.is_probe or (may_be_done and not call.is_repeatable):
                     raise
                 if not await patience.waited(error.retry_after_s):
                     raise
 
-    async def read(self, shape: type[T], *parts: str, query: Query = ()) -> T:
+    async def read(self, model: type[T], *parts: str, query: Query = ()) -> T:
         """What is at a path.
 
         Raises:
             ApiError: If it cannot be read.
         """
         call = Call(method="GET", path=path(*parts), query=query, is_repeatable=True)
-        return decoded((await self.ask(call)).body, shape)
+        return decoded((await self.ask(call)).body, model)
 
     async def post(
         self,
-        shape: type[T],
+        model: type[T],
         *parts: str,
         is_repeatable: bool,
         body: bytes | None = None,
@@ -154,7 +154,7 @@ class Transport:
             is_repeatable=is_repeatable,
             patience=patience,
         )
-        return decoded((await self.ask(call)).body, shape)
+        return decoded((await self.ask(call)).body, model)
 
     async def follow(self, *parts: str) -> AsyncGenerator[ServerEvent, None]:
         """The events of a stream, which is taken up again whenever it breaks or ends.
@@ -164,18 +164,18 @@ class Transport:
         Raises:
             ApiError: If it cannot be taken up, or not again in time.
         """
-        last_id, patience = "", _Patience(self._retry)
+        last_id, patience = "", _RetryBudget(self._retry)
         while True:
-            failure: RateLimitedError | UnavailableError
+            failure: ApiRateLimitedError | ApiUnavailableError
             try:
                 async with aclosing(self._stream(path(*parts), last_id)) as events:
                     async for event in events:
-                        patience = _Patience(self._retry)
+                        patience = _RetryBudget(self._retry)
                         if not event.id or event.id != last_id:
                             last_id = event.id
                             yield event
-                failure = UnavailableError(f"the API at {self.url} ended the stream early")
-            except (RateLimitedError, UnavailableError) as error:
+                failure = ApiUnavailableError(f"the API at {self.url} ended the stream early")
+            except (ApiRateLimitedError, ApiUnavailableError) as error:
                 failure = error
             if not await patience.waited(failure.retry_after_s):
                 raise failure
@@ -185,7 +185,7 @@ class Transport:
         if last_id:
             headers["Last-Event-ID"] = last_id
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_S, sock_read=_SILENT_S
+            total=None, sock_connect=_CONNECT_S, sock_read=_STREAM_IDLE_S
         )
         try:
             async with self._opened.get(
@@ -197,7 +197,7 @@ class Transport:
         except _BROKEN as error:
             raise self._unreachable(error) from None
 
-    async def _once(self, call: Call) -> Answer:
+    async def _once(self, call: Call) -> ApiResponse:
         headers = dict(call.headers)
         if call.body is not None:
             headers.setdefault("Content-Type", JSON)
@@ -214,7 +214,7 @@ class Transport:
                 allow_redirects=False,
             ) as response:
                 await _expect_success(response)
-                return Answer(response.status, await response.read(), response.headers)
+                return ApiResponse(response.status, await response.read(), response.headers)
         except _BROKEN as error:
             raise self._unreachable(error) from None
 
@@ -232,9 +232,9 @@ class Transport:
         asked = f"?{urlencode(query)}" if query else ""
         return URL(f"{self.url}{place}{asked}", encoded=True)
 
-    def _unreachable(self, error: BaseException) -> UnreachableError:
+    def _unreachable(self, error: BaseException) -> ApiUnreachableError:
         reason = str(error) or type(error).__name__
-        return UnreachableError(
+        return ApiUnreachableError(
             f"cannot reach the API at {self.url}: {reason}",
             may_be_done=not isinstance(error, _NEVER_SENT),
         )
@@ -247,7 +247,7 @@ class Calls:
         self._transport = transport
 
 
-class _Patience:
+class _RetryBudget:
     """How much longer a request is tried; begins when it is made."""
 
     def __init__(self, retry: Retry) -> None:
@@ -267,11 +267,11 @@ class _Patience:
         return True
 
 
-def pairs(told: Mapping[str, Sequence[str] | str]) -> list[tuple[str, str]]:
+def pairs(parameters: Mapping[str, Sequence[str] | str]) -> list[tuple[str, str]]:
     """Parameters of a query, one for each value of a name."""
     return [
         (name, value)
-        for name, some in told.items()
+        for name, some in parameters.items()
         for value in ([some] if isinstance(some, str) else some)
     ]
 

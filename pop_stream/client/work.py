@@ -8,7 +8,7 @@ from pop_stream.client.content import to_json
 from pop_stream.client.transport import Calls
 from pop_stream.shapes.pulls import (
     DiagnosticReport,
-    Heard,
+    ReportAcknowledgement,
     OperationReport,
     PulledAgenda,
     PulledAgendas,
@@ -18,7 +18,7 @@ Report = OperationReport | Mapping[str, Any]
 """How far an operation is, or that as JSON has it."""
 
 
-class Attempt(Protocol):
+class AttemptRef(Protocol):
     """What is reported on; a pulled agenda is one."""
 
     @property
@@ -73,36 +73,36 @@ class PullCalls(Calls):
         )
         return pulled.agendas
 
-    async def heartbeat(self, attempt: Attempt, puller_id: str) -> Heard:
+    async def heartbeat(self, attempt: AttemptRef, puller_id: str) -> ReportAcknowledgement:
         """Give a sign of life: the lease of the attempt runs anew.
 
         Raises:
-            ConflictError: If the lease is lost: stop, and report nothing more.
+            ApiConflictError: If the lease is lost: stop, and report nothing more.
             ApiError: If there is no answer.
         """
-        return await self._tell(attempt, "heartbeat", {"puller_id": puller_id})
+        return await self._send_report(attempt, "heartbeat", {"puller_id": puller_id})
 
     async def report(
-        self, attempt: Attempt, puller_id: str, operations: Sequence[Report]
-    ) -> Heard:
+        self, attempt: AttemptRef, puller_id: str, operations: Sequence[Report]
+    ) -> ReportAcknowledgement:
         """Report on operations; a sign of life too.
 
         Raises:
-            ConflictError: If the lease is lost: stop, and report nothing more.
-            RefusedError: If a report is not sound; nothing was told.
+            ApiConflictError: If the lease is lost: stop, and report nothing more.
+            ApiRefusedError: If a report is not sound; nothing was told.
             ApiError: If there is no answer.
         """
         content = {"puller_id": puller_id, "operations": operations}
-        return await self._tell(attempt, "progress", content)
+        return await self._send_report(attempt, "progress", content)
 
     async def append(
         self,
-        attempt: Attempt,
+        attempt: AttemptRef,
         puller_id: str,
         *,
         by: str,
         operations: Sequence[Mapping[str, Any]],
-    ) -> Heard:
+    ) -> ReportAcknowledgement:
         """Add operations to the agenda; those that it has already are left out.
 
         Args:
@@ -112,16 +112,16 @@ class PullCalls(Calls):
             operations: As in an agenda.
 
         Raises:
-            ConflictError: If the lease is lost: stop, and report nothing more.
-            RefusedError: If one is not sound; nothing was told.
+            ApiConflictError: If the lease is lost: stop, and report nothing more.
+            ApiRefusedError: If one is not sound; nothing was told.
             ApiError: If there is no answer.
         """
         content = {"puller_id": puller_id, "append": {"by": by, "operations": operations}}
-        return await self._tell(attempt, "progress", content)
+        return await self._send_report(attempt, "progress", content)
 
     async def complete(  # noqa: PLR0913  # what an end can bring, each by its name
         self,
-        attempt: Attempt,
+        attempt: AttemptRef,
         puller_id: str,
         outcome: Literal["succeeded", "failed", "stopped"],
         *,
@@ -130,11 +130,11 @@ class PullCalls(Calls):
         operations: Sequence[Report] = (),
         diagnostics: Sequence[DiagnosticReport] = (),
         spent_s: Mapping[str, float] | None = None,
-    ) -> Heard:
+    ) -> ReportAcknowledgement:
         """Tell how the attempt ended.
 
         A try whose answer was lost may have been heard; the next is then answered with
-        `ConflictError`, if the agenda is known to have ended by then.
+        `ApiConflictError`, if the agenda is known to have ended by then.
 
         Args:
             attempt: At the agenda.
@@ -147,8 +147,8 @@ class PullCalls(Calls):
             spent_s: Worker-seconds by operation type; the estimate stands without.
 
         Raises:
-            ConflictError: If the lease is lost, or has ended.
-            RefusedError: If a report is not sound; nothing was told.
+            ApiConflictError: If the lease is lost, or has ended.
+            ApiRefusedError: If a report is not sound; nothing was told.
             ApiError: If there is no answer.
         """
         content = {
@@ -160,11 +160,13 @@ class PullCalls(Calls):
             "diagnostics": diagnostics,
             "spent_s": spent_s or {},
         }
-        return await self._tell(attempt, "complete", content)
+        return await self._send_report(attempt, "complete", content)
 
-    async def _tell(self, attempt: Attempt, what: str, content: Mapping[str, Any]) -> Heard:
+    async def _send_report(
+        self, attempt: AttemptRef, what: str, content: Mapping[str, Any]
+    ) -> ReportAcknowledgement:
         return await self._transport.post(
-            Heard,
+            ReportAcknowledgement,
             "agendas",
             attempt.agenda_id,
             "attempts",

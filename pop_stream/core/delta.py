@@ -12,7 +12,7 @@ from pop_stream.core.events import StopReason, Struct, WaitReason
 T = TypeVar("T")
 
 
-class Mark(Struct, frozen=True, array_like=True):
+class Overrides(Struct, frozen=True, array_like=True):
     """What people or the clock want of a slot's agenda; most have no mark.
 
     Attributes:
@@ -35,14 +35,14 @@ class Mark(Struct, frozen=True, array_like=True):
     message: str = ""
 
 
-class SlotNote(Struct, frozen=True, array_like=True):
+class AgendaRecord(Struct, frozen=True, array_like=True):
     """What a slot became.
 
     Attributes:
         ref: Page number and slot in one integer, as `ref_of` makes it.
         charge: What its customer's tag was moved by; only while it is out.
         cost: Worker-seconds it was taken to cost; only while it is out.
-        mark: None where nothing is wanted of it.
+        overrides: None where nothing is wanted of it.
     """
 
     ref: int
@@ -50,22 +50,22 @@ class SlotNote(Struct, frozen=True, array_like=True):
     attempt: int = 1
     charge: float = 0.0
     cost: float = 0.0
-    mark: Mark | None = None
+    overrides: Overrides | None = None
 
 
-class Tags(Struct, frozen=True, array_like=True):
+class FairnessState(Struct, frozen=True, array_like=True):
     """A customer's place on the virtual clock.
 
     Attributes:
         tag: Its start tag, in worker-seconds per weight.
-        keys_at: The virtual time among its fairness keys.
+        keys_virtual_time: The virtual time among its fairness keys.
         keys: Start tags of those of its keys that moved.
         uncontested: Of its agendas that are out, how many are not to be put right.
         weight: Its weight when it was here; 0 where that is not known.
     """
 
     tag: float
-    keys_at: float = 0.0
+    keys_virtual_time: float = 0.0
     keys: dict[str, float] = field(default_factory=dict)
     uncontested: int = 0
     weight: float = 0.0
@@ -94,9 +94,9 @@ class Delta(Struct, frozen=True):
     rounds: int
     next_page: int
     lower: tuple[float, ...] = ()
-    slots: tuple[SlotNote, ...] = ()
+    slots: tuple[AgendaRecord, ...] = ()
     gone: dict[str, str] = field(default_factory=dict)
-    tags: dict[str, Tags] = field(default_factory=dict)
+    tags: dict[str, FairnessState] = field(default_factory=dict)
     origins: dict[str, tuple[int, int]] = field(default_factory=dict)
     learned: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
@@ -109,15 +109,15 @@ class Delta(Struct, frozen=True):
         """
         none = ((), (), ())
         places = zip_longest(
-            cut(self.slots, most),
-            cut(self.gone.items(), most),
-            _cut_tags(self.tags, most),
+            chunked(self.slots, most),
+            chunked(self.gone.items(), most),
+            _chunked_fairness(self.tags, most),
             fillvalue=(),
         )
         known = zip_longest(
-            cut(self.learned.items(), most),
-            cut(self.ratios.items(), most),
-            cut(self.reruns.items(), most),
+            chunked(self.learned.items(), most),
+            chunked(self.ratios.items(), most),
+            chunked(self.reruns.items(), most),
             fillvalue=(),
         )
         rows = zip_longest(places, known, fillvalue=none)
@@ -136,24 +136,26 @@ class Delta(Struct, frozen=True):
         return parts or [self]
 
 
-def cut(items: Iterable[T], most: int) -> Iterator[list[T]]:
+def chunked(items: Iterable[T], most: int) -> Iterator[list[T]]:
     """The same items in pieces of at most `most`."""
     rest = iter(items)
     while piece := [*islice(rest, most)]:
         yield piece
 
 
-def _cut_tags(tags: Mapping[str, Tags], most: int) -> Iterator[list[tuple[str, Tags]]]:
+def _chunked_fairness(
+    tags: Mapping[str, FairnessState], most: int
+) -> Iterator[list[tuple[str, FairnessState]]]:
     """Customers with their keys, a key counting as much as a customer."""
-    piece: list[tuple[str, Tags]] = []
+    piece: list[tuple[str, FairnessState]] = []
     room = most
     for name, one in tags.items():
-        for keys in cut(one.keys.items(), most) if one.keys else ([],):
+        for keys in chunked(one.keys.items(), most) if one.keys else ([],):
             if piece and len(keys) >= room:
                 yield piece
                 piece, room = [], most
-            is_whole = len(keys) == len(one.keys)
-            piece.append((name, one if is_whole else replace(one, keys=dict(keys))))
+            is_complete = len(keys) == len(one.keys)
+            piece.append((name, one if is_complete else replace(one, keys=dict(keys))))
             room -= 1 + len(keys)
     if piece:
         yield piece

@@ -5,7 +5,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 │  ├─ SubmissionError       resending cannot help
 │  │  ├─ MissingDefinitionError  …but it may once an insight or a template is defined
 │  │  ├─ QuotaError         …but it may later: the customer has, or sends, as much as it may
-│  │  └─ FullError          …but it may later: the insight's scheduler has as much as it may
+│  │  └─ CapacityError          …but it may later: the insight's scheduler has as much as it may
 │  ├─ DefinitionError       resending cannot help
 │  └─ QueryError            parameters of a list that cannot be used
 ├─ ExistsError              an id is taken
@@ -113,7 +113,7 @@ class QuotaError(SubmissionError):
         self.retry_after_s = retry_after_s
 
 
-class FullError(SubmissionError):
+class CapacityError(SubmissionError):
     """The scheduler of the insight has as much in memory as it may.
 
     Attributes:

@@ -3,23 +3,23 @@
 from collections.abc import Mapping
 
 
-class Stall:
+class StallDetector:
     """Remembers how long each partition has waited; instants are in seconds.
 
     Args:
-        patience_s: How long input may wait without a commit.
-        pause_s: Longest pause between two looks; after a longer one all begins anew, for it
+        stalled_after_s: How long input may wait without a commit.
+        max_gap_s: Longest pause between two looks; after a longer one all begins anew, for it
             says that nobody could look, not that nothing moved.
     """
 
-    def __init__(self, *, patience_s: float, pause_s: float) -> None:
-        self._patience_s = patience_s
-        self._pause_s = pause_s
-        self._looked_at: float | None = None
+    def __init__(self, *, stalled_after_s: float, max_gap_s: float) -> None:
+        self._stalled_after_s = stalled_after_s
+        self._max_gap_s = max_gap_s
+        self._observed_at: float | None = None
         self._first: dict[int, int] = {}
         self._since: dict[int, tuple[int, float]] = {}
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Nothing can be said of the time up to now."""
         self._since = {}
 
@@ -34,9 +34,9 @@ class Stall:
             committed: By partition, the offset that was committed; one without any counts
                 from where its input ended when it was first seen.
         """
-        if self._looked_at is not None and now - self._looked_at > self._pause_s:
-            self.forget()
-        self._looked_at = now
+        if self._observed_at is not None and now - self._observed_at > self._max_gap_s:
+            self.reset()
+        self._observed_at = now
         before, self._since = self._since, {}
         for partition, end in ends.items():
             reached = committed.get(partition, self._first.setdefault(partition, end))
@@ -46,11 +46,11 @@ class Stall:
         return [
             partition
             for partition, (_, since) in sorted(self._since.items())
-            if now - since >= self._patience_s
+            if now - since >= self._stalled_after_s
         ]
 
 
-def unmoved(
+def stalled_lag(
     ends: Mapping[int, int], before: Mapping[int, int], after: Mapping[int, int]
 ) -> Mapping[int, int]:
     """How many records wait in each partition of which nothing was committed in between.

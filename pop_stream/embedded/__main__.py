@@ -9,22 +9,22 @@ from pathlib import Path
 
 import structlog
 
-from pop_stream.embedded.errors import EmbeddedError
-from pop_stream.embedded.servers import EmbeddedServers
+from pop_stream.embedded.errors import DevServerError
+from pop_stream.embedded.servers import DevServers
 
 
 async def serve(folder: Path, cache: Path | None) -> None:
     """Start both, write one JSON line with their addresses, stay until SIGINT or SIGTERM.
 
     Raises:
-        EmbeddedError: If they do not start, or one ends by itself later.
+        DevServerError: If they do not start, or one ends by itself later.
     """
     loop = asyncio.get_running_loop()
     this_task = asyncio.current_task()
     assert this_task is not None  # noqa: S101  a coroutine runs in a task
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, this_task.cancel)
-    async with EmbeddedServers(folder, cache=cache) as servers:
+    async with DevServers(folder, cache=cache) as servers:
         ready = {"bootstrap": servers.bootstrap, "dsn": servers.dsn}
         sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
@@ -43,7 +43,7 @@ def main() -> int:
         asyncio.run(serve(arguments.folder, arguments.cache))
     except asyncio.CancelledError:
         return 0
-    except EmbeddedError as error:
+    except DevServerError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

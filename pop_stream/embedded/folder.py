@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from pop_stream.embedded.errors import EmbeddedError, FolderLockedError
+from pop_stream.embedded.errors import DevServerError, FolderLockedError
 
 # Below the range from which Linux (32768) and macOS (49152) hand out ports for outgoing
 # connections, so that a remembered port is not taken by a passing client meanwhile.
@@ -40,7 +40,7 @@ class DataFolder:
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             msg = f"Cannot use the data folder {self.path}: {error}. Choose one you may write."
-            raise EmbeddedError(msg) from error
+            raise DevServerError(msg) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -66,7 +66,7 @@ class DataFolder:
         Clients that outlive a restart find the server again. Call only as the owner.
 
         Raises:
-            EmbeddedError: If no port of `PORTS` is free.
+            DevServerError: If no port of `PORTS` is free.
         """
         remembered = self._remembered()
         port = remembered.get(name)
@@ -89,7 +89,7 @@ class DataFolder:
             if port not in taken and self._is_free(port):
                 return port
         msg = f"No free loopback port between {PORTS.start} and {PORTS.stop}"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
 
 
 def is_free_port(port: int) -> bool:

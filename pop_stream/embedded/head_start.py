@@ -10,27 +10,31 @@ from pathlib import Path
 
 import structlog
 
-from pop_stream.embedded.errors import EmbeddedError
+from pop_stream.embedded.errors import DevServerError
 from pop_stream.embedded.folder import DataFolder
 from pop_stream.embedded.jvm import Jvm
 from pop_stream.embedded.kafka import Kafka, plan_cluster
 from pop_stream.embedded.wheels import java
 
-Run = Callable[[Jvm, Path, Path], Awaitable[None]]
+RecordClasses = Callable[[Jvm, Path, Path], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
 
 
-async def run_once(jvm: Jvm, folder: Path, written: Path) -> None:
+async def record_classes(jvm: Jvm, folder: Path, written: Path) -> None:
     """Start a broker on a folder of its own and stop it, so that it writes its classes."""
     with DataFolder(folder) as data:
         cluster = await asyncio.to_thread(plan_cluster, data, 1)
-        broker = Kafka(data, jvm, cluster=cluster, node=cluster.nodes[0], noting=written)
+        broker = Kafka(
+            data, jvm, cluster=cluster, node=cluster.nodes[0], class_cache_target=written
+        )
         await broker.start()
         await broker.stop()
 
 
-async def with_head_start(jvm: Jvm, cache: Path, *, run: Run = run_once) -> Jvm:
+async def with_class_data_cache(
+    jvm: Jvm, cache: Path, *, run: RecordClasses = record_classes
+) -> Jvm:
     """The same, with a cache of loaded classes; it is made if there is none yet.
 
     Making it runs a broker once, for about ten seconds, and writes some 70 MB. While another
@@ -42,17 +46,17 @@ async def with_head_start(jvm: Jvm, cache: Path, *, run: Run = run_once) -> Jvm:
         cache: Folder that outlives data folders.
         run: Given this, a folder and a file, has Java write the file, or nothing if it cannot.
     """
-    made = cache / "classes" / f"{_name(jvm)}.aot"
+    made = cache / "classes" / f"{_cache_name(jvm)}.aot"
     try:
-        with _alone(made) as is_wanted:
+        with _sole_maker(made) as is_wanted:
             if is_wanted:
-                await _make(jvm, made, run)
-    except (EmbeddedError, OSError) as error:
+                await _make_cache(jvm, made, run)
+    except (DevServerError, OSError) as error:
         _log.warning("kafka.head_start_missing", reason=str(error))
-    return jvm.reading(made) if _has_any(made) else jvm
+    return jvm.with_classes(made) if _has_cache(made) else jvm
 
 
-def _name(jvm: Jvm) -> str:
+def _cache_name(jvm: Jvm) -> str:
     # Java takes a cache only for the very files and options that it was made with.
     known = hashlib.sha256(repr(jvm.command("")[1:]).encode())
     for path in (java(), *jvm.jars):
@@ -61,13 +65,13 @@ def _name(jvm: Jvm) -> str:
     return known.hexdigest()[:16]
 
 
-def _has_any(made: Path) -> bool:
+def _has_cache(made: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return made.stat().st_size > 0
     return False
 
 
-async def _make(jvm: Jvm, made: Path, run: Run) -> None:
+async def _make_cache(jvm: Jvm, made: Path, run: RecordClasses) -> None:
     _log.info("kafka.head_start_making", cache=str(made))
     with tempfile.TemporaryDirectory(dir=made.parent, prefix="making-") as folder:
         written = Path(folder) / "classes.aot"
@@ -79,7 +83,7 @@ async def _make(jvm: Jvm, made: Path, run: Run) -> None:
 
 
 @contextlib.contextmanager
-def _alone(made: Path) -> Iterator[bool]:
+def _sole_maker(made: Path) -> Iterator[bool]:
     """Whether it is to be made, and nobody else makes it."""
     if made.exists():
         yield False

@@ -13,7 +13,7 @@ from typing import IO
 
 import structlog
 
-from pop_stream.embedded.errors import EmbeddedError, JarsUnavailableError
+from pop_stream.embedded.errors import DevServerError, JarsUnavailableError
 from pop_stream.embedded.wheels import wheel_folder
 
 KAFKA_VERSION = "4.3.0"
@@ -76,7 +76,7 @@ def kafka_jars(
         damaged = _damaged(repository, wanted)
     except OSError as error:  # those of requests, which jgo uses, are OSErrors too
         raise _unavailable(cache, f"{type(error).__name__}: {error}") from error
-    except (EmbeddedError, RuntimeError) as error:  # the latter: jgo knows no such artifact
+    except (DevServerError, RuntimeError) as error:  # the latter: jgo knows no such artifact
         raise _unavailable(cache, str(error)) from error
     if damaged:
         names = ", ".join(PurePosixPath(path).name for path in damaged)

@@ -49,10 +49,10 @@ class Jvm:
         options = (*_OPTIONS, *self.options)
         return (str(java()), "-cp", classpath, *options, main, *arguments)
 
-    def writing(self, cache: Path) -> Self:
+    def recording_classes(self, cache: Path) -> Self:
         """The same, but a program's orderly end leaves a cache of the classes it loaded."""
         return replace(self, options=(*self.options, f"-XX:AOTCacheOutput={cache}"))
 
-    def reading(self, cache: Path) -> Self:
+    def with_classes(self, cache: Path) -> Self:
         """The same with such a cache; Java leaves one aside that does not fit it."""
         return replace(self, options=(*self.options, f"-XX:AOTCache={cache}"))

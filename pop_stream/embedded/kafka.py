@@ -21,7 +21,7 @@ _FORMAT_LIMIT_S = 60.0
 _START_LIMIT_S = 60.0
 _RETRY_S = 0.05
 _GRACE_S = 20.0
-_NOTING_GRACE_S = 60.0
+_CLASS_CACHE_GRACE_S = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -65,7 +65,7 @@ class Kafka:
         jvm: What runs it.
         cluster: Of which it is one.
         node: Which.
-        noting: Where its orderly end leaves a cache of the classes that it loaded; that takes
+        class_cache_target: Where its orderly end leaves a cache of the classes that it loaded; that takes
             some seconds more.
 
     Attributes:
@@ -79,7 +79,7 @@ class Kafka:
         *,
         cluster: Cluster,
         node: Node,
-        noting: Path | None = None,
+        class_cache_target: Path | None = None,
     ) -> None:
         self.bootstrap = ""
         self._cluster = cluster
@@ -87,14 +87,14 @@ class Kafka:
         self._node_id = node_id = node.number
         self._home = home = _home(folder, node_id, len(cluster.nodes))
         self._data = home / f"data-{node_id}"
-        self._aside = home / f"format-{node_id}"
+        self._unfinished_data = home / f"format-{node_id}"
         self._properties = home / f"server-{node_id}.properties"
         self._format_properties = home / f"format-{node_id}.properties"
         self._log_file = home / "logs" / f"server-{node_id}.log"
         self._jvm = jvm
-        runs = jvm if noting is None else jvm.writing(noting)
+        runs = jvm if class_cache_target is None else jvm.recording_classes(class_cache_target)
         command = runs.command("kafka.Kafka", self._properties.name)
-        grace_s = _GRACE_S if noting is None else _NOTING_GRACE_S
+        grace_s = _GRACE_S if class_cache_target is None else _CLASS_CACHE_GRACE_S
         self._launch = Launch(_name(node_id), command, home, grace_s=grace_s)
         self._process = ServerProcess(self._launch)
 
@@ -119,8 +119,8 @@ class Kafka:
         await self._format()
         self._process.spawn()
         try:
-            await self._process.settle()
-            await self._accepting()
+            await self._process.record_pid()
+            await self._until_accepting()
         except BaseException:
             await self.stop()
             raise
@@ -148,7 +148,7 @@ class Kafka:
         # Relative to the working directory: a comma or a letter beyond Latin-1 in the folder's
         # own path would not survive a properties file.
         write(self._properties, properties | {"log.dirs": self._data.name})
-        write(self._format_properties, properties | {"log.dirs": self._aside.name})
+        write(self._format_properties, properties | {"log.dirs": self._unfinished_data.name})
         write(self._home / LOG4J_FILE, log4j(f"logs/{self._log_file.stem}"))
         self._log_file.parent.mkdir(exist_ok=True)
 
@@ -156,7 +156,7 @@ class Kafka:
         if self._data.exists():
             return
         # Formatted aside and renamed: a format cut short never looks like a formatted folder.
-        shutil.rmtree(self._aside, ignore_errors=True)
+        shutil.rmtree(self._unfinished_data, ignore_errors=True)
         alone = ("--standalone",) if len(self._cluster.nodes) == 1 else ()
         arguments = ("format", *alone, f"--cluster-id={self._cluster.id}", "--config")
         command = self._jvm.command(
@@ -164,12 +164,12 @@ class Kafka:
         )
         launch = Launch("kafka-format", command, self._home)
         await run_to_end(launch, limit_s=_FORMAT_LIMIT_S)
-        self._aside.rename(self._data)
+        self._unfinished_data.rename(self._data)
 
-    async def _accepting(self) -> None:
+    async def _until_accepting(self) -> None:
         try:
             async with asyncio.timeout(_START_LIMIT_S):
-                while not await _serves(self.bootstrap):
+                while not await _is_serving(self.bootstrap):
                     if not self._process.is_running:
                         raise await self.ended()
                     await asyncio.sleep(_RETRY_S)
@@ -178,7 +178,7 @@ class Kafka:
             raise self._process.start_error(reason, log=self._log_file) from error
 
 
-async def _serves(bootstrap: str) -> bool:
+async def _is_serving(bootstrap: str) -> bool:
     host, port = bootstrap.split(":")
     try:
         # aiokafka logs errors while nothing listens; a bare connection is silent.

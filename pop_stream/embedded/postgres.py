@@ -16,10 +16,10 @@ import psutil
 import structlog
 
 from pop_stream.embedded import wheels
-from pop_stream.embedded.errors import EmbeddedError, ServerStartError
+from pop_stream.embedded.errors import DevServerError, ServerStartError
 from pop_stream.embedded.folder import DataFolder
 from pop_stream.embedded.process import (
-    Identity,
+    ServerUser,
     Launch,
     ServerProcess,
     end_leftovers,
@@ -46,9 +46,9 @@ _SETTINGS = {
 }
 _NAME = "postgres"
 _FAST_STOP = signal.SIGINT  # ends sessions, then checkpoints; SIGTERM waits for clients
-_OWNER_PASSES = 0o100
-_OTHERS_READ = 0o004
-_OTHERS_PASS = 0o001
+_OWNER_EXECUTE = 0o100
+_OTHERS_READ_BIT = 0o004
+_OTHERS_EXECUTE = 0o001
 _log = structlog.get_logger(__name__)
 
 
@@ -82,7 +82,7 @@ class Postgres:
         """Initialise the data folder if it is new, start, and wait until a query is answered.
 
         Raises:
-            EmbeddedError: If the data are of another major version, or out of reach of the
+            DevServerError: If the data are of another major version, or out of reach of the
                 user that PostgreSQL becomes when root runs it.
             ServerStartError: If the server ends or does not answer within a minute.
         """
@@ -96,8 +96,8 @@ class Postgres:
         self.dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres?sslmode=disable"
         process.spawn()
         try:
-            await process.settle()
-            await self._accepting(process)
+            await process.record_pid()
+            await self._until_accepting(process)
         except BaseException:
             await self.stop()
             raise
@@ -123,21 +123,21 @@ class Postgres:
         code = await self._process.ended()
         return self._process.start_error(f"it ended with exit code {code}")
 
-    def _prepare(self) -> Identity | None:
+    def _prepare(self) -> ServerUser | None:
         version = self._data / "PG_VERSION"
         if version.exists() and (found := version.read_text().strip()) != POSTGRES_MAJOR:
             msg = f"{self._data} was written by PostgreSQL {found}, this is {POSTGRES_MAJOR}"
-            raise EmbeddedError(msg)
+            raise DevServerError(msg)
         if os.geteuid() != 0:
             return None
-        identity = _unprivileged()
-        with _explained(identity, self._data):
-            _let_through(self._data)
-            _let_read(wheels.postgres("postgres"))
-            _hand_over(self._data, identity)
+        identity = _unprivileged_user()
+        with _explaining_permissions(identity, self._data):
+            _allow_traversal(self._data)
+            _allow_read(wheels.postgres("postgres"))
+            _chown_tree(self._data, identity)
         return identity
 
-    def _launch(self, port: int, identity: Identity | None) -> Launch:
+    def _launch(self, port: int, identity: ServerUser | None) -> Launch:
         settings = _SETTINGS | {"port": str(port)}
         options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         return Launch(
@@ -148,7 +148,7 @@ class Postgres:
             identity=identity,
         )
 
-    async def _initialise(self, identity: Identity | None) -> None:
+    async def _initialise(self, identity: ServerUser | None) -> None:
         if self._data.exists():
             return
         # Initialised aside and renamed: an initdb cut short never looks like a database.
@@ -158,7 +158,7 @@ class Postgres:
         self._password.touch(mode=0o600)
         self._password.write_text(secrets.token_urlsafe(24))
         if identity is not None:
-            with _explained(identity, self._data):
+            with _explaining_permissions(identity, self._data):
                 os.chown(aside, identity.uid, identity.gid)
                 os.chown(self._password, identity.uid, identity.gid)
         command = (
@@ -178,10 +178,10 @@ class Postgres:
             # A pid reused by another process since a crash would keep the server from starting.
             lock.unlink(missing_ok=True)
 
-    async def _accepting(self, process: ServerProcess) -> None:
+    async def _until_accepting(self, process: ServerProcess) -> None:
         try:
             async with asyncio.timeout(_START_LIMIT_S):
-                while not await _answers(self.dsn):
+                while not await _accepts_queries(self.dsn):
                     if not process.is_running:
                         raise await self.ended()
                     await asyncio.sleep(_RETRY_S)
@@ -190,7 +190,7 @@ class Postgres:
             raise process.start_error(reason) from error
 
 
-async def _answers(dsn: str) -> bool:
+async def _accepts_queries(dsn: str) -> bool:
     try:
         connection = await asyncpg.connect(dsn, timeout=5)
     except (OSError, TimeoutError, asyncpg.CannotConnectNowError):
@@ -199,20 +199,20 @@ async def _answers(dsn: str) -> bool:
     return True
 
 
-def _unprivileged() -> Identity:
+def _unprivileged_user() -> ServerUser:
     """Whom PostgreSQL runs as for root, which it refuses itself."""
     for name in ("pgserver", "nobody"):
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return Identity(entry.pw_uid, entry.pw_gid)
+        return ServerUser(entry.pw_uid, entry.pw_gid)
     msg = "PostgreSQL refuses to run as root, and there is no user 'nobody' to run it as"
-    raise EmbeddedError(msg)
+    raise DevServerError(msg)
 
 
 @contextmanager
-def _explained(identity: Identity, data: Path) -> Iterator[None]:
+def _explaining_permissions(identity: ServerUser, data: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -220,31 +220,31 @@ def _explained(identity: Identity, data: Path) -> Iterator[None]:
             f"For root, PostgreSQL has to run as another user, {identity.uid}, who must"
             f" own {data} and read {wheels.postgres('postgres')}: {error}"
         )
-        raise EmbeddedError(msg) from error
+        raise DevServerError(msg) from error
 
 
-def _let_through(path: Path) -> None:
+def _allow_traversal(path: Path) -> None:
     """Let other users pass, but not list, the folders above `path`."""
     for parent in {*path.parents, *path.resolve().parents}:
         mode = parent.stat().st_mode
-        if not mode & _OTHERS_PASS:
-            parent.chmod(mode | _OTHERS_PASS)
+        if not mode & _OTHERS_EXECUTE:
+            parent.chmod(mode | _OTHERS_EXECUTE)
             _log.warning("postgres.folder_opened", folder=str(parent))
 
 
-def _let_read(program: Path) -> None:
+def _allow_read(program: Path) -> None:
     """Undo an installation under a private umask, as far as the server needs."""
-    _let_through(program)
-    if program.stat().st_mode & _OTHERS_READ:
+    _allow_traversal(program)
+    if program.stat().st_mode & _OTHERS_READ_BIT:
         return
     installed = program.parents[1]
     libraries = installed.parents[0].with_suffix(".libs")
     for path in (p for root in (installed, libraries) for p in (root, *root.rglob("*"))):
         mode = path.stat().st_mode
-        path.chmod(mode | _OTHERS_READ | (_OTHERS_PASS if mode & _OWNER_PASSES else 0))
+        path.chmod(mode | _OTHERS_READ_BIT | (_OTHERS_EXECUTE if mode & _OWNER_EXECUTE else 0))
 
 
-def _hand_over(data: Path, identity: Identity) -> None:
+def _chown_tree(data: Path, identity: ServerUser) -> None:
     if data.exists() and data.stat().st_uid != identity.uid:
         for path in (data, *data.rglob("*")):
             os.chown(path, identity.uid, identity.gid, follow_symlinks=False)

@@ -18,7 +18,7 @@ import structlog
 
 from pop_stream.embedded.errors import ServerStartError
 
-_REAPER = Path(__file__).with_name("reaper.py")
+_PARENT_WATCH = Path(__file__).with_name("reaper.py")
 _POLL_S = 0.05
 _ORPHAN_GRACE_S = 3.0  # from the owner's death until its servers are killed
 _KILL_S = 5.0  # from a kill until the kernel has removed the process
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ServerUser:
     """The user a server runs as, when that is not the caller."""
 
     uid: int
@@ -59,7 +59,7 @@ class Launch:
     home: Path
     stop_signal: signal.Signals = signal.SIGTERM
     grace_s: float = 20.0
-    identity: Identity | None = field(default=None, kw_only=True)
+    identity: ServerUser | None = field(default=None, kw_only=True)
 
 
 class ServerProcess:
@@ -69,7 +69,7 @@ class ServerProcess:
         self.launch = launch
         self.console = launch.home / f"{launch.name}-console.log"
         self.pid: int | None = None
-        self._reaper: subprocess.Popen[str] | None = None
+        self._parent_watch: subprocess.Popen[str] | None = None
         self._ended = asyncio.Event()
 
     def spawn(self) -> None:
@@ -81,8 +81,8 @@ class ServerProcess:
         owner = f"{launch.identity.uid}:{launch.identity.gid}" if launch.identity else "-"
         orders = [str(int(launch.stop_signal)), str(_ORPHAN_GRACE_S), owner]
         with self._fresh_console().open("a") as console:
-            self._reaper = subprocess.Popen(  # noqa: S603  only our own commands
-                [sys.executable, "-I", "-S", str(_REAPER), *orders, *launch.command],
+            self._parent_watch = subprocess.Popen(  # noqa: S603  only our own commands
+                [sys.executable, "-I", "-S", str(_PARENT_WATCH), *orders, *launch.command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=console,
@@ -92,58 +92,62 @@ class ServerProcess:
                 start_new_session=True,
                 text=True,
             )
-        watch = (self._reaper, asyncio.get_running_loop())
+        watch = (self._parent_watch, asyncio.get_running_loop())
         threading.Thread(target=self._watch, args=watch, daemon=True).start()
 
-    async def settle(self) -> None:
+    async def record_pid(self) -> None:
         """Learn the server's pid and record it for the next owner; call once after `spawn`.
 
         Raises:
             ServerStartError: If the program could not be executed.
         """
-        reaper = self._spawned()
-        assert reaper.stdout is not None  # noqa: S101  it was opened as a pipe
-        line = await asyncio.to_thread(reaper.stdout.readline)
+        parent_watch = self._spawned()
+        assert parent_watch.stdout is not None  # noqa: S101  it was opened as a pipe
+        line = await asyncio.to_thread(parent_watch.stdout.readline)
         if not line:
             reason = "its program could not be executed"
             raise self.start_error(reason)
         self.pid = int(line)
-        running = {"reaper": _describe(reaper.pid), "server": _describe(self.pid)}
+        running = {"reaper": _describe(parent_watch.pid), "server": _describe(self.pid)}
         _record(self.launch.home, self.launch.name).write_text(json.dumps(running) + "\n")
 
     @property
     def is_running(self) -> bool:
         """Whether it was spawned and has not ended."""
-        return self._reaper is not None and not self._ended.is_set()
+        return self._parent_watch is not None and not self._ended.is_set()
 
     async def ended(self) -> int:
         """Wait for the end, however it comes, and return the exit code."""
-        reaper = self._spawned()
+        parent_watch = self._spawned()
         await self._ended.wait()
-        return reaper.wait()
+        return parent_watch.wait()
 
     def request_stop(self) -> None:
         """Ask for an orderly end without waiting; harmless if not running or asked before."""
-        if self._reaper is None or self._reaper.stdin is None or self._reaper.stdin.closed:
+        if (
+            self._parent_watch is None
+            or self._parent_watch.stdin is None
+            or self._parent_watch.stdin.closed
+        ):
             return
         with contextlib.suppress(OSError):  # it ended by itself
-            self._reaper.stdin.write(f"stop {self.launch.grace_s}\n")
+            self._parent_watch.stdin.write(f"stop {self.launch.grace_s}\n")
         with contextlib.suppress(OSError):
-            self._reaper.stdin.close()
+            self._parent_watch.stdin.close()
 
     async def stop(self) -> None:
         """End it in order, kill it after the grace; returns when it is gone."""
-        if self._reaper is None:
+        if self._parent_watch is None:
             return
         self.request_stop()
         try:
             async with asyncio.timeout(self.launch.grace_s + _KILL_S):
                 await self._ended.wait()
         except TimeoutError:
-            self._reaper.kill()
+            self._parent_watch.kill()
             await self._ended.wait()
-        if self._reaper.stdout is not None:
-            self._reaper.stdout.close()
+        if self._parent_watch.stdout is not None:
+            self._parent_watch.stdout.close()
         # Finds something only if the reaper was killed before its server ended.
         await asyncio.to_thread(
             end_leftovers, self.launch.home, self.launch.name, self.launch.stop_signal
@@ -154,16 +158,18 @@ class ServerProcess:
         tails = [_tail(path) for path in (log, self.console) if path is not None]
         return ServerStartError(self.launch.name, reason, "\n".join(filter(None, tails)))
 
-    def _watch(self, reaper: subprocess.Popen[str], loop: asyncio.AbstractEventLoop) -> None:
-        reaper.wait()
+    def _watch(
+        self, parent_watch: subprocess.Popen[str], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        parent_watch.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(self._ended.set)
 
     def _spawned(self) -> subprocess.Popen[str]:
-        if self._reaper is None:
+        if self._parent_watch is None:
             msg = f"{self.launch.name} was not spawned"
             raise RuntimeError(msg)
-        return self._reaper
+        return self._parent_watch
 
     def _fresh_console(self) -> Path:
         with contextlib.suppress(FileNotFoundError):
@@ -201,7 +207,7 @@ async def run_to_end(launch: Launch, *, limit_s: float) -> None:
     process.spawn()
     try:
         async with asyncio.timeout(limit_s):
-            await process.settle()
+            await process.record_pid()
             code = await process.ended()
     except TimeoutError as error:
         reason = f"it took longer than {limit_s:.0f} s"

@@ -49,13 +49,13 @@ def main(arguments: list[str]) -> int:
     sys.stdout.write(f"{server.pid}\n")
     sys.stdout.close()
     threading.Thread(
-        target=_obey, args=(server, int(stop_signal), float(grace)), daemon=True
+        target=_stop_server, args=(server, int(stop_signal), float(grace)), daemon=True
     ).start()
     code = server.wait()
     return code if code >= 0 else 128 - code
 
 
-def _obey(server: subprocess.Popen[bytes], stop_signal: int, grace: float) -> None:
+def _stop_server(server: subprocess.Popen[bytes], stop_signal: int, grace: float) -> None:
     # Not sys.stdin: its lock, held by this thread, would abort the interpreter's shutdown.
     order = os.read(0, 64).split()
     server.send_signal(stop_signal)

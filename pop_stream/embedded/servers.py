@@ -9,19 +9,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from pop_stream.embedded.errors import EmbeddedError, ServerStartError
+from pop_stream.embedded.errors import DevServerError, ServerStartError
 from pop_stream.embedded.folder import DataFolder
-from pop_stream.embedded.head_start import with_head_start
+from pop_stream.embedded.head_start import with_class_data_cache
 from pop_stream.embedded.jars import default_cache, kafka_jars
 from pop_stream.embedded.jvm import Jvm
 from pop_stream.embedded.kafka import Kafka, plan_cluster
 from pop_stream.embedded.postgres import Postgres
 
 _FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 5.0
+_MAX_PAUSE_S: Final = 5.0
 
 
-class EmbeddedServers:
+class DevServers:
     """Kafka and PostgreSQL in `folder`, for as long as the context is open.
 
     Enter once; enter a new instance to start again on the same data. An error or a
@@ -31,7 +31,7 @@ class EmbeddedServers:
         folder: Of the data; once for one broker, and another one for three.
         cache: Of Kafka's jars; the platform's if not given.
         brokers: 1, or 3 that replicate to each other and need two of them.
-        keeping: Servers that end by themselves are started again, as often as it takes: a
+        restart_servers: Servers that end by themselves are started again, as often as it takes: a
             full disk ends a server, and its next starts too. Told of every end and start.
 
     Attributes:
@@ -45,18 +45,18 @@ class EmbeddedServers:
         *,
         cache: Path | None = None,
         brokers: int = 1,
-        keeping: Callable[[str], None] | None = None,
+        restart_servers: Callable[[str], None] | None = None,
     ) -> None:
         self.bootstrap = ""
         self.dsn = ""
         self._folder = DataFolder(folder)
         self._cache = cache if cache is not None else default_cache()
         self._brokers = brokers
-        self._keeping = keeping
-        self._keepers: list[asyncio.Task[None]] = []
-        self._owned = ExitStack()
+        self._restarts = restart_servers
+        self._watchers: list[asyncio.Task[None]] = []
+        self._locks = ExitStack()
         self._started: dict[str, Kafka | Postgres] = {}
-        self._down: dict[str, asyncio.Event] = {}
+        self._taken_down: dict[str, asyncio.Event] = {}
 
     async def __aenter__(self) -> Self:
         """Start all and wait until all serve.
@@ -66,7 +66,7 @@ class EmbeddedServers:
             JarsUnavailableError: If Kafka is neither cached nor to be fetched.
             ServerStartError: If a server does not come up.
         """
-        self._owned.enter_context(self._folder)
+        self._locks.enter_context(self._folder)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start_kafka())
@@ -77,9 +77,9 @@ class EmbeddedServers:
         except BaseException:
             await self._stop()
             raise
-        if self._keeping is not None:
-            kept = (self._keep(name, self._keeping) for name in self._started)
-            self._keepers = [asyncio.create_task(one) for one in kept]
+        if self._restarts is not None:
+            kept = (self._watch_server(name, self._restarts) for name in self._started)
+            self._watchers = [asyncio.create_task(one) for one in kept]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -100,7 +100,7 @@ class EmbeddedServers:
             orderly: Let it close its files and sessions.
         """
         server = self._started[name]
-        self._down[name] = asyncio.Event()
+        self._taken_down[name] = asyncio.Event()
         if not orderly and server.pid is not None:
             os.kill(server.pid, signal.SIGKILL)
             await server.ended()
@@ -113,11 +113,11 @@ class EmbeddedServers:
             ServerStartError: If it does not come up.
         """
         await self._started[name].start()
-        self._down.pop(name).set()
+        self._taken_down.pop(name).set()
 
     async def failed(self) -> ServerStartError:
         """Wait until a server ends by itself, unless it is kept, and tell which and why."""
-        if self._keeping is not None:
+        if self._restarts is not None:
             await asyncio.Event().wait()
         watches = [asyncio.create_task(self._unwanted_end(name)) for name in self._started]
         try:
@@ -127,31 +127,31 @@ class EmbeddedServers:
             for watch in watches:
                 watch.cancel()
 
-    async def _keep(self, name: str, tell: Callable[[str], None]) -> None:
+    async def _watch_server(self, name: str, on_progress: Callable[[str], None]) -> None:
         while True:
-            tell(f"{await self._unwanted_end(name)}")
+            on_progress(f"{await self._unwanted_end(name)}")
             pause_s = _FIRST_PAUSE_S
-            while not await self._is_started_again(name, tell):
+            while not await self._restart_server(name, on_progress):
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
-    async def _is_started_again(self, name: str, tell: Callable[[str], None]) -> bool:
+    async def _restart_server(self, name: str, on_progress: Callable[[str], None]) -> bool:
         server = self._started[name]
         try:
             await server.stop()
             await server.start()
-        except (EmbeddedError, OSError) as error:
-            tell(f"{name} cannot be started yet: {error}")
+        except (DevServerError, OSError) as error:
+            on_progress(f"{name} cannot be started yet: {error}")
             return False
-        tell(f"{name} runs again as process {server.pid}")
+        on_progress(f"{name} runs again as process {server.pid}")
         return True
 
     async def _unwanted_end(self, name: str) -> ServerStartError:
         while True:
             error = await self._started[name].ended()
-            if name not in self._down:
+            if name not in self._taken_down:
                 return error
-            await self._down[name].wait()
+            await self._taken_down[name].wait()
 
     async def _start_kafka(self) -> None:
         cancelled = threading.Event()
@@ -160,7 +160,7 @@ class EmbeddedServers:
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        jvm = await with_head_start(Jvm(jars), self._cache)
+        jvm = await with_class_data_cache(Jvm(jars), self._cache)
         cluster = await asyncio.to_thread(plan_cluster, self._folder, self._brokers)
         alone = self._brokers == 1
         brokers = {
@@ -182,9 +182,9 @@ class EmbeddedServers:
         self.dsn = postgres.dsn
 
     async def _stop(self) -> None:
-        for keeper in self._keepers:
+        for keeper in self._watchers:
             keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await asyncio.gather(*self._watchers, return_exceptions=True)
         # Asked first and awaited second: cancelled meanwhile, all still end.
         for server in self._started.values():
             server.request_stop()
@@ -192,4 +192,4 @@ class EmbeddedServers:
             for server in self._started.values():
                 await server.stop()
         finally:
-            self._owned.close()
+            self._locks.close()

@@ -3,19 +3,19 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from pop_stream.embedded.errors import EmbeddedError
+from pop_stream.embedded.errors import DevServerError
 
 
 def wheel_folder(package: str) -> Path:
     """The installed folder of a package, which is found but not imported.
 
     Raises:
-        EmbeddedError: If the package is not installed.
+        DevServerError: If the package is not installed.
     """
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         msg = f"The package {package} is missing: pip install 'pop-stream[embedded]'"
-        raise EmbeddedError(msg)
+        raise DevServerError(msg)
     return Path(spec.origin).parent
 
 

@@ -5,16 +5,16 @@ from typing import Final
 from pop_stream.core.definitions.keys import parse_token
 from pop_stream.core.errors import UnauthenticatedError
 from pop_stream.core.values.identity import Principal
-from pop_stream.identity.key_book import KeyBook
+from pop_stream.identity.key_book import ApiKeyCache
 from pop_stream.identity.tokens import TokenVerifier
 
 _SCHEME: Final = "bearer"
 
 
-class Credentials:
+class CredentialVerifier:
     """Takes API keys, and tokens of an issuer if there is one; both as `Bearer`."""
 
-    def __init__(self, keys: KeyBook, tokens: TokenVerifier | None = None) -> None:
+    def __init__(self, keys: ApiKeyCache, tokens: TokenVerifier | None = None) -> None:
         self._keys = keys
         self._tokens = tokens
 

@@ -19,21 +19,21 @@ from pop_stream.ports.clock import Clock
 FRESH_FOR: Final = timedelta(minutes=10)
 """After so long the set is read again, so that a key its issuer withdrew ends here too."""
 
-USABLE_FOR: Final = timedelta(hours=24)
+STALE_FOR: Final = timedelta(hours=24)
 """How long a set serves whose source no longer answers."""
 
 RETRY_AFTER: Final = timedelta(seconds=10)
 """Between two readings at least: tokens with made-up key ids must not flood the issuer."""
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
-_MOST_BYTES: Final = 1024 * 1024
+_MAX_BYTES: Final = 1024 * 1024
 
 Read = Callable[[], Awaitable[bytes]]
 
 _log = structlog.get_logger()
 
 
-class KeySet:
+class Jwks:
     """A JSON Web Key Set that follows its source.
 
     Args:
@@ -57,9 +57,9 @@ class KeySet:
             UnauthenticatedError: If the set has no such key.
             UnavailableError: If the set cannot be read, and was not lately.
         """
-        if self._is_needed(key_id) and not self._can_do_without(key_id):
+        if self._is_needed(key_id) and not self._can_serve_stale(key_id):
             await self._refresh(key_id)
-        if self._age() > USABLE_FOR:
+        if self._age() > STALE_FOR:
             msg = "the keys that sign tokens cannot be read"
             raise UnavailableError(msg)
         key = self._keys.get(key_id)
@@ -93,12 +93,12 @@ class KeySet:
     def _is_needed(self, key_id: str | None) -> bool:
         return self._age() > FRESH_FOR or key_id not in self._keys
 
-    def _can_do_without(self, key_id: str | None) -> bool:
+    def _can_serve_stale(self, key_id: str | None) -> bool:
         """A source that did not answer last time holds up one caller, not all of them."""
         return self._is_failing and self._reading.locked() and key_id in self._keys
 
 
-def source(where: str) -> Read:
+def jwks_reader(where: str) -> Read:
     """A reader of a key set.
 
     Args:
@@ -120,8 +120,8 @@ async def _fetch(url: str) -> bytes:
         content = bytearray()
         async for chunk in response.content.iter_any():
             content += chunk
-            if len(content) > _MOST_BYTES:
-                msg = f"{url} sent more than {_MOST_BYTES} bytes"
+            if len(content) > _MAX_BYTES:
+                msg = f"{url} sent more than {_MAX_BYTES} bytes"
                 raise ValueError(msg)
         return bytes(content)
 

@@ -8,7 +8,7 @@ from pop_stream.core.definitions.keys import ApiKey, digest, token_of
 from pop_stream.core.values.identity import Role
 
 
-def mint(
+def make_key(
     *,
     customer_id: str | None,
     roles: frozenset[Role],

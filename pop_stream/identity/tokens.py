@@ -11,12 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 from pop_stream.core.agendas.agenda import Id
 from pop_stream.core.errors import UnauthenticatedError
 from pop_stream.core.values.identity import Principal, Role
-from pop_stream.identity.key_sets import KeySet
+from pop_stream.identity.key_sets import Jwks
 
-EVERYONE: Final = "*"
+ALL_CUSTOMERS: Final = "*"
 """As the customer claim's value: the token is an operator's."""
 
-_MOST_CHARACTERS: Final = 16 * 1024
+_MAX_CHARACTERS: Final = 16 * 1024
 _ID: Final = TypeAdapter(Id)
 
 
@@ -44,7 +44,7 @@ class TokenRules:
 class TokenVerifier:
     """Tells who a token speaks for."""
 
-    def __init__(self, rules: TokenRules, keys: KeySet) -> None:
+    def __init__(self, rules: TokenRules, keys: Jwks) -> None:
         self._rules = rules
         self._keys = keys
 
@@ -55,8 +55,8 @@ class TokenVerifier:
             UnauthenticatedError: If its form, signature, times or claims do not hold.
             UnavailableError: If the keys of its issuer cannot be read.
         """
-        if len(token) > _MOST_CHARACTERS:
-            msg = f"a token may have {_MOST_CHARACTERS} characters at most"
+        if len(token) > _MAX_CHARACTERS:
+            msg = f"a token may have {_MAX_CHARACTERS} characters at most"
             raise UnauthenticatedError(msg)
         try:
             header = jwt.get_unverified_header(token)
@@ -85,7 +85,7 @@ class TokenVerifier:
 
 def _principal(claims: Mapping[str, Any], rules: TokenRules) -> Principal:
     customer_id = claims.get(rules.customer_claim)
-    if customer_id == EVERYONE:
+    if customer_id == ALL_CUSTOMERS:
         return Principal(_name(claims), None, _roles(claims, rules))
     try:
         customer_id = _ID.validate_python(customer_id, strict=True)

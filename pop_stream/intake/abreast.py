@@ -12,19 +12,19 @@ from typing import Final
 import structlog
 from aiokafka import ConsumerRecord
 
-from pop_stream.bus.definitions import version_in
-from pop_stream.core.doors.seal import JUDGED_BY
+from pop_stream.bus.definitions import header_version
+from pop_stream.core.doors.seal import DEFINITIONS_VERSION_HEADER
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.definitions import FollowedDefinitions
 
-_PATIENCE_S: Final = 5.0
-_TRIES_AGAIN_AFTER_S: Final = 60.0
-_LOOK_EVERY_S: Final = 0.01
+_MAX_WAIT_S: Final = 5.0
+_PAUSE_AFTER_TIMEOUT_S: Final = 60.0
+_POLL_EVERY_S: Final = 0.01
 
 _log = structlog.get_logger()
 
 
-class Abreast:
+class DefinitionsBarrier:
     """Keeps intake from judging by older definitions than the API did.
 
     Anyone who may write submissions may name any version. What is not written is not waited
@@ -32,30 +32,30 @@ class Abreast:
 
     Args:
         definitions: As intake hears of them.
-        patience_s: Longest wait. Then what is known decides, and for a minute nothing is
+        max_wait_s: Longest wait. Then what is known decides, and for a minute nothing is
             waited for: definitions cannot be read.
     """
 
     def __init__(
-        self, definitions: FollowedDefinitions, patience_s: float = _PATIENCE_S
+        self, definitions: FollowedDefinitions, max_wait_s: float = _MAX_WAIT_S
     ) -> None:
         self._definitions = definitions
-        self._patience_s = patience_s
-        self._tries_from = 0.0
+        self._max_wait_s = max_wait_s
+        self._paused_until = 0.0
 
     async def catch_up(self, records: Iterable[ConsumerRecord]) -> None:
         """Return once the definitions are as new as those that the records were judged by."""
-        newer = {version_in(one, JUDGED_BY) for one in records}
-        newer = {one for one in newer if one > self._definitions.reached}
-        if not newer or monotonic() < self._tries_from:
+        newer = {header_version(one, DEFINITIONS_VERSION_HEADER) for one in records}
+        newer = {one for one in newer if one > self._definitions.read_up_to}
+        if not newer or monotonic() < self._paused_until:
             return
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._max_wait_s):
                 written = await self._definitions.written()
                 wanted = max((one for one in newer if one <= written), default=0)
-                while self._definitions.reached < wanted:  # noqa: ASYNC110  # no event
-                    await asyncio.sleep(_LOOK_EVERY_S)
+                while self._definitions.read_up_to < wanted:  # noqa: ASYNC110  # no event
+                    await asyncio.sleep(_POLL_EVERY_S)
         except (TimeoutError, UnavailableError):
-            self._tries_from = monotonic() + _TRIES_AGAIN_AFTER_S
-            known = self._definitions.reached
+            self._paused_until = monotonic() + _PAUSE_AFTER_TIMEOUT_S
+            known = self._definitions.read_up_to
             _log.warning("definitions.behind", known=known, told=max(newer))

@@ -5,29 +5,29 @@ from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from pop_stream.core.doors.door import Door
-from pop_stream.core.doors.seal import ADMITTED, SEAL_HEADER, is_sealed
+from pop_stream.core.doors.door import QuotaLedger
+from pop_stream.core.doors.seal import ADMITTED_HEADER, RECORD_SIGNATURE_HEADER, is_signed_by
 
 _SECOND_MS: Final = 1000
 
 
-class Entry:
+class KafkaAdmission:
     """Asks the door for every agenda that another part has not let in already.
 
     What the API answered with 202 is let in, and so is what an intake may have accepted
     before a crash: neither may be refused any more.
 
     Args:
-        door: Of this process.
+        quota_ledger: Of this process.
         secret: Of seals; without one, the API's word in a header is believed.
     """
 
-    def __init__(self, door: Door, secret: bytes | None) -> None:
-        self._door = door
+    def __init__(self, quota_ledger: QuotaLedger, secret: bytes | None) -> None:
+        self._quota_ledger = quota_ledger
         self._secret = secret
         self._has_decided = False
 
-    def take_decided(self) -> bool:
+    def take_has_decided(self) -> bool:
         """Whether anything was decided since the last call that could be decided otherwise."""
         decided, self._has_decided = self._has_decided, False
         return decided
@@ -48,30 +48,32 @@ class Entry:
 
         Raises:
             QuotaError: If it is one too many of its customer.
-            FullError: If there is no room for it.
+            CapacityError: If there is no room for it.
         """
-        door = self._door
-        if not door.asks_for(customer_id, insight_id):
+        quota_ledger = self._quota_ledger
+        if not quota_ledger.is_limited(customer_id, insight_id):
             return
         if self._is_admitted(record):
-            door.let_in(customer_id)
-        elif record.offset < door.begun.get(record.partition, 0):
+            quota_ledger.count_admitted(customer_id)
+        elif record.offset < quota_ledger.started_up_to.get(record.partition, 0):
             self._has_decided = True
-            door.let_in(customer_id)
+            quota_ledger.count_admitted(customer_id)
         else:
             self._has_decided = True
-            door.admit(customer_id, insight_id, now_s=_sent_s(record, now))
+            quota_ledger.admit(customer_id, insight_id, now_s=_sent_s(record, now))
         lane = (insight_id, record.partition)
-        door.written(customer_id, (record.offset, index), lane=lane)
+        quota_ledger.record_position(customer_id, (record.offset, index), lane=lane)
 
     def _is_admitted(self, record: ConsumerRecord) -> bool:
         headers = dict(record.headers or ())
         if self._secret is None:
-            name, value = ADMITTED
+            name, value = ADMITTED_HEADER
             return bool(headers.get(name) == value)
-        shown = headers.get(SEAL_HEADER)
+        shown = headers.get(RECORD_SIGNATURE_HEADER)
         value = record.value or b""
-        return shown is not None and is_sealed(self._secret, shown, key=record.key, value=value)
+        return shown is not None and is_signed_by(
+            self._secret, shown, key=record.key, value=value
+        )
 
 
 def _sent_s(record: ConsumerRecord, now: datetime) -> float:

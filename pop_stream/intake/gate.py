@@ -11,17 +11,21 @@ from typing import Final, Protocol
 
 from aiokafka import ConsumerRecord
 
-from pop_stream.core.doors.seal import AUTHORIZATION_HEADER, SEAL_HEADER, is_sealed
+from pop_stream.core.doors.seal import (
+    AUTHORIZATION_HEADER,
+    RECORD_SIGNATURE_HEADER,
+    is_signed_by,
+)
 from pop_stream.core.errors import PopStreamError, UnauthenticatedError, UnavailableError
 from pop_stream.core.values.identity import ANYONE, Principal
 
-_AT_ONCE: Final = 16
+_MAX_CONCURRENT: Final = 16
 
 Senders = Mapping[tuple[int, int], Principal | PopStreamError]
 """Who sent a record, by partition and offset, or why that cannot be told."""
 
 
-class Authenticator(Protocol):
+class CredentialVerifier(Protocol):
     """Tells who a token belongs to."""
 
     async def identify(self, authorization: str | None) -> Principal:
@@ -44,7 +48,7 @@ class Gate:
     """
 
     def __init__(
-        self, authenticator: Authenticator, *, secret: bytes | None, is_strict: bool
+        self, authenticator: CredentialVerifier, *, secret: bytes | None, is_strict: bool
     ) -> None:
         self._authenticator = authenticator
         self._secret = secret
@@ -52,40 +56,42 @@ class Gate:
 
     async def senders(self, records: Sequence[ConsumerRecord]) -> Senders:
         """Who sent each record."""
-        shown = {place(one): _token(one) for one in records if not self._is_sealed(one)}
-        turn = asyncio.Semaphore(_AT_ONCE)
+        shown = {
+            record_position(one): _token(one) for one in records if not self._is_signed(one)
+        }
+        slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
-        async def judged(token: str) -> Principal | PopStreamError:
-            async with turn:
-                return await self._judge(token)
+        async def verified(token: str) -> Principal | PopStreamError:
+            async with slots:
+                return await self._verify(token)
 
         tokens = [*{token for token in shown.values() if token is not None}]
-        known = dict(zip(tokens, await asyncio.gather(*map(judged, tokens)), strict=True))
-        nobody = _nobody() if self._is_strict else ANYONE
+        known = dict(zip(tokens, await asyncio.gather(*map(verified, tokens)), strict=True))
+        nobody = _missing_credentials() if self._is_strict else ANYONE
         found: dict[tuple[int, int], Principal | PopStreamError] = {}
         for where, token in shown.items():
             found[where] = nobody if token is None else known[token]
         return found
 
-    async def _judge(self, token: str) -> Principal | PopStreamError:
+    async def _verify(self, token: str) -> Principal | PopStreamError:
         try:
             return await self._authenticator.identify(token)
         except (UnauthenticatedError, UnavailableError) as error:
             return error
 
-    def _is_sealed(self, record: ConsumerRecord) -> bool:
-        shown = _header(record, SEAL_HEADER)
+    def _is_signed(self, record: ConsumerRecord) -> bool:
+        shown = _header(record, RECORD_SIGNATURE_HEADER)
         if self._secret is None or shown is None:
             return False
-        return is_sealed(self._secret, shown, key=record.key, value=record.value or b"")
+        return is_signed_by(self._secret, shown, key=record.key, value=record.value or b"")
 
 
-def place(record: ConsumerRecord) -> tuple[int, int]:
+def record_position(record: ConsumerRecord) -> tuple[int, int]:
     """Where a record stands in its topic."""
     return record.partition, record.offset
 
 
-def _nobody() -> UnauthenticatedError:
+def _missing_credentials() -> UnauthenticatedError:
     msg = f"the record has no header {AUTHORIZATION_HEADER!r} with `Bearer <key or token>`"
     return UnauthenticatedError(msg)
 

@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from pop_stream import faults
 from pop_stream.bus import clients
-from pop_stream.bus.batches import Beat, handle_batches
-from pop_stream.bus.doors import DoorKeeper
+from pop_stream.bus.batches import BatchPacer, handle_batches
+from pop_stream.bus.doors import QuotaGossip
 from pop_stream.bus.publisher import (
     FRAME_BYTES,
     lifecycle_records,
@@ -22,13 +22,13 @@ from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.page import PAGE_SLOTS
 from pop_stream.core.definitions.definitions import Definitions
-from pop_stream.core.doors.placement import Placement
-from pop_stream.core.events import InsightPlaced
+from pop_stream.core.doors.placement import InsightRouter
+from pop_stream.core.events import InsightAgendasRouted
 from pop_stream.core.values.identity import ANYONE
-from pop_stream.intake.abreast import Abreast
-from pop_stream.intake.entry import Entry
-from pop_stream.intake.gate import Gate, Senders, place
-from pop_stream.intake.sorting import PART, Placed, Sorted, Sorter
+from pop_stream.intake.abreast import DefinitionsBarrier
+from pop_stream.intake.entry import KafkaAdmission
+from pop_stream.intake.gate import Gate, Senders, record_position
+from pop_stream.intake.sorting import PART, RoutedAgenda, BatchResult, SubmissionProcessor
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
 from pop_stream.ports.wire import Publisher
@@ -37,13 +37,13 @@ from pop_stream.settings import Settings
 BATCH_RECORDS: Final = 2_000
 """Most submissions of one batch; a batch is in memory twice while it is handled."""
 
-SLICE_BYTES: Final = 256 * 1024
+YIELD_EVERY_BYTES: Final = 256 * 1024
 """Sorted without a breath in between; a fraction of a second's work."""
 
-_LEAST_S: Final = 0.006
-_MOST_S: Final = 0.025
-_FULL_BYTES: Final = 64 * 1024
-_EASING: Final = 3.0
+_MIN_BATCH_INTERVAL_S: Final = 0.006
+_MAX_BATCH_INTERVAL_S: Final = 0.025
+_FULL_BATCH_BYTES: Final = 64 * 1024
+_ADAPTIVE_FACTOR: Final = 3.0
 """Between batches: each is a record that the scheduler handles and a round that a puller reads,
 claims and commits; and one of many agendas costs hardly more than one of one. The first after a
 rest is not delayed."""
@@ -51,7 +51,7 @@ rest is not delayed."""
 _log = structlog.get_logger()
 
 
-class Intake:
+class Ingest:
     """Validates and places submissions; stateless but for the definitions it last saw."""
 
     def __init__(
@@ -60,38 +60,47 @@ class Intake:
         publisher: Publisher,
         definitions: FollowedDefinitions,
         clock: Clock,
-        gate: Gate | None = None,
-        doors: DoorKeeper | None = None,
+        sender_authenticator: Gate | None = None,
+        doors: QuotaGossip | None = None,
     ) -> None:
-        self._gate = gate
-        self._doors = doors
-        self._entry = None if doors is None else Entry(doors.door, settings.seal_key)
+        self._sender_authenticator = sender_authenticator
+        self._quota_gossip = doors
+        self._admission = (
+            None if doors is None else KafkaAdmission(doors.door, settings.signing_key)
+        )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._definitions = definitions
-        self._abreast = Abreast(definitions)
+        self._definitions_barrier = DefinitionsBarrier(definitions)
         self._clock = clock
-        self._seen: Definitions | None = None
+        self._definitions_in_use: Definitions | None = None
         self._has_quotas = False
-        self._sorter = self._new_sorter(Definitions())
+        self._processor = self._new_processor(Definitions())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take submissions in until `stop`."""
         consumer = clients.consumer(
             self._settings, client_id=PART, group_id=self._topics.group(PART)
         )
-        beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES, easing=_EASING)
+        pacer = BatchPacer(
+            _MIN_BATCH_INTERVAL_S,
+            _MAX_BATCH_INTERVAL_S,
+            _FULL_BATCH_BYTES,
+            adaptive_factor=_ADAPTIVE_FACTOR,
+        )
         async with consumer:
-            beat.lead(consumer)
-            consumer.subscribe([self._topics.submissions], listener=_Newcomer(self._doors))
+            pacer.pace_fetches(consumer)
+            consumer.subscribe(
+                [self._topics.submissions], listener=_RebalanceListener(self._quota_gossip)
+            )
             _log.info("intake.started", topic=self._topics.submissions)
             await handle_batches(
                 consumer,
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
-                beat=beat,
+                pacer=pacer,
             )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
@@ -100,52 +109,60 @@ class Intake:
         A crash before the commit repeats the batch: the rollup skips an acceptance it knows,
         the scheduler a page whose origin it has seen.
         """
-        await self._abreast.catch_up(records)
+        await self._definitions_barrier.catch_up(records)
         current = self._definitions.current
-        if current is not self._seen:
-            self._seen, self._sorter = current, self._new_sorter(current)
+        if current is not self._definitions_in_use:
+            self._definitions_in_use, self._processor = current, self._new_processor(current)
             self._has_quotas = current.has_quotas
         ends = {one.partition: one.offset + 1 for one in records}
-        batch = await self._sorted(records)
-        if self._doors is not None and self._entry is not None and self._entry.take_decided():
+        batch = await self._process(records)
+        if (
+            self._quota_gossip is not None
+            and self._admission is not None
+            and self._admission.take_has_decided()
+        ):
             # Whoever reads these records again must not refuse what is accepted now.
-            await self._doors.begin(ends)
+            await self._quota_gossip.begin(ends)
         lifecycle = await lifecycle_records(
             self._publisher, self._topics.agenda_events, batch.lifecycle
         )
         partitions = await self._publisher.partitions(self._topics.ready)
         ready = [
-            ready_record(self._topics, current, _placed(*page), partitions=partitions)
+            ready_record(self._topics, current, _insight_placed(*page), partitions=partitions)
             for page in _pages(batch)
         ]
         if faults.is_set("intake.accepted"):  # else sent side by side, and either may be first
             await publish_until_acknowledged(self._publisher, lifecycle)
-            faults.reach("intake.accepted")
+            faults.crash_point("intake.accepted")
         await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
-        faults.reach("intake.placed")
-        if self._doors is not None and self._has_quotas:
-            self._doors.door.handled(ends)
+        faults.crash_point("intake.placed")
+        if self._quota_gossip is not None and self._has_quotas:
+            self._quota_gossip.door.mark_processed(ends)
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))
 
-    async def _sorted(self, records: Sequence[ConsumerRecord]) -> Sorted:
+    async def _process(self, records: Sequence[ConsumerRecord]) -> BatchResult:
         """Sort a batch, with a breath now and then: heartbeats go over the same loop."""
-        senders: Senders = await self._gate.senders(records) if self._gate else {}
-        batch, now, worked = Sorted(), self._clock.now(), 0
-        for record in by_age(records):
-            sender = senders.get(place(record), ANYONE)
-            self._sorter.add(batch, record, now=now, sender=sender)
+        senders: Senders = (
+            await self._sender_authenticator.senders(records)
+            if self._sender_authenticator
+            else {}
+        )
+        batch, now, worked = BatchResult(), self._clock.now(), 0
+        for record in by_timestamp(records):
+            sender = senders.get(record_position(record), ANYONE)
+            self._processor.add(batch, record, now=now, sender=sender)
             worked += len(record.value or b"")
-            if worked > SLICE_BYTES:
+            if worked > YIELD_EVERY_BYTES:
                 worked = 0
                 await asyncio.sleep(0)
         return batch
 
-    def _new_sorter(self, definitions: Definitions) -> Sorter:
-        placement = Placement(definitions.insights.values(), definitions.customers)
-        return Sorter(
+    def _new_processor(self, definitions: Definitions) -> SubmissionProcessor:
+        router = InsightRouter(definitions.insights.values(), definitions.customers)
+        return SubmissionProcessor(
             self._topics,
-            placement,
+            router,
             max_agenda_bytes=self._settings.max_agenda_bytes,
             callback_urls={
                 one.id: one.callback_url
@@ -153,26 +170,26 @@ class Intake:
                 if one.callback_url
             },
             templates=definitions.templates,
-            entry=self._entry,
+            admission=self._admission,
         )
 
 
-class _Newcomer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Hears what is begun of partitions before it reads them."""
 
-    def __init__(self, doors: DoorKeeper | None) -> None:
-        self._doors = doors
+    def __init__(self, doors: QuotaGossip | None) -> None:
+        self._quota_gossip = doors
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Called by the consumer."""
-        if self._doors is not None and assigned:
-            await self._doors.catch_up()
+        if self._quota_gossip is not None and assigned:
+            await self._quota_gossip.catch_up()
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Called by the consumer; what is under way is acknowledged by then, or read again."""
 
 
-def by_age(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+def by_timestamp(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
     """The records of all partitions by timestamp, those of one partition in their order.
 
     A timestamp is that of the broker which led the partition then; one that goes back does not
@@ -186,18 +203,18 @@ def by_age(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
         yield record
 
 
-def _placed(insight_id: str, page: Sequence[Placed]) -> InsightPlaced:
-    return InsightPlaced(
+def _insight_placed(insight_id: str, page: Sequence[RoutedAgenda]) -> InsightAgendasRouted:
+    return InsightAgendasRouted(
         insight_id=insight_id,
         agendas=tuple(Raw(placed.body) for placed in page),
         origins=tuple(placed.origin for placed in page),
     )
 
 
-def _pages(batch: Sorted) -> Iterator[tuple[str, Sequence[Placed]]]:
+def _pages(batch: BatchResult) -> Iterator[tuple[str, Sequence[RoutedAgenda]]]:
     """Cut each insight's agendas into pages, bounded by count and by bytes."""
     for insight_id, placed in batch.placed.items():
-        page: list[Placed] = []
+        page: list[RoutedAgenda] = []
         size = 0
         for one in placed:
             if page and (len(page) == PAGE_SLOTS or size + len(one.body) > FRAME_BYTES):

@@ -11,27 +11,27 @@ from pop_stream.bus.publisher import FRAME_BYTES
 from pop_stream.core.backlog.page import PAGE_SLOTS
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
-    MESSAGE_LENGTH,
+    MAX_MESSAGE_LENGTH,
     AgendaClaimed,
     AgendaCommanded,
     AgendaFailed,
     AgendaProgressed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaRestarted,
     AgendaStopped,
     AgendaSucceeded,
     AttemptEvent,
     Claim,
     Command,
-    Idle,
-    InsightNoted,
-    InsightPlaced,
+    IdleRunners,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     LifecycleEvent,
     Origin,
-    Outcome,
+    AttemptOutcome,
     ReadyEvent,
     Settlement,
-    decode_placed,
+    decode_routed,
     encode,
 )
 from pop_stream.core.values.ids import HTTP_PULLER, ID_LENGTH
@@ -40,20 +40,20 @@ _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class _Notes:
+class _InsightAttempts:
     """What was heard about one insight."""
 
     claims: list[Claim] = field(default_factory=list)
     idle: dict[str, int] = field(default_factory=dict)
     settlements: list[Settlement] = field(default_factory=list)
-    renewals: dict[tuple[str, int], None] = field(default_factory=dict)
+    heartbeats: dict[tuple[str, int], None] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
 
 
-def notes_of(
+def translate(
     lifecycle: Iterable[LifecycleEvent],
     commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
-) -> list[InsightNoted]:
+) -> list[InsightAttemptsReported]:
     """One note per insight with what the scheduler must hear of the events, in order.
 
     Of many signs of life of an attempt one is enough, and none if the note has its claim
@@ -63,7 +63,7 @@ def notes_of(
         lifecycle: Events without commands; looked at before `commanded` is.
         commanded: Commands, with where they were told.
     """
-    found: dict[str, _Notes] = {}
+    found: dict[str, _InsightAttempts] = {}
     for event in lifecycle:
         match event:
             case AgendaClaimed():
@@ -73,92 +73,95 @@ def notes_of(
                     awaited=event.awaited,
                     by_http=event.puller_id == HTTP_PULLER,
                 )
-                notes = _about(found, event)
+                notes = _entry_for(found, event)
                 notes.claims.append(claim)
                 if len(event.puller_id) <= ID_LENGTH:
                     notes.idle[event.puller_id] = event.idle
             case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
-                _about(found, event).settlements.append(_settlement(event))
-            case AgendaRenewed() | AgendaProgressed():
-                _about(found, event).renewals[event.agenda_id, event.attempt] = None
+                _entry_for(found, event).settlements.append(_settlement(event))
+            case AgendaHeartbeat() | AgendaProgressed():
+                _entry_for(found, event).heartbeats[event.agenda_id, event.attempt] = None
             case _:
                 pass
     for wanted, origin in commanded:
-        _about(found, wanted).commands.append(_command(wanted, origin))
-    return [_note(insight_id, notes) for insight_id, notes in found.items()]
+        _entry_for(found, wanted).commands.append(_command(wanted, origin))
+    return [_attempts_event(insight_id, notes) for insight_id, notes in found.items()]
 
 
-def in_order(
-    notes: Sequence[InsightNoted], restarted: Sequence[tuple[AgendaRestarted, Origin]]
+def ordered(
+    notes: Sequence[InsightAttemptsReported],
+    restarted: Sequence[tuple[AgendaRestarted, Origin]],
 ) -> Sequence[ReadyEvent]:
     """An end comes before a restart that follows it, and commands come after."""
     if not restarted:
         return notes
     return [
         *(replace(note, commands=()) for note in notes),
-        *placed_again(restarted),
+        *restart_pages(restarted),
         *(
-            InsightNoted(insight_id=note.insight_id, commands=note.commands)
+            InsightAttemptsReported(insight_id=note.insight_id, commands=note.commands)
             for note in notes
             if note.commands
         ),
     ]
 
 
-def placed_again(
+def restart_pages(
     restarted: Iterable[tuple[AgendaRestarted, Origin]],
-) -> Iterator[InsightPlaced]:
+) -> Iterator[InsightAgendasRouted]:
     """Agendas to be placed again, in pages that fit a frame; in order within an insight."""
     pages: dict[str, list[tuple[msgspec.Raw, Origin]]] = {}
     for event, origin in restarted:
-        if _is_placeable(event):
-            pages.setdefault(event.insight_id, []).append((event.placed, origin))
+        if _is_valid_restart(event):
+            pages.setdefault(event.insight_id, []).append((event.routed, origin))
     for insight_id, placed in pages.items():
         for page in _pages(placed):
             agendas, origins = zip(*page, strict=True)
-            yield InsightPlaced(insight_id=insight_id, agendas=agendas, origins=origins)
+            yield InsightAgendasRouted(insight_id=insight_id, agendas=agendas, origins=origins)
 
 
-def _about(found: dict[str, _Notes], event: AttemptEvent | AgendaCommanded) -> _Notes:
+def _entry_for(
+    found: dict[str, _InsightAttempts], event: AttemptEvent | AgendaCommanded
+) -> _InsightAttempts:
     notes = found.get(event.insight_id)
     if notes is None:
-        notes = found[event.insight_id] = _Notes()
+        notes = found[event.insight_id] = _InsightAttempts()
     return notes
 
 
-def _note(insight_id: str, notes: _Notes) -> InsightNoted:
-    renewals = notes.renewals
-    if renewals:
+def _attempts_event(insight_id: str, notes: _InsightAttempts) -> InsightAttemptsReported:
+    heartbeats = notes.heartbeats
+    if heartbeats:
         for claim in notes.claims:
-            renewals.pop((claim.agenda_id, claim.attempt), None)
+            heartbeats.pop((claim.agenda_id, claim.attempt), None)
         for end in notes.settlements:
-            renewals.pop((end.agenda_id, end.attempt), None)
-    return InsightNoted(
+            heartbeats.pop((end.agenda_id, end.attempt), None)
+    return InsightAttemptsReported(
         insight_id=insight_id,
         claims=tuple(notes.claims),
         settlements=tuple(notes.settlements),
-        renewals=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in renewals),
+        heartbeats=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in heartbeats),
         commands=tuple(notes.commands),
-        idle=tuple(Idle(*one) for one in notes.idle.items()),
+        idle=tuple(IdleRunners(*one) for one in notes.idle.items()),
     )
 
 
-def fitting(note: ReadyEvent) -> Iterator[ReadyEvent]:
+def split_to_fit(note: ReadyEvent) -> Iterator[ReadyEvent]:
     """A note in parts that each fit a frame: claims, then renewals, ends, commands.
 
     Which runners are idle is left out then: where so much is claimed, that is soon told anew.
     """
-    if not isinstance(note, InsightNoted) or len(encode(note)) <= FRAME_BYTES:
+    if not isinstance(note, InsightAttemptsReported) or len(encode(note)) <= FRAME_BYTES:
         yield note
         return
     for name in ("claims", "renewals", "settlements", "commands"):
         whole = getattr(note, name)
         if whole:
-            alone = InsightNoted(insight_id=note.insight_id)
+            alone = InsightAttemptsReported(insight_id=note.insight_id)
             yield from _halves(replace(alone, **{name: whole}), name)
 
 
-def _halves(note: InsightNoted, name: str) -> Iterator[InsightNoted]:
+def _halves(note: InsightAttemptsReported, name: str) -> Iterator[InsightAttemptsReported]:
     """A note of one kind of news, halved until each part fits."""
     some = getattr(note, name)
     if len(encode(note)) <= FRAME_BYTES:
@@ -188,13 +191,13 @@ def _pages(
         yield page
 
 
-def _is_placeable(event: AgendaRestarted) -> bool:
+def _is_valid_restart(event: AgendaRestarted) -> bool:
     """Whether the scheduler could use it: anyone may write to the topic."""
     try:
-        placed = decode_placed(event.placed)
+        routed = decode_routed(event.routed)
     except UnreadableRecordError:
-        placed = None
-    if placed is not None and (placed.agenda_id, placed.attempt) == (
+        routed = None
+    if routed is not None and (routed.agenda_id, routed.attempt) == (
         event.agenda_id,
         event.attempt,
     ):
@@ -213,12 +216,12 @@ def _settlement(event: AgendaSucceeded | AgendaFailed | AgendaStopped) -> Settle
             return replace(
                 _ended(event, "failed"),
                 retryable=event.retryable,
-                message=event.message[:MESSAGE_LENGTH],
+                message=event.message[:MAX_MESSAGE_LENGTH],
             )
 
 
 def _ended(
-    event: AgendaSucceeded | AgendaFailed | AgendaStopped, outcome: Outcome
+    event: AgendaSucceeded | AgendaFailed | AgendaStopped, outcome: AttemptOutcome
 ) -> Settlement:
     return Settlement(
         agenda_id=event.agenda_id,
@@ -235,7 +238,7 @@ def _command(event: AgendaCommanded, origin: Origin) -> Command:
         priority=event.priority,
         rank=event.rank,
         by=event.by[:ID_LENGTH],
-        reason=event.reason[:MESSAGE_LENGTH],
+        reason=event.reason[:MAX_MESSAGE_LENGTH],
         attempt=event.attempt,
         origin=origin,
     )

@@ -9,11 +9,11 @@ import msgspec
 from aiokafka import ConsumerRecord
 from pydantic import TypeAdapter, ValidationError
 
-from pop_stream.bus.dead_letters import refused_issues
+from pop_stream.bus.dead_letters import to_wire_issues
 from pop_stream.core.agendas.agenda import Id, OwnId
 from pop_stream.core.errors import (
     ForbiddenError,
-    FullError,
+    CapacityError,
     Issue,
     MissingDefinitionError,
     QuotaError,
@@ -21,13 +21,13 @@ from pop_stream.core.errors import (
 )
 from pop_stream.core.events import AgendaRefused
 from pop_stream.core.values.identity import Principal, Role
-from pop_stream.core.values.own_ids import foreign_issue, own_id
+from pop_stream.core.values.own_ids import foreign_id_issue, qualified_id
 
 _ID: Final[TypeAdapter[str]] = TypeAdapter(Id)
 _OWN_ID: Final[TypeAdapter[str]] = TypeAdapter(OwnId)
 
 
-class Faults:
+class ValidationIssues:
     """What is wrong with a record's agendas; ten in detail, as a record may hold thousands."""
 
     def __init__(self, of: int) -> None:
@@ -39,13 +39,13 @@ class Faults:
     def add(self, index: int, error: SubmissionError) -> None:
         """Note what is wrong with one of them."""
         self.count += 1
-        if isinstance(error, QuotaError | FullError):
+        if isinstance(error, QuotaError | CapacityError):
             self._code = error.code
         item = self._item(index)
         room = SubmissionError.MAX_ISSUES - len(self.issues)
         self.issues += [replace(one, field=item + one.field) for one in error.issues[:room]]
 
-    def forbid(self, index: int, error: ForbiddenError) -> None:
+    def add_forbidden(self, index: int, error: ForbiddenError) -> None:
         """Note that the sender may not submit one of them."""
         self.count += 1
         self._code = ForbiddenError.code
@@ -64,7 +64,7 @@ class Faults:
         return self._code, counts + found
 
 
-def expect_sender(sender: Principal, customer_id: str | None) -> None:
+def check_sender(sender: Principal, customer_id: str | None) -> None:
     """Check that the sender may submit, and for the customer, as far as one is named.
 
     Raises:
@@ -73,12 +73,12 @@ def expect_sender(sender: Principal, customer_id: str | None) -> None:
     if customer_id is not None and not sender.speaks_for(customer_id):
         msg = f"{sender.name} does not submit for customer {customer_id!r}"
         raise ForbiddenError(msg)
-    if not sender.holds(Role.SUBMIT):
+    if not sender.has_role(Role.SUBMIT):
         msg = f"{sender.name} submits nothing: it lacks the role {Role.SUBMIT.value!r}"
         raise ForbiddenError(msg)
 
 
-def key_id(record: ConsumerRecord, index: int) -> str | None:
+def id_from_key(record: ConsumerRecord, index: int) -> str | None:
     """The id that a record's key gives its only, or first, agenda, if the key can be one."""
     if not record.key or index:
         return None
@@ -88,12 +88,12 @@ def key_id(record: ConsumerRecord, index: int) -> str | None:
         return None
 
 
-def made_id(record: ConsumerRecord, index: int) -> str:
+def id_from_position(record: ConsumerRecord, index: int) -> str:
     """An id made of the place of an agenda in the topic."""
     return f"{record.partition}-{record.offset}-{index}"
 
 
-def refused(
+def refusal_events(
     body: bytes,
     error: SubmissionError,
     *,
@@ -110,23 +110,23 @@ def refused(
         sender: Who may submit, and for the customer that is named.
         now: The present instant.
     """
-    fields = strings(body, "id", "customer_id")
+    fields = string_fields(body, "id", "customer_id")
     customer_id = fields.get("customer_id", sender.customer_id)
-    agenda_id = _refused_id(fields.get("id"), customer_id) or key_id(*found)
-    may_pass_later = isinstance(error, MissingDefinitionError | QuotaError | FullError)
-    if may_pass_later and agenda_id is None:
-        agenda_id = made_id(*found)
+    agenda_id = _refused_id(fields.get("id"), customer_id) or id_from_key(*found)
+    is_resubmittable = isinstance(error, MissingDefinitionError | QuotaError | CapacityError)
+    if is_resubmittable and agenda_id is None:
+        agenda_id = id_from_position(*found)
     if agenda_id is not None:
         yield AgendaRefused(
-            agenda_id=own_id(agenda_id, sender.customer_id),
+            agenda_id=qualified_id(agenda_id, sender.customer_id),
             at=now,
-            issues=refused_issues(error.issues),
-            customer_id=customer_id if _fits(_ID, customer_id) else None,
-            agenda=msgspec.Raw(body) if may_pass_later else msgspec.UNSET,
+            issues=to_wire_issues(error.issues),
+            customer_id=customer_id if _is_valid(_ID, customer_id) else None,
+            agenda=msgspec.Raw(body) if is_resubmittable else msgspec.UNSET,
         )
 
 
-def strings(body: bytes, *names: str) -> dict[str, str]:
+def string_fields(body: bytes, *names: str) -> dict[str, str]:
     """Those of these fields that hold texts; none if the body is no object."""
     try:
         document = msgspec.json.decode(body)
@@ -139,11 +139,11 @@ def strings(body: bytes, *names: str) -> dict[str, str]:
 
 def _refused_id(named: str | None, customer_id: str | None) -> str | None:
     """The id that a refused agenda gave, unless it can be none, or another customer's."""
-    is_sound = _fits(_OWN_ID, named) and foreign_issue(named, customer_id) is None
+    is_sound = _is_valid(_OWN_ID, named) and foreign_id_issue(named, customer_id) is None
     return named if is_sound else None
 
 
-def _fits(kind: TypeAdapter[str], candidate: str | None) -> bool:
+def _is_valid(kind: TypeAdapter[str], candidate: str | None) -> bool:
     try:
         kind.validate_python(candidate)
     except ValidationError:

@@ -12,7 +12,7 @@ from aiokafka import ConsumerRecord
 
 from pop_stream import faults
 from pop_stream.bus import clients
-from pop_stream.bus.batches import Beat, handle_batches
+from pop_stream.bus.batches import BatchPacer, handle_batches
 from pop_stream.bus.publisher import publish_until_acknowledged
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
@@ -24,11 +24,11 @@ from pop_stream.core.events import (
     LifecycleEvent,
     Origin,
     decode_lifecycle,
-    parts_of,
-    value_of,
+    frame_parts,
+    checked_value,
 )
 from pop_stream.core.values.ids import INSIGHT_ID_LENGTH, OWN_ID_LENGTH
-from pop_stream.intake.notes import fitting, in_order, notes_of
+from pop_stream.intake.notes import split_to_fit, ordered, translate
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
@@ -37,20 +37,20 @@ PART: Final = "relay"
 
 BATCH_RECORDS: Final = 2_000
 
-_LEAST_S: Final = 0.008
-_MOST_S: Final = 0.02
-_FULL_BYTES: Final = 32 * 1024
+_MIN_BATCH_INTERVAL_S: Final = 0.008
+_MAX_BATCH_INTERVAL_S: Final = 0.02
+_FULL_BATCH_BYTES: Final = 32 * 1024
 """Between batches: the scheduler makes a round for each, and runners have work meanwhile."""
 
-_UNHURRIED_S: Final = 0.05
-_HURRY_S: Final = 0.1
+_RELAXED_INTERVAL_S: Final = 0.05
+_EXPEDITE_FOR_S: Final = 0.1
 """Where no agenda waits for room, no news of a claim or an end makes any, so more of them share
 a record; while some wait, and for a moment after, news go on as above."""
 
-NOT_SUBMITTED: Final = -2
+RESTART_ORIGIN: Final = -2
 """Less a partition of `pop.agenda-events`: the partition of a restart's origin."""
 
-WANTED: Final = -1_000_000
+COMMAND_ORIGIN: Final = -1_000_000
 """The same of a command: where a batch holds both, they go out in an order of their own."""
 
 _log = structlog.get_logger()
@@ -75,7 +75,13 @@ class Relay:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._definitions = definitions
-        self._beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES, unhurried_s=_UNHURRIED_S, now=now)
+        self._pacer = BatchPacer(
+            _MIN_BATCH_INTERVAL_S,
+            _MAX_BATCH_INTERVAL_S,
+            _FULL_BATCH_BYTES,
+            relaxed_interval_s=_RELAXED_INTERVAL_S,
+            now=now,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop`."""
@@ -86,82 +92,89 @@ class Relay:
             group_id=self._topics.group(PART),
         )
         async with consumer:
-            self._beat.lead(consumer)
+            self._pacer.pace_fetches(consumer)
             _log.info("relay.started", topic=self._topics.agenda_events)
             await handle_batches(
                 consumer,
                 self.handle,
                 max_records=BATCH_RECORDS,
                 stop=stop,
-                beat=self._beat,
+                pacer=self._pacer,
             )
 
     async def handle(self, records: Sequence[ConsumerRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
-        aside = Aside()
-        notes = notes_of(_heard(records, aside), aside.commanded)
-        if aside.is_crowded:
-            self._beat.hurry(_HURRY_S)
-        told = [part for event in in_order(notes, aside.restarted) for part in fitting(event)]
-        if not told:
+        ordered_events = OrderedEvents()
+        notes = translate(_relayed(records, ordered_events), ordered_events.commanded)
+        if ordered_events.expedites:
+            self._pacer.expedite(_EXPEDITE_FOR_S)
+        translated = [
+            part
+            for event in ordered(notes, ordered_events.restarted)
+            for part in split_to_fit(event)
+        ]
+        if not translated:
             return
         partitions = await self._publisher.partitions(self._topics.ready)
         current = self._definitions.current
         # Restarts first: a command may follow one in the same batch.
         ready = [
-            ready_record(self._topics, current, event, partitions=partitions) for event in told
+            ready_record(self._topics, current, event, partitions=partitions)
+            for event in translated
         ]
         await publish_until_acknowledged(self._publisher, ready)
-        faults.reach("relay.published")
+        faults.crash_point("relay.published")
 
 
 @dataclass(slots=True)
-class Aside:
+class OrderedEvents:
     """Events of a batch whose place in the topic matters, with that place.
 
     Attributes:
-        is_crowded: Whether agendas wait for room.
+        expedites: Whether agendas wait for room.
     """
 
     restarted: list[tuple[AgendaRestarted, Origin]] = field(default_factory=list)
     commanded: list[tuple[AgendaCommanded, Origin]] = field(default_factory=list)
-    is_crowded: bool = False
+    expedites: bool = False
 
 
-def _told(record: ConsumerRecord) -> Iterator[LifecycleEvent]:
+def _events_of(record: ConsumerRecord) -> Iterator[LifecycleEvent]:
     """The events of a record; one that cannot be read takes none of its frame with it."""
     value = None
     try:
-        value = value_of(record)
+        value = checked_value(record)
         yield from decode_lifecycle(value)
     except UnreadableRecordError:
         _log.warning("record.skipped", partition=record.partition, offset=record.offset)
-        for part in parts_of(value):
+        for part in frame_parts(value):
             with suppress(UnreadableRecordError):
                 yield from decode_lifecycle(part)
 
 
-def _is_sane(event: LifecycleEvent) -> bool:
+def _has_valid_ids(event: LifecycleEvent) -> bool:
     """Whether its ids could be ids: anyone may write to the topic."""
     insight_id = getattr(event, "insight_id", "")
     return len(event.agenda_id) <= OWN_ID_LENGTH and len(insight_id) <= INSIGHT_ID_LENGTH
 
 
-def _heard(records: Sequence[ConsumerRecord], aside: Aside) -> Iterator[LifecycleEvent]:
+def _relayed(
+    records: Sequence[ConsumerRecord], ordered_events: OrderedEvents
+) -> Iterator[LifecycleEvent]:
     """The events of a batch, without those that are put aside."""
     for record in records:
-        for index, event in enumerate(_told(record)):
-            if not _is_sane(event):
+        for index, event in enumerate(_events_of(record)):
+            if not _has_valid_ids(event):
                 continue
             if isinstance(event, AgendaRestarted):
-                aside.restarted.append((event, _origin(record, index, NOT_SUBMITTED)))
+                ordered_events.restarted.append((event, _origin(record, index, RESTART_ORIGIN)))
             elif isinstance(event, AgendaCommanded):
-                aside.commanded.append((event, _origin(record, index, WANTED)))
+                ordered_events.commanded.append((event, _origin(record, index, COMMAND_ORIGIN)))
             else:
-                if isinstance(event, AgendaEmitted) and event.wants_news:
-                    aside.is_crowded = True
+                if isinstance(event, AgendaEmitted) and event.expedite_reports:
+                    ordered_events.expedites = True
                 yield event
 
 
-def _origin(record: ConsumerRecord, index: int, base: int) -> Origin:
-    return Origin(partition=base - record.partition, offset=record.offset, index=index)
+def _origin(record: ConsumerRecord, index: int, origin_base: int) -> Origin:
+    return Origin(partition=origin_base - record.partition, offset=record.offset, index=index)

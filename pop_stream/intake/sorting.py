@@ -11,9 +11,9 @@ from aiokafka import ConsumerRecord
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
 from pop_stream.core.agendas.agenda import Agenda, encode_agenda
-from pop_stream.core.agendas.placing import placed_agenda
+from pop_stream.core.agendas.placing import routed_agenda
 from pop_stream.core.definitions.definitions import VersionedTemplate
-from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.placement import InsightRouter
 from pop_stream.core.doors.submission import parse_submission
 from pop_stream.core.errors import (
     ForbiddenError,
@@ -27,27 +27,34 @@ from pop_stream.core.events import (
     LifecycleEvent,
     Origin,
     encode,
-    value_of,
+    checked_value,
 )
 from pop_stream.core.values.identity import ANYONE, Principal
-from pop_stream.core.values.own_ids import own_id
+from pop_stream.core.values.own_ids import qualified_id
 from pop_stream.core.values.trace import Trace
-from pop_stream.intake.entry import Entry
-from pop_stream.intake.refusals import Faults, expect_sender, key_id, made_id, refused, strings
+from pop_stream.intake.entry import KafkaAdmission
+from pop_stream.intake.refusals import (
+    ValidationIssues,
+    check_sender,
+    id_from_key,
+    id_from_position,
+    refusal_events,
+    string_fields,
+)
 from pop_stream.ports.wire import Record
 
 PART: Final = "intake"
 
-MOST_EVENT_BYTES: Final = 900_000
+MAX_EVENT_BYTES: Final = 900_000
 """Largest event of one agenda: with all that goes round it, it must fit a record."""
 
-MOST_LISTED: Final = 10_000
+MAX_AGENDAS_PER_RECORD: Final = 10_000
 """Agendas of one record: each costs time, and all are decided in one go."""
 
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Placed(NamedTuple):
+class RoutedAgenda(NamedTuple):
     """An agenda on its way to the scheduler, encoded, with where it came from."""
 
     body: bytes
@@ -55,7 +62,7 @@ class Placed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sorted:
+class BatchResult:
     """A batch, sorted.
 
     Attributes:
@@ -65,49 +72,49 @@ class Sorted:
     """
 
     lifecycle: list[LifecycleEvent] = field(default_factory=list)
-    placed: dict[str, list[Placed]] = field(default_factory=dict)
+    placed: dict[str, list[RoutedAgenda]] = field(default_factory=dict)
     dead: list[Record] = field(default_factory=list)
 
 
-class Sorter:
+class SubmissionProcessor:
     """Sorts batches by the definitions of one moment.
 
     Args:
         topics: Names of topics.
-        placement: Of that moment.
+        router: Of that moment.
         max_agenda_bytes: Of an agenda as it was submitted.
         callback_urls: By customer: what an agenda gets that names none.
         templates: Of which runs are made.
-        entry: Asked for every sound agenda; None lets all in.
+        admission: Asked for every sound agenda; None lets all in.
     """
 
     def __init__(
         self,
         topics: Topics,
-        placement: Placement,
+        router: InsightRouter,
         *,
         max_agenda_bytes: int,
         callback_urls: Mapping[str, str] | None = None,
         templates: Mapping[str, VersionedTemplate] | None = None,
-        entry: Entry | None = None,
+        admission: KafkaAdmission | None = None,
     ) -> None:
-        self._entry = entry
+        self._admission = admission
         self._templates = templates or {}
         self._topics = topics
         self._callback_urls = callback_urls or {}
-        self._placement = placement
+        self._router = router
         self._max_agenda_bytes = max_agenda_bytes
 
-    def sort(self, records: Iterable[ConsumerRecord], *, now: datetime) -> Sorted:
+    def sort(self, records: Iterable[ConsumerRecord], *, now: datetime) -> BatchResult:
         """Decide for every agenda of the batch; no record is passed over in silence."""
-        result = Sorted()
+        result = BatchResult()
         for record in records:
             self.add(result, record, now=now)
         return result
 
     def add(
         self,
-        result: Sorted,
+        result: BatchResult,
         record: ConsumerRecord,
         *,
         now: datetime,
@@ -124,29 +131,31 @@ class Sorter:
         try:
             if isinstance(sender, PopStreamError):
                 raise sender
-            bodies = _bodies(value_of(record))
+            bodies = _bodies(checked_value(record))
         except PopStreamError as error:
             reason = (error.code, str(error))
             result.dead.append(self._dead_letter(record, reason, (), now))
             return
-        faults = Faults(of=len(bodies))
+        issues_found = ValidationIssues(of=len(bodies))
         for index, body in enumerate(bodies):
             try:
                 self._accept(result, record, index, (body, sender), now)
             except ForbiddenError as error:
                 # No event: it would stand in the agenda of the one who was named.
-                faults.forbid(index, error)
+                issues_found.add_forbidden(index, error)
             except SubmissionError as error:
-                faults.add(index, error)
-                told = refused(body, error, found=(record, index), sender=sender, now=now)
+                issues_found.add(index, error)
+                told = refusal_events(
+                    body, error, found=(record, index), sender=sender, now=now
+                )
                 result.lifecycle.extend(told)
-        if faults.count:
-            letter = self._dead_letter(record, faults.reason, faults.issues, now)
+        if issues_found.count:
+            letter = self._dead_letter(record, issues_found.reason, issues_found.issues, now)
             result.dead.append(letter)
 
     def _accept(
         self,
-        result: Sorted,
+        result: BatchResult,
         record: ConsumerRecord,
         index: int,
         sent: tuple[bytes, Principal],
@@ -154,28 +163,28 @@ class Sorter:
     ) -> None:
         body, sender = sent
         if sender is not ANYONE:
-            expect_sender(sender, strings(body, "customer_id").get("customer_id"))
+            check_sender(sender, string_fields(body, "customer_id").get("customer_id"))
         self._check_size(body)
         parsed = _with_trace(parse_submission(body, self._templates, sender), record)
         agenda = _with_id(parsed, record, index, sender)
-        expect_sender(sender, agenda.customer_id)
-        insight_id = self._placement.place(agenda)
+        check_sender(sender, agenda.customer_id)
+        insight_id = self._router.route(agenda)
         encoded = msgspec.Raw(encode_agenda(agenda))
         accepted = _accepted(agenda, encoded, insight_id, now)
         if url := agenda.callback_url or self._callback_urls.get(agenda.customer_id):
             accepted = msgspec.structs.replace(accepted, callback_url=url)
         placed = encode(
-            placed_agenda(agenda, encoded, agenda_id=agenda.id or "", accepted_at=now)
+            routed_agenda(agenda, encoded, agenda_id=agenda.id or "", accepted_at=now)
         )
         _check_events(accepted, placed)
-        if self._entry is not None:
+        if self._admission is not None:
             customer_id = agenda.customer_id
-            self._entry.admit(
+            self._admission.admit(
                 record, index, customer_id=customer_id, insight_id=insight_id, now=now
             )
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
-        result.placed.setdefault(insight_id, []).append(Placed(placed, origin))
+        result.placed.setdefault(insight_id, []).append(RoutedAgenda(placed, origin))
 
     def _check_size(self, body: bytes) -> None:
         if len(body) > self._max_agenda_bytes:
@@ -196,10 +205,10 @@ class Sorter:
 def _check_events(accepted: AgendaAccepted, placed: bytes) -> None:
     """Refuse what no record could carry: events list names and types beside the agenda."""
     size = len(placed)
-    if 2 * size > MOST_EVENT_BYTES:
+    if 2 * size > MAX_EVENT_BYTES:
         size = max(size, len(encode(accepted)))
-    if size > MOST_EVENT_BYTES:
-        message = f"grows beyond {MOST_EVENT_BYTES} bytes in an event; split it in several"
+    if size > MAX_EVENT_BYTES:
+        message = f"grows beyond {MAX_EVENT_BYTES} bytes in an event; split it in several"
         raise SubmissionError([Issue("agenda", f"{size} bytes", message)])
 
 
@@ -215,8 +224,10 @@ def _bodies(value: bytes | None) -> list[bytes]:
         bodies = _LIST.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecordError(str(error)) from None
-    if len(bodies) > MOST_LISTED:
-        msg = f"a list of {len(bodies)}; at most {MOST_LISTED} agendas fit one record"
+    if len(bodies) > MAX_AGENDAS_PER_RECORD:
+        msg = (
+            f"a list of {len(bodies)}; at most {MAX_AGENDAS_PER_RECORD} agendas fit one record"
+        )
         raise UnreadableRecordError(msg)
     return [bytes(body) for body in bodies]
 
@@ -232,8 +243,10 @@ def _with_trace(agenda: Agenda, record: ConsumerRecord) -> Agenda:
 
 def _with_id(agenda: Agenda, record: ConsumerRecord, index: int, sender: Principal) -> Agenda:
     """The agenda with an identity that a repeated read of the same record gives again."""
-    named = agenda.id or key_id(record, index)
-    known = own_id(named, sender.customer_id) if named else made_id(record, index)
+    named = agenda.id or id_from_key(record, index)
+    known = (
+        qualified_id(named, sender.customer_id) if named else id_from_position(record, index)
+    )
     return agenda if agenda.id == known else agenda.model_copy(update={"id": known})
 
 

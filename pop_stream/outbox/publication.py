@@ -14,15 +14,15 @@ import structlog
 
 from pop_stream.bus.definitions import definition_record
 from pop_stream.bus.topics import Topics
-from pop_stream.clock import is_set_within
+from pop_stream.clock import wait_until_set
 from pop_stream.core.errors import UnavailableError
-from pop_stream.faults import reach
-from pop_stream.ports.definitions import Outbox, OutboxRow
+from pop_stream.faults import crash_point
+from pop_stream.ports.definitions import DefinitionOutbox, OutboxRow
 from pop_stream.ports.wire import Publisher
 
-MOST_AT_ONCE: Final = 500
+MAX_BATCH: Final = 500
 
-LOOK_EVERY: Final = timedelta(seconds=1)
+POLL_EVERY: Final = timedelta(seconds=1)
 """For what another process committed and died before publishing."""
 
 COMPARE_EVERY: Final = timedelta(minutes=5)
@@ -31,10 +31,10 @@ COMPARE_EVERY: Final = timedelta(minutes=5)
 _log = structlog.get_logger()
 
 
-class Publication:
+class DefinitionsOutboxRelay:
     """Publishes the outbox; `wake` it after a commit of one's own."""
 
-    def __init__(self, outbox: Outbox, publisher: Publisher, topics: Topics) -> None:
+    def __init__(self, outbox: DefinitionOutbox, publisher: Publisher, topics: Topics) -> None:
         self._outbox = outbox
         self._publisher = publisher
         self._topics = topics
@@ -45,13 +45,16 @@ class Publication:
         self._woken.set()
 
     async def run(
-        self, heard: Callable[[], Mapping[str, int]], *, look_every: timedelta = LOOK_EVERY
+        self,
+        published_versions: Callable[[], Mapping[str, int]],
+        *,
+        poll_every: timedelta = POLL_EVERY,
     ) -> None:
         """Publish until cancelled; while Kafka or Postgres is away, try on.
 
         Args:
-            heard: The version of each key's last record on the topic.
-            look_every: Longest time between two looks.
+            published_versions: The version of each key's last record on the topic.
+            poll_every: Longest time between two looks.
         """
         now = asyncio.get_running_loop().time
         compare_at = now()
@@ -61,14 +64,14 @@ class Publication:
             try:
                 await self.drain()
                 if now() >= compare_at:
-                    await self.repair(heard())
+                    await self.repair(published_versions())
                     compare_at = now() + COMPARE_EVERY.total_seconds()
                 is_away = False
             except UnavailableError as error:
                 if not is_away:
                     _log.warning("outbox.waits", reason=str(error))
                 is_away = True
-            await is_set_within(self._woken, look_every.total_seconds())
+            await wait_until_set(self._woken, poll_every.total_seconds())
 
     async def drain(self) -> list[str]:
         """Publish what is in the outbox; returns the keys, in order.
@@ -78,28 +81,28 @@ class Publication:
         """
         published: list[str] = []
         while True:
-            async with self._outbox.turn(MOST_AT_ONCE) as rows:
+            async with self._outbox.claim_batch(MAX_BATCH) as rows:
                 await self._publish(rows)
             if not rows:
                 return published
             published += [row.key for row in rows]
             _log.info("definitions.published", keys=[row.key for row in rows][:20])
 
-    async def repair(self, heard: Mapping[str, int]) -> list[str]:
+    async def repair(self, published_versions: Mapping[str, int]) -> list[str]:
         """Publish again what the topic lacks or has in an older version; returns the keys.
 
         What only the topic knows is left alone: somebody wrote it there by hand.
         """
-        async with self._outbox.turn(MOST_AT_ONCE) as rows:
+        async with self._outbox.claim_batch(MAX_BATCH) as rows:
             await self._publish(rows)
-            if len(rows) == MOST_AT_ONCE:
+            if len(rows) == MAX_BATCH:
                 return []  # older versions would follow newer ones; there is a next time
             newest = await self._outbox.newest()
-            lacking = [row for row in newest if _is_lacking(row, heard)]
-            await self._publish(lacking)
-        if lacking:
-            _log.warning("definitions.repaired", keys=[row.key for row in lacking][:20])
-        return [row.key for row in lacking]
+            stale = [row for row in newest if _is_stale(row, published_versions)]
+            await self._publish(stale)
+        if stale:
+            _log.warning("definitions.repaired", keys=[row.key for row in stale][:20])
+        return [row.key for row in stale]
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> None:
         if rows:
@@ -109,10 +112,10 @@ class Publication:
                     for row in rows
                 ]
             )
-            reach("outbox.published")
+            crash_point("outbox.published")
 
 
-def _is_lacking(row: OutboxRow, heard: Mapping[str, int]) -> bool:
-    if row.body is None and row.key not in heard:
+def _is_stale(row: OutboxRow, published_versions: Mapping[str, int]) -> bool:
+    if row.body is None and row.key not in published_versions:
         return False  # the tombstone itself is long compacted away
-    return heard.get(row.key, 0) < row.version
+    return published_versions.get(row.key, 0) < row.version

@@ -32,7 +32,7 @@ class AgendaFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AgendaCursor:
     """Where a list of agendas goes on: after this one.
 
     Attributes:
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class AgendaListItem:
     """An agenda of a list.
 
     Attributes:
@@ -68,7 +68,7 @@ class AgendaStore(Protocol):
         wanted: AgendaFilter,
         *,
         limit: int,
-        after: Place | None = None,
+        after: AgendaCursor | None = None,
         newest_first: bool = True,
     ) -> Sequence[Summary]:
         """At most `limit` agendas, by acceptance, without their operations and bodies."""
@@ -79,9 +79,9 @@ class AgendaStore(Protocol):
         wanted: AgendaFilter,
         *,
         limit: int,
-        after: Place | None = None,
+        after: AgendaCursor | None = None,
         newest_first: bool = True,
-    ) -> Sequence[Listed]:
+    ) -> Sequence[AgendaListItem]:
         """The same, each with how far it is."""
         ...
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from pop_stream.core.definitions.deeds import Author
 from pop_stream.core.definitions.definitions import Definitions, Kind
-from pop_stream.core.definitions.listing import Listed, ListQuery
-from pop_stream.core.definitions.revisions import Revision, Stored
+from pop_stream.core.definitions.listing import DefinitionPage, ListQuery
+from pop_stream.core.definitions.revisions import Revision, StoredDefinition
 
 
 class DefinitionSource(Protocol):
@@ -24,7 +24,7 @@ class FollowedDefinitions(DefinitionSource, Protocol):
     """Definitions from where changes are told, in an order that all share."""
 
     @property
-    def reached(self) -> int:
+    def read_up_to(self) -> int:
         """How far they were read: of versions up to it, all is heard."""
         ...
 
@@ -42,7 +42,7 @@ class DefinitionStore(Protocol):
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
-    ) -> Stored | None:
+    ) -> StoredDefinition | None:
         """One definition, or None.
 
         Args:
@@ -55,7 +55,7 @@ class DefinitionStore(Protocol):
 
     async def version(
         self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
-    ) -> Stored | None:
+    ) -> StoredDefinition | None:
         """What it was in one version, or None if there was none or it was its deletion.
 
         Args:
@@ -67,17 +67,17 @@ class DefinitionStore(Protocol):
         """
         ...
 
-    async def called(self, named: str) -> Sequence[str]:
+    async def find_by_name(self, named: str) -> Sequence[str]:
         """Ids of templates that are called so, by all or by their customers; three at most."""
         ...
 
-    async def list(self, query: ListQuery) -> Listed:
+    async def list(self, query: ListQuery) -> DefinitionPage:
         """One page, and the count of all pages, as of one moment."""
         ...
 
     async def change(
         self, revisions: Sequence[Revision], author: Author
-    ) -> Sequence[Stored | None]:
+    ) -> Sequence[StoredDefinition | None]:
         """Make changes, all or none, and put what came of them into the outbox.
 
         Args:
@@ -111,10 +111,10 @@ class OutboxRow:
     body: bytes | None
 
 
-class Outbox(Protocol):
+class DefinitionOutbox(Protocol):
     """Changes that are committed and must be published."""
 
-    def turn(self, most: int) -> AbstractAsyncContextManager[Sequence[OutboxRow]]:
+    def claim_batch(self, most: int) -> AbstractAsyncContextManager[Sequence[OutboxRow]]:
         """Up to so many rows, oldest first, for whose publication nobody else has the turn.
 
         Left without an error, the rows are published and gone; with one, they stay.

@@ -9,7 +9,7 @@ from pop_stream.core.values.ids import InsightId
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LagSnapshot:
     """How far those who read have come.
 
     Attributes:
@@ -17,15 +17,15 @@ class Look:
             of its topic; an insight is absent when that is unknown.
         told: By partition of the lifecycle's topic, the offset after its last record; None
             if it was not asked for or is unknown.
-        relayed: By the same partition, the offset that the relay has committed.
+        relay_offsets: By the same partition, the offset that the relay has committed.
     """
 
     lags: Mapping[InsightId, Sequence[int]] = field(default_factory=dict)
     told: Mapping[int, int] | None = None
-    relayed: Mapping[int, int] = field(default_factory=dict)
+    relay_offsets: Mapping[int, int] = field(default_factory=dict)
 
 
-class Progress(NamedTuple):
+class GroupOffsets(NamedTuple):
     """How far a group has come with a topic.
 
     Attributes:
@@ -46,24 +46,24 @@ class LagProbe(Protocol):
         *,
         shared: Sequence[InsightId] = (),
         relay: bool = False,
-    ) -> Look:
+    ) -> LagSnapshot:
         """Ask for the lag of insights and, if `relay`, for what the relay has read.
 
         Args:
             insights: Those whose pullers are a consumer group.
             shared: Those whose pullers are a share group. Of their records some that lie
                 past the first one that is not done with may be done with, and count.
-            relay: Whether to ask for `told` and `relayed`.
+            relay: Whether to ask for `told` and `relay_offsets`.
         """
         ...
 
-    async def members(self, group: str) -> int | None:
+    async def fetch_member_count(self, group: str) -> int | None:
         """How many members a group has; None if that is unknown."""
         ...
 
     async def progress(
         self, group: str, topic: str, group_type: GroupType = "consumer"
-    ) -> Progress | None:
+    ) -> GroupOffsets | None:
         """How far a group has come with a topic; None if that is unknown.
 
         What a share group has come to is the first record that is not done with.

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pop_stream.core.events import (
-    InsightAnswered,
+    QueueDescribed,
 )
 
 
-class Questions(Protocol):
+class QueueQueries(Protocol):
     """Asks the scheduler about what waits with it."""
 
     async def ask(
@@ -16,16 +16,16 @@ class Questions(Protocol):
         insight_id: str,
         agenda_id: str = "",
         agenda_ids: Sequence[str] = (),
-        held_after: int | None = None,
-    ) -> InsightAnswered:
+        tracked_after: int | None = None,
+    ) -> QueueDescribed:
         """What the scheduler says of an insight, and of an agenda if one is named.
 
         Args:
             insight_id: Any insight.
             agenda_id: Whose place is wanted; empty for none.
             agenda_ids: Of which it is wanted whether the scheduler holds them; at most
-                `MOST_ASKED`.
-            held_after: Behind which place it is wanted what else the scheduler holds; -1 from
+                `MAX_QUERIED_AGENDAS`.
+            tracked_after: Behind which place it is wanted what else the scheduler holds; -1 from
                 the first, None for nothing.
 
         Raises:

@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 from pop_stream.core.events import (
     LifecycleEvent,
 )
-from pop_stream.core.lifecycle.standing import Standing
+from pop_stream.core.lifecycle.standing import AttemptStatus
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 
 
-class LinkPart(NamedTuple):
+class LinkScope(NamedTuple):
     """The agendas of a link that one caller sees.
 
     Attributes:
@@ -30,17 +30,17 @@ class AcceptedBody(NamedTuple):
     body: bytes
 
 
-class Vacated(NamedTuple):
+class ReusableIds(NamedTuple):
     """What may be submitted anew under ids that were used.
 
     Attributes:
         refused: Those of the ids asked about.
-        removed_until: When the youngest agenda that was ever removed was accepted; None if
+        deleted_until: When the youngest agenda that was ever removed was accepted; None if
             there was none. Of ids that are not known, only such older ones may have been used.
     """
 
     refused: frozenset[str]
-    removed_until: datetime | None
+    deleted_until: datetime | None
 
 
 class SummaryReader(Protocol):
@@ -50,11 +50,11 @@ class SummaryReader(Protocol):
         """One agenda's summary with its operations, or None if it was never heard of."""
         ...
 
-    async def standing(self, agenda_id: str) -> Standing | None:
+    async def standing(self, agenda_id: str) -> AttemptStatus | None:
         """How far the agenda is, of its summary the least; None if it was never heard of."""
         ...
 
-    async def link(self, link: LinkPart) -> LinkSummary | None:
+    async def link(self, link: LinkScope) -> LinkSummary | None:
         """The roll-up of the link's agendas, or None if there are none."""
         ...
 
@@ -62,7 +62,7 @@ class SummaryReader(Protocol):
         """Each agenda's customer, empty if none is known; unknown agendas are absent."""
         ...
 
-    async def agendas_called(self, named: str) -> Sequence[str]:
+    async def find_by_name(self, named: str) -> Sequence[str]:
         """Ids of agendas that have this id, or whose customers call them so; three at most."""
         ...
 
@@ -70,7 +70,7 @@ class SummaryReader(Protocol):
         """What was accepted under these ids; absent where nothing was."""
         ...
 
-    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+    async def reusable_ids(self, agenda_ids: Sequence[str]) -> ReusableIds:
         """Which of these ids are free again, as far as that is known."""
         ...
 
@@ -78,7 +78,7 @@ class SummaryReader(Protocol):
         """A number per agenda that grows with every change; unknown agendas are absent."""
         ...
 
-    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
+    async def link_versions(self, links: Sequence[LinkScope]) -> Mapping[LinkScope, int]:
         """A number per link that changes whenever one of its agendas does; absent if none."""
         ...
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
-class ReadyTable(Protocol):
-    """The rows of the ReadyAgenda table, to be read at once, and durable once `kept`."""
+class BacklogTable(Protocol):
+    """The rows of the ReadyAgenda table, to be read at once, and durable once `wait_durable`."""
 
     def get(self, key: str) -> bytes | None:
         """The row's value, or None."""
@@ -32,6 +32,6 @@ class ReadyTable(Protocol):
         """Have what was written so far sent now; else it may wait a little for more."""
         ...
 
-    async def kept(self, written: int | None = None) -> None:
+    async def wait_durable(self, written: int | None = None) -> None:
         """Wait until the first so many rows written outlive this process; all if not given."""
         ...

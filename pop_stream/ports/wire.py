@@ -9,7 +9,7 @@ class Record(NamedTuple):
 
     Attributes:
         partition: Where it goes; None lets the key decide.
-        alone: Whether it must be a batch of its own: a share group hands out whole batches.
+        own_batch: Whether it must be a batch of its own: a share group hands out whole batches.
             All records of a topic must agree.
     """
 
@@ -18,10 +18,10 @@ class Record(NamedTuple):
     value: bytes | None
     partition: int | None = None
     headers: Sequence[tuple[str, bytes]] = ()
-    alone: bool = False
+    own_batch: bool = False
 
 
-class Written(Protocol):
+class RecordMetadata(Protocol):
     """Where a record was written."""
 
     @property
@@ -38,7 +38,7 @@ class Written(Protocol):
 class Publisher(Protocol):
     """Writes records that must not be lost."""
 
-    async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
+    async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
         """Write all records and return once every one is acknowledged by acks=all.
 
         Records for one partition are written in the order given. A call repeated after an

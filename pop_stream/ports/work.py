@@ -10,11 +10,11 @@ from pop_stream.core.events import (
 )
 
 
-class WorkDesk(Protocol):
+class HttpDeliveries(Protocol):
     """Hands agendas to workers that pull over HTTP, whichever process they ask."""
 
     async def take(
-        self, insight_id: str, count: int, wait: timedelta, *, is_there: Callable[[], bool]
+        self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
     ) -> Sequence[EmittedAgenda]:
         """Claimed agendas of an insight, at least one unless the wait ends before.
 
@@ -22,7 +22,7 @@ class WorkDesk(Protocol):
             insight_id: Of which insight.
             count: At most so many.
             wait: How long to wait for the first.
-            is_there: Whether the caller still waits; asked now and then.
+            is_connected: Whether the caller still waits; asked now and then.
 
         Raises:
             UnavailableError: If none can be handed out.
@@ -30,7 +30,7 @@ class WorkDesk(Protocol):
         """
         ...
 
-    def give_back(self, emitted: EmittedAgenda) -> None:
+    def return_delivery(self, emitted: EmittedAgenda) -> None:
         """Let another caller have an agenda whose taker has gone."""
         ...
 

@@ -3,14 +3,14 @@
 from collections import Counter
 
 
-class Ages:
+class RunDurations:
     """Of runs told by the instants at which they began, on a clock that never goes back."""
 
     def __init__(self) -> None:
         # In the order in which they began: who becomes a long one next is the first.
         self._short: Counter[float] = Counter()
         self._long: Counter[float] = Counter()
-        self._long_begun_s = 0.0
+        self._long_started_sum_s = 0.0
         self._long_count = 0
         self._count = 0
 
@@ -22,15 +22,15 @@ class Ages:
         self._short[now_s] += 1
         self._count += 1
 
-    def end(self, begun_s: float) -> None:
-        """One that began at `begun_s` runs no more."""
+    def end(self, started_s: float) -> None:
+        """One that began at `started_s` runs no more."""
         self._count -= 1
-        if begun_s in self._short:
-            _take(self._short, begun_s)
+        if started_s in self._short:
+            _take(self._short, started_s)
         else:
-            _take(self._long, begun_s)
+            _take(self._long, started_s)
             self._long_count -= 1
-            self._long_begun_s -= begun_s
+            self._long_started_sum_s -= started_s
 
     def long(self, after_s: float, now_s: float) -> tuple[int, float]:
         """How many have run for longer than `after_s`, and for how long on average.
@@ -38,17 +38,17 @@ class Ages:
         Who was once among them stays, whatever `after_s` is later. Costs what has changed.
         """
         while self._short:
-            begun_s = next(iter(self._short))
-            if now_s - begun_s <= after_s:
+            started_s = next(iter(self._short))
+            if now_s - started_s <= after_s:
                 break
-            count = self._short.pop(begun_s)
-            self._long[begun_s] += count
+            count = self._short.pop(started_s)
+            self._long[started_s] += count
             self._long_count += count
-            self._long_begun_s += count * begun_s
+            self._long_started_sum_s += count * started_s
         if not self._long_count:
-            self._long_begun_s = 0.0
+            self._long_started_sum_s = 0.0
             return 0, 0.0
-        return self._long_count, now_s - self._long_begun_s / self._long_count
+        return self._long_count, now_s - self._long_started_sum_s / self._long_count
 
 
 def _take(counts: Counter[float], key: float) -> None:

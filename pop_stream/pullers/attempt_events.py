@@ -25,7 +25,7 @@ PROGRESS_BYTES: Final = 336 * 1024
 """Most bytes of operations in one event. It holds the largest operation (`RESULT_BYTES`, its
 texts and diagnostics), and leaves an event that also has diagnostics below 512 KiB."""
 
-_MOST_TYPES: Final = 200
+_MAX_TYPES: Final = 200
 """Above it, the seconds by operation type get an event without operations."""
 
 _FIXED_BYTES: Final = 320
@@ -36,7 +36,7 @@ _WORST_ESCAPE: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class AttemptChanges:
     """What of an attempt was not told yet.
 
     Attributes:
@@ -47,11 +47,11 @@ class Changes:
     appended: Sequence[AppendedOperation] = ()
 
 
-NOTHING: Final = Changes()
+NO_CHANGES: Final = AttemptChanges()
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AttemptOutcome:
     """How an attempt ended.
 
     Attributes:
@@ -66,11 +66,13 @@ class Ending:
     is_stopped: bool = False
 
 
-def ending(emitted: EmittedAgenda, changes: Changes, end: Ending) -> list[LifecycleEvent]:
+def outcome_events(
+    emitted: EmittedAgenda, changes: AttemptChanges, end: AttemptOutcome
+) -> list[LifecycleEvent]:
     """The last events of an attempt, in order: progress that does not fit, then its end."""
     told: list[LifecycleEvent] = [*_appended(emitted, changes.appended, end.at)]
     *earlier, last = [*_chunks(changes.operations)] or [()]
-    if len(end.spent_s) > _MOST_TYPES:
+    if len(end.spent_s) > _MAX_TYPES:
         earlier, last = [*earlier, last], ()
     told += [_progressed(emitted, chunk, end.at) for chunk in earlier]
     facts: dict[str, Any] = {
@@ -91,7 +93,9 @@ def ending(emitted: EmittedAgenda, changes: Changes, end: Ending) -> list[Lifecy
     return [*told, failed]
 
 
-def progress(emitted: EmittedAgenda, changes: Changes, *, at: datetime) -> list[LifecycleEvent]:
+def progress_events(
+    emitted: EmittedAgenda, changes: AttemptChanges, *, at: datetime
+) -> list[LifecycleEvent]:
     """Events that tell of changes while the attempt runs."""
     return [
         *_appended(emitted, changes.appended, at),
@@ -99,7 +103,7 @@ def progress(emitted: EmittedAgenda, changes: Changes, *, at: datetime) -> list[
     ]
 
 
-def bytes_of(operations: Iterable[OperationProgress]) -> int:
+def encoded_size(operations: Iterable[OperationProgress]) -> int:
     """At least as many bytes as the operations take in JSON."""
     return sum(
         _FIXED_BYTES
@@ -153,7 +157,7 @@ def _chunks(operations: Sequence[OperationProgress]) -> Iterator[tuple[Operation
     held: list[OperationProgress] = []
     size = 0
     for one in operations:
-        more = bytes_of((one,))
+        more = encoded_size((one,))
         if held and size + more > PROGRESS_BYTES:
             yield tuple(held)
             held, size = [], 0

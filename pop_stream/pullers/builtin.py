@@ -18,7 +18,7 @@ from pop_stream.settings import Settings
 _REPORT_EVERY_S: Final = 0.5
 
 
-class Sleep(BaseModel):
+class SleepPayload(BaseModel):
     """Payload of a `sleep` operation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -26,7 +26,7 @@ class Sleep(BaseModel):
     seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
-class Append(BaseModel):
+class AppendPayload(BaseModel):
     """Payload of an `append` operation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,8 +57,8 @@ async def noop(operation: OperationCall) -> JsonValue:
 
 
 async def sleep(operation: OperationCall) -> None:
-    """Wait as long as the payload says, and report on it; see `Sleep`."""
-    seconds = read_payload(Sleep, operation.payload).seconds
+    """Wait as long as the payload says, and report on it; see `SleepPayload`."""
+    seconds = read_payload(SleepPayload, operation.payload).seconds
     begun = monotonic()
     while (left := seconds - (monotonic() - begun)) > 0:
         await asyncio.sleep(min(left, _REPORT_EVERY_S))
@@ -67,7 +67,7 @@ async def sleep(operation: OperationCall) -> None:
 
 async def append(operation: OperationCall) -> JsonValue:
     """Add the operations of the payload, or those an earlier result tells, to the agenda."""
-    operations = read_payload(Append, operation.payload).operations
+    operations = read_payload(AppendPayload, operation.payload).operations
     try:
         return {"appended": [*await operation.append(operations)]}
     except SubmissionError as error:

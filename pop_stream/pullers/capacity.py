@@ -3,8 +3,8 @@
 import asyncio
 from time import monotonic
 
-from pop_stream.pullers.ages import Ages
-from pop_stream.pullers.lookahead import Lookahead
+from pop_stream.pullers.ages import RunDurations
+from pop_stream.pullers.lookahead import Prefetch
 
 
 class Capacity:
@@ -19,15 +19,15 @@ class Capacity:
     def __init__(self, runners: int) -> None:
         self._runners = runners
         self._held = 0
-        self._ages = Ages()
-        self._lookahead = Lookahead(runners)
-        self._any = asyncio.Event()
-        self._any.set()
+        self._durations = RunDurations()
+        self._prefetch = Prefetch(runners)
+        self._is_free = asyncio.Event()
+        self._is_free.set()
 
     @property
     def free(self) -> int:
         """Slots that could be taken now; what is claimed ahead varies with its use."""
-        return max(0, self._runners + self._ahead() - self._held)
+        return max(0, self._runners + self._prefetch_target() - self._held)
 
     @property
     def idle(self) -> int:
@@ -37,7 +37,7 @@ class Capacity:
     @property
     def has_idle_runner(self) -> bool:
         """Whether one more agenda may begin to run."""
-        return len(self._ages) < self._runners
+        return len(self._durations) < self._runners
 
     async def some(self) -> None:
         """Wait until slots are free; by the time the caller runs, another may have them.
@@ -46,11 +46,11 @@ class Capacity:
         brokers much the same whatever it is of; but no runner waits for that.
         """
         while not self._is_worth_taking():
-            self._any.clear()
-            await self._any.wait()
+            self._is_free.clear()
+            await self._is_free.wait()
 
     def _is_worth_taking(self) -> bool:
-        ahead = self._ahead()
+        ahead = self._prefetch_target()
         free = self._runners + ahead - self._held
         return self._held < self._runners or free >= max(1, ahead // 2)
 
@@ -63,31 +63,31 @@ class Capacity:
     def give_back(self, count: int = 1) -> None:
         """Free slots that were taken."""
         self._held -= count
-        self._any.set()
+        self._is_free.set()
 
     def note_claim(self, seconds: float) -> None:
         """Take note of how long a claim took, from the slots taken to the commit."""
-        self._lookahead.note_claim(seconds)
-        self._any.set()
+        self._prefetch.note_claim(seconds)
+        self._is_free.set()
 
     def begin(self, now_s: float) -> None:
         """An agenda begins to run, `now_s` on the monotonic clock."""
-        self._ages.begin(now_s)
+        self._durations.begin(now_s)
 
-    def end(self, begun_s: float, now_s: float) -> None:
-        """The agenda that began at `begun_s` has ended; its slot is given back by itself."""
-        self._ages.end(begun_s)
-        self._lookahead.note_run(now_s - begun_s)
+    def end(self, started_s: float, now_s: float) -> None:
+        """The agenda that began at `started_s` has ended; its slot is given back by itself."""
+        self._durations.end(started_s)
+        self._prefetch.note_run(now_s - started_s)
 
-    def lend(self, begun_s: float) -> None:
-        """The agenda that began at `begun_s` waits for something: others may have its place."""
-        self._ages.end(begun_s)
+    def release_runner(self, started_s: float) -> None:
+        """The agenda that began at `started_s` waits for something: others may have its place."""
+        self._durations.end(started_s)
         self.give_back()
 
-    def take_back(self) -> None:
+    def reacquire_slot(self) -> None:
         """It has its slot again, though all may be held; a runner it waits for."""
         self._held += 1
 
-    def _ahead(self) -> int:
-        long, long_for_s = self._ages.long(self._lookahead.long_after_s, monotonic())
-        return self._lookahead.ahead(long, long_for_s)
+    def _prefetch_target(self) -> int:
+        long, long_for_s = self._durations.long(self._prefetch.long_after_s, monotonic())
+        return self._prefetch.ahead(long, long_for_s)

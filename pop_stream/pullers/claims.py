@@ -12,7 +12,7 @@ from pop_stream import faults
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import AgendaClaimed, EmittedAgenda, decode_emitted, value_of
+from pop_stream.core.events import AgendaClaimed, EmittedAgenda, decode_emitted, checked_value
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.reporter import publish_lifecycle
@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedBatch:
     """A batch whose claims can be read by everyone.
 
     Attributes:
@@ -47,7 +47,7 @@ class Claimed:
 
 
 @dataclass(slots=True)
-class Unstarted:
+class ClaimedAttempt:
     """One attempt whose claim can be read, and that waits for its offset to be committed.
 
     Attributes:
@@ -88,15 +88,15 @@ class Claimer:
         self._clock = clock
         self._puller_id = puller_id
         self._window = window
-        self._unstarted: dict[str, Unstarted] = {}
+        self._claimed_attempts: dict[str, ClaimedAttempt] = {}
         self.news = asyncio.Event()
 
-    def __iter__(self) -> Iterator[Unstarted]:
-        return iter(self._unstarted.values())
+    def __iter__(self) -> Iterator[ClaimedAttempt]:
+        return iter(self._claimed_attempts.values())
 
     async def claim(
         self, records: Sequence[ConsumerRecord], *, awaited: int = 0, idle: int = 0
-    ) -> Claimed:
+    ) -> ClaimedBatch:
         """Publish the claims of a batch; returns once they are acknowledged.
 
         Repeats, outdated attempts and records that are no emitted agenda are left out; the
@@ -107,7 +107,7 @@ class Claimer:
             awaited: For so many of them a runner stood idle.
             idle: So many runners are left that could start one of the insight's at once.
         """
-        fresh, places, refused = self._sort(records)
+        fresh, places, refused = self._partition_records(records)
         if fresh or refused:
             claims = [
                 self._claimed(emitted, awaited=number < awaited, idle=idle)
@@ -119,30 +119,30 @@ class Claimer:
             except BaseException:
                 self._forget(fresh)
                 raise
-            faults.reach("puller.claimed")
+            faults.crash_point("puller.claimed")
             now = monotonic()
-            self._unstarted |= {one.agenda_id: Unstarted(one, now) for one in fresh}
+            self._claimed_attempts |= {one.agenda_id: ClaimedAttempt(one, now) for one in fresh}
             self.news.set()
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
-        return Claimed(fresh, places, offsets)
+        return ClaimedBatch(fresh, places, offsets)
 
-    def let_go(self, claimed: Sequence[EmittedAgenda]) -> None:
+    def release(self, claimed: Sequence[EmittedAgenda]) -> None:
         """These are somebody else's to keep alive: they were started, or are given up."""
         for emitted in claimed:
-            known = self._unstarted.get(emitted.agenda_id)
+            known = self._claimed_attempts.get(emitted.agenda_id)
             if known is not None and known.emitted is emitted:
-                del self._unstarted[emitted.agenda_id]
+                del self._claimed_attempts[emitted.agenda_id]
 
     def give_up(self, claimed: Sequence[EmittedAgenda]) -> None:
         """Let the same attempts be claimed again: none of these was started."""
-        self.let_go(claimed)
+        self.release(claimed)
         self._forget(claimed)
 
     def _forget(self, unstarted: Sequence[EmittedAgenda]) -> None:
         for emitted in unstarted:
             self._window.forget(emitted.agenda_id, emitted.attempt)
 
-    def _sort(
+    def _partition_records(
         self, records: Sequence[ConsumerRecord]
     ) -> tuple[list[EmittedAgenda], list[TopicPartition], list[Record]]:
         fresh: list[EmittedAgenda] = []
@@ -150,7 +150,7 @@ class Claimer:
         refused: list[Record] = []
         for record in records:
             try:
-                emitted = decode_emitted(value_of(record))
+                emitted = decode_emitted(checked_value(record))
             except UnreadableRecordError as error:
                 refused.append(self._refuse(record, error))
                 continue

@@ -17,15 +17,15 @@ from pop_stream.pullers.payload import read_payload
 OUTPUT_BYTES: Final = 96 * 1024
 """Most of each output that becomes part of the result; the rest is read and dropped."""
 
-TERMINATED_S: Final = 3.0
+TERMINATE_TIMEOUT_S: Final = 3.0
 """How long a program that is to stop has from SIGTERM to SIGKILL."""
 
 _SHOWN_BYTES: Final = 500
-_REAPED_S: Final = 5.0
-_OWN_VARIABLES: Final = "POP_"
+_REAP_TIMEOUT_S: Final = 5.0
+_PRIVATE_PREFIX: Final = "POP_"
 
 
-class Command(BaseModel):
+class CommandPayload(BaseModel):
     """Payload of a `command` operation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,7 +51,7 @@ class CommandHandler:
         self._allowed = frozenset(allowed)
 
     async def __call__(self, operation: OperationCall) -> Mapping[str, Any]:
-        """Run the program of the payload; see `Command`.
+        """Run the program of the payload; see `CommandPayload`.
 
         Returns:
             `{exit_code, stdout, stderr}`, with `truncated` if an output was too long.
@@ -60,7 +60,7 @@ class CommandHandler:
             FinalError: If the payload is wrong or the program is not allowed or not there.
             RetryableError: If it ran too long or its exit code is not 0.
         """
-        command = read_payload(Command, operation.payload)
+        command = read_payload(CommandPayload, operation.payload)
         if command.program not in self._allowed:
             msg = (
                 f"payload.program = {command.program!r}: is not allowed here; an operator may "
@@ -80,7 +80,7 @@ class CommandHandler:
         return _result(command, process.returncode or 0, stdout, stderr)
 
 
-async def _started(command: Command) -> asyncio.subprocess.Process:
+async def _started(command: CommandPayload) -> asyncio.subprocess.Process:
     starting = asyncio.create_task(_start(command))
     try:
         return await asyncio.shield(starting)
@@ -91,7 +91,7 @@ async def _started(command: Command) -> asyncio.subprocess.Process:
         raise
 
 
-async def _start(command: Command) -> asyncio.subprocess.Process:
+async def _start(command: CommandPayload) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
             command.program,
@@ -102,7 +102,7 @@ async def _start(command: Command) -> asyncio.subprocess.Process:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env={k: v for k, v in os.environ.items() if not k.startswith(_OWN_VARIABLES)},
+            env={k: v for k, v in os.environ.items() if not k.startswith(_PRIVATE_PREFIX)},
         )
     except (FileNotFoundError, PermissionError, ValueError) as error:
         msg = f"payload.program = {command.program!r}: cannot be started here: {error}"
@@ -135,9 +135,9 @@ async def _head(stream: asyncio.StreamReader | None) -> bytes:
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Ask the whole group to end, then force what is left of it."""
     _signal(process, signal.SIGTERM)
-    await _wait(process, TERMINATED_S)
+    await _wait(process, TERMINATE_TIMEOUT_S)
     _signal(process, signal.SIGKILL)
-    await _wait(process, _REAPED_S)
+    await _wait(process, _REAP_TIMEOUT_S)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
@@ -151,7 +151,9 @@ async def _wait(process: asyncio.subprocess.Process, seconds: float) -> None:
             await process.wait()
 
 
-def _result(command: Command, code: int, stdout: bytes, stderr: bytes) -> Mapping[str, Any]:
+def _result(
+    command: CommandPayload, code: int, stdout: bytes, stderr: bytes
+) -> Mapping[str, Any]:
     if code:
         shown, _ = excerpt(
             stderr[-_SHOWN_BYTES:] or stdout[-_SHOWN_BYTES:], most_bytes=_SHOWN_BYTES

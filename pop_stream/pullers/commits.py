@@ -71,7 +71,7 @@ class Trail:
         return next((at >= wanted for who, at in known if who == mark), None)
 
 
-class ClaimCommits:
+class ClaimCommitter:
     """Commits for one consumer, however long that takes.
 
     It is told of each rebalance, and of what is read; `begin` has to run.

@@ -23,24 +23,24 @@ from pop_stream.bus.share_member import MissingClientError
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
-    AgendaHanded,
+    AgendaDelivered,
     EmittedAgenda,
-    PullRefused,
-    PullReturned,
-    PullWanted,
-    decode_pull,
+    PollRejected,
+    DeliveryReturned,
+    PollWanted,
+    decode_poll_demand,
     encode,
-    value_of,
+    checked_value,
 )
-from pop_stream.core.pulls.adrift import Adrift
-from pop_stream.core.pulls.demand import Demand, returned
+from pop_stream.core.pulls.adrift import OrphanedDeliveries
+from pop_stream.core.pulls.demand import PollDemand, returned_delivery
 from pop_stream.core.values.ids import HTTP_PULLER
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.pullers.claims import Claimer
-from pop_stream.pullers.lease import LeaseKeeper
-from pop_stream.pullers.outbox import Outbox, Told
-from pop_stream.pullers.pipeline import Intake
+from pop_stream.pullers.lease import LeaseRenewer
+from pop_stream.pullers.outbox import DispatchOutbox, DispatchEvent
+from pop_stream.pullers.pipeline import ClaimContext
 from pop_stream.pullers.reporter import Reporter
 from pop_stream.pullers.supply import supply
 from pop_stream.pullers.window import AttemptWindow
@@ -51,19 +51,19 @@ LINGER_S: Final = 15.0
 rebalance, and its partitions wait for callers meanwhile."""
 
 _POLL_MS: Final = 200
-_REST_MS: Final = 5_000
+_IDLE_POLL_MS: Final = 5_000
 _RETRY_S: Final = 1.0
 
 _log = structlog.get_logger()
 
 
-class _Slots:
+class _DemandSlots:
     """As many as there are callers who wait; see `pipeline.Slots`."""
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: PollDemand) -> None:
         self._demand = demand
         self._held = 0
-        self._any = asyncio.Event()
+        self._is_free = asyncio.Event()
 
     @property
     def free(self) -> int:
@@ -75,8 +75,8 @@ class _Slots:
 
     async def some(self) -> None:
         while not self.free:
-            self._any.clear()
-            await self._any.wait()
+            self._is_free.clear()
+            await self._is_free.wait()
 
     def take(self, most: int) -> int:
         taken = min(most, self.free)
@@ -85,23 +85,23 @@ class _Slots:
 
     def give_back(self, count: int = 1) -> None:
         self._held -= count
-        self.look_again()
+        self.wake()
 
     def note_claim(self, seconds: float) -> None:
         """Callers wait anyway; nothing is claimed ahead of them."""
 
-    def look_again(self) -> None:
-        self._any.set()
+    def wake(self) -> None:
+        self._is_free.set()
 
 
 @dataclass(slots=True)
-class _Counter:
+class _InsightDispatch:
     """Where the agendas of one insight are handed out."""
 
-    demand: Demand
-    slots: _Slots
+    demand: PollDemand
+    slots: _DemandSlots
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    wanted_s: float = 0.0
+    demanded_s: float = 0.0
     unserved: str = ""
 
 
@@ -114,7 +114,7 @@ class Dispatcher:
         clock: For the instants in them.
 
     Attributes:
-        adrift: What counters that are closed have left.
+        orphaned: What counters that are closed have left.
     """
 
     def __init__(self, settings: Settings, publisher: Publisher, clock: Clock) -> None:
@@ -126,7 +126,7 @@ class Dispatcher:
         )
         self._reporter = Reporter(publisher, self._topics.agenda_events)
         # Once handed out, an agenda is its worker's to keep alive.
-        self._leases = LeaseKeeper(
+        self._leases = LeaseRenewer(
             (),
             self._claimer,
             self._reporter,
@@ -135,9 +135,9 @@ class Dispatcher:
             heartbeat=settings.heartbeat,
             news=self._claimer.news,
         )
-        self._counters: dict[str, _Counter] = {}
-        self.adrift = Adrift()
-        self._outbox = Outbox()
+        self._dispatches: dict[str, _InsightDispatch] = {}
+        self.orphaned = OrphanedDeliveries()
+        self._outbox = DispatchOutbox()
 
     async def run(self) -> NoReturn:
         """Dispatch until cancelled; outlives any fault of Kafka."""
@@ -155,11 +155,11 @@ class Dispatcher:
 
     def close_all(self) -> None:
         """Leave all insights: whoever owns the partitions next will hear who wants what."""
-        self.adrift.unsettle()
-        for counter in self._counters.values():
-            counter.stop.set()
-            self.adrift.add(counter.demand.take_all_returned())
-        self._counters.clear()
+        self.orphaned.rebalance_started()
+        for dispatch in self._dispatches.values():
+            dispatch.stop.set()
+            self.orphaned.add(dispatch.demand.take_all_returned())
+        self._dispatches.clear()
 
     async def _consume(self, feeds: asyncio.TaskGroup) -> None:
         consumer = clients.consumer(
@@ -171,81 +171,89 @@ class Dispatcher:
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
         )
         async with clients.started(consumer):
-            while self._topics.pulls not in await clients.undisturbed(consumer.topics()):  # noqa: ASYNC110  # no event
+            while self._topics.poll_demand not in await clients.shield_until_answered(
+                consumer.topics()
+            ):  # noqa: ASYNC110  # no event
                 await asyncio.sleep(_RETRY_S)
-            consumer.subscribe([self._topics.pulls], listener=_Revocation(self))
+            consumer.subscribe(
+                [self._topics.poll_demand], listener=_DispatchRebalanceListener(self)
+            )
             while True:
-                await self._hear(consumer, feeds)
-                self._tidy(monotonic())
+                await self._poll(consumer, feeds)
+                self._expire(monotonic())
 
-    async def _hear(self, consumer: AIOKafkaConsumer, feeds: asyncio.TaskGroup) -> None:
+    async def _poll(self, consumer: AIOKafkaConsumer, feeds: asyncio.TaskGroup) -> None:
         # Who wants nothing need not be looked after in between.
-        rest_ms = _POLL_MS if self._counters or self.adrift.has_some else _REST_MS
-        fetched = await consumer.getmany(timeout_ms=rest_ms)
+        poll_ms = _POLL_MS if self._dispatches or self.orphaned.has_any else _IDLE_POLL_MS
+        fetched = await consumer.getmany(timeout_ms=poll_ms)
         for record in (one for records in fetched.values() for one in records):
-            told = _decoded(record)
-            if told is None:
+            event = _decoded(record)
+            if event is None:
                 continue
-            counter = self._counters.get(told.insight_id) or self._open(told.insight_id, feeds)
-            if isinstance(told, PullWanted):
-                counter.demand.hear(told, monotonic())
-                counter.wanted_s = monotonic() if told.wanted else counter.wanted_s
-                if told.wanted and counter.unserved:
-                    self._refuse(told.insight_id, counter.unserved)
+            dispatch = self._dispatches.get(event.insight_id) or self._open(
+                event.insight_id, feeds
+            )
+            if isinstance(event, PollWanted):
+                dispatch.demand.hear(event, monotonic())
+                dispatch.demanded_s = monotonic() if event.wanted else dispatch.demanded_s
+                if event.wanted and dispatch.unserved:
+                    self._refuse(event.insight_id, dispatch.unserved)
             else:
-                counter.demand.put_back(told.emitted, monotonic())
-            while (emitted := counter.demand.take_returned()) is not None:
-                self._hand(counter, emitted)
-            counter.slots.look_again()
+                dispatch.demand.put_back(event.emitted, monotonic())
+            while (emitted := dispatch.demand.take_returned()) is not None:
+                self._deliver(dispatch, emitted)
+            dispatch.slots.wake()
 
-    def _open(self, insight_id: str, feeds: asyncio.TaskGroup) -> _Counter:
+    def _open(self, insight_id: str, feeds: asyncio.TaskGroup) -> _InsightDispatch:
         # A name of its own: counts of an earlier counter are none of this one.
-        demand = Demand(secrets.token_hex(6))
-        counter = _Counter(demand, _Slots(demand), wanted_s=monotonic())
-        self._counters[insight_id] = counter
-        starter = _Starter(self, counter)
-        intake = Intake(self._claimer, starter, self._outbox, counter.slots)
-        feeds.create_task(self._supply(insight_id, intake, counter))
+        demand = PollDemand(secrets.token_hex(6))
+        dispatch = _InsightDispatch(demand, _DemandSlots(demand), demanded_s=monotonic())
+        self._dispatches[insight_id] = dispatch
+        starter = _DispatchStarter(self, dispatch)
+        claim_context = ClaimContext(self._claimer, starter, self._outbox, dispatch.slots)
+        feeds.create_task(self._run_subscription(insight_id, claim_context, dispatch))
         _log.info("counter.opened", insight_id=insight_id)
-        return counter
+        return dispatch
 
-    async def _supply(self, insight_id: str, intake: Intake, counter: _Counter) -> None:
+    async def _run_subscription(
+        self, insight_id: str, claim_context: ClaimContext, dispatch: _InsightDispatch
+    ) -> None:
         try:
-            await supply(self._settings, insight_id, intake, counter.stop)
+            await supply(self._settings, insight_id, claim_context, dispatch.stop)
         except* MissingClientError as missing:
             # The callers of other insights are served all the same.
-            counter.unserved = f"no process of the API can serve it: {missing.exceptions[0]}"
-            _log.error("counter.unserved", insight_id=insight_id, reason=counter.unserved)
-            self._refuse(insight_id, counter.unserved)
+            dispatch.unserved = f"no process of the API can serve it: {missing.exceptions[0]}"
+            _log.error("counter.unserved", insight_id=insight_id, reason=dispatch.unserved)
+            self._refuse(insight_id, dispatch.unserved)
 
     def _refuse(self, insight_id: str, reason: str) -> None:
-        self._outbox.put(PullRefused(insight_id=insight_id, reason=reason))
+        self._outbox.put(PollRejected(insight_id=insight_id, reason=reason))
 
-    def _tidy(self, now_s: float) -> None:
-        for insight_id, counter in [*self._counters.items()]:
-            counter.demand.forget_silent(now_s)
-            if now_s - counter.wanted_s > LINGER_S and not counter.demand.has_returned:
-                counter.stop.set()
-                del self._counters[insight_id]
+    def _expire(self, now_s: float) -> None:
+        for insight_id, dispatch in [*self._dispatches.items()]:
+            dispatch.demand.expire_silent(now_s)
+            if now_s - dispatch.demanded_s > LINGER_S and not dispatch.demand.has_returned:
+                dispatch.stop.set()
+                del self._dispatches[insight_id]
                 _log.info("counter.closed", insight_id=insight_id)
-        for returning in self.adrift.take_due(now_s):
+        for returning in self.orphaned.pop_due(now_s):
             self._outbox.put(returning)
 
-    def start(self, counter: _Counter, emitted: EmittedAgenda) -> None:
+    def start(self, dispatch: _InsightDispatch, emitted: EmittedAgenda) -> None:
         """Hand out an agenda whose claim is committed."""
-        counter.slots.give_back()
-        self._hand(counter, emitted)
+        dispatch.slots.give_back()
+        self._deliver(dispatch, emitted)
 
-    def _hand(self, counter: _Counter, emitted: EmittedAgenda) -> None:
-        api_id = counter.demand.next_process()
+    def _deliver(self, dispatch: _InsightDispatch, emitted: EmittedAgenda) -> None:
+        api_id = dispatch.demand.next_process()
         if api_id is None:
-            if counter.stop.is_set():
-                self.adrift.add([returned(emitted, monotonic())])
+            if dispatch.stop.is_set():
+                self.orphaned.add([returned_delivery(emitted, monotonic())])
             else:
-                counter.demand.put_back(emitted, monotonic())
+                dispatch.demand.put_back(emitted, monotonic())
             return
-        by = counter.demand.dispatcher_id
-        self._outbox.put(AgendaHanded(api_id=api_id, dispatcher_id=by, emitted=emitted))
+        by = dispatch.demand.dispatcher_id
+        self._outbox.put(AgendaDelivered(api_id=api_id, dispatcher_id=by, emitted=emitted))
 
     async def _publish(self) -> NoReturn:
         while True:
@@ -254,25 +262,27 @@ class Dispatcher:
             await publish_until_acknowledged(self._publisher, records)
             self._outbox.forget(batch)
 
-    def _record(self, told: Told) -> Record:
+    def _record(self, event: DispatchEvent) -> Record:
         topics = self._topics
-        topic = topics.pulls if isinstance(told, PullReturned) else topics.handouts
-        key = told.emitted.agenda_id if isinstance(told, AgendaHanded) else told.insight_id
-        return Record(topic, key.encode(), encode(told))
+        topic = topics.poll_demand if isinstance(event, DeliveryReturned) else topics.deliveries
+        key = (
+            event.emitted.agenda_id if isinstance(event, AgendaDelivered) else event.insight_id
+        )
+        return Record(topic, key.encode(), encode(event))
 
 
 @dataclass(frozen=True, slots=True)
-class _Starter:
+class _DispatchStarter:
     """What a feed starts agendas with; see `pipeline.Starter`."""
 
     dispatcher: Dispatcher
-    counter: _Counter
+    dispatch: _InsightDispatch
 
     def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:  # the protocol's
-        self.dispatcher.start(self.counter, emitted)
+        self.dispatcher.start(self.dispatch, emitted)
 
 
-class _Revocation(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
+class _DispatchRebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
@@ -283,13 +293,13 @@ class _Revocation(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called once the group has settled."""
-        self._dispatcher.adrift.settle(monotonic())
+        self._dispatcher.orphaned.settle(monotonic())
         _log.info("dispatcher.assigned", partitions=sorted(tp.partition for tp in assigned))
 
 
-def _decoded(record: ConsumerRecord) -> PullWanted | PullReturned | None:
+def _decoded(record: ConsumerRecord) -> PollWanted | DeliveryReturned | None:
     try:
-        return decode_pull(value_of(record))
+        return decode_poll_demand(checked_value(record))
     except UnreadableRecordError as error:
         _log.warning("pull.unreadable", offset=record.offset, reason=str(error))
         return None

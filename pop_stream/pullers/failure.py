@@ -9,7 +9,7 @@ from pop_stream.core.events import Diagnostic
 from pop_stream.pullers.errors import OperationError
 from pop_stream.pullers.messages import message
 
-_MOST_DIAGNOSTICS: Final = 10
+_MAX_DIAGNOSTICS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Failure:
     retryable: bool
     diagnostics: tuple[Diagnostic, ...] = ()
 
-    def joined(self, later: "Failure") -> "Failure":
+    def merged(self, later: "Failure") -> "Failure":
         """This failure, with one that came after it."""
-        diagnostics = (*self.diagnostics, *later.diagnostics)[:_MOST_DIAGNOSTICS]
+        diagnostics = (*self.diagnostics, *later.diagnostics)[:_MAX_DIAGNOSTICS]
         return Failure(self.message, self.retryable and later.retryable, diagnostics)
 
 
@@ -45,7 +45,7 @@ def failure_of(operation: str, error: BaseException, *, at: datetime) -> Failure
     )
 
 
-def ended_before(state: str) -> Failure | None:
+def failure_of_ended(state: str) -> Failure | None:
     """How an attempt ends whose agenda had ended already, so that the scheduler knows it too.
 
     The summary stays as it is: of an agenda that has ended, later attempts change nothing.
@@ -71,6 +71,6 @@ def is_retryable(error: BaseException) -> bool:
     return error.retryable if isinstance(error, OperationError) else True
 
 
-def last(told: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+def newest_diagnostics(told: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """As many of the newest as are kept."""
-    return tuple(told[-_MOST_DIAGNOSTICS:])
+    return tuple(told[-_MAX_DIAGNOSTICS:])

@@ -16,9 +16,9 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
-from pop_stream.bus.topics import ReadyQueue
-from pop_stream.pullers.commits import ClaimCommits
-from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
+from pop_stream.bus.topics import InsightSubscription
+from pop_stream.pullers.commits import ClaimCommitter
+from pop_stream.pullers.pipeline import BUFFER_RECORDS, ClaimPipeline, ClaimContext
 from pop_stream.settings import Settings
 
 _POLL_S: Final = 4.0
@@ -29,7 +29,7 @@ _NO_POLL_LIMIT_MS: Final = 2**31 - 1
 _log = structlog.get_logger()
 
 
-class InsightFeed:
+class InsightConsumer:
     """One per insight of a puller.
 
     Records are read before they can be taken, so that one is in hand when a slot is free.
@@ -38,13 +38,15 @@ class InsightFeed:
     Args:
         settings: Where the cluster is.
         queue: What to read, and as which group.
-        intake: Shared with the puller's other feeds.
+        claim_context: Shared with the puller's other feeds.
     """
 
-    def __init__(self, settings: Settings, queue: ReadyQueue, intake: Intake) -> None:
+    def __init__(
+        self, settings: Settings, queue: InsightSubscription, claim_context: ClaimContext
+    ) -> None:
         self._settings = settings
         self._queue = queue
-        self._intake = intake
+        self._claim_context = claim_context
 
     async def consume(self, stop: asyncio.Event) -> None:
         """Take agendas until `stop`, then leave the group.
@@ -65,23 +67,25 @@ class InsightFeed:
             max_poll_interval_ms=_NO_POLL_LIMIT_MS,
         )
 
-        commits = ClaimCommits(consumer)
-        pipeline = ClaimPipeline(self._intake, commits.commit, end_within_s=_ANSWER_S)
+        commits = ClaimCommitter(consumer)
+        pipeline = ClaimPipeline(self._claim_context, commits.commit, end_within_s=_ANSWER_S)
         try:
             await consumer.start()
             async with pipeline:
                 within_s = self._settings.session_timeout.total_seconds() / 2
-                listener = _Rebalance(pipeline, commits, within_s)
+                listener = _RebalanceListener(pipeline, commits, within_s)
                 consumer.subscribe([self._queue.topic], listener=listener)
                 await _read_until(stop, consumer, pipeline, commits)
         finally:
             await _leave(consumer)
 
 
-class _Rebalance(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
+class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
     """Partitions move only after the claims under way are committed, so nobody repeats them."""
 
-    def __init__(self, pipeline: ClaimPipeline, commits: ClaimCommits, within_s: float) -> None:
+    def __init__(
+        self, pipeline: ClaimPipeline, commits: ClaimCommitter, within_s: float
+    ) -> None:
         self._pipeline = pipeline
         self._commits = commits
         self._within_s = within_s
@@ -101,10 +105,10 @@ async def _read_until(
     stop: asyncio.Event,
     consumer: AIOKafkaConsumer,
     pipeline: ClaimPipeline,
-    commits: ClaimCommits,
+    commits: ClaimCommitter,
 ) -> None:
     """Read until `stop`, or until a claim failed; at rest nothing else wakes this."""
-    reading = asyncio.create_task(_read_on(consumer, pipeline, commits))
+    reading = asyncio.create_task(_read_forever(consumer, pipeline, commits))
     others = (commits.begin(), stop.wait(), pipeline.failed())
     waits = [reading, *map(asyncio.create_task, others)]
     try:
@@ -117,15 +121,15 @@ async def _read_until(
         reading.result()
 
 
-async def _read_on(
-    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommits
+async def _read_forever(
+    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommitter
 ) -> NoReturn:
     while True:
         await _read(consumer, pipeline, commits)
 
 
 async def _read(
-    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommits
+    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommitter
 ) -> None:
     """Take in hand what there is, or wait a little.
 
@@ -138,7 +142,7 @@ async def _read(
         # While the group rebalances, `getmany` heeds no timeout of its own.
         async with asyncio.timeout(_ANSWER_S):
             fetched: Mapping[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
-                timeout_ms=int(_POLL_S * 1000), max_records=HAND_RECORDS
+                timeout_ms=int(_POLL_S * 1000), max_records=BUFFER_RECORDS
             )
             for tp, records in fetched.items():
                 commits.note_read(tp, records[0].offset)

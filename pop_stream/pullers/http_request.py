@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BODY_BYTES: Final = 192 * 1024
 """Most of an answer's body that becomes part of the result."""
 
-_TRY_LATER: Final = frozenset(
+_RETRYABLE_STATUSES: Final = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 )
 _FIRST_ERROR: Final = 400
@@ -30,7 +30,7 @@ _SHOWN_BYTES: Final = 300
 HeaderText = Annotated[str, Field(pattern=r"^[^\r\n\x00]*$")]
 
 
-class HttpRequest(BaseModel):
+class HttpPayload(BaseModel):
     """Payload of an `http` operation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,7 +57,7 @@ class HttpHandler:
             await session.close()
 
     async def __call__(self, operation: OperationCall) -> Mapping[str, Any]:
-        """Send the request of the payload; see `HttpRequest`.
+        """Send the request of the payload; see `HttpPayload`.
 
         Returns:
             `{status, headers, body}`, with `truncated` if the body was too long. The body
@@ -69,7 +69,7 @@ class HttpHandler:
         """
         import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
 
-        request = read_payload(HttpRequest, operation.payload)
+        request = read_payload(HttpPayload, operation.payload)
         _check(request)
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -90,7 +90,7 @@ class HttpHandler:
 
 
 async def _exchange(
-    session: "aiohttp.ClientSession", request: HttpRequest, within: "aiohttp.ClientTimeout"
+    session: "aiohttp.ClientSession", request: HttpPayload, within: "aiohttp.ClientTimeout"
 ) -> Mapping[str, Any]:
     content: dict[str, Any] = {}
     if "json_body" in request.model_fields_set:
@@ -105,7 +105,7 @@ async def _exchange(
         **content,
     ) as response:
         raw = await _head(response)
-    _judge(request, response.status, raw)
+    _check_status(request, response.status, raw)
     result: dict[str, Any] = {"status": response.status, "headers": _headers(response)}
     return result | _body(response.content_type, raw)
 
@@ -119,7 +119,7 @@ async def _head(response: "aiohttp.ClientResponse") -> bytes:
     return bytes(head[: BODY_BYTES + 1])
 
 
-def _check(request: HttpRequest) -> None:
+def _check(request: HttpPayload) -> None:
     parts = urlsplit(request.url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         msg = f"payload.url = {request.url!r}: write http:// or https:// and a host"
@@ -129,7 +129,7 @@ def _check(request: HttpRequest) -> None:
         raise FinalError(msg)
 
 
-def _judge(request: HttpRequest, status: int, raw: bytes) -> None:
+def _check_status(request: HttpPayload, status: int, raw: bytes) -> None:
     expected = request.expect_status
     if expected is None:
         is_good = status < _FIRST_ERROR
@@ -140,7 +140,7 @@ def _judge(request: HttpRequest, status: int, raw: bytes) -> None:
     shown, _ = excerpt(raw, most_bytes=_SHOWN_BYTES)
     wanted = "" if expected is None else f", expected {expected}"
     msg = f"{request.method} {request.url} answered {status}{wanted}: {shown}"
-    if status >= _FIRST_SERVER_ERROR or status in _TRY_LATER:
+    if status >= _FIRST_SERVER_ERROR or status in _RETRYABLE_STATUSES:
         raise RetryableError(msg)
     raise FinalError(msg)
 

@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class RunContext:
     """What all runs of a puller share.
 
     Attributes:
@@ -47,7 +47,7 @@ class Equipment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallFacts:
+class AttemptContext:
     """What handlers are told of the attempt they work for.
 
     Attributes:
@@ -68,11 +68,11 @@ class CallFacts:
     prior: Mapping[str, PriorProgress] = field(default_factory=dict)
 
 
-async def invoke(equipment: Equipment, facts: CallFacts, one: OperationRun) -> object:
+async def invoke(run_context: RunContext, facts: AttemptContext, one: OperationRun) -> object:
     """The value that the operation's handler returns.
 
     Args:
-        equipment: Has the handler.
+        run_context: Has the handler.
         facts: Of the attempt.
         one: The operation.
 
@@ -81,14 +81,14 @@ async def invoke(equipment: Equipment, facts: CallFacts, one: OperationRun) -> o
         BaseException: Whatever the handler raises.
     """
     operation = one.operation
-    handler = equipment.handlers.find(operation.type)
+    handler = run_context.handlers.find(operation.type)
     if handler is None:
-        raise unknown_type(operation, equipment.handlers)
-    call = _call(equipment, facts, one)
+        raise unknown_type(operation, run_context.handlers)
+    call = _call(run_context, facts, one)
     if handler.is_async:
         return await handler.function(OperationCall(**call))
     call["append_to"] = _from_thread(call["append_to"])
-    returned = await _in_thread(handler, SyncOperationCall(**call), one, equipment.threads)
+    returned = await _in_thread(handler, SyncOperationCall(**call), one, run_context.threads)
     # A function that is not async may still return a coroutine, as a lambda does.
     return await returned if isawaitable(returned) else returned
 
@@ -102,12 +102,15 @@ def unknown_type(operation: Operation, handlers: Handlers) -> FinalError:
     )
 
 
-def _call(equipment: Equipment, facts: CallFacts, one: OperationRun) -> dict[str, Any]:
-    operation, clock = one.operation, equipment.clock
+def _call(run_context: RunContext, facts: AttemptContext, one: OperationRun) -> dict[str, Any]:
+    operation, clock = one.operation, run_context.clock
 
     def note(text: str, code: str, detail: object) -> None:
         noted = Diagnostic(
-            message=brief(text), at=clock.now(), code=clean(code)[:100], detail=_sound(detail)
+            message=brief(text),
+            at=clock.now(),
+            code=clean(code)[:100],
+            detail=_checked_detail(detail),
         )
         one.note(noted)
 
@@ -153,7 +156,7 @@ def _deadline(
     return over_at if expires_at is None else min(expires_at, over_at)
 
 
-def _sound(detail: object) -> object:
+def _checked_detail(detail: object) -> object:
     try:
         text = clean(json.dumps(detail, allow_nan=False, ensure_ascii=False))
     except (TypeError, ValueError, RecursionError) as error:
@@ -194,7 +197,7 @@ async def _until_ended(
     """Wait for a thread that was asked to end; one that does not in time is left behind."""
     await asyncio.wait([ended], timeout=CLEAN_UP_S)
     if not ended.done():
-        one.is_left_behind = True
+        one.is_abandoned = True
         _log.warning("operation.left_behind", operation=call.name, agenda_id=call.agenda_id)
 
 

@@ -7,12 +7,12 @@ from itertools import chain
 from time import monotonic
 from typing import Final, NoReturn
 
-from pop_stream.core.events import AgendaRenewed, EmittedAgenda, LifecycleEvent
+from pop_stream.core.events import AgendaHeartbeat, EmittedAgenda, LifecycleEvent
 from pop_stream.ports.clock import Clock
-from pop_stream.pullers.attempt_events import progress
-from pop_stream.pullers.claims import Unstarted
+from pop_stream.pullers.attempt_events import progress_events
+from pop_stream.pullers.claims import ClaimedAttempt
 from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.running import Held
+from pop_stream.pullers.running import ActiveAttempt
 
 PROGRESS_EVERY_S: Final = 0.5
 """An agenda's progress is told no more often, and not before it ran for so long: one that
@@ -22,7 +22,7 @@ _TICK_S: Final = 0.1
 _RENEWALS_PER_LEASE: Final = 3
 
 
-class LeaseKeeper:
+class LeaseRenewer:
     """One per claimer.
 
     Args:
@@ -37,8 +37,8 @@ class LeaseKeeper:
 
     def __init__(  # noqa: PLR0913  # all it keeps, named once
         self,
-        running: Iterable[Held],
-        unstarted: Iterable[Unstarted],
+        running: Iterable[ActiveAttempt],
+        unstarted: Iterable[ClaimedAttempt],
         reporter: Reporter,
         clock: Clock,
         *,
@@ -52,14 +52,14 @@ class LeaseKeeper:
         self._clock = clock
         self._puller_id = puller_id
         self._heartbeat_s = heartbeat.total_seconds()
-        self._news = news
+        self._claimed_event = news
 
     async def run(self) -> NoReturn:
         """Look at all agendas ten times a second, while there are any; runs until cancelled."""
         while True:
             if not self._has_any():
-                self._news.clear()
-                await self._news.wait()
+                self._claimed_event.clear()
+                await self._claimed_event.wait()
             await asyncio.sleep(_TICK_S)
             if due := self.due(monotonic()):
                 self._reporter.add(due)
@@ -79,24 +79,28 @@ class LeaseKeeper:
         for claimed in self._unstarted:
             if now_s - claimed.heard_s >= self._interval_s(claimed.emitted):
                 claimed.heard_s = now_s
-                due.append(self._renewal(claimed.emitted))
+                due.append(self._heartbeat(claimed.emitted))
         for held in self._running:
             if held.has_ended:
                 continue
             if held.stop is None and now_s - held.heard_s >= self._interval_s(held.emitted):
                 held.heard_s = now_s
-                due.append(self._renewal(held.emitted))
-            if now_s - held.told_s >= PROGRESS_EVERY_S and held.run and held.run.has_changes:
-                held.told_s = now_s
+                due.append(self._heartbeat(held.emitted))
+            if (
+                now_s - held.reported_s >= PROGRESS_EVERY_S
+                and held.run
+                and held.run.has_changes
+            ):
+                held.reported_s = now_s
                 changes = held.run.take_changes()
-                due.extend(progress(held.emitted, changes, at=self._clock.now()))
+                due.extend(progress_events(held.emitted, changes, at=self._clock.now()))
         return due
 
     def _interval_s(self, emitted: EmittedAgenda) -> float:
         return min(self._heartbeat_s, emitted.lease_ms / 1000 / _RENEWALS_PER_LEASE)
 
-    def _renewal(self, emitted: EmittedAgenda) -> AgendaRenewed:
-        return AgendaRenewed(
+    def _heartbeat(self, emitted: EmittedAgenda) -> AgendaHeartbeat:
+        return AgendaHeartbeat(
             agenda_id=emitted.agenda_id,
             at=self._clock.now(),
             insight_id=emitted.insight_id,

@@ -14,17 +14,17 @@ that is so seldom that it costs an agenda less than a claim does, as far as can 
 from math import ceil, inf
 from typing import Final
 
-MOST_AHEAD: Final = 4
+MAX_PREFETCH_PER_RUNNER: Final = 4
 """Agendas claimed ahead for each runner, at most: so many wait if runs suddenly last long."""
 
-_GAIN: Final = 1 / 16
-_SELDOM_GAIN: Final = 1 / 64
+_EWMA_GAIN: Final = 1 / 16
+_LONG_RUN_GAIN: Final = 1 / 64
 _HEADROOM: Final = 1.5
-_LONG: Final = 4.0
-_IDLE: Final = 0.1
+_LONG_FACTOR: Final = 4.0
+_TOLERATED_IDLE: Final = 0.1
 
 
-class Lookahead:
+class Prefetch:
     """Learned from the claims and the runs of one puller.
 
     Args:
@@ -37,26 +37,26 @@ class Lookahead:
         self._run_s: float | None = None
         self._short_run_s: float | None = None
         self._long_run_s: float | None = None
-        self._long_part = 0.0
+        self._long_ratio = 0.0
 
     @property
     def long_after_s(self) -> float:
         """A run that has lasted for more seconds is a long one."""
-        return self._latency_s * _LONG
+        return self._latency_s * _LONG_FACTOR
 
     def note_claim(self, seconds: float) -> None:
         """A claim took so long, from the free runner to the commit."""
-        self._claim_s = _moved(self._claim_s, seconds)
+        self._claim_s = _ewma(self._claim_s, seconds)
 
     def note_run(self, seconds: float) -> None:
         """An agenda ran so long."""
-        self._run_s = _moved(self._run_s, seconds)
+        self._run_s = _ewma(self._run_s, seconds)
         is_long = seconds > self.long_after_s
-        self._long_part += _SELDOM_GAIN * (is_long - self._long_part)
+        self._long_ratio += _LONG_RUN_GAIN * (is_long - self._long_ratio)
         if is_long:
-            self._long_run_s = _moved(self._long_run_s, seconds)
+            self._long_run_s = _ewma(self._long_run_s, seconds)
         else:
-            self._short_run_s = _moved(self._short_run_s, seconds)
+            self._short_run_s = _ewma(self._short_run_s, seconds)
 
     def ahead(self, long: int, long_for_s: float) -> int:
         """Agendas to claim beyond those that run.
@@ -70,13 +70,15 @@ class Lookahead:
             return 0
         latency_s, others = self._latency_s, self._runners - long
         long_run_s = max(self._long_run_s or 0.0, long_for_s)
-        each = _ends(latency_s, max(self._run_s, long_for_s))
-        turns_long = min(1.0, MOST_AHEAD * (self._long_part + _SELDOM_GAIN * long))
+        each = _runs_ended(latency_s, max(self._run_s, long_for_s))
+        turns_long = min(
+            1.0, MAX_PREFETCH_PER_RUNNER * (self._long_ratio + _LONG_RUN_GAIN * long)
+        )
         if self._short_run_s is not None and turns_long**others * long_run_s <= latency_s:
-            each = max(each, _ends(latency_s, self._short_run_s))
-        ends = others * each + long * _ends(latency_s, long_run_s)
+            each = max(each, _runs_ended(latency_s, self._short_run_s))
+        ends = others * each + long * _runs_ended(latency_s, long_run_s)
         # A tenth of one runner may be idle before another agenda is taken away from others.
-        return max(0, ceil(ends - _IDLE))
+        return max(0, ceil(ends - _TOLERATED_IDLE))
 
     @property
     def _latency_s(self) -> float:
@@ -84,10 +86,14 @@ class Lookahead:
         return inf if self._claim_s is None else self._claim_s * _HEADROOM
 
 
-def _ends(latency_s: float, run_s: float) -> float:
-    """How many runs of this length one runner ends meanwhile, `MOST_AHEAD` at most."""
-    return MOST_AHEAD if latency_s >= MOST_AHEAD * run_s else latency_s / run_s
+def _runs_ended(latency_s: float, run_s: float) -> float:
+    """How many runs of this length one runner ends meanwhile, `MAX_PREFETCH_PER_RUNNER` at most."""
+    return (
+        MAX_PREFETCH_PER_RUNNER
+        if latency_s >= MAX_PREFETCH_PER_RUNNER * run_s
+        else latency_s / run_s
+    )
 
 
-def _moved(mean: float | None, seconds: float) -> float:
-    return seconds if mean is None else mean + _GAIN * (seconds - mean)
+def _ewma(mean: float | None, seconds: float) -> float:
+    return seconds if mean is None else mean + _EWMA_GAIN * (seconds - mean)

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-MESSAGE_LENGTH: Final = 2_000
+MAX_MESSAGE_LENGTH: Final = 2_000
 """Longest message of a report or a failure, in characters; the rest is cut."""
 
 BRIEF_LENGTH: Final = 500
@@ -24,8 +24,10 @@ def clean(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """The text, clean and at most `MESSAGE_LENGTH` long."""
-    return clean(text if len(text) <= MESSAGE_LENGTH else f"{text[: MESSAGE_LENGTH - 1]}…")
+    """The text, clean and at most `MAX_MESSAGE_LENGTH` long."""
+    return clean(
+        text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[: MAX_MESSAGE_LENGTH - 1]}…"
+    )
 
 
 def brief(text: str) -> str:

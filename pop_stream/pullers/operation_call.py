@@ -27,7 +27,7 @@ def _append_nothing(_: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class _OperationCallBase:
     """An operation to do now.
 
     Attributes:
@@ -76,7 +76,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperationCall(_Call):
+class OperationCall(_OperationCallBase):
     """What an `async def` handler is given. It is cancelled if the agenda is to stop."""
 
     async def report(self, percent: float, message: str = "") -> None:
@@ -112,7 +112,7 @@ class OperationCall(_Call):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncOperationCall(_Call):
+class SyncOperationCall(_OperationCallBase):
     """What a plain `def` handler is given; it runs in a thread.
 
     Attributes:

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from pop_stream.core.agendas.agenda import Operation
 from pop_stream.core.events import Diagnostic, OperationProgress, OperationState
-from pop_stream.pullers.failure import last
+from pop_stream.pullers.failure import newest_diagnostics
 from pop_stream.pullers.messages import message
 
 
@@ -18,20 +18,20 @@ class OperationRun:
 
     Args:
         operation: What is run.
-        untold: Shared with the agenda's other operations: those with news.
+        changed: Shared with the agenda's other operations: those with news.
     """
 
     __slots__ = (
         "_began", "_diagnostics", "_ended_at", "_message", "_percent_message", "_result",
-        "_started_at", "_state", "_told", "_tries", "_untold", "_worked_s", "is_left_behind",
+        "_started_at", "_state", "_is_reported", "_tries", "_changed", "_worked_s", "is_abandoned",
         "operation",
     )  # fmt: skip
 
-    def __init__(self, operation: Operation, untold: "deque[OperationRun]") -> None:
+    def __init__(self, operation: Operation, changed: "deque[OperationRun]") -> None:
         self.operation = operation
-        self.is_left_behind = False
-        self._untold = untold
-        self._told = True
+        self.is_abandoned = False
+        self._changed = changed
+        self._is_reported = True
         self._state: OperationState = "waiting"
         self._percent_message = (0.0, "")
         self._diagnostics: tuple[Diagnostic, ...] = ()
@@ -46,7 +46,7 @@ class OperationRun:
         """It runs from now on."""
         self._state = "running"
         self._started_at = at
-        self._has_news()
+        self._mark_changed()
 
     def begin(self) -> None:
         """Count worker-seconds from here; called again by a thread that got to it later."""
@@ -65,7 +65,7 @@ class OperationRun:
         """Another try begins; its progress counts from nothing."""
         self._tries += 1
         self._percent_message = (0.0, "")
-        self._has_news()
+        self._mark_changed()
 
     @property
     def tries(self) -> int:
@@ -77,12 +77,12 @@ class OperationRun:
         if self._state == "running":
             # One assignment, so that no reader sees half of it.
             self._percent_message = (min(100.0, max(0.0, float(percent))), message(text))
-            self._has_news()
+            self._mark_changed()
 
     def note(self, diagnostic: Diagnostic) -> None:
         """Keep something that a person may want to know, and the newest ten of all."""
-        self._diagnostics = last((*self._diagnostics, diagnostic))
-        self._has_news()
+        self._diagnostics = newest_diagnostics((*self._diagnostics, diagnostic))
+        self._mark_changed()
 
     def succeed(self, result: bytes, at: datetime) -> None:
         """It ended well.
@@ -104,7 +104,7 @@ class OperationRun:
     def tell(self) -> OperationProgress:
         """Its progress as it is now, which counts as told; the result is let go."""
         # Before reading: a report that comes in between is told twice rather than never.
-        self._told = True
+        self._is_reported = True
         percent, text = self._percent_message
         result, self._result = self._result, UNSET
         return OperationProgress(
@@ -121,9 +121,9 @@ class OperationRun:
 
     def _end(self, at: datetime) -> None:
         self._ended_at = at
-        self._has_news()
+        self._mark_changed()
 
-    def _has_news(self) -> None:
-        if self._told:
-            self._told = False
-            self._untold.append(self)
+    def _mark_changed(self) -> None:
+        if self._is_reported:
+            self._is_reported = False
+            self._changed.append(self)

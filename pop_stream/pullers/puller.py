@@ -18,20 +18,20 @@ import uvloop
 from pop_stream.bus import clients
 from pop_stream.bus.controls import controls
 from pop_stream.bus.publisher import KafkaPublisher
-from pop_stream.bus.steady_publisher import SteadyPublisher
-from pop_stream.bus.tail import Tail
+from pop_stream.bus.steady_publisher import ReconnectingPublisher
+from pop_stream.bus.tail import TopicFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.values.ids import TOPIC_SAFE_PATTERN
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.claims import Claimer
 from pop_stream.pullers.handlers import Handlers
-from pop_stream.pullers.invocation import Equipment
-from pop_stream.pullers.lease import LeaseKeeper
-from pop_stream.pullers.pipeline import Intake
+from pop_stream.pullers.invocation import RunContext
+from pop_stream.pullers.lease import LeaseRenewer
+from pop_stream.pullers.pipeline import ClaimContext
 from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.resume import Resumption
-from pop_stream.pullers.running import RunningAgendas
+from pop_stream.pullers.resume import PriorResultsReader
+from pop_stream.pullers.running import AttemptExecutor
 from pop_stream.pullers.supply import supply
 from pop_stream.pullers.window import AttemptWindow
 from pop_stream.settings import Settings
@@ -114,7 +114,10 @@ class Puller:
         self._check()
         self._is_serving = True
         # A client has one request at a time on its way to a broker: claims wait for no reports.
-        claims, reports = SteadyPublisher(self._publisher), SteadyPublisher(self._publisher)
+        claims, reports = (
+            ReconnectingPublisher(self._publisher),
+            ReconnectingPublisher(self._publisher),
+        )
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="operation")
         try:
             async with asyncio.TaskGroup() as agendas:
@@ -128,8 +131,8 @@ class Puller:
     async def _serve(
         self,
         stop: asyncio.Event,
-        claims: SteadyPublisher,
-        reports: SteadyPublisher,
+        claims: ReconnectingPublisher,
+        reports: ReconnectingPublisher,
         threads: Executor,
         agendas: asyncio.TaskGroup,
     ) -> None:
@@ -137,13 +140,15 @@ class Puller:
         clock = WallClock()
         capacity = Capacity(self._concurrency)
         reporter = Reporter(reports, self._topics.agenda_events)
-        equipment = Equipment(self.handlers, threads, clock)
-        resumption = Resumption(self._settings)
-        running = RunningAgendas(agendas, equipment, reporter, capacity, resumption)
+        run_context = RunContext(self.handlers, threads, clock)
+        prior_results_reader = PriorResultsReader(self._settings)
+        running = AttemptExecutor(
+            agendas, run_context, reporter, capacity, prior_results_reader
+        )
         window = AttemptWindow()
         claimer = Claimer(claims, self._topics, clock, puller_id=puller_id, window=window)
-        intake = Intake(claimer, running, reporter, capacity, len(self._insights))
-        keeper = LeaseKeeper(
+        claim_context = ClaimContext(claimer, running, reporter, capacity, len(self._insights))
+        renewer = LeaseRenewer(
             running,
             claimer,
             reporter,
@@ -162,24 +167,26 @@ class Puller:
         async with asyncio.TaskGroup() as background:
             helpers = [
                 background.create_task(reporter.run()),
-                background.create_task(keeper.run()),
+                background.create_task(renewer.run()),
                 background.create_task(self._controls(running).run()),
             ]
             try:
-                await self._pull(stop, intake, running)
+                await self._pull(stop, claim_context, running)
             finally:
                 await running.stop()
                 await _flush(reporter)
                 for helper in helpers:
                     helper.cancel()
-                await resumption.close()
+                await prior_results_reader.close()
                 for publisher in (claims, reports):
                     await publisher.close()
 
-    async def _pull(self, stop: asyncio.Event, intake: Intake, running: RunningAgendas) -> None:
+    async def _pull(
+        self, stop: asyncio.Event, claim_context: ClaimContext, running: AttemptExecutor
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             feeds = [
-                group.create_task(supply(self._settings, insight_id, intake, stop))
+                group.create_task(supply(self._settings, insight_id, claim_context, stop))
                 for insight_id in self._insights
             ]
             await stop.wait()
@@ -210,12 +217,12 @@ class Puller:
         except TimeoutError:
             _log.warning("handlers.not_closed", after_s=_CLOSE_S)
 
-    def _controls(self, running: RunningAgendas) -> Tail:
-        return controls(self._settings, client_id="puller-controls", hear=running.heed)
+    def _controls(self, running: AttemptExecutor) -> TopicFollower:
+        return controls(self._settings, client_id="puller-controls", hear=running.stop_attempt)
 
     def _publisher(self) -> KafkaPublisher:
         producer = clients.producer(self._settings, client_id="puller")
-        return KafkaPublisher(producer, give_up_after=_ACKNOWLEDGED_WITHIN)
+        return KafkaPublisher(producer, acknowledge_timeout=_ACKNOWLEDGED_WITHIN)
 
     def _check(self) -> None:
         if self._is_serving:

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 import structlog
 from aiokafka.errors import MessageSizeTooLargeError
 
-from pop_stream.bus.batches import Beat
+from pop_stream.bus.batches import BatchPacer
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import (
@@ -19,16 +19,16 @@ from pop_stream.core.events import (
     LifecycleEvent,
 )
 from pop_stream.ports.wire import Publisher, Record
-from pop_stream.pullers.attempt_events import bytes_of
+from pop_stream.pullers.attempt_events import encoded_size
 
 BATCH_EVENTS: Final = 2_000
 """Most events of one publication: encoding more would hold up the event loop."""
 
-FULL_EVENTS: Final = 20_000
-FULL_BYTES: Final = 32 * 1024 * 1024
+MAX_PENDING_EVENTS: Final = 20_000
+MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
 """From this much unacknowledged, no new agendas are taken."""
 
-_LEAST_S: Final = 0.02
+_MIN_INTERVAL_S: Final = 0.02
 """Between two publications: nobody waits for an end as runners do for a claim, and each costs
 brokers and readers much the same whatever it carries. The first after a rest is not delayed."""
 
@@ -53,49 +53,52 @@ class Reporter:
         self._publisher = publisher
         self._topic = topic
         self._waiting: deque[tuple[LifecycleEvent, int]] = deque()
-        self._news = asyncio.Event()
-        self._done = asyncio.Condition()
+        self._added_event = asyncio.Event()
+        self._acknowledged_condition = asyncio.Condition()
         self._added = self._acknowledged = 0
         self._held_bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether so much is unacknowledged that no new work should be taken."""
-        return self._added - self._acknowledged > FULL_EVENTS or self._held_bytes > FULL_BYTES
+        return (
+            self._added - self._acknowledged > MAX_PENDING_EVENTS
+            or self._held_bytes > MAX_PENDING_BYTES
+        )
 
     def add(self, lifecycle: Sequence[LifecycleEvent]) -> None:
         """Have events published; those of one agenda in the order they are added."""
         for event in lifecycle:
-            weight = _weight(event)
-            self._waiting.append((event, weight))
-            self._held_bytes += weight
+            size = _size(event)
+            self._waiting.append((event, size))
+            self._held_bytes += size
         self._added += len(lifecycle)
-        self._news.set()
+        self._added_event.set()
 
     async def acknowledged(self) -> None:
         """Wait until everything added so far is acknowledged."""
         target = self._added
-        async with self._done:
-            await self._done.wait_for(lambda: self._acknowledged >= target)
+        async with self._acknowledged_condition:
+            await self._acknowledged_condition.wait_for(lambda: self._acknowledged >= target)
 
     async def run(self) -> NoReturn:
         """Publish what is added; runs until cancelled."""
-        beat = Beat(_LEAST_S)
+        pacer = BatchPacer(_MIN_INTERVAL_S)
         while True:
-            await self._news.wait()
+            await self._added_event.wait()
             while self._waiting:
-                await beat.wait()
-                beat.begin()
+                await pacer.wait()
+                pacer.begin()
                 batch = list(islice(self._waiting, BATCH_EVENTS))
                 events = [event for event, _ in batch]
                 await publish_lifecycle(self._publisher, self._topic, events)
-                for _, weight in batch:
+                for _, size in batch:
                     self._waiting.popleft()
-                    self._held_bytes -= weight
-                async with self._done:
+                    self._held_bytes -= size
+                async with self._acknowledged_condition:
                     self._acknowledged += len(batch)
-                    self._done.notify_all()
-            self._news.clear()
+                    self._acknowledged_condition.notify_all()
+            self._added_event.clear()
 
 
 async def publish_lifecycle(
@@ -140,7 +143,7 @@ async def _publish_one_by_one(publisher: Publisher, records: Sequence[Record]) -
             _log.error("lifecycle.too_large", key=record.key, error=str(error))
 
 
-def _weight(event: LifecycleEvent) -> int:
+def _size(event: LifecycleEvent) -> int:
     if isinstance(event, AgendaProgressed | AgendaSucceeded | AgendaFailed):
-        return _EVENT_BYTES + bytes_of(event.operations)
+        return _EVENT_BYTES + encoded_size(event.operations)
     return _EVENT_BYTES

@@ -17,17 +17,17 @@ from pop_stream.core.events import (
     OperationState,
     PriorProgress,
 )
-from pop_stream.core.lifecycle.lifecycle import ENDS
-from pop_stream.pullers.run import Earlier
+from pop_stream.core.lifecycle.lifecycle import OUTCOMES
+from pop_stream.pullers.run import PriorResults
 from pop_stream.settings import Settings
 
 if TYPE_CHECKING:
     import aiohttp
 
-WAITERS: Final = 16
+MAX_CONCURRENT_READS: Final = 16
 """Most agendas of a puller that ask at a time; others wait for their turn to."""
 
-GLANCE_S: Final = 2.0
+SHORT_READ_S: Final = 2.0
 """How long an agenda that hardly ever has anything to resume waits to know."""
 
 _REQUEST_S: Final = 10.0
@@ -37,34 +37,34 @@ _LONGEST_PAUSE_S: Final = 5.0
 _log = structlog.get_logger()
 
 
-class _Operation(msgspec.Struct):
+class _StoredOperation(msgspec.Struct):
     name: str
     state: OperationState
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     prior: PriorProgress | None = None
 
 
-class _Progress(msgspec.Struct):
+class _StoredProgress(msgspec.Struct):
     attempt: int
     state: str
-    operations: list[_Operation]
+    operations: list[_StoredOperation]
     appended: tuple[AppendedOperation, ...] = ()
 
 
-class _NotYetError(Exception):
+class _PriorResultsUnavailableError(Exception):
     """Why it cannot be read now, in words."""
 
 
-class _BehindError(_NotYetError):
+class _SummaryBehindError(_PriorResultsUnavailableError):
     """The summary has not come to the attempt yet."""
 
 
-_PROGRESS: Final = msgspec.json.Decoder(_Progress)
-_ENDS: Final = frozenset(state.value for state in ENDS)
+_PROGRESS: Final = msgspec.json.Decoder(_StoredProgress)
+_ENDS: Final = frozenset(state.value for state in OUTCOMES)
 _NULL: Final = b"null"
 
 
-class Resumption:
+class PriorResultsReader:
     """One per puller; its connections are closed with it.
 
     Args:
@@ -77,7 +77,7 @@ class Resumption:
         self._headers: Mapping[str, str] = (
             {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
         )
-        self._turns = asyncio.Semaphore(WAITERS)
+        self._read_slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -86,7 +86,9 @@ class Resumption:
         if session is not None:
             await session.close()
 
-    async def earlier(self, emitted: EmittedAgenda, tell: Callable[[str], None]) -> Earlier:
+    async def prior_results(
+        self, emitted: EmittedAgenda, on_wait: Callable[[str], None]
+    ) -> PriorResults:
         """What earlier attempts left; waits for as long as it cannot be known.
 
         The summary must have come to this attempt: then all that was told of earlier ones,
@@ -95,35 +97,37 @@ class Resumption:
 
         Args:
             emitted: The attempt that is to start, its lease held.
-            tell: Called with a reason, in words, whenever a new one keeps it waiting.
+            on_wait: Called with a reason, in words, whenever a new one keeps it waiting.
         """
-        pause_s, told = _FIRST_PAUSE_S, ""
+        pause_s, last_reason = _FIRST_PAUSE_S, ""
         while True:
             try:
-                async with self._turns:
-                    return await self._ask(emitted)
-            except _NotYetError as reason:
-                if str(reason) != told:
-                    told = str(reason)
-                    tell(f"waits for the results of earlier attempts: {told}")
-                    _log.info("agenda.resuming", agenda_id=emitted.agenda_id, reason=told)
+                async with self._read_slots:
+                    return await self._fetch_progress(emitted)
+            except _PriorResultsUnavailableError as reason:
+                if str(reason) != last_reason:
+                    last_reason = str(reason)
+                    on_wait(f"waits for the results of earlier attempts: {last_reason}")
+                    _log.info(
+                        "agenda.resuming", agenda_id=emitted.agenda_id, reason=last_reason
+                    )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def glance(self, emitted: EmittedAgenda) -> Earlier | None:
+    async def read_if_soon(self, emitted: EmittedAgenda) -> PriorResults | None:
         """What earlier attempts left, if that can be known within seconds; else None.
 
         For an agenda of one operation, which has nothing to resume unless its handler appended
         others: not worth waiting for the API or the database to come back.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(GLANCE_S):
+            async with asyncio.timeout(SHORT_READ_S):
                 while True:
                     try:
-                        return await self._ask(emitted)
-                    except _BehindError:
+                        return await self._fetch_progress(emitted)
+                    except _SummaryBehindError:
                         await asyncio.sleep(_FIRST_PAUSE_S)
-                    except _NotYetError as reason:
+                    except _PriorResultsUnavailableError as reason:
                         _log.info(
                             "agenda.not_resumed",
                             agenda_id=emitted.agenda_id,
@@ -132,7 +136,7 @@ class Resumption:
                         return None
         return None
 
-    async def _ask(self, emitted: EmittedAgenda) -> Earlier:
+    async def _fetch_progress(self, emitted: EmittedAgenda) -> PriorResults:
         import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
 
         if self._session is None:
@@ -144,26 +148,26 @@ class Resumption:
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             msg = f"the API at {self._url} does not answer ({type(error).__name__})"
-            raise _NotYetError(msg) from error
+            raise _PriorResultsUnavailableError(msg) from error
         if response.status != HTTPStatus.OK:
             msg = f"the API at {self._url} answers {response.status}{_remedy(response.status)}"
-            raise _NotYetError(msg)
-        return _earlier(body, emitted)
+            raise _PriorResultsUnavailableError(msg)
+        return _prior_results(body, emitted)
 
 
-def _earlier(body: bytes, emitted: EmittedAgenda) -> Earlier:
+def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
     try:
         progress = _PROGRESS.decode(body)
         appended = decode_appended(progress.appended)
     except (msgspec.DecodeError, SubmissionError) as error:
         msg = f"the API's answer cannot be read: {error}"
-        raise _NotYetError(msg) from error
+        raise _PriorResultsUnavailableError(msg) from error
     if progress.attempt < emitted.attempt:
         # Of an earlier run, the summary has yet to hear that there is another.
         if progress.state in _ENDS and 0 < emitted.run_from <= progress.attempt:
-            return Earlier(ended_as=progress.state)
+            return PriorResults(final_state=progress.state)
         msg = f"the summary is at attempt {progress.attempt}"
-        raise _BehindError(msg)
+        raise _SummaryBehindError(msg)
     succeeded: dict[str, bytes] = {}
     unfinished: dict[str, PriorProgress] = {}
     for one in progress.operations:
@@ -172,7 +176,7 @@ def _earlier(body: bytes, emitted: EmittedAgenda) -> Earlier:
             succeeded[one.name] = b"" if result == _NULL else result
         elif one.prior is not None:
             unfinished[one.name] = one.prior
-    return Earlier(succeeded, unfinished, appended)
+    return PriorResults(succeeded, unfinished, appended)
 
 
 def _remedy(status: int) -> str:

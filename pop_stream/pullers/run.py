@@ -23,20 +23,20 @@ from pop_stream.core.events import (
     EmittedAgenda,
     PriorProgress,
 )
-from pop_stream.pullers.attempt_events import Changes
+from pop_stream.pullers.attempt_events import AttemptChanges
 from pop_stream.pullers.dag import Dag
 from pop_stream.pullers.failure import Failure, failure_of, reason_of
-from pop_stream.pullers.invocation import CallFacts, Equipment, unknown_type
+from pop_stream.pullers.invocation import AttemptContext, RunContext, unknown_type
 from pop_stream.pullers.operation_call import AppendTo
 from pop_stream.pullers.operation_run import OperationRun
-from pop_stream.pullers.tries import Trier, TriesFailedError
+from pop_stream.pullers.tries import OperationRetrier, RetriesExhaustedError
 
 PARALLEL_OPERATIONS: Final = 64
 """Most operations of one agenda that run at a time; the rest of a wide DAG waits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class PriorResults:
     """What earlier attempts of an agenda left.
 
     Attributes:
@@ -44,14 +44,14 @@ class Earlier:
             not run again, and not told again.
         unfinished: How far others had come.
         appended: Operations that the agenda has besides those it came with.
-        ended_as: How the agenda has ended, if it has: the scheduler took the attempt for lost
+        final_state: How the agenda has ended, if it has: the scheduler took the attempt for lost
             before it heard of its end.
     """
 
     succeeded: Mapping[str, bytes] = field(default_factory=dict)
     unfinished: Mapping[str, PriorProgress] = field(default_factory=dict)
     appended: tuple[Operation, ...] = ()
-    ended_as: str = ""
+    final_state: str = ""
 
 
 class AgendaRun:
@@ -60,7 +60,7 @@ class AgendaRun:
     Args:
         emitted: What was taken from the insight's topic.
         agenda: Its agenda, parsed.
-        equipment: Shared by all runs of a puller.
+        run_context: Shared by all runs of a puller.
         earlier: From attempts before this one.
     """
 
@@ -68,16 +68,16 @@ class AgendaRun:
         self,
         emitted: EmittedAgenda,
         agenda: Agenda,
-        equipment: Equipment,
-        earlier: Earlier | None = None,
+        run_context: RunContext,
+        earlier: PriorResults | None = None,
     ) -> None:
-        self._earlier = earlier or Earlier()
-        self._operations = [*agenda.operations, *self._earlier.appended]
-        self._equipment = equipment
-        self._untold: deque[OperationRun] = deque()
+        self._prior = earlier or PriorResults()
+        self._operations = [*agenda.operations, *self._prior.appended]
+        self._run_context = run_context
+        self._changed: deque[OperationRun] = deque()
         self._appended: list[AppendedOperation] = []
         self._failure: Failure | None = None
-        self._over = asyncio.Event()
+        self._failed_event = asyncio.Event()
         self._names: dict[str, object] = {
             "pop.agendaId": emitted.agenda_id,
             "pop.customerId": emitted.customer_id,
@@ -89,46 +89,48 @@ class AgendaRun:
         self._group: asyncio.TaskGroup | None = None
         # What a lone operation refers to is no result; those it appends are looked at then.
         several = len(self._operations) > 1
-        self._referred = set(_referred(self._operations)) if several else set[str]()
+        self._referenced = set(_referenced(self._operations)) if several else set[str]()
         self._results: dict[str, bytes] = {}
-        self._trier = Trier(equipment, self._facts(emitted, agenda), self._over)
+        self._retrier = OperationRetrier(
+            run_context, self._facts(emitted, agenda), self._failed_event
+        )
 
     @property
     def has_changes(self) -> bool:
         """Whether there is progress that was not taken yet."""
-        return bool(self._untold or self._appended)
+        return bool(self._changed or self._appended)
 
     @property
     def spent_s(self) -> dict[str, float]:
         """Worker-seconds so far, by operation type, of tries that ended."""
         return self._spent_s
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> AttemptChanges:
         """What changed since this was last called."""
         appended, self._appended = self._appended, []
         # Threads may add more meanwhile: those are left for the next call.
-        operations = [self._untold.popleft().tell() for _ in range(len(self._untold))]
-        return Changes(operations, appended)
+        operations = [self._changed.popleft().tell() for _ in range(len(self._changed))]
+        return AttemptChanges(operations, appended)
 
     async def run(self) -> Failure | None:
         """Run all operations; once one failed start no more, but let those running end.
 
         To be called once. Cancelled, it cancels what runs and counts that as failed.
         """
-        if not self._all_known(self._operations):
+        if not self._all_have_handlers(self._operations):
             return self._failure
-        if self._earlier.succeeded:
-            self._keep_earlier()
+        if self._prior.succeeded:
+            self._restore_prior_results()
         if len(self._operations) == 1 and self._dag.ready:
-            await self._operate(self._dag.ready.popleft())
+            await self._run_operation(self._dag.ready.popleft())
         if self._dag.ready and not self._failure:
             async with asyncio.TaskGroup() as self._group:
                 self._workers = 1
                 await self._work()
         return self._failure
 
-    def _facts(self, emitted: EmittedAgenda, agenda: Agenda) -> CallFacts:
-        return CallFacts(
+    def _facts(self, emitted: EmittedAgenda, agenda: Agenda) -> AttemptContext:
+        return AttemptContext(
             agenda_id=emitted.agenda_id,
             customer_id=emitted.customer_id,
             insight_id=emitted.insight_id,
@@ -138,32 +140,32 @@ class AgendaRun:
             expires_at=agenda.expires_at,
             names=self._names,
             append_for=partial(_appender, ref(self)),
-            prior=self._earlier.unfinished,
+            prior=self._prior.unfinished,
         )
 
-    def _keep_earlier(self) -> None:
-        for name, encoded in self._earlier.succeeded.items():
-            self._keep(name, encoded)
-        self._dag.skip(self._earlier.succeeded)
+    def _restore_prior_results(self) -> None:
+        for name, encoded in self._prior.succeeded.items():
+            self._store_result(name, encoded)
+        self._dag.skip(self._prior.succeeded)
 
-    def _keep(self, name: str, encoded: bytes) -> None:
+    def _store_result(self, name: str, encoded: bytes) -> None:
         """Appended operations may refer to any result, so none is let go before the end."""
         self._results[name] = encoded
-        if name in self._referred:
-            self._refer_to(name, encoded)
+        if name in self._referenced:
+            self._bind_result(name, encoded)
 
-    def _refer_to(self, name: str, encoded: bytes) -> None:
+    def _bind_result(self, name: str, encoded: bytes) -> None:
         value = msgspec.json.decode(encoded) if encoded else None
         self._names[f"{name}{OUTPUT_SUFFIX}"] = value
 
-    def _all_known(self, operations: Sequence[Operation]) -> bool:
+    def _all_have_handlers(self, operations: Sequence[Operation]) -> bool:
         """Looks before anything starts, so that no work is done in vain."""
-        find = self._equipment.handlers.find
+        find = self._run_context.handlers.find
         for operation in operations:
             if find(operation.type) is None:
-                one = OperationRun(operation, self._untold)
-                error = unknown_type(operation, self._equipment.handlers)
-                one.fail(reason_of(error), self._equipment.clock.now())
+                one = OperationRun(operation, self._changed)
+                error = unknown_type(operation, self._run_context.handlers)
+                one.fail(reason_of(error), self._run_context.clock.now())
                 self._fail(one, error)
                 return False
         return True
@@ -172,11 +174,11 @@ class AgendaRun:
         """Take one ready operation after the other, so that a chain needs one task only."""
         while self._dag.ready and not self._failure:
             operation = self._dag.ready.popleft()
-            self._bring_in_workers()
-            await self._operate(operation)
+            self._spawn_workers()
+            await self._run_operation(operation)
         self._workers -= 1
 
-    def _bring_in_workers(self) -> None:
+    def _spawn_workers(self) -> None:
         """As many as there are ready operations; each is counted before it begins."""
         if self._group is None:
             return
@@ -184,16 +186,16 @@ class AgendaRun:
             self._workers += 1
             self._group.create_task(self._work())
 
-    async def _operate(self, operation: Operation) -> None:
-        one = OperationRun(operation, self._untold)
-        one.start(self._equipment.clock.now())
+    async def _run_operation(self, operation: Operation) -> None:
+        one = OperationRun(operation, self._changed)
+        one.start(self._run_context.clock.now())
         self._running.add(operation.name)
         try:
-            encoded = await self._trier.carry_out(one)
-        except TriesFailedError as failed:
+            encoded = await self._retrier.execute(one)
+        except RetriesExhaustedError as failed:
             self._fail(one, failed.__cause__ or failed)
         else:
-            self._keep(operation.name, encoded)
+            self._store_result(operation.name, encoded)
             self._dag.done(operation.name)
         finally:
             self._running.discard(operation.name)
@@ -201,33 +203,33 @@ class AgendaRun:
             spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
 
     def _fail(self, one: OperationRun, error: BaseException) -> None:
-        failure = failure_of(one.operation.name, error, at=self._equipment.clock.now())
-        self._failure = self._failure.joined(failure) if self._failure else failure
-        self._over.set()
+        failure = failure_of(one.operation.name, error, at=self._run_context.clock.now())
+        self._failure = self._failure.merged(failure) if self._failure else failure
+        self._failed_event.set()
 
     def append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Add operations, for the one of that name; see `OperationCall.append`."""
         if by not in self._running:
             raise _ended(by)
         new = appended(given, to=self._operations)
-        at = self._equipment.clock.now()
+        at = self._run_context.clock.now()
         # Kept even if the attempt has failed: the next one may not run this operation again.
         self._appended += [
             AppendedOperation(by=by, at=at, operation=msgspec.Raw(encode_operation(one)))
             for one in new
         ]
         self._operations += new
-        self._let_refer(new)
-        if self._all_known(new):
+        self._bind_references(new)
+        if self._all_have_handlers(new):
             self._dag.add(new)
-            self._bring_in_workers()
+            self._spawn_workers()
         return tuple(one.name for one in new)
 
-    def _let_refer(self, new: Sequence[Operation]) -> None:
-        names = set(_referred(new)) - self._referred
-        self._referred |= names
+    def _bind_references(self, new: Sequence[Operation]) -> None:
+        names = set(_referenced(new)) - self._referenced
+        self._referenced |= names
         for name in names & self._results.keys():
-            self._refer_to(name, self._results[name])
+            self._bind_result(name, self._results[name])
 
 
 def _appender(run: "ReferenceType[AgendaRun]", by: str) -> AppendTo:
@@ -248,7 +250,7 @@ def _ended(operation: str) -> RuntimeError:
     return RuntimeError(msg)
 
 
-def _referred(operations: Sequence[Operation]) -> list[str]:
+def _referenced(operations: Sequence[Operation]) -> list[str]:
     return [
         reference.operation
         for operation in operations

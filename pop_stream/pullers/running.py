@@ -15,22 +15,28 @@ from pop_stream import faults
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import AttemptStop, Diagnostic, EmittedAgenda, OperationProgress
-from pop_stream.core.pulls.stops import Stops, covers
+from pop_stream.core.pulls.stops import StopRegistry, covers
 from pop_stream.core.values.trace import Trace
-from pop_stream.pullers.attempt_events import NOTHING, Changes, Ending, ending, progress
+from pop_stream.pullers.attempt_events import (
+    NO_CHANGES,
+    AttemptChanges,
+    AttemptOutcome,
+    outcome_events,
+    progress_events,
+)
 from pop_stream.pullers.capacity import Capacity
-from pop_stream.pullers.failure import Failure, ended_before
-from pop_stream.pullers.invocation import Equipment
+from pop_stream.pullers.failure import Failure, failure_of_ended
+from pop_stream.pullers.invocation import RunContext
 from pop_stream.pullers.messages import message
 from pop_stream.pullers.reporter import Reporter
-from pop_stream.pullers.resume import Resumption
-from pop_stream.pullers.run import AgendaRun, Earlier
+from pop_stream.pullers.resume import PriorResultsReader
+from pop_stream.pullers.run import AgendaRun, PriorResults
 
 _log = structlog.get_logger()
 
 STOPPED: Final = Failure("puller stopped", retryable=True)
 
-MOST_ASIDE: Final = 100
+MAX_WAITING_WITHOUT_RUNNER: Final = 100
 """Attempts that wait for what earlier ones left, beside those that hold runners and slots."""
 
 CLEAN_UP_S: Final = 5.0
@@ -38,15 +44,15 @@ CLEAN_UP_S: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class ActiveAttempt:
     """One attempt that this puller holds the lease of.
 
     Attributes:
         claimed_s: When its lease began, on the monotonic clock.
         heard_s: When the lease was last renewed; at first, when it began.
-        told_s: When progress was last told of; at first, when the lease began.
-        begun_s: When it began to run, on the same clock; None while it waits for a runner.
-        turn: Of one that waits for a runner again: done once it has one.
+        reported_s: When progress was last told of; at first, when the lease began.
+        started_s: When it began to run, on the same clock; None while it waits for a runner.
+        runner_ready: Of one that waits for a runner again: done once it has one.
         run: None until the agenda is read.
         stop: Heard since, and being heeded: the lease is not renewed any more.
         has_ended: Nothing more may be told of it.
@@ -55,51 +61,51 @@ class Held:
     emitted: EmittedAgenda
     claimed_s: float
     heard_s: float
-    told_s: float
-    begun_s: float | None = None
-    turn: asyncio.Future[None] | None = field(default=None, repr=False)
+    reported_s: float
+    started_s: float | None = None
+    runner_ready: asyncio.Future[None] | None = field(default=None, repr=False)
     run: AgendaRun | None = None
     stop: AttemptStop | None = None
     has_ended: bool = False
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
-class RunningAgendas:
+class AttemptExecutor:
     """Runs attempts, each as soon as a runner is free, and frees their slots at their end.
 
     Args:
         group: Where their tasks live.
-        equipment: Shared by all runs.
+        run_context: Shared by all runs.
         reporter: Told of every end.
-        resumption: Reads what earlier attempts left; None if nothing can.
+        prior_results_reader: Reads what earlier attempts left; None if nothing can.
         capacity: Says whether a runner is free; gets back one slot for each attempt that ends.
     """
 
     def __init__(
         self,
         group: asyncio.TaskGroup,
-        equipment: Equipment,
+        run_context: RunContext,
         reporter: Reporter,
         capacity: Capacity,
-        resumption: Resumption | None = None,
+        prior_results_reader: PriorResultsReader | None = None,
     ) -> None:
         self._group = group
-        self._equipment = equipment
+        self._run_context = run_context
         self._reporter = reporter
         self._capacity = capacity
-        self._resumption = resumption
-        self._held: dict[str, Held] = {}
-        self._waiting: deque[Held] = deque()
-        self._aside = 0
-        self._stops = Stops()
+        self._prior_results_reader = prior_results_reader
+        self._active: dict[str, ActiveAttempt] = {}
+        self._waiting: deque[ActiveAttempt] = deque()
+        self._waiting_without_runner = 0
+        self._stops = StopRegistry()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._active)
 
-    def __iter__(self) -> Iterator[Held]:
-        return iter(self._held.values())
+    def __iter__(self) -> Iterator[ActiveAttempt]:
+        return iter(self._active.values())
 
     def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
         """Run an attempt for which a slot was taken and the claim is committed.
@@ -107,49 +113,51 @@ class RunningAgendas:
         It waits, in order, while as many run as may. An older attempt of the same agenda
         has lost its lease: it is cancelled, and nothing more is told of it.
         """
-        self._outdate(emitted.agenda_id)
-        held = Held(emitted, claimed_s=claimed_s, heard_s=claimed_s, told_s=claimed_s)
-        self._held[emitted.agenda_id] = held
+        self._supersede(emitted.agenda_id)
+        active = ActiveAttempt(
+            emitted, claimed_s=claimed_s, heard_s=claimed_s, reported_s=claimed_s
+        )
+        self._active[emitted.agenda_id] = active
         self._idle.clear()
-        self._waiting.append(held)
+        self._waiting.append(active)
         accepted_at = emitted.accepted_at
         if stop := self._stops.of(emitted.agenda_id, emitted.attempt, accepted_at):
-            self._heed(held, stop)
-        self._begin_waiting()
+            self._apply_stop(active, stop)
+        self._start_waiting()
 
-    def heed(self, stop: AttemptStop) -> None:
+    def stop_attempt(self, stop: AttemptStop) -> None:
         """Stop the attempt, if it or an older one runs here, or once it is to be started."""
         self._stops.remember(stop)
-        held = self._held.get(stop.agenda_id)
-        if held is None or held.stop is not None:
+        active = self._active.get(stop.agenda_id)
+        if active is None or active.stop is not None:
             return
-        if covers(stop, held.emitted.attempt, held.emitted.accepted_at):
-            self._heed(held, stop)
+        if covers(stop, active.emitted.attempt, active.emitted.accepted_at):
+            self._apply_stop(active, stop)
 
-    def _heed(self, held: Held, stop: AttemptStop) -> None:
-        held.stop = stop
-        _log.info("agenda.stopping", **_facts(held.emitted), reason=stop.reason)
-        self._cancel(held)
+    def _apply_stop(self, active: ActiveAttempt, stop: AttemptStop) -> None:
+        active.stop = stop
+        _log.info("agenda.stopping", **_facts(active.emitted), reason=stop.reason)
+        self._cancel(active)
 
-    def _outdate(self, agenda_id: str) -> None:
-        outdated = self._held.get(agenda_id)
-        if outdated is not None:
-            outdated.has_ended = True
-            self._cancel(outdated)
-            _log.info("agenda.lease_lost", **_facts(outdated.emitted))
+    def _supersede(self, agenda_id: str) -> None:
+        superseded = self._active.get(agenda_id)
+        if superseded is not None:
+            superseded.has_ended = True
+            self._cancel(superseded)
+            _log.info("agenda.lease_lost", **_facts(superseded.emitted))
 
-    def _begin_waiting(self) -> None:
+    def _start_waiting(self) -> None:
         while self._waiting and self._capacity.has_idle_runner:
-            held = self._waiting.popleft()
-            held.begun_s = monotonic()
-            self._capacity.begin(held.begun_s)
-            if held.turn is not None:
-                if not held.turn.done():
-                    held.turn.set_result(None)
+            active = self._waiting.popleft()
+            active.started_s = monotonic()
+            self._capacity.begin(active.started_s)
+            if active.runner_ready is not None:
+                if not active.runner_ready.done():
+                    active.runner_ready.set_result(None)
                 continue
-            held.task = self._group.create_task(self._carry_out(held))
+            active.task = self._group.create_task(self._run_to_end(active))
             # Not in the task itself, which never begins if it is cancelled right away.
-            held.task.add_done_callback(partial(self._release, held))
+            active.task.add_done_callback(partial(self._release, active))
 
     async def ended(self) -> None:
         """Wait until nothing runs."""
@@ -160,126 +168,135 @@ class RunningAgendas:
 
         Handlers have seconds to clean up; one that ignores its cancellation is left behind.
         """
-        stopped = [*self._held.values()]
-        for held in stopped:
-            self._cancel(held)
+        stopped = [*self._active.values()]
+        for active in stopped:
+            self._cancel(active)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP_S):
                 await self._idle.wait()
-        for held in stopped:
-            self._end(held, STOPPED)
-        if left := [held.emitted.agenda_id for held in self._held.values()]:
+        for active in stopped:
+            self._end(active, STOPPED)
+        if left := [active.emitted.agenda_id for active in self._active.values()]:
             _log.warning("puller.handlers_left", agenda_ids=left)
 
-    async def _carry_out(self, held: Held) -> None:
-        structlog.contextvars.bind_contextvars(**_facts(held.emitted))
+    async def _run_to_end(self, active: ActiveAttempt) -> None:
+        structlog.contextvars.bind_contextvars(**_facts(active.emitted))
         try:
-            failure = await self._run(held)
+            failure = await self._run(active)
         except asyncio.CancelledError:
-            self._end(held, STOPPED)
+            self._end(active, STOPPED)
             raise
         except Exception as error:
             # The outermost place of a record: whatever it is, the other agendas go on.
             _log.exception("agenda.broke")
             failure = Failure(message(f"the puller failed: {error!r}"), retryable=True)
-        self._end(held, failure)
+        self._end(active, failure)
 
-    def _cancel(self, held: Held) -> None:
-        if held.task is not None:
-            held.task.cancel()
-        elif held in self._waiting:
-            self._waiting.remove(held)
-            self._end(held, STOPPED)
-            self._release(held)
+    def _cancel(self, active: ActiveAttempt) -> None:
+        if active.task is not None:
+            active.task.cancel()
+        elif active in self._waiting:
+            self._waiting.remove(active)
+            self._end(active, STOPPED)
+            self._release(active)
 
-    def _release(self, held: Held, _: asyncio.Task[None] | None = None) -> None:
-        if held.begun_s is not None:
-            self._capacity.end(held.begun_s, monotonic())
-        if self._held.get(held.emitted.agenda_id) is held:
-            del self._held[held.emitted.agenda_id]
+    def _release(self, active: ActiveAttempt, _: asyncio.Task[None] | None = None) -> None:
+        if active.started_s is not None:
+            self._capacity.end(active.started_s, monotonic())
+        if self._active.get(active.emitted.agenda_id) is active:
+            del self._active[active.emitted.agenda_id]
         self._capacity.give_back()
-        self._begin_waiting()
-        if not self._held:
+        self._start_waiting()
+        if not self._active:
             self._idle.set()
 
-    async def _run(self, held: Held) -> Failure | None:
+    async def _run(self, active: ActiveAttempt) -> Failure | None:
         try:
-            agenda = parse_agenda(bytes(held.emitted.agenda), is_accepted=True)
+            agenda = parse_agenda(bytes(active.emitted.agenda), is_accepted=True)
         except SubmissionError as error:
-            at = self._equipment.clock.now()
+            at = self._run_context.clock.now()
             reason = message(f"the agenda is not sound: {error}")
             diagnostic = Diagnostic(message=reason, at=at, code=error.code)
             return Failure(reason, retryable=False, diagnostics=(diagnostic,))
         if agenda.trace is not None:
             structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
-        earlier = await self._earlier(held, agenda)
-        if earlier is not None and earlier.ended_as:
-            return ended_before(earlier.ended_as)
-        held.run = AgendaRun(held.emitted, agenda, self._equipment, earlier)
-        return await held.run.run()
+        prior_results = await self._prior_results(active, agenda)
+        if prior_results is not None and prior_results.final_state:
+            return failure_of_ended(prior_results.final_state)
+        active.run = AgendaRun(active.emitted, agenda, self._run_context, prior_results)
+        return await active.run.run()
 
-    async def _earlier(self, held: Held, agenda: Agenda) -> Earlier | None:
-        emitted = held.emitted
-        if emitted.attempt == 1 or self._resumption is None:
+    async def _prior_results(
+        self, active: ActiveAttempt, agenda: Agenda
+    ) -> PriorResults | None:
+        emitted = active.emitted
+        if emitted.attempt == 1 or self._prior_results_reader is None:
             return None
         if not emitted.resumes:
-            return await self._resumption.glance(emitted)
+            return await self._prior_results_reader.read_if_soon(emitted)
 
         def tell(reason: str) -> None:
             waits = OperationProgress(
                 name=agenda.operations[-1].name, state="waiting", message=message(reason)
             )
-            at = self._equipment.clock.now()
-            self._reporter.add(progress(emitted, Changes([waits]), at=at))
+            at = self._run_context.clock.now()
+            self._reporter.add(progress_events(emitted, AttemptChanges([waits]), at=at))
 
-        return await self._wait_aside(held, self._resumption.earlier(emitted, tell))
+        return await self._wait_without_runner(
+            active, self._prior_results_reader.prior_results(emitted, tell)
+        )
 
-    async def _wait_aside(self, held: Held, wanted: Awaitable[Earlier]) -> Earlier:
+    async def _wait_without_runner(
+        self, active: ActiveAttempt, wanted: Awaitable[PriorResults]
+    ) -> PriorResults:
         """Let others run meanwhile: the database may be away for long, and they need it not."""
-        if held.begun_s is None or self._aside >= MOST_ASIDE:
+        if (
+            active.started_s is None
+            or self._waiting_without_runner >= MAX_WAITING_WITHOUT_RUNNER
+        ):
             return await wanted
-        self._capacity.lend(held.begun_s)
-        held.begun_s = None
-        self._aside += 1
-        self._begin_waiting()
+        self._capacity.release_runner(active.started_s)
+        active.started_s = None
+        self._waiting_without_runner += 1
+        self._start_waiting()
         try:
-            earlier = await wanted
-            held.turn = asyncio.get_running_loop().create_future()
-            self._waiting.appendleft(held)
-            self._begin_waiting()
-            await held.turn
+            prior_results = await wanted
+            active.runner_ready = asyncio.get_running_loop().create_future()
+            self._waiting.appendleft(active)
+            self._start_waiting()
+            await active.runner_ready
         finally:
-            self._aside -= 1
-            self._capacity.take_back()
-            if held in self._waiting:
-                self._waiting.remove(held)
-        return earlier
+            self._waiting_without_runner -= 1
+            self._capacity.reacquire_slot()
+            if active in self._waiting:
+                self._waiting.remove(active)
+        return prior_results
 
-    def _end(self, held: Held, failure: Failure | None) -> None:
-        if held.has_ended:
+    def _end(self, active: ActiveAttempt, failure: Failure | None) -> None:
+        if active.has_ended:
             return
-        faults.reach("puller.ran")
-        held.has_ended = True
-        run, stop = held.run, held.stop
-        end = Ending(
-            self._equipment.clock.now(),
+        faults.crash_point("puller.ran")
+        active.has_ended = True
+        run, stop = active.run, active.stop
+        end = AttemptOutcome(
+            self._run_context.clock.now(),
             run.spent_s if run else {},
             failure,
             is_stopped=stop is not None and failure is STOPPED,
         )
         if stop is None or stop.reason != "outdated":
-            changes = run.take_changes() if run else NOTHING
-            self._reporter.add(ending(held.emitted, changes, end))
-        _log_end(held, end)
+            changes = run.take_changes() if run else NO_CHANGES
+            self._reporter.add(outcome_events(active.emitted, changes, end))
+        _log_end(active, end)
 
 
-def _log_end(held: Held, end: Ending) -> None:
-    facts = {**_facts(held.emitted), "took_s": round(monotonic() - held.claimed_s, 3)}
+def _log_end(active: ActiveAttempt, end: AttemptOutcome) -> None:
+    facts = {**_facts(active.emitted), "took_s": round(monotonic() - active.claimed_s, 3)}
     if end.failure is None and not end.is_stopped:
         # Its event and its summary say so already; thousands a second would say it again.
         _log.debug("agenda.succeeded", **facts)
-    elif held.stop is not None and end.is_stopped:
-        _log.info("agenda.stopped", **facts, reason=held.stop.reason)
+    elif active.stop is not None and end.is_stopped:
+        _log.info("agenda.stopped", **facts, reason=active.stop.reason)
     elif (failure := end.failure) is not None:
         _log.info("agenda.failed", **facts, reason=failure.message, retryable=failure.retryable)
 

@@ -8,35 +8,40 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from pop_stream.bus import clients
-from pop_stream.bus.topics import ReadyQueue, Topics
-from pop_stream.clock import is_set_within
+from pop_stream.bus.topics import InsightSubscription, Topics
+from pop_stream.clock import wait_until_set
 from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
-from pop_stream.pullers.feed import InsightFeed
-from pop_stream.pullers.pipeline import Intake
-from pop_stream.pullers.share_feed import ShareFeed
+from pop_stream.pullers.feed import InsightConsumer
+from pop_stream.pullers.pipeline import ClaimContext
+from pop_stream.pullers.share_feed import ShareInsightConsumer
 from pop_stream.settings import Settings
 
-_TOPIC_EVERY_S: Final = 0.5
-_OTHER_EVERY_S: Final = 10.0
+_TOPIC_POLL_S: Final = 0.5
+_OTHER_KIND_POLL_S: Final = 10.0
 _RETRY_S: Final = 1.0
 
 _log = structlog.get_logger()
 
 
-class _Feed(Protocol):
+class _QueueConsumer(Protocol):
     async def consume(self, stop: asyncio.Event) -> None: ...
 
 
-class _MakesFeed(Protocol):
-    def __call__(self, settings: Settings, queue: ReadyQueue, intake: Intake) -> _Feed: ...
+class _ConsumerFactory(Protocol):
+    def __call__(
+        self, settings: Settings, queue: InsightSubscription, claim_context: ClaimContext
+    ) -> _QueueConsumer: ...
 
 
-_FEEDS: Final[Mapping[GroupType, _MakesFeed]] = {"consumer": InsightFeed, "share": ShareFeed}
+_CONSUMERS: Final[Mapping[GroupType, _ConsumerFactory]] = {
+    "consumer": InsightConsumer,
+    "share": ShareInsightConsumer,
+}
 
 
 async def supply(
-    settings: Settings, insight_id: str, intake: Intake, stop: asyncio.Event
+    settings: Settings, insight_id: str, claim_context: ClaimContext, stop: asyncio.Event
 ) -> None:
     """Take agendas of an insight until `stop`, as a member of its consumer or share group.
 
@@ -49,30 +54,32 @@ async def supply(
         MissingClientError: If it is a share group, and its client is not installed.
     """
     names = Topics(settings.topic_prefix)
-    missing = {names.insight(insight_id, one): one for one in _FEEDS}
+    missing = {names.insight(insight_id, one): one for one in _CONSUMERS}
     async with asyncio.TaskGroup() as feeds:
         is_first = True
         while missing and not stop.is_set():
-            found = await _found(
+            found = await _wait_for_topics(
                 settings, insight_id, missing.keys(), stop, until_some=is_first
             )
             for kind in map(missing.pop, found):
-                feed = _FEEDS[kind](settings, names.ready_queue(insight_id, kind), intake)
+                feed = _CONSUMERS[kind](
+                    settings, names.insight_subscription(insight_id, kind), claim_context
+                )
                 feeds.create_task(_consume(feed, insight_id, stop))
             is_first = False
-            await is_set_within(stop, _OTHER_EVERY_S)
+            await wait_until_set(stop, _OTHER_KIND_POLL_S)
 
 
-async def _consume(feed: _Feed, insight_id: str, stop: asyncio.Event) -> None:
+async def _consume(feed: _QueueConsumer, insight_id: str, stop: asyncio.Event) -> None:
     while not stop.is_set():
         try:
             await feed.consume(stop)
         except (KafkaError, OSError, UnavailableError) as error:
             _log.warning("feed.interrupted", insight_id=insight_id, error=repr(error))
-            await is_set_within(stop, _RETRY_S)
+            await wait_until_set(stop, _RETRY_S)
 
 
-async def _found(
+async def _wait_for_topics(
     settings: Settings,
     insight_id: str,
     wanted: Set[str],
@@ -82,17 +89,17 @@ async def _found(
 ) -> Set[str]:
     """Those of the topics that exist, once there is one if `until_some`; none if stopped."""
     while not stop.is_set():
-        looking = clients.consumer(settings, client_id=f"puller.{insight_id}", group_id=None)
+        probe = clients.consumer(settings, client_id=f"puller.{insight_id}", group_id=None)
         try:
-            async with clients.started(looking):
+            async with clients.started(probe):
                 while not stop.is_set():
                     # Only what exists is asked for by name: asking for another may create it.
-                    there: Set[str] = await clients.undisturbed(looking.topics())
-                    found = wanted & there
+                    existing: Set[str] = await clients.shield_until_answered(probe.topics())
+                    found = wanted & existing
                     if found or not until_some:
                         return found
-                    await is_set_within(stop, _TOPIC_EVERY_S)
+                    await wait_until_set(stop, _TOPIC_POLL_S)
         except (KafkaError, OSError) as error:
             _log.warning("feed.interrupted", insight_id=insight_id, error=repr(error))
-            await is_set_within(stop, _RETRY_S)
+            await wait_until_set(stop, _RETRY_S)
     return set()

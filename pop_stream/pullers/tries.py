@@ -8,13 +8,13 @@ from typing import Final
 
 import structlog
 
-from pop_stream.clock import is_set_within
+from pop_stream.clock import wait_until_set
 from pop_stream.core.agendas.agenda import Operation
 from pop_stream.core.events import Diagnostic
 from pop_stream.core.values.retry import Backoff
 from pop_stream.pullers.errors import OperationError, RetryableError
 from pop_stream.pullers.failure import code_of, is_retryable, reason_of
-from pop_stream.pullers.invocation import CallFacts, Equipment, invoke
+from pop_stream.pullers.invocation import AttemptContext, RunContext, invoke
 from pop_stream.pullers.messages import brief
 from pop_stream.pullers.operation_run import OperationRun
 from pop_stream.pullers.results import encode_result
@@ -25,36 +25,36 @@ _UNLIMITED: Final = nullcontext()
 _log = structlog.get_logger()
 
 
-class TriesFailedError(Exception):
+class RetriesExhaustedError(Exception):
     """The operation failed, and is not tried again in this attempt; its cause says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trier:
+class OperationRetrier:
     """One per attempt at an agenda.
 
     Attributes:
-        equipment: Shared by all runs of a puller.
+        run_context: Shared by all runs of a puller.
         facts: What every handler is told of the attempt.
         is_over: Set once the attempt has failed, so that nothing is tried again.
     """
 
-    equipment: Equipment
-    facts: CallFacts
+    run_context: RunContext
+    facts: AttemptContext
     is_over: asyncio.Event
 
-    async def carry_out(self, one: OperationRun) -> bytes:
+    async def execute(self, one: OperationRun) -> bytes:
         """The operation's result as JSON, empty for none; told of as succeeded or failed.
 
         Raises:
-            TriesFailedError: If the last try that is allowed failed.
+            RetriesExhaustedError: If the last try that is allowed failed.
         """
-        clock = self.equipment.clock
+        clock = self.run_context.clock
         try:
             while not isinstance(outcome := await self._try(one), bytes):
-                if not await self._is_due_again(one, outcome):
+                if not await self._wait_for_retry(one, outcome):
                     one.fail(reason_of(outcome), clock.now())
-                    raise TriesFailedError from outcome
+                    raise RetriesExhaustedError from outcome
                 one.try_again()
         except asyncio.CancelledError:
             one.fail("stopped before it ended", clock.now())
@@ -78,7 +78,7 @@ class Trier:
         one.begin()
         try:
             async with limit or _UNLIMITED:
-                returned = await invoke(self.equipment, self.facts, one)
+                returned = await invoke(self.run_context, self.facts, one)
             # A handler may take its cancellation for something else, and go on.
             return _too_slow(operation) if _is_over(limit) else encode_result(returned)
         except asyncio.CancelledError:
@@ -90,9 +90,9 @@ class Trier:
         finally:
             one.pause()
 
-    async def _is_due_again(self, one: OperationRun, error: BaseException) -> bool:
+    async def _wait_for_retry(self, one: OperationRun, error: BaseException) -> bool:
         """Take note of a failed try, and wait for the next; whether there is one."""
-        operation, at = one.operation, self.equipment.clock.now()
+        operation, at = one.operation, self.run_context.clock.now()
         _log.info(
             "operation.failed",
             operation=operation.name,
@@ -105,11 +105,11 @@ class Trier:
         if operation.max_attempts == 1:
             return False
         one.note(_failed_try(one, error, at=at))
-        if one.tries >= operation.max_attempts or one.is_left_behind or not is_retryable(error):
+        if one.tries >= operation.max_attempts or one.is_abandoned or not is_retryable(error):
             return False
         backoff = operation.backoff or _DEFAULT
         pause_s = backoff.pause_s(one.tries, seed=f"{self.facts.agenda_id}/{operation.name}")
-        return not await is_set_within(self.is_over, pause_s)
+        return not await wait_until_set(self.is_over, pause_s)
 
 
 def _failed_try(one: OperationRun, error: BaseException, *, at: datetime) -> Diagnostic:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-REMEMBERED: Final = 100_000
+WINDOW_SIZE: Final = 100_000
 """Agendas a puller remembers; a repeat further apart than this is not recognised."""
 
 
@@ -14,7 +14,7 @@ class AttemptWindow:
         size: How many agendas are remembered, at least 1.
     """
 
-    def __init__(self, size: int = REMEMBERED) -> None:
+    def __init__(self, size: int = WINDOW_SIZE) -> None:
         if size < 1:
             msg = f"size must be at least 1, got {size}"
             raise ValueError(msg)

@@ -9,16 +9,22 @@ from typing import Final, NamedTuple
 from aiokafka import ConsumerRecord
 
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events import LifecycleEvent, decode_lifecycle, encode, parts_of, value_of
+from pop_stream.core.events import (
+    LifecycleEvent,
+    decode_lifecycle,
+    encode,
+    frame_parts,
+    checked_value,
+)
 from pop_stream.core.values.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
 
-MOST_AHEAD: Final = timedelta(days=1)
+MAX_CLOCK_AHEAD: Final = timedelta(days=1)
 """How fast a producer's clock may be; a later instant would outdo all that follow it."""
 
 _ID: Final = re.compile(OWN_ID_PATTERN)
 
 
-class Entry(NamedTuple):
+class LifecycleEntry(NamedTuple):
     """One event of a record; None where nothing of a record is left to fold.
 
     Attributes:
@@ -31,7 +37,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedEvent:
     """A record, or one event of a frame, that cannot be used.
 
     Attributes:
@@ -43,7 +49,9 @@ class Refusal:
     error: tuple[str, str]
 
 
-def read(record: ConsumerRecord, *, now: datetime) -> tuple[list[Entry], list[Refusal]]:
+def read(
+    record: ConsumerRecord, *, now: datetime
+) -> tuple[list[LifecycleEntry], list[RejectedEvent]]:
     """The events of one record, in order, and what of it cannot be used.
 
     A bad event of a frame takes none of the others with it. There is at least one entry, so
@@ -52,40 +60,40 @@ def read(record: ConsumerRecord, *, now: datetime) -> tuple[list[Entry], list[Re
     events, refusals = _decode(record)
     sound: list[LifecycleEvent] = []
     for event in events:
-        if reason := _fault(event, now):
+        if reason := _rejection(event, now):
             error = (UnreadableRecordError.code, reason)
-            refusals.append(Refusal(replace(record, value=encode(event)), error))
+            refusals.append(RejectedEvent(replace(record, value=encode(event)), error))
         else:
             sound.append(event)
     if not sound:
-        return [Entry(record, None, ends_record=True)], refusals
+        return [LifecycleEntry(record, None, ends_record=True)], refusals
     last = len(sound) - 1
-    return [Entry(record, event, n == last) for n, event in enumerate(sound)], refusals
+    return [LifecycleEntry(record, event, n == last) for n, event in enumerate(sound)], refusals
 
 
-def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[Refusal]]:
+def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[RejectedEvent]]:
     value = None
     try:
-        value = value_of(record)
+        value = checked_value(record)
         return decode_lifecycle(value), []
     except UnreadableRecordError as error:
-        parts = parts_of(value)
+        parts = frame_parts(value)
         if not parts:
-            return [], [Refusal(record, (error.code, str(error)))]
+            return [], [RejectedEvent(record, (error.code, str(error)))]
     events: list[LifecycleEvent] = []
-    refusals: list[Refusal] = []
+    refusals: list[RejectedEvent] = []
     for part in parts:
         try:
             events += decode_lifecycle(part)
         except UnreadableRecordError as error:
             alone = replace(record, value=part)
-            refusals.append(Refusal(alone, (error.code, str(error))))
+            refusals.append(RejectedEvent(alone, (error.code, str(error))))
     return events, refusals
 
 
-def _fault(event: LifecycleEvent, now: datetime) -> str:
+def _rejection(event: LifecycleEvent, now: datetime) -> str:
     if not _ID.fullmatch(event.agenda_id):
         return f"agenda_id {event.agenda_id[:OWN_ID_LENGTH]!r} is no id"
-    if event.at > now + MOST_AHEAD:
+    if event.at > now + MAX_CLOCK_AHEAD:
         return f"at {event.at.isoformat()} lies in the future; the producer's clock is wrong"
     return ""

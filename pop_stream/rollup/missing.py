@@ -13,27 +13,27 @@ from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.events import (
-    MOST_ASKED,
-    NOWHERE,
-    AgendaReadied,
-    HeldAgenda,
-    InsightPlaced,
+    MAX_QUERIED_AGENDAS,
+    NO_ORIGIN,
+    AgendaReady,
+    TrackedAgenda,
+    InsightAgendasRouted,
     LifecycleEvent,
     Origin,
     encode,
 )
 from pop_stream.core.lifecycle.reconcile import (
-    LedgerFault,
+    LedgerDiscrepancy,
     LedgerRow,
-    placed_anew,
-    unsummarised,
+    placed_for_repair,
+    missing_summary,
 )
 from pop_stream.ports.definitions import DefinitionSource
-from pop_stream.ports.questions import Questions
+from pop_stream.ports.questions import QueueQueries
 from pop_stream.ports.wire import Publisher, Record
 
 
-class Bodies(Protocol):
+class AgendaBodies(Protocol):
     """What was submitted."""
 
     async def bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, tuple[bytes, datetime]]:
@@ -41,7 +41,7 @@ class Bodies(Protocol):
         ...
 
 
-class Entries(Protocol):
+class SummaryIndex(Protocol):
     """Which agendas have a summary."""
 
     async def entries(self, agenda_ids: Sequence[str]) -> Mapping[str, object]:
@@ -50,22 +50,22 @@ class Entries(Protocol):
 
 
 @dataclass(slots=True)
-class Placements:
+class RequeuePlan:
     """What is to be placed again, and what cannot be, with why.
 
     Attributes:
-        told: That the next attempts wait: to be acknowledged before they are placed, for
+        waits: That the next attempts wait: to be acknowledged before they are placed, for
             nobody else would tell.
     """
 
     records: dict[str, Record] = field(default_factory=dict)
-    told: list[Record] = field(default_factory=list)
+    waits: list[Record] = field(default_factory=list)
     beyond: dict[str, str] = field(default_factory=dict)
 
 
-async def holds_of(
-    questions: Questions, insight_id: str, agenda_ids: Iterable[str]
-) -> Mapping[str, HeldAgenda]:
+async def query_held(
+    questions: QueueQueries, insight_id: str, agenda_ids: Iterable[str]
+) -> Mapping[str, TrackedAgenda]:
     """Which of these agendas the scheduler of an insight holds.
 
     Its answer comes after everything that was on its way to it when it was asked.
@@ -73,17 +73,17 @@ async def holds_of(
     Raises:
         UnavailableError: If no scheduler answers in time.
     """
-    holds: dict[str, HeldAgenda] = {}
+    holds: dict[str, TrackedAgenda] = {}
     waiting = iter(agenda_ids)
-    while some := list(islice(waiting, MOST_ASKED)):
+    while some := list(islice(waiting, MAX_QUERIED_AGENDAS)):
         answer = await questions.ask(insight_id, agenda_ids=some)
         holds |= {one.agenda_id: one for one in answer.holds}
     return holds
 
 
-async def held_without_summary(
-    questions: Questions, ledger: Entries, insight_id: str
-) -> AsyncIterator[Mapping[str, LedgerFault]]:
+async def query_unsummarised(
+    questions: QueueQueries, ledger: SummaryIndex, insight_id: str
+) -> AsyncIterator[Mapping[str, LedgerDiscrepancy]]:
     """What the scheduler of an insight holds and Postgres does not know, by portions.
 
     Raises:
@@ -91,27 +91,27 @@ async def held_without_summary(
     """
     after: int | None = -1
     while after is not None:
-        answer = await questions.ask(insight_id, held_after=after)
+        answer = await questions.ask(insight_id, tracked_after=after)
         known = await ledger.entries([one.agenda_id for one in answer.holds])
         yield {
-            one.agenda_id: unsummarised(insight_id, one)
+            one.agenda_id: missing_summary(insight_id, one)
             for one in answer.holds
             if one.agenda_id not in known
         }
-        after = answer.held_up_to
+        after = answer.tracked_up_to
 
 
-async def placements(
+async def plan_requeue(
     topics: Topics,
-    ledger: Bodies,
+    ledger: AgendaBodies,
     publisher: Publisher,
     definitions: DefinitionSource,
     missing: Sequence[LedgerRow],
     *,
     now: datetime,
-) -> Placements:
+) -> RequeuePlan:
     """The records that place missing agendas again."""
-    found = Placements()
+    found = RequeuePlan()
     readied: list[LifecycleEvent] = []
     bodies = await ledger.bodies([row.agenda_id for row in missing])
     partitions = await publisher.partitions(topics.ready)
@@ -120,28 +120,28 @@ async def placements(
             found.beyond[row.agenda_id] = "its body is not known: submit it again"
             continue
         try:
-            placed = placed_anew(row, *bodies[row.agenda_id])
+            placed = placed_for_repair(row, *bodies[row.agenda_id])
         except SubmissionError as error:
             found.beyond[row.agenda_id] = str(error)
             continue
-        event = InsightPlaced(
+        event = InsightAgendasRouted(
             insight_id=row.insight_id,
             agendas=(Raw(encode(placed)),),
-            origins=(Origin(partition=NOWHERE, offset=0),),
+            origins=(Origin(partition=NO_ORIGIN, offset=0),),
         )
         found.records[row.agenda_id] = ready_record(
             topics, definitions.current, event, partitions=partitions
         )
         if placed.attempt > row.attempt:
             readied.append(
-                AgendaReadied(
+                AgendaReady(
                     agenda_id=row.agenda_id,
                     at=now,
                     insight_id=row.insight_id,
                     attempt=placed.attempt,
                 )
             )
-    found.told += await lifecycle_records(publisher, topics.agenda_events, readied)
+    found.waits += await lifecycle_records(publisher, topics.agenda_events, readied)
     return found
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 
 from pop_stream.ports.summaries import SummaryStore
-from pop_stream.rollup.entry import Entry
+from pop_stream.rollup.entry import LifecycleEntry
 
 
-class Positions(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+class FoldedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Next offsets by partition, of one topic.
 
     They are unknown after every rebalance and after every doubt, and what is read from a
@@ -23,19 +23,19 @@ class Positions(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is
         self._topic = topic
         self.known: dict[int, int] = {}
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Doubt everything."""
         self.known = {}
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Forget; called by the consumer."""
-        self.forget()
+        self.reset()
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Forget; called by the consumer, which resumes at its own committed offsets."""
-        self.forget()
+        self.reset()
 
-    async def find(self, consumer: AIOKafkaConsumer, store: SummaryStore) -> None:
+    async def seek_unknown(self, consumer: AIOKafkaConsumer, store: SummaryStore) -> None:
         """Ask the database for the positions that are unknown, and seek there."""
         if all(tp.partition in self.known for tp in consumer.assignment()):
             return
@@ -47,7 +47,9 @@ class Positions(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is
                 self.known[tp.partition] = offsets.get(tp.partition, 0)
 
 
-def spans(entries: Iterable[Entry], known: dict[int, int]) -> dict[int, tuple[int, int]]:
+def spans(
+    entries: Iterable[LifecycleEntry], known: dict[int, int]
+) -> dict[int, tuple[int, int]]:
     """What folding the entries consumes: by partition, from where to where.
 
     A record that the entries do not end is left to be read again.

@@ -27,32 +27,40 @@ from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle.reconcile import (
-    LedgerFault,
+    LedgerDiscrepancy,
     LedgerRow,
     confirmed,
     faults,
-    weighed,
+    checked_against_events,
 )
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
-from pop_stream.ports.questions import Questions
+from pop_stream.ports.questions import QueueQueries
 from pop_stream.ports.wire import Publisher
-from pop_stream.rollup.missing import Bodies, Placements, by_insight, holds_of, placements
-from pop_stream.rollup.told import Told
+from pop_stream.rollup.missing import (
+    AgendaBodies,
+    RequeuePlan,
+    by_insight,
+    query_held,
+    plan_requeue,
+)
+from pop_stream.rollup.told import AgendaEvidence
 
-BETWEEN_LOOKS_S: Final = 3.0
+RECHECK_AFTER_S: Final = 3.0
 """So that what an event leads to has happened as well."""
 
-_ARRIVED_WITHIN_S: Final = 30.0
-_LOOK_EVERY_S: Final = 0.25
-_AT_ONCE: Final = 500
+_CATCH_UP_TIMEOUT_S: Final = 30.0
+_POLL_EVERY_S: Final = 0.25
+_MAX_BATCH: Final = 500
 
 
-History = Callable[[Collection[str], datetime | None], Awaitable[Mapping[str, Told]]]
+ReadEvidence = Callable[
+    [Collection[str], datetime | None], Awaitable[Mapping[str, AgendaEvidence]]
+]
 """All that is told of agendas, accepted at an instant or later; see `told_of`."""
 
 
-class OpenAgendas(Protocol):
+class UnsettledAgendas(Protocol):
     """The list of agendas that have not ended."""
 
     def turn(self) -> AbstractAsyncContextManager[bool]:
@@ -68,7 +76,7 @@ class OpenAgendas(Protocol):
         ...
 
 
-class Ledger(Bodies, Protocol):
+class SummaryLedger(AgendaBodies, Protocol):
     """What summaries say of agendas, and how far they are folded."""
 
     async def rows_of(self, agenda_ids: Sequence[str]) -> list[LedgerRow]:
@@ -81,17 +89,17 @@ class Ledger(Bodies, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class ReconciliationResult:
     """What one look led to.
 
     Attributes:
-        looked_at: Agendas that have not ended.
+        checked: Agendas that have not ended.
         placed: Ids of those that were placed again.
         beyond: Those that could not be, or must not before their summary is mended, with why.
         unanswered: Insights whose scheduler did not answer.
     """
 
-    looked_at: int = 0
+    checked: int = 0
     placed: tuple[str, ...] = ()
     beyond: Mapping[str, str] = field(default_factory=dict)
     unanswered: tuple[str, ...] = ()
@@ -115,13 +123,13 @@ class Reconciler:
         self,
         topics: Topics,
         *,
-        agendas: OpenAgendas,
-        ledger: Ledger,
-        questions: Questions,
+        agendas: UnsettledAgendas,
+        ledger: SummaryLedger,
+        questions: QueueQueries,
         publisher: Publisher,
         definitions: DefinitionSource,
         probe: LagProbe,
-        told: History,
+        told: ReadEvidence,
     ) -> None:
         self._topics = topics
         self._agendas = agendas
@@ -130,9 +138,9 @@ class Reconciler:
         self._publisher = publisher
         self._definitions = definitions
         self._probe = probe
-        self._told = told
+        self._read_evidence = told
 
-    async def reconcile(self, quiet: timedelta) -> Reconciled | None:
+    async def reconcile(self, quiet: timedelta) -> ReconciliationResult | None:
         """Look once, and place again what is missing; None if it is another process' turn.
 
         Args:
@@ -145,16 +153,16 @@ class Reconciler:
         async with self._agendas.turn() as has_turn:
             if not has_turn:
                 return None
-            await self._until_folded()  # else what is accepted may appear behind the walk
+            await self._wait_until_folded()  # else what is accepted may appear behind the walk
             await self._agendas.walk(quiet)
-            first, looked_at, unanswered = await self._first_look(quiet)
+            first, checked, unanswered = await self._find_missing(quiet)
             if not first:
-                return Reconciled(looked_at, unanswered=unanswered)
-            await self._until_arrived()
-            await asyncio.sleep(BETWEEN_LOOKS_S)
-            again = await self._look(await self._ledger.rows_of([*first]), set())
-            missing = await self._truly_missing(confirmed(first, again))
-            found = await placements(
+                return ReconciliationResult(checked, unanswered=unanswered)
+            await self._wait_until_relayed_and_folded()
+            await asyncio.sleep(RECHECK_AFTER_S)
+            again = await self._compare(await self._ledger.rows_of([*first]), set())
+            missing = await self._confirm_by_evidence(confirmed(first, again))
+            found = await plan_requeue(
                 self._topics,
                 self._ledger,
                 self._publisher,
@@ -162,23 +170,25 @@ class Reconciler:
                 [one.row for one in missing if one.is_repairable],
                 now=WallClock().now(),
             )
-            await self._place(found)
+            await self._requeue(found)
         wrong = {one.row.agenda_id: one.detail for one in missing if not one.is_repairable}
         beyond = {**found.beyond, **wrong}
-        return Reconciled(looked_at, tuple(found.records), beyond, unanswered)
+        return ReconciliationResult(checked, tuple(found.records), beyond, unanswered)
 
-    async def _first_look(
+    async def _find_missing(
         self, quiet: timedelta
-    ) -> tuple[Mapping[str, LedgerFault], int, tuple[str, ...]]:
-        first: dict[str, LedgerFault] = {}
-        looked_at, unanswered = 0, set[str]()
+    ) -> tuple[Mapping[str, LedgerDiscrepancy], int, tuple[str, ...]]:
+        first: dict[str, LedgerDiscrepancy] = {}
+        checked, unanswered = 0, set[str]()
         async for page in self._agendas.listed(quiet):
-            looked_at += len(page)
-            found = await self._look(page, unanswered)
+            checked += len(page)
+            found = await self._compare(page, unanswered)
             first |= {one: fault for one, fault in found.items() if fault.is_repairable}
-        return first, looked_at, tuple(sorted(unanswered))
+        return first, checked, tuple(sorted(unanswered))
 
-    async def _truly_missing(self, faults: Sequence[LedgerFault]) -> Sequence[LedgerFault]:
+    async def _confirm_by_evidence(
+        self, faults: Sequence[LedgerDiscrepancy]
+    ) -> Sequence[LedgerDiscrepancy]:
         """The faults, with those set apart whose summary alone says that they are missing.
 
         A summary that someone changed by hand, or that lost what it was, may take for open
@@ -189,21 +199,23 @@ class Reconciler:
             return []
         bodies = await self._ledger.bodies([one.row.agenda_id for one in missing])
         since = min((at for _, at in bodies.values()), default=None)
-        told = await self._told({one.row.agenda_id for one in missing}, since)
+        told = await self._read_evidence({one.row.agenda_id for one in missing}, since)
         return [
-            weighed(one, told[one.row.agenda_id].summary) if one.row.agenda_id in told else one
+            checked_against_events(one, told[one.row.agenda_id].summary)
+            if one.row.agenda_id in told
+            else one
             for one in missing
         ]
 
-    async def _look(
+    async def _compare(
         self, rows: Sequence[LedgerRow], unanswered: set[str]
-    ) -> Mapping[str, LedgerFault]:
-        found: dict[str, LedgerFault] = {}
+    ) -> Mapping[str, LedgerDiscrepancy]:
+        found: dict[str, LedgerDiscrepancy] = {}
         for insight_id, some in by_insight(rows):
             if insight_id in unanswered:
                 continue
             try:
-                holds = await holds_of(
+                holds = await query_held(
                     self._questions, insight_id, [row.agenda_id for row in some]
                 )
             except UnavailableError:
@@ -212,13 +224,13 @@ class Reconciler:
                 found |= faults(some, holds)
         return found
 
-    async def _until_folded(self) -> None:
+    async def _wait_until_folded(self) -> None:
         """Wait until all that is told now is folded."""
         events = self._topics.agenda_events
         told = await self._ends("relay", events)
-        await self._until(lambda: self._has_folded(told))
+        await self._wait_until(lambda: self._has_folded(told))
 
-    async def _until_arrived(self) -> None:
+    async def _wait_until_relayed_and_folded(self) -> None:
         """Wait until all that is told or submitted now has come to where it is counted."""
         topics = self._topics
         events, submissions = topics.agenda_events, topics.submissions
@@ -232,16 +244,16 @@ class Reconciler:
                 and _reaches(await self._committed("intake", submissions), submitted)
             )
 
-        await self._until(has_arrived)
+        await self._wait_until(has_arrived)
 
     async def _has_folded(self, told: Mapping[int, int]) -> bool:
         return _reaches(await self._ledger.folded(self._topics.agenda_events), told)
 
-    async def _until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
+    async def _wait_until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
         try:
-            async with asyncio.timeout(_ARRIVED_WITHIN_S):
+            async with asyncio.timeout(_CATCH_UP_TIMEOUT_S):
                 while not await is_so():  # noqa: ASYNC110  # other processes tell
-                    await asyncio.sleep(_LOOK_EVERY_S)
+                    await asyncio.sleep(_POLL_EVERY_S)
         except TimeoutError:
             msg = "rollup, relay or intake is far behind, so nothing can be said of any agenda"
             raise UnavailableError(msg) from None
@@ -257,11 +269,11 @@ class Reconciler:
         progress = await self._probe.progress(self._topics.group(part), topic)
         return {} if progress is None else progress.committed
 
-    async def _place(self, found: Placements) -> None:
-        if found.told:
-            await self._publisher.publish(found.told)
+    async def _requeue(self, found: RequeuePlan) -> None:
+        if found.waits:
+            await self._publisher.publish(found.waits)
         records = iter(found.records.values())
-        while some := list(islice(records, _AT_ONCE)):
+        while some := list(islice(records, _MAX_BATCH)):
             await self._publisher.publish(some)
 
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from pop_stream.clock import is_set_within
+from pop_stream.clock import wait_until_set
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.retention import Retention
@@ -20,7 +20,7 @@ _FIRST_AFTER_S: Final = 60.0
 _log = structlog.get_logger()
 
 
-class Archive(Protocol):
+class RetentionStore(Protocol):
     """Where ended agendas are; every method raises UnavailableError while it is away."""
 
     async def remove(
@@ -29,12 +29,12 @@ class Archive(Protocol):
         """Remove what ended before the instant of its state; how many, by state."""
         ...
 
-    async def remove_callbacks(self, before: datetime, *, dry_run: bool = False) -> int:
+    async def remove_webhooks(self, before: datetime, *, dry_run: bool = False) -> int:
         """Remove callbacks that were given up before an instant; how many."""
         ...
 
 
-def retention_of(settings: Settings) -> Retention:
+def retention_from(settings: Settings) -> Retention:
     """What the operator has set."""
     return Retention(
         succeeded=settings.retain_succeeded,
@@ -44,24 +44,24 @@ def retention_of(settings: Settings) -> Retention:
     )
 
 
-async def retain(
-    archive: Archive, retention: Retention, now: datetime, *, dry_run: bool = False
+async def remove_expired(
+    store: RetentionStore, retention: Retention, now: datetime, *, dry_run: bool = False
 ) -> dict[str, int]:
     """Remove once what is old enough; how many by state, and `callbacks`."""
-    removed = await archive.remove(retention.before(now), dry_run=dry_run)
-    callbacks = await archive.remove_callbacks(now - retention.failed, dry_run=dry_run)
+    removed = await store.remove(retention.before(now), dry_run=dry_run)
+    callbacks = await store.remove_webhooks(now - retention.failed, dry_run=dry_run)
     return {**{state.value: count for state, count in removed.items()}, "callbacks": callbacks}
 
 
-async def retain_regularly(
-    settings: Settings, archive: Archive, clock: Clock, stop: asyncio.Event
+async def schedule_retention(
+    settings: Settings, store: RetentionStore, clock: Clock, stop: asyncio.Event
 ) -> None:
     """Remove what is old enough every `retain_every`, until `stop`."""
     pause_s = _FIRST_AFTER_S
-    while not await is_set_within(stop, pause_s):
+    while not await wait_until_set(stop, pause_s):
         pause_s = settings.retain_every.total_seconds()
         try:
-            removed = await retain(archive, retention_of(settings), clock.now())
+            removed = await remove_expired(store, retention_from(settings), clock.now())
         except UnavailableError as error:
             _log.info("retention.postponed", reason=str(error))
         else:

@@ -11,17 +11,17 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from pop_stream import faults
 from pop_stream.bus import clients
-from pop_stream.bus.batches import Beat, Commits, bytes_of
+from pop_stream.bus.batches import BatchPacer, OffsetCommitter, bytes_of
 from pop_stream.bus.dead_letters import dead_letter
 from pop_stream.bus.topics import Topics
-from pop_stream.clock import WallClock, is_set_within
+from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.core.errors import OffsetsMovedError, UnavailableError, UnstorableError
 from pop_stream.core.events import encode
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.summaries import SummaryStore
 from pop_stream.ports.wire import Publisher
-from pop_stream.rollup.entry import Entry, Refusal, read
-from pop_stream.rollup.positions import Positions, spans
+from pop_stream.rollup.entry import LifecycleEntry, RejectedEvent, read
+from pop_stream.rollup.positions import FoldedOffsets, spans
 from pop_stream.settings import Settings
 
 PART: Final = "rollup"
@@ -29,12 +29,12 @@ PART: Final = "rollup"
 BATCH_EVENTS: Final = 5_000
 """Most events of one transaction."""
 
-FIRST_PAUSE: Final = timedelta(milliseconds=100)
-LONGEST_PAUSE: Final = timedelta(seconds=5)
+MIN_BACKOFF: Final = timedelta(milliseconds=100)
+MAX_BACKOFF: Final = timedelta(seconds=5)
 
-_LEAST_S: Final = 0.04
-_MOST_S: Final = 0.4
-_FULL_BYTES: Final = 512 * 1024
+_MIN_BATCH_INTERVAL_S: Final = 0.04
+_MAX_BATCH_INTERVAL_S: Final = 0.4
+_FULL_BATCH_BYTES: Final = 512 * 1024
 """Between batches: most agendas then end in the batch that tells of their emission, and are
 written once. The first after a rest is not delayed."""
 
@@ -93,68 +93,72 @@ class Rollup:
         self._store = store
         self._publisher = publisher
         self._clock = clock
-        self._positions = Positions(self._topic)
+        self._folded_offsets = FoldedOffsets(self._topic)
         self._pause = timedelta(0)
-        self._beat = Beat(_LEAST_S, _MOST_S, _FULL_BYTES)
-        self._commits = Commits(consumer)
+        self._pacer = BatchPacer(
+            _MIN_BATCH_INTERVAL_S, _MAX_BATCH_INTERVAL_S, _FULL_BATCH_BYTES
+        )
+        self._commits = OffsetCommitter(consumer)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Subscribe and fold until `stop`, which is seen between two batches."""
-        self._beat.lead(self._consumer)
-        self._consumer.subscribe([self._topic], listener=self._positions)
+        self._pacer.pace_fetches(self._consumer)
+        self._consumer.subscribe([self._topic], listener=self._folded_offsets)
         while not stop.is_set():
             try:
-                await self._positions.find(self._consumer, self._store)
-                self._note_answer()
-                await self._turn()
+                await self._folded_offsets.seek_unknown(self._consumer, self._store)
+                self._log_resumed()
+                await self._fold_once()
             except OffsetsMovedError as error:
                 _log.info("rollup.overtaken", reason=str(error))
-                self._positions.forget()
+                self._folded_offsets.reset()
             except UnavailableError as error:
-                self._positions.forget()
-                await self._wait(stop, error)
+                self._folded_offsets.reset()
+                await self._back_off(stop, error)
         await self._commits.flush()
 
-    async def _turn(self) -> None:
+    async def _fold_once(self) -> None:
         """Fold what has been fetched, in batches of bounded size."""
-        await self._beat.wait()
-        known = self._positions.known
+        await self._pacer.wait()
+        known = self._folded_offsets.known
         fetched = await self._consumer.getmany(timeout_ms=250, max_records=BATCH_EVENTS)
-        if known is not self._positions.known:
+        if known is not self._folded_offsets.known:
             return  # a rebalance came between: what was fetched is fetched again
         if fetched:
-            self._beat.begin(bytes_of(fetched))
+            self._pacer.begin(bytes_of(fetched))
         records = [one for tp, many in fetched.items() if tp.partition in known for one in many]
-        entries: list[Entry] = []
-        refusals: list[Refusal] = []
+        entries: list[LifecycleEntry] = []
+        refusals: list[RejectedEvent] = []
         now = self._clock.now()
         for record in records:
             found, refused = read(record, now=now)
             entries += found
             refusals += refused
-        await self._bury(refusals)
+        await self._dead_letter(refusals)
         for start in range(0, len(entries), BATCH_EVENTS):
             await self._fold(entries[start : start + BATCH_EVENTS], known)
         if entries:
-            faults.reach("rollup.folded")
-            await self._commits.note({TopicPartition(self._topic, p): known[p] for p in known})
+            faults.crash_point("rollup.folded")
+            await self._commits.mark_processed(
+                {TopicPartition(self._topic, p): known[p] for p in known}
+            )
         else:
             await self._commits.flush()
 
-    async def _fold(self, entries: Sequence[Entry], known: dict[int, int]) -> None:
+    async def _fold(self, entries: Sequence[LifecycleEntry], known: dict[int, int]) -> None:
         """Fold in one transaction, or in smaller ones around an event that no row can hold."""
         lifecycle = [entry.event for entry in entries if entry.event is not None]
         consumed = spans(entries, known)
         try:
             folded = await self._store.fold(self._topic, consumed, lifecycle)
         except UnstorableError as error:
-            await self._isolate(entries, known, error)
+            await self._split_unstorable(entries, known, error)
             return
         known.update((partition, end) for partition, (_, end) in consumed.items())
         _log.debug("rollup.folded", applied=folded.applied, skipped=folded.skipped)
 
-    async def _isolate(
-        self, entries: Sequence[Entry], known: dict[int, int], error: UnstorableError
+    async def _split_unstorable(
+        self, entries: Sequence[LifecycleEntry], known: dict[int, int], error: UnstorableError
     ) -> None:
         if len(entries) > 1:
             middle = len(entries) // 2
@@ -165,10 +169,10 @@ class Rollup:
         if entry.event is None:
             raise error
         alone = replace(entry.record, value=encode(entry.event))
-        await self._bury([Refusal(alone, (error.code, str(error)))])
+        await self._dead_letter([RejectedEvent(alone, (error.code, str(error)))])
         await self._fold([entry._replace(event=None)], known)
 
-    async def _bury(self, refusals: Sequence[Refusal]) -> None:
+    async def _dead_letter(self, refusals: Sequence[RejectedEvent]) -> None:
         """Write dead letters, before their offsets are consumed, so that none is lost."""
         if not refusals:
             return
@@ -181,18 +185,18 @@ class Rollup:
         )
         _log.info("records.refused", count=len(refusals), reason=refusals[0].error[1])
 
-    async def _wait(self, stop: asyncio.Event, error: UnavailableError) -> None:
+    async def _back_off(self, stop: asyncio.Event, error: UnavailableError) -> None:
         """Pause, longer each time, and stay a member of the group meanwhile."""
         if not self._pause:
             _log.warning("rollup.waiting", reason=str(error))
-        self._pause = min(2 * self._pause or FIRST_PAUSE, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause or MIN_BACKOFF, MAX_BACKOFF)
         # The group expels a member that never asks for records, so ask for those of none.
         self._consumer.pause(*self._consumer.assignment())
         await self._consumer.getmany(timeout_ms=0)
-        await is_set_within(stop, self._pause.total_seconds())
+        await wait_until_set(stop, self._pause.total_seconds())
         self._consumer.resume(*self._consumer.assignment())
 
-    def _note_answer(self) -> None:
+    def _log_resumed(self) -> None:
         if self._pause:
             _log.info("rollup.resumed")
         self._pause = timedelta(0)

@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_on
+from pop_stream.bus.whole import read_to_end
 from pop_stream.clock import WallClock
 from pop_stream.core.events import LifecycleEvent
 from pop_stream.core.lifecycle.fold import fold_all
@@ -17,12 +17,12 @@ from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.rollup.entry import read
 from pop_stream.settings import Settings
 
-_EARLIER: Final = timedelta(days=1)
+_CLOCK_SKEW: Final = timedelta(days=1)
 """Who accepted an agenda may have had a clock so far ahead of the brokers'."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AgendaEvidence:
     """Of one agenda.
 
     Attributes:
@@ -36,7 +36,7 @@ class Told:
 
 async def told_of(
     settings: Settings, agenda_ids: Collection[str], since: datetime | None
-) -> Mapping[str, Told]:
+) -> Mapping[str, AgendaEvidence]:
     """Read `pop.agenda-events` for what it has of these agendas, up to its present end.
 
     Args:
@@ -53,14 +53,14 @@ async def told_of(
     found: dict[str, list[LifecycleEvent]] = {one: [] for one in agenda_ids}
     now = WallClock().now()
     starts = await _starts(settings, since)
-    async for _, records, _ in read_on(settings, starts):
+    async for _, records, _ in read_to_end(settings, starts):
         for record in records:
             for entry in read(record, now=now)[0]:
                 if entry.event is not None and entry.event.agenda_id in found:
                     found[entry.event.agenda_id].append(entry.event)
     sums = {one: fold_all(None, events)[0] for one, events in found.items()}
     return {
-        one: Told(found[one], summary)
+        one: AgendaEvidence(found[one], summary)
         for one, summary in sums.items()
         if summary is not None and summary.body
     }
@@ -73,7 +73,7 @@ async def _starts(settings: Settings, since: datetime | None) -> dict[TopicParti
         partitions = [TopicPartition(topic, number) for number in numbers]
         if since is None:
             return dict.fromkeys(partitions, 0)
-        at_ms = int((since - _EARLIER).timestamp() * 1000)
+        at_ms = int((since - _CLOCK_SKEW).timestamp() * 1000)
         found = await consumer.offsets_for_times(dict.fromkeys(partitions, at_ms))
         ends = await consumer.end_offsets(partitions)
     return {one: found[one].offset if found[one] else ends[one] for one in partitions}

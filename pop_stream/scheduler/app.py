@@ -18,28 +18,28 @@ from prometheus_client import CollectorRegistry
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.doors.fullness import Load
+from pop_stream.core.doors.fullness import MemoryLoad
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.wire import Publisher
-from pop_stream.scheduler.census import Census
-from pop_stream.scheduler.dealing import Dealing
+from pop_stream.scheduler.census import UsageReporter
+from pop_stream.scheduler.dealing import PartitionProcessor
 from pop_stream.scheduler.faust_app import faust_app
-from pop_stream.scheduler.hold import Hold
+from pop_stream.scheduler.hold import PartitionOwnership
 from pop_stream.scheduler.metrics import SchedulerCollector
-from pop_stream.scheduler.on_topic import Tails
-from pop_stream.scheduler.rounds import Rounds
-from pop_stream.scheduler.table import FaustReadyTable, ReadOn
+from pop_stream.scheduler.on_topic import NewestReader
+from pop_stream.scheduler.rounds import ReadyEventHandler
+from pop_stream.scheduler.table import FaustReadyTable, ReadToEnd
 from pop_stream.scheduler.ticks import Ticker
-from pop_stream.scheduler.vigil import Vigil
+from pop_stream.scheduler.vigil import StallWatchdog
 from pop_stream.settings import Settings
 
 TABLE: Final = "ready"
 
 _LOOK_AHEAD: Final = 32
 
-_STOPPED_WITHIN_S: Final = 10.0
+_STOP_TIMEOUT_S: Final = 10.0
 
 _log = structlog.get_logger()
 
@@ -54,11 +54,11 @@ class Scheduler:
         probe: For consumer lag.
         clock: For the instants in events.
         create_topic: Makes sure an insight's topic exists.
-        reread: Reads a partition of `pop.ready` beside Faust, from an offset to another.
-        tails: Reads what is on insights' topics already.
-        read_on: Reads partitions of the table's changelog.
+        read_skipped: Reads a partition of `pop.ready` beside Faust, from an offset to another.
+        read_newest: Reads what is on insights' topics already.
+        read_to_end: Reads partitions of the table's changelog.
         partitions: Of `pop.ready`.
-        hold: What is surely this worker's; the publisher's fence asks the same.
+        ownership: What is surely this worker's; the publisher's fence asks the same.
     """
 
     def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
@@ -70,19 +70,21 @@ class Scheduler:
         probe: LagProbe,
         clock: Clock,
         create_topic: Callable[[Insight], Awaitable[None]],
-        reread: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
-        tails: Tails,
-        read_on: ReadOn,
+        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+        read_newest: NewestReader,
+        read_to_end: ReadToEnd,
         partitions: int,
-        hold: Hold,
+        ownership: PartitionOwnership,
     ) -> None:
         self._topics = Topics(settings.topic_prefix)
         self._publisher = publisher
         self._clock = clock
-        self._hold = hold
+        self._ownership = ownership
         # Faust revokes only once the record under way is done, and that one waits for the hold.
         self._app = faust_app(
-            settings, on_heartbeat=self._hold.heard, on_forgotten=self._hold.forgotten
+            settings,
+            on_heartbeat=self._ownership.heartbeat_acknowledged,
+            on_expelled=self._ownership.expelled,
         )
         self._data = settings.scheduler_data
         self._table = FaustReadyTable(
@@ -93,10 +95,10 @@ class Scheduler:
                 value_type=bytes,
             ),
             publisher,
-            read_on,
-            self._hold.is_sure_of,
+            read_to_end,
+            self._ownership.owns,
         )
-        self._rounds = Rounds(
+        self._registry = ReadyEventHandler(
             table=self._table,
             publisher=publisher,
             definitions=definitions,
@@ -104,12 +106,12 @@ class Scheduler:
             topics=self._topics,
             create_topic=create_topic,
             partitions=partitions,
-            is_sure_of=self._hold.is_sure_of,
-            tails=tails,
-            term=lambda: self._term,
+            owns=self._ownership.owns,
+            read_newest=read_newest,
+            epoch=lambda: self._epoch,
         )
         self._ticker = Ticker(
-            self._rounds,
+            self._registry,
             probe,
             publisher,
             self._topics,
@@ -117,40 +119,40 @@ class Scheduler:
             clock,
             is_settled=lambda: not self._app.rebalancing,
         )
-        self._dealing = Dealing(
-            self._rounds,
+        self._processor = PartitionProcessor(
+            self._registry,
             self._ticker,
-            self._hold,
+            self._ownership,
             publisher=publisher,
             clock=clock,
             topics=self._topics,
-            reread=reread,
+            read_skipped=read_skipped,
             recover=self._table.recover,
-            end_of=lambda one: self._app.transport.end_of(self._topics.ready, one),
+            end_offset=lambda one: self._app.transport.end_offset(self._topics.ready, one),
         )
         self._is_idle = asyncio.Event()
         self._is_idle.set()
-        self._finish_s = settings.session_timeout.total_seconds() / 2
-        self._census = Census(
-            self._rounds,
+        self._drain_timeout_s = settings.session_timeout.total_seconds() / 2
+        self._usage_reporter = UsageReporter(
+            self._registry,
             publisher=publisher,
             definitions=definitions,
             clock=clock,
             topics=self._topics,
-            limit=Load(settings.scheduler_agendas, settings.scheduler_bytes),
+            limit=MemoryLoad(settings.scheduler_agendas, settings.scheduler_bytes),
         )
-        self._recovered = 0
-        self._term = 0
-        self._vigil = Vigil(
+        self._rows_seen = 0
+        self._epoch = 0
+        self._watchdog = StallWatchdog(
             probe,
             self._topics,
             clock,
-            patience=settings.stall_timeout,
-            partitions=lambda: self._hold.partitions,
-            is_excused=self._is_excused,
+            stall_timeout=settings.stall_timeout,
+            partitions=lambda: self._ownership.partitions,
+            is_suspended=self._is_suspended,
         )
         self.registry = CollectorRegistry()
-        self.registry.register(SchedulerCollector(self._rounds.desks, clock))
+        self.registry.register(SchedulerCollector(self._registry.schedulers, clock))
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
         self._app.on_partitions_assigned.connect(self._on_assigned)
@@ -167,17 +169,17 @@ class Scheduler:
         await self._app.start()
         _log.info("scheduler.started", topic=self._topics.ready)
         stopping = asyncio.create_task(stop.wait())
-        watching = asyncio.create_task(self._vigil.run())
+        watching = asyncio.create_task(self._watchdog.run())
         tasks = {
             stopping,
             watching,
             asyncio.create_task(self._ticker.run()),
-            asyncio.create_task(self._census.run()),
+            asyncio.create_task(self._usage_reporter.run()),
             asyncio.create_task(self._app.wait_until_stopped()),
         }
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        orderly = stop.is_set()
-        if watching.done() and not orderly:
+        is_requested = stop.is_set()
+        if watching.done() and not is_requested:
             # Faust may hang in its stop too, and its thread would keep the process alive.
             _log.error("scheduler.killed", exc_info=watching.exception())
             os._exit(os.EX_SOFTWARE)
@@ -187,71 +189,73 @@ class Scheduler:
         errors = [one for one in found if isinstance(one, Exception)]
         for error in errors:
             _log.error("scheduler.failed", exc_info=error)
-        await self._let_go(self._hold.partitions)
-        await self._end()
-        if not orderly:
+        await self._release(self._ownership.partitions)
+        await self._stop_faust()
+        if not is_requested:
             cause = errors[0] if errors else self._app.crash_reason
             msg = f"the scheduler ended by itself: {cause!r}"
             raise RuntimeError(msg)
 
-    async def _end(self) -> None:
+    async def _stop_faust(self) -> None:
         """Have Faust stop, or the process end without it: until then the group waits for us."""
         try:
-            async with asyncio.timeout(_STOPPED_WITHIN_S):
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
                 await self._app.stop()
         except TimeoutError:
             _log.error("scheduler.killed", reason="it did not stop")
             os._exit(os.EX_SOFTWARE)
 
-    def _is_excused(self) -> bool:
+    def _is_suspended(self) -> bool:
         """Whether work waits for Kafka, or for the table, which is being read and gets on."""
-        if self._table.is_whole:
-            return any(self._hold.is_sure_of(one) for one in self._dealing.postponed)
-        before, self._recovered = self._recovered, self._table.recovered
-        return self._recovered != before
+        if self._table.is_complete:
+            return any(self._ownership.owns(one) for one in self._processor.postponed)
+        before, self._rows_seen = self._rows_seen, self._table.rows_recovered
+        return self._rows_seen != before
 
     async def _consume(self, stream: Any) -> None:  # noqa: ANN401  # a Faust stream
         async for event in stream.events():
             message = event.message
             self._is_idle.clear()
             try:
-                await self._dealing.deal(message, next_waits=_waits(stream, message.partition))
+                await self._processor.process(
+                    message, has_next=_has_next(stream, message.partition)
+                )
             finally:
                 self._is_idle.set()
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(assigned)
-        self._term = self._app.transport.generation()
+        self._epoch = self._app.transport.generation()
         self._table.settle(partitions)
-        self._dealing.gain(partitions)
-        self._hold.gain(partitions)
-        self._ticker.gain(partitions)
+        self._processor.assign(partitions)
+        self._ownership.assign(partitions)
+        self._ticker.assign(partitions)
 
     async def _on_revoked(self, _: object, revoked: set[Any], **__: object) -> None:
         partitions = self._ready_partitions(revoked)
-        self._ticker.lose(partitions)
-        await self._let_go(partitions)
-        self._dealing.lose(partitions)
+        self._ticker.revoke(partitions)
+        await self._release(partitions)
+        self._processor.revoke(partitions)
 
-    async def _let_go(self, partitions: Set[int]) -> None:
+    async def _release(self, partitions: Set[int]) -> None:
         """Give partitions up once the record under way is done, or its round would be repeated.
 
         Faust hands on no other one meanwhile, and the group waits.
         """
-        if all(self._hold.is_sure_of(one) for one in partitions):
+        if all(self._ownership.owns(one) for one in partitions):
             try:
-                async with asyncio.timeout(self._finish_s):
+                async with asyncio.timeout(self._drain_timeout_s):
                     await self._is_idle.wait()
-                    await self._table.kept()
+                    await self._table.wait_durable()
             except TimeoutError:
                 _log.warning("round.abandoned", partitions=sorted(partitions))
-        self._hold.lose(partitions)
+        self._ownership.revoke(partitions)
 
     def _ready_partitions(self, topic_partitions: set[Any]) -> set[int]:
         return {tp.partition for tp in topic_partitions if tp.topic == self._topics.ready}
 
 
-def _waits(stream: Any, partition: int) -> bool:  # noqa: ANN401  # a Faust stream
+def _has_next(stream: Any, partition: int) -> bool:  # noqa: ANN401  # a Faust stream
     """Whether another record of the partition is among the next that the agent will see."""
     waiting = islice(stream.channel.queue._queue, _LOOK_AHEAD)  # noqa: SLF001  # no way to peek
     return any(event.message.partition == partition for event in waiting)

@@ -9,39 +9,39 @@ import structlog
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Definitions
-from pop_stream.core.doors.door import WHOLE_EVERY_S
-from pop_stream.core.doors.fullness import Load, fullness
+from pop_stream.core.doors.door import FULL_REPORT_INTERVAL_S
+from pop_stream.core.doors.fullness import MemoryLoad, fullness
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import BacklogCounted, Fullness, encode
-from pop_stream.core.values.counted import Changes, portions
+from pop_stream.core.events import BacklogUsage, CapacityLimit, encode
+from pop_stream.core.values.counted import UsageDelta, chunks
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher, Record
-from pop_stream.scheduler.desk import Desk
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.desk import InsightScheduler
+from pop_stream.scheduler.rounds import ReadyEventHandler
 
-EVERY_S: Final = 0.25
+REPORT_EVERY_S: Final = 0.25
 """Between two looks; so much later a door knows."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class _Told:
+class _ReportedUsage:
     """What the doors know of a desk.
 
     Attributes:
-        desk: A new one of the same insight was read from the table, and knows no changes.
+        scheduler: A new one of the same insight was read from the table, and knows no changes.
     """
 
-    desk: Desk
-    changes: Changes = field(default_factory=Changes)
+    scheduler: InsightScheduler
+    changes: UsageDelta = field(default_factory=UsageDelta)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    fullness: Fullness | None = None
-    whole_at: float | None = None
+    fullness: CapacityLimit | None = None
+    full_report_at: float | None = None
 
 
-class Census:
+class UsageReporter:
     """Counts four times a second, and tells what changed; nothing while nobody has a quota.
 
     Args:
@@ -55,31 +55,31 @@ class Census:
 
     def __init__(  # every port it needs, named once
         self,
-        rounds: Rounds,
+        rounds: ReadyEventHandler,
         *,
         publisher: Publisher,
         definitions: DefinitionSource,
         clock: Clock,
         topics: Topics,
-        limit: Load,
+        limit: MemoryLoad,
     ) -> None:
-        self._rounds = rounds
+        self._registry = rounds
         self._publisher = publisher
         self._definitions = definitions
         self._clock = clock
         self._topics = topics
         self._limit = limit
-        self._told: dict[str, _Told] = {}
-        self._seen: Definitions | None = None
-        self._limited: frozenset[str] = frozenset()
+        self._reported: dict[str, _ReportedUsage] = {}
+        self._applied_definitions: Definitions | None = None
+        self._customers_with_quota: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Tell until cancelled; what could not be told is told as a whole later."""
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(REPORT_EVERY_S)
             records = [
-                Record(self._topics.counts, one.insight_id.encode(), encode(one))
-                for one in self.statements()
+                Record(self._topics.quota_usage, one.insight_id.encode(), encode(one))
+                for one in self.drain_reports()
             ]
             if not records:
                 continue
@@ -87,71 +87,81 @@ class Census:
                 await self._publisher.publish(records)
             except UnavailableError as error:
                 _log.info("counts.postponed", error=str(error))
-                self._told = {}
+                self._reported = {}
 
-    def statements(self) -> list[BacklogCounted]:
+    def drain_reports(self) -> list[BacklogUsage]:
         """What the doors are to be told now; it counts as told."""
-        self._take_up_definitions()
-        desks = self._rounds.sure_desks()
-        near = fullness({one.insight_id: _load(one) for one in desks}, self._limit)
-        self._told = {
-            desk.insight_id: known
-            for desk in desks
-            if (known := self._told.get(desk.insight_id)) is not None and known.desk is desk
+        self._apply_definitions()
+        schedulers = self._registry.owned_schedulers()
+        near = fullness({one.insight_id: _load(one) for one in schedulers}, self._limit)
+        self._reported = {
+            scheduler.insight_id: known
+            for scheduler in schedulers
+            if (known := self._reported.get(scheduler.insight_id)) is not None
+            and known.scheduler is scheduler
         }
-        return [one for desk in desks for one in self._of(desk, near.get(desk.insight_id))]
-
-    def _of(self, desk: Desk, near: Fullness | None) -> Sequence[BacklogCounted]:
-        told = self._told.get(desk.insight_id)
-        if told is None:
-            if near is None and not self._limited:
-                return []
-            told = self._told[desk.insight_id] = _Told(desk)
-        now = self._clock.now()
-        slots = desk.backlog.slots
-        moved = slots.take_moved()
-        placed = dict(desk.backlog.placed_up_to) if self._limited else {}
-        is_whole = self._is_whole_due(told, now.timestamp())
-        if is_whole:
-            told.whole_at = now.timestamp()
-            counts = {
-                one: slots.staying.get(one, 0) for one in self._limited & {*slots.staying}
-            }
-            named = told.changes.whole(counts)
-        else:
-            named = told.changes.since(slots.staying, moved & self._limited)
-        if not (is_whole or named or placed != told.placed or near != told.fullness):
-            return []
-        told.placed, told.fullness = placed, near
         return [
-            BacklogCounted(
-                insight_id=desk.insight_id,
+            one
+            for scheduler in schedulers
+            for one in self._usage_of(scheduler, near.get(scheduler.insight_id))
+        ]
+
+    def _usage_of(
+        self, scheduler: InsightScheduler, near: CapacityLimit | None
+    ) -> Sequence[BacklogUsage]:
+        reported = self._reported.get(scheduler.insight_id)
+        if reported is None:
+            if near is None and not self._customers_with_quota:
+                return []
+            reported = self._reported[scheduler.insight_id] = _ReportedUsage(scheduler)
+        now = self._clock.now()
+        slots = scheduler.backlog.slots
+        changed = slots.drain_moved()
+        placed = dict(scheduler.backlog.placed_offsets) if self._customers_with_quota else {}
+        is_complete = self._is_full_report_due(reported, now.timestamp())
+        if is_complete:
+            reported.full_report_at = now.timestamp()
+            counts = {
+                one: slots.pending_by_customer.get(one, 0)
+                for one in self._customers_with_quota & {*slots.pending_by_customer}
+            }
+            named = reported.changes.whole(counts)
+        else:
+            named = reported.changes.take_changed(
+                slots.pending_by_customer, changed & self._customers_with_quota
+            )
+        if not (is_complete or named or placed != reported.placed or near != reported.fullness):
+            return []
+        reported.placed, reported.fullness = placed, near
+        return [
+            BacklogUsage(
+                insight_id=scheduler.insight_id,
                 at=now,
                 customers=part,
-                is_whole=is_whole and number == 0,
+                is_complete=is_complete and number == 0,
                 placed=placed,
                 fullness=near,
             )
-            for number, part in enumerate(portions(named))
+            for number, part in enumerate(chunks(named))
         ]
 
-    def _is_whole_due(self, told: _Told, now: float) -> bool:
-        if told.whole_at is None:
+    def _is_full_report_due(self, reported: _ReportedUsage, now: float) -> bool:
+        if reported.full_report_at is None:
             return True
-        has_any = bool(told.changes) or told.fullness is not None
-        return has_any and not 0 <= now - told.whole_at < WHOLE_EVERY_S
+        has_any = bool(reported.changes) or reported.fullness is not None
+        return has_any and not 0 <= now - reported.full_report_at < FULL_REPORT_INTERVAL_S
 
-    def _take_up_definitions(self) -> None:
+    def _apply_definitions(self) -> None:
         current = self._definitions.current
-        if current is self._seen:
+        if current is self._applied_definitions:
             return
-        self._seen = current
-        limited = frozenset(
+        self._applied_definitions = current
+        with_quota = frozenset(
             one.id for one in current.customers.values() if one.max_ready is not None
         )
-        if limited != self._limited:
-            self._limited, self._told = limited, {}
+        if with_quota != self._customers_with_quota:
+            self._customers_with_quota, self._reported = with_quota, {}
 
 
-def _load(desk: Desk) -> Load:
-    return Load(agendas=desk.backlog.slots.total, size=desk.shelf.size)
+def _load(scheduler: InsightScheduler) -> MemoryLoad:
+    return MemoryLoad(agendas=scheduler.backlog.slots.total, size=scheduler.store.size)

@@ -6,11 +6,11 @@ from typing import Final
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.checkpoint import take
+from pop_stream.core.backlog.checkpoint import take_checkpoint
 from pop_stream.core.events import encode
 from pop_stream.ports.wire import Record
 
-EVERY_S: Final = 600.0
+CHECKPOINT_EVERY_S: Final = 600.0
 """Between two of an insight, at least."""
 
 _AGAIN_S: Final = 10.0
@@ -37,16 +37,16 @@ class Checkpoints:
         has one: the scheduler begins anew with leases and tokens.
         """
         if not backlog.rounds:
-            self._is_first, self._not_before = False, now + EVERY_S
+            self._is_first, self._not_before = False, now + CHECKPOINT_EVERY_S
         if now < self._not_before or self.decided < self._size:
             return ()
         self._not_before = now + _AGAIN_S
         key = backlog.insight.id.encode()
-        parts = take(backlog, now, begins=self._is_first)
+        parts = take_checkpoint(backlog, now, begins=self._is_first)
         return [Record(topics.decisions, key, encode(part)) for part in parts]
 
-    def sent(self, records: Sequence[Record], now: float) -> None:
+    def record_sent(self, records: Sequence[Record], now: float) -> None:
         """These go out with their round."""
         if records:
-            self._is_first, self.decided, self._not_before = False, 0, now + EVERY_S
+            self._is_first, self.decided, self._not_before = False, 0, now + CHECKPOINT_EVERY_S
             self._size = sum(len(one.value or b"") for one in records)

@@ -7,33 +7,37 @@ from itertools import islice
 from typing import Final
 
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.whereabouts import Chosen
-from pop_stream.core.events import Limit, RoundDecided
+from pop_stream.core.backlog.whereabouts import ChosenAgenda
+from pop_stream.core.events import EmissionLimit, RoundDecided
 from pop_stream.core.fairness.flow import Flow
 from pop_stream.core.fairness.queue import FairQueue
 from pop_stream.core.gate import forecast
 from pop_stream.core.values.ids import CustomerId
-from pop_stream.scheduler.desk import Desk
-from pop_stream.scheduler.rows import RoundNote
+from pop_stream.scheduler.desk import InsightScheduler
+from pop_stream.scheduler.rows import JournaledRound
 
-_CUSTOMERS: Final = 50
-_HELD: Final = 10
+_MAX_CUSTOMERS: Final = 50
+_MAX_HELD_CUSTOMERS: Final = 10
 
 
 def decided(
-    desk: Desk, chosen: Sequence[Chosen], note: RoundNote, *, limited_by: Limit
+    scheduler: InsightScheduler,
+    chosen: Sequence[ChosenAgenda],
+    note: JournaledRound,
+    *,
+    limited_by: EmissionLimit,
 ) -> RoundDecided:
     """Describe the round just chosen.
 
     Args:
-        desk: After the choice.
+        scheduler: After the choice.
         chosen: In order of emission.
         note: When, by which record, and with how many slots it was chosen.
         limited_by: What keeps the desk from emitting more, its topic and its customers left
             aside.
     """
-    backlog, at = desk.backlog, datetime.fromtimestamp(note.at, UTC)
-    view = desk.view_of_rounds(at)
+    backlog, at = scheduler.backlog, datetime.fromtimestamp(note.at, UTC)
+    view = scheduler.figures_for_decision(at)
     counts = Counter[str](one.customer_id for one in chosen)
     return RoundDecided(
         insight_id=backlog.insight.id,
@@ -47,7 +51,7 @@ def decided(
         ready=backlog.ready,
         virtual_time=backlog.queue.virtual_time,
         customers=forecast.shares(
-            _shown(backlog.queue, counts),
+            _listed_flows(backlog.queue, counts),
             mean=view.mean_service,
             now=note.at,
             chosen=counts,
@@ -57,22 +61,24 @@ def decided(
         waiting=_waiting(backlog, note, len(chosen), limited_by),
         delayed=backlog.waiting,
         held=backlog.held,
-        partition=desk.partition,
+        partition=scheduler.partition,
         offset=note.offset,
         definitions=note.definitions,
     )
 
 
-def _shown(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
+def _listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
     """Who was chosen, then who is next, then some that may not go."""
     flows = {one: queue.flow(CustomerId(one)) for one in chosen}
-    flows |= {one.customer_id: one for one in queue.upcoming(_CUSTOMERS)}
-    shown = dict(islice(flows.items(), _CUSTOMERS))
-    shown |= {one.customer_id: one for one in queue.held(_HELD)}
+    flows |= {one.customer_id: one for one in queue.next_customers(_MAX_CUSTOMERS)}
+    shown = dict(islice(flows.items(), _MAX_CUSTOMERS))
+    shown |= {one.customer_id: one for one in queue.held(_MAX_HELD_CUSTOMERS)}
     return [*shown.values()]
 
 
-def _waiting(backlog: Backlog, note: RoundNote, chosen: int, limited_by: Limit) -> str:
+def _waiting(
+    backlog: Backlog, note: JournaledRound, chosen: int, limited_by: EmissionLimit
+) -> str:
     if not backlog.ready:
         return ""
     if chosen < note.slots or not backlog.queue.may_pick(note.at):

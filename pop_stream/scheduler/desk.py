@@ -9,33 +9,33 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.backlog import hearing
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.page import EMITTED
-from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.backlog.whereabouts import ChosenAgenda
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.events import (
-    MOST_ASKED,
-    InsightAnswered,
-    InsightAsked,
+    MAX_QUERIED_AGENDAS,
+    QueueDescribed,
+    QueueQueried,
     InsightTick,
-    Limit,
+    EmissionLimit,
 )
 from pop_stream.core.gate import admission, forecast
-from pop_stream.core.gate.admission import Depth
-from pop_stream.core.gate.drain import Drain
-from pop_stream.core.gate.pace import Counts, Pace
-from pop_stream.core.gate.pools import Claimant
+from pop_stream.core.gate.admission import CurrentDepth
+from pop_stream.core.gate.drain import DrainRate
+from pop_stream.core.gate.pace import FlowCounts, TargetDepth
+from pop_stream.core.gate.pools import PoolDemand
 from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.wire import Record
 from pop_stream.scheduler.checkpoints import Checkpoints
-from pop_stream.scheduler.shelf import Shelf
+from pop_stream.scheduler.shelf import BacklogStore
 
-_CUSTOMERS_SHOWN: Final = 50
-_VIEW_FOR: Final = timedelta(seconds=1)
-_MOST_VIEW_FOR: Final = timedelta(seconds=10)
-_CUSTOMERS_A_SECOND: Final = 100
+_MAX_CUSTOMERS_LISTED: Final = 50
+_FIGURES_TTL: Final = timedelta(seconds=1)
+_MAX_FIGURES_TTL: Final = timedelta(seconds=10)
+_CUSTOMERS_PER_TTL_SECOND: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FairnessFigures:
     """Figures that cost a look at every customer, so they are kept for a while.
 
     Attributes:
@@ -54,14 +54,14 @@ class View:
 
 
 @dataclass(slots=True)
-class Desk:
+class InsightScheduler:
     """One insight.
 
     Attributes:
         partition: Of `pop.ready`.
         lag: Consumer lag and the number emitted when it was asked for; None if unknown.
         topic_partitions: The insight's topic is known to have as many; 0 if it is not known.
-        is_defined: Whether its definition is known; without it nothing is emitted.
+        has_definition: Whether its definition is known; without it nothing is emitted.
         known: Agendas and attempts that are ready, and on the topic since before the first
             round; None until they were looked for.
     """
@@ -69,28 +69,28 @@ class Desk:
     insight_id: InsightId
     partition: int
     backlog: Backlog
-    shelf: Shelf
-    pace: Pace = field(default_factory=Pace)
-    drain: Drain = field(default_factory=Drain)
+    store: BacklogStore
+    pace: TargetDepth = field(default_factory=TargetDepth)
+    drain: DrainRate = field(default_factory=DrainRate)
     lag: tuple[int, int] | None = None
     topic_partitions: int = 0
-    is_defined: bool = False
+    has_definition: bool = False
     known: set[tuple[str, int]] | None = None
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
-    _view: View | None = None
+    _cached_figures: FairnessFigures | None = None
 
     @property
-    def depth(self) -> Depth:
+    def depth(self) -> CurrentDepth:
         """What is out. Claims and measured lag both bound it from above; the lesser counts."""
         unclaimed = self.backlog.unclaimed
         if self.lag is not None:
             lag, emitted = self.lag
             # A tick from before a crash may know of more emissions than the table does.
             unclaimed = min(unclaimed, lag + max(0, self.backlog.emitted - emitted))
-        return Depth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
+        return CurrentDepth(unclaimed=unclaimed, in_flight=self.backlog.in_flight)
 
     @property
-    def partitions_before(self) -> int:
+    def partitions_to_grow_from(self) -> int:
         """Of the topic: a definition that wants more adds to them; 0 if there may be none."""
         if self.topic_partitions or not self.backlog.emitted:
             return self.topic_partitions
@@ -99,44 +99,44 @@ class Desk:
     def follow(self, insight: Insight) -> None:
         """Take up a definition; a topic that it adds to will be fitted."""
         if insight.partitions > self.backlog.insight.partitions:
-            self.topic_partitions = self.partitions_before
+            self.topic_partitions = self.partitions_to_grow_from
         self.backlog.reconfigure(insight)
 
     def observe(self, now: datetime) -> None:
         """Let pace and drain take note of the present."""
         backlog, seconds = self.backlog, now.timestamp()
-        counts = Counts(
+        counts = FlowCounts(
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
             ready=backlog.ready,
             awaited=backlog.awaited,
-            awaited_s=backlog.awaited_s,
+            sync_matched_s=backlog.sync_matched_s,
             idle=backlog.idle.count(seconds),
         )
         self.pace.observe(counts, now)
         waits = backlog.ready > 0 and backlog.queue.may_pick(seconds)
         self.drain.observe(backlog.claimed, waits=waits, now=now)
 
-    def look_again(self, tick: InsightTick, now: datetime) -> None:
+    def apply_tick(self, tick: InsightTick, now: datetime) -> None:
         """Take note of what the ticker saw; what is due is looked for at every event."""
         if tick.lag is not None and tick.emitted is not None:
             self.lag = (tick.lag, tick.emitted)
-        hearing.look_again(self.backlog, tick, now.timestamp())
+        hearing.apply_tick(self.backlog, tick, now.timestamp())
 
     def slots(self) -> int:
         """How many agendas a round may emit now, its pool left aside."""
-        if not self.is_defined or not self.backlog.ready:
+        if not self.has_definition or not self.backlog.ready:
             return 0
         backlog = self.backlog
         return admission.slots(
-            backlog.insight, self.depth, self.pace, newcomers=backlog.queue.newcomers
+            backlog.insight, self.depth, self.pace, idle_returners=backlog.queue.idle_returners
         )
 
-    def wants_news(self) -> bool:
+    def expedite_reports(self) -> bool:
         """Whether agendas wait for room, or soon may."""
         backlog = self.backlog
-        is_filling = admission.is_filling(backlog.insight, self.depth, self.pace)
-        return backlog.ready > 0 or is_filling
+        is_half_full = admission.is_half_full(backlog.insight, self.depth, self.pace)
+        return backlog.ready > 0 or is_half_full
 
     def checkpoint(self, topics: Topics, now: datetime) -> Sequence[Record]:
         """What `pop-stream replay` could begin with at this round, if it is time for it."""
@@ -145,59 +145,61 @@ class Desk:
             return ()
         return self.checkpoints.records(self.backlog, topics, seconds)
 
-    def take_known(self, chosen: Iterable[Chosen], now: datetime) -> Set[tuple[str, int]]:
+    def take_already_emitted(
+        self, chosen: Iterable[ChosenAgenda], now: datetime
+    ) -> Set[tuple[str, int]]:
         """Those of a round that are known to be on the topic, once, and noted as such."""
         if not self.known:
             return frozenset()
         refs = {(one.agenda_id, one.attempt): one.ref for one in chosen}
         taken = refs.keys() & self.known
         for one in taken:
-            self.backlog.on_topic.recover(refs[one], now.timestamp())
+            self.backlog.emitted_offsets.recover(refs[one], now.timestamp())
         self.known -= taken
         return taken
 
-    def unclaimed(self, refs: Iterable[int]) -> list[Chosen]:
+    def unclaimed(self, refs: Iterable[int]) -> list[ChosenAgenda]:
         """Those of these places whose agendas are emitted and, as far as heard, not claimed."""
         slots = self.backlog.slots
-        found: list[Chosen] = []
+        found: list[ChosenAgenda] = []
         for ref in refs:
-            note = slots.out(ref)
+            note = slots.in_flight_record(ref)
             if note is not None and note.state == EMITTED:
                 page, slot = slots.at(ref)
-                chosen = Chosen(ref, page.ids[slot], page.customers[slot], note.attempt)
+                chosen = ChosenAgenda(ref, page.ids[slot], page.customers[slot], note.attempt)
                 found.append(chosen)
         return found
 
-    def claimant(self, now: datetime) -> Claimant:
+    def pool_demand(self, now: datetime) -> PoolDemand:
         """What the insight wants of its pool: what is out, and what it could emit now.
 
         What waits because of its customer's own limits, it does not want: others may have it.
         """
         insight = self.backlog.insight
         in_flight = self.backlog.in_flight
-        return Claimant(
+        return PoolDemand(
             insight_id=self.insight_id,
             weight=insight.pool_weight,
             minimum=insight.pool_minimum,
-            demand=in_flight + self.backlog.queue.startable(self.slots(), now.timestamp()),
+            demand=in_flight + self.backlog.queue.eligible_count(self.slots(), now.timestamp()),
             in_flight=in_flight,
         )
 
     def mean_service(self, now: datetime) -> float:
         """Recent service per weight of customers that may go, at most a second old."""
-        return self._viewed(now).mean_service
+        return self._figures(now).mean_service
 
     def gap(self, now: datetime) -> float:
         """Widest difference of customers' places on the virtual clock, a second old at most."""
-        return self._viewed(now).gap
+        return self._figures(now).gap
 
     def bound(self, now: datetime) -> float:
         """What that could not exceed, of the same moment: it starts anew when all is done."""
-        return self._viewed(now).bound
+        return self._figures(now).bound
 
     def answer(
-        self, question: InsightAsked, now: datetime, *, limited_by: Limit = ""
-    ) -> InsightAnswered:
+        self, question: QueueQueried, now: datetime, *, limited_by: EmissionLimit = ""
+    ) -> QueueDescribed:
         """What can be said of the insight, and of an agenda in it.
 
         Args:
@@ -218,13 +220,18 @@ class Desk:
                 rate_per_s=self.drain.per_s or self.pace.rate_per_s,
                 unclaimed=self.depth.unclaimed,
             )
-        holds, held_up_to = forecast.held(backlog, question.agenda_ids[:MOST_ASKED]), None
-        if question.held_after is not None:
-            more, held_up_to = forecast.held_after(backlog, question.held_after, MOST_ASKED)
+        holds, tracked_up_to = (
+            forecast.held(backlog, question.agenda_ids[:MAX_QUERIED_AGENDAS]),
+            None,
+        )
+        if question.tracked_after is not None:
+            more, tracked_up_to = forecast.tracked_after(
+                backlog, question.tracked_after, MAX_QUERIED_AGENDAS
+            )
             holds += more
-        return InsightAnswered(
+        return QueueDescribed(
             insight_id=self.insight_id,
-            question_id=question.question_id,
+            query_id=question.query_id,
             at=now,
             algorithm=backlog.insight.algorithm,
             ready=backlog.ready,
@@ -234,47 +241,49 @@ class Desk:
             limited_by=limited_by,
             target=admission.target(backlog.insight, self.pace),
             rate_per_s=round(self.pace.rate_per_s, 3),
-            customers=forecast.shares(waiting[:_CUSTOMERS_SHOWN], mean=mean, now=seconds),
-            others=max(0, len(waiting) - _CUSTOMERS_SHOWN),
+            customers=forecast.shares(waiting[:_MAX_CUSTOMERS_LISTED], mean=mean, now=seconds),
+            others=max(0, len(waiting) - _MAX_CUSTOMERS_LISTED),
             delayed=backlog.waiting,
             held=backlog.held,
             gap=self.gap(now),
             bound=self.bound(now),
             agenda=place,
             holds=holds,
-            held_up_to=held_up_to,
+            tracked_up_to=tracked_up_to,
         )
 
-    def view_of_rounds(self, now: datetime) -> View:
+    def figures_for_decision(self, now: datetime) -> FairnessFigures:
         """The same for decisions: a second old for every hundred customers, up to ten seconds.
 
         So a pick alone costs about as much in one insight as in each of many, where it is the
         only one for seconds.
         """
-        seen = self._view.customers if self._view else 0
-        return self._viewed(now, min(_MOST_VIEW_FOR, _VIEW_FOR * (seen / _CUSTOMERS_A_SECOND)))
+        seen = self._cached_figures.customers if self._cached_figures else 0
+        return self._figures(
+            now, min(_MAX_FIGURES_TTL, _FIGURES_TTL * (seen / _CUSTOMERS_PER_TTL_SECOND))
+        )
 
-    def _viewed(self, now: datetime, most_age: timedelta = _VIEW_FOR) -> View:
-        view = self._view
-        if view is None or not timedelta() <= now - view.at < max(_VIEW_FOR, most_age):
+    def _figures(self, now: datetime, most_age: timedelta = _FIGURES_TTL) -> FairnessFigures:
+        view = self._cached_figures
+        if view is None or not timedelta() <= now - view.at < max(_FIGURES_TTL, most_age):
             queue = self.backlog.queue
             mean = forecast.mean_service(self.backlog, now.timestamp())
             customers = sum(1 for _ in queue.flows())
-            view = View(now, mean, queue.spread(), queue.bound(), customers)
-            self._view = view
+            view = FairnessFigures(now, mean, queue.tag_gap(), queue.bound(), customers)
+            self._cached_figures = view
         return view
 
 
-def save_rows(desks: Sequence[Desk], offset: int) -> None:
+def save_backlogs(schedulers: Sequence[InsightScheduler], offset: int) -> None:
     """Write what a record changed: the last row alone tells that the record is wholly kept.
 
     Rows arrive in order, so one that a crash kept tells of all before it.
 
     Args:
-        desks: Those that the record changed.
+        schedulers: Those that the record changed.
         offset: Of the record.
     """
-    for desk in desks[:-1]:
-        desk.shelf.save(desk.backlog, offset - 1)
-    for desk in desks[-1:]:
-        desk.shelf.save(desk.backlog, offset)
+    for scheduler in schedulers[:-1]:
+        scheduler.store.save(scheduler.backlog, offset - 1)
+    for scheduler in schedulers[-1:]:
+        scheduler.store.save(scheduler.backlog, offset)

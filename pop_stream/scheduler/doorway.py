@@ -4,11 +4,11 @@ from typing import Final
 
 from pop_stream.ports.lag import LagProbe
 
-_GONE_FOR_GOOD_S: Final = 3_600.0
+_MAX_ABSENCE_S: Final = 3_600.0
 """An API that is away for longer keeps no agenda from others any more."""
 
 
-class Doorway:
+class ApiPresence:
     """Is asked about while workers hold attempts over HTTP.
 
     Args:
@@ -24,18 +24,18 @@ class Doorway:
 
     async def look(self, now: float) -> None:
         """Ask once; what cannot be asked leaves all as it was."""
-        members = await self._probe.members(self._group)
-        if members == 0 and self._away_since is None:
+        fetch_member_count = await self._probe.fetch_member_count(self._group)
+        if fetch_member_count == 0 and self._away_since is None:
             self._away_since = now
-        elif members and self._away_since is not None:
+        elif fetch_member_count and self._away_since is not None:
             self._away_since, self._back_at = None, now
 
-    def is_deaf(self, now: float, lease_s: float) -> bool:
+    def excuses_silence(self, now: float, lease_s: float) -> bool:
         """Whether a worker may be silent for no fault of its own.
 
         So it may while the API is away, and once it is back for as long as a lease: workers
         have yet to find that out, and speak as often as their leases ask them to.
         """
         if self._away_since is not None:
-            return now - self._away_since < _GONE_FOR_GOOD_S
+            return now - self._away_since < _MAX_ABSENCE_S
         return self._back_at is not None and now - self._back_at < lease_s

@@ -16,96 +16,105 @@ import structlog
 from pop_stream import faults
 from pop_stream.bus.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.bus.topics import Topics
-from pop_stream.core.backlog.outbox import Told
-from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.backlog.outbox import OutboxBatch
+from pop_stream.core.backlog.whereabouts import ChosenAgenda
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import encode
 from pop_stream.ports.clock import Clock
-from pop_stream.ports.table import ReadyTable
+from pop_stream.ports.table import BacklogTable
 from pop_stream.ports.wire import Publisher, Record
 from pop_stream.scheduler import telling
 from pop_stream.scheduler.decisions import decided
-from pop_stream.scheduler.desk import Desk, save_rows
-from pop_stream.scheduler.desks import Desks
-from pop_stream.scheduler.on_topic import MOST_WRITTEN, Attempts, OnTopic, lacking
-from pop_stream.scheduler.rows import RoundNote
+from pop_stream.scheduler.desk import InsightScheduler, save_backlogs
+from pop_stream.scheduler.desks import InsightRegistry
+from pop_stream.scheduler.on_topic import (
+    MAX_COPIES,
+    AttemptKeys,
+    EmittedAttempts,
+    missing_from_topic,
+)
+from pop_stream.scheduler.rows import JournaledRound
 
-MOST_CHOSEN: Final = 2_000
+MAX_ROUND_SIZE: Final = 2_000
 """Of one round, so that its decision and its journal row fit a record; the next follows."""
 
 _log = structlog.get_logger()
 
 
-class Source(NamedTuple):
+class RecordPosition(NamedTuple):
     """Where a record of `pop.ready` was read."""
 
     partition: int
     offset: int
 
 
-class _Draft(NamedTuple):
+class _RoundDraft(NamedTuple):
     """What a desk has to say after an event.
 
     Attributes:
         told: To be published before the row is written, for what is kept must have been told.
         emitted: A round's agendas.
-        also: What else there is to tell of the round.
+        announcements: What else there is to tell of the round.
     """
 
     told: Sequence[Record] = ()
     emitted: Sequence[Record] = ()
-    also: Sequence[Record] = ()
+    announcements: Sequence[Record] = ()
 
 
-class Emission:
+class RoundWriter:
     """Writes for all desks; one record of `pop.ready` at a time.
 
     Args:
-        desks: All of this worker's.
+        schedulers: All of this worker's.
         table: The ReadyAgenda table.
         publisher: Ours, idempotent, with acks=all; not Faust's.
         clock: For the instants in events.
         topics: Names of topics.
         create_topic: Makes sure an insight's topic exists, with its partitions.
-        is_sure_of: Whether a partition is surely this worker's at the moment.
+        owns: Whether a partition is surely this worker's at the moment.
         on_topic: Knows what is on insights' topics already.
     """
 
     def __init__(  # noqa: PLR0913  # every port it needs, named once
         self,
-        desks: Desks,
+        schedulers: InsightRegistry,
         *,
-        table: ReadyTable,
+        table: BacklogTable,
         publisher: Publisher,
         clock: Clock,
         topics: Topics,
         create_topic: Callable[[Insight], Awaitable[None]],
-        is_sure_of: Callable[[int], bool],
-        on_topic: OnTopic,
+        owns: Callable[[int], bool],
+        on_topic: EmittedAttempts,
     ) -> None:
-        self._desks = desks
+        self._schedulers = schedulers
         self._table = table
         self._publisher = publisher
         self._clock = clock
         self._topics = topics
         self._create_topic = create_topic
-        self._is_sure_of = is_sure_of
-        self._on_topic = on_topic
-        self._rows_of_rounds = 0
+        self._owns = owns
+        self._emitted_reader = on_topic
+        self._last_round_row = 0
 
-    def be_sure_of(self, partition: int) -> None:
+    def ensure_owned(self, partition: int) -> None:
         """Rows and rounds of one who has lost the partition would mix with its owner's.
 
         Raises:
             UnavailableError: If the partition is not surely this worker's.
         """
-        if not self._is_sure_of(partition):
+        if not self._owns(partition):
             msg = f"the group may have given partition {partition} to another scheduler"
             raise UnavailableError(msg)
 
     async def decide(
-        self, desks: Sequence[Desk], source: Source, *, choose: bool = True
+        self,
+        schedulers: Sequence[InsightScheduler],
+        record_position: RecordPosition,
+        *,
+        choose: bool = True,
     ) -> None:
         """A round of each desk, all side by side, and the rows that tell of them.
 
@@ -117,25 +126,37 @@ class Emission:
                 worker's any more; what was done since its last row must be forgotten.
         """
         if choose:
-            await self._on_topic.look_back(desks)
-        drafts = [await self._draft(desk, source, choose=choose) for desk in desks]
+            await self._emitted_reader.load_unrecorded(schedulers)
+        drafts = [
+            await self._draft_round(scheduler, record_position, choose=choose)
+            for scheduler in schedulers
+        ]
         told = [record for draft in drafts for record in draft.told]
         emitted = [record for draft in drafts for record in draft.emitted]
-        also = [record for draft in drafts for record in draft.also]
+        announcements = [record for draft in drafts for record in draft.announcements]
 
-        if told or also:
-            await self._come_first(source.partition, told)
-        keep = partial(self._keep, desks, source.offset, at_once=bool(told or also))
-        if not also:
+        if told or announcements:
+            await self._publish_before_rows(record_position.partition, told)
+        keep = partial(
+            self._write_rows,
+            schedulers,
+            record_position.offset,
+            flush=bool(told or announcements),
+        )
+        if not announcements:
             keep()
             return
-        rounds = [*emitted, *also]
-        await self._side_by_side(rounds, len(emitted) // 2 + 1, keep, source.partition)
-        for desk, draft in zip(desks, drafts, strict=True):
-            if draft.also:
-                desk.shelf.last_round = None
+        rounds = [*emitted, *announcements]
+        await self._publish_concurrently(
+            rounds, len(emitted) // 2 + 1, keep, record_position.partition
+        )
+        for scheduler, draft in zip(schedulers, drafts, strict=True):
+            if draft.announcements:
+                scheduler.store.last_round = None
 
-    async def make_good(self, desks: Sequence[Desk], partition: int) -> None:
+    async def recover_round(
+        self, schedulers: Sequence[InsightScheduler], partition: int
+    ) -> None:
         """Emit what a crash kept from being emitted, of desks just read.
 
         What is on its topic is not emitted again. The rest of the round is told of again, as
@@ -145,107 +166,124 @@ class Emission:
             UnavailableError: If the topics cannot be read or made, or the partition is not
                 surely this worker's.
         """
-        lately = [(desk, desk.shelf.last_round) for desk in desks if desk.shelf.last_round]
-        doubtful = [
-            (desk, note, chosen)
-            for desk, note in lately
-            if (chosen := desk.unclaimed(note.refs))
+        lately = [
+            (scheduler, scheduler.store.last_round)
+            for scheduler in schedulers
+            if scheduler.store.last_round
         ]
-        there = await self._on_topic.attempts(
-            [(desk, MOST_WRITTEN * len(note.refs)) for desk, note, _ in doubtful]
+        unconfirmed = [
+            (scheduler, note, chosen)
+            for scheduler, note in lately
+            if (chosen := scheduler.unclaimed(note.refs))
+        ]
+        emitted_before = await self._emitted_reader.attempts(
+            [(scheduler, MAX_COPIES * len(note.refs)) for scheduler, note, _ in unconfirmed]
         )
         records: list[Record] = []
-        for (desk, note, chosen), known in zip(doubtful, there, strict=True):
-            await self._fit_topic(desk)
-            emitted, also = await self._records(desk, chosen, note, known)
-            records += [*emitted, *also]
-            _log.info("round.made_good", insight_id=desk.insight_id, lacked=len(emitted))
-        self.be_sure_of(partition)
+        for (scheduler, note, chosen), known in zip(unconfirmed, emitted_before, strict=True):
+            await self._ensure_topic(scheduler)
+            emitted, announcements = await self._records(scheduler, chosen, note, known)
+            records += [*emitted, *announcements]
+            _log.info("round.made_good", insight_id=scheduler.insight_id, lacked=len(emitted))
+        self.ensure_owned(partition)
         await self._publish(records, partition)
-        for desk in desks:
-            desk.shelf.last_round = None
+        for scheduler in schedulers:
+            scheduler.store.last_round = None
 
-    async def _draft(self, desk: Desk, source: Source, *, choose: bool) -> _Draft:
+    async def _draft_round(
+        self, scheduler: InsightScheduler, record_position: RecordPosition, *, choose: bool
+    ) -> _RoundDraft:
         """Let happen what is due, choose, and word all there is to tell."""
         now = self._clock.now()
-        desk.backlog.wake(now.timestamp())
-        desk.observe(now)
-        slots, depth = self._desks.room(desk, MOST_CHOSEN) if choose else 0, desk.depth
-        before = desk.checkpoint(self._topics, now) if slots > 0 else ()
-        chosen = desk.backlog.choose(slots, now.timestamp())
-        if chosen or desk.topic_partitions:
-            await self._fit_topic(desk)
-        told = await self._told(desk, desk.backlog.take_told(), now)
+        scheduler.backlog.apply_due(now.timestamp())
+        scheduler.observe(now)
+        slots, depth = (
+            self._schedulers.room(scheduler, MAX_ROUND_SIZE) if choose else 0,
+            scheduler.depth,
+        )
+        before = scheduler.checkpoint(self._topics, now) if slots > 0 else ()
+        chosen = scheduler.backlog.choose(slots, now.timestamp())
+        if chosen or scheduler.topic_partitions:
+            await self._ensure_topic(scheduler)
+        told = await self._told(scheduler, scheduler.backlog.drain_outbox(), now)
         if not chosen:
-            return _Draft(told)
-        desk.shelf.last_round = note = RoundNote(
+            return _RoundDraft(told)
+        scheduler.store.last_round = note = JournaledRound(
             refs=tuple(one.ref for one in chosen),
             at=now.timestamp(),
             slots=slots,
             lag=depth.unclaimed,
             in_flight=depth.in_flight,
-            offset=source.offset,
-            definitions=self._desks.version,
+            offset=record_position.offset,
+            definitions=self._schedulers.version,
         )
-        known = desk.take_known(chosen, now)
-        emitted, also = await self._records(desk, chosen, note, known)
-        desk.checkpoints.sent(before, note.at)
-        return _Draft(told, emitted, [*before, *also])
+        known = scheduler.take_already_emitted(chosen, now)
+        emitted, announcements = await self._records(scheduler, chosen, note, known)
+        scheduler.checkpoints.record_sent(before, note.at)
+        return _RoundDraft(told, emitted, [*before, *announcements])
 
-    async def _told(self, desk: Desk, told: Told, now: datetime) -> list[Record]:
+    async def _told(
+        self, scheduler: InsightScheduler, told: OutboxBatch, now: datetime
+    ) -> list[Record]:
         if not told:
             return []
         topic = self._topics.agenda_events
         return [
-            *telling.stops(self._topics, desk, told),
-            *telling.letters(self._topics, desk, told, now),
+            *telling.stops(self._topics, scheduler, told),
+            *telling.letters(self._topics, scheduler, told, now),
             *await lifecycle_records(self._publisher, topic, told.lifecycle),
         ]
 
     async def _records(
         self,
-        desk: Desk,
-        chosen: Sequence[Chosen],
-        note: RoundNote,
-        known: Attempts,
+        scheduler: InsightScheduler,
+        chosen: Sequence[ChosenAgenda],
+        note: JournaledRound,
+        known: AttemptKeys,
     ) -> tuple[list[Record], list[Record]]:
         """A round's agendas but those known to be on their topic, and what tells of it."""
         at = datetime.fromtimestamp(note.at, UTC)
         emitted = telling.emitted_records(
             self._topics,
-            desk,
-            lacking(chosen, known),
-            partitions=await self._publisher.partitions(self._on_topic.name(desk)),
+            scheduler,
+            missing_from_topic(chosen, known),
+            partitions=await self._publisher.partitions(self._emitted_reader.name(scheduler)),
             at=at,
             now=self._clock.now(),
         )
-        decision = decided(desk, chosen, note, limited_by=self._desks.limit(desk))
+        decision = decided(
+            scheduler, chosen, note, limited_by=self._schedulers.limit(scheduler)
+        )
         lifecycle = await lifecycle_records(
-            self._publisher, self._topics.agenda_events, telling.emissions(desk, chosen, at)
+            self._publisher,
+            self._topics.agenda_events,
+            telling.emitted_events(scheduler, chosen, at),
         )
         value = encode(decision)
-        desk.checkpoints.decided += len(value)
-        why = Record(self._topics.decisions, desk.insight_id.encode(), value)
+        scheduler.checkpoints.decided += len(value)
+        why = Record(self._topics.decisions, scheduler.insight_id.encode(), value)
         return emitted, [why, *lifecycle]
 
-    async def _come_first(self, partition: int, told: Sequence[Record]) -> None:
+    async def _publish_before_rows(self, partition: int, told: Sequence[Record]) -> None:
         """What must be acknowledged before a round is written."""
         # So a crash finds one round under way at most. What this record itself has led to
         # need not be kept for it: it is read again.
-        await self._table.kept(self._rows_of_rounds)
-        self.be_sure_of(partition)
+        await self._table.wait_durable(self._last_round_row)
+        self.ensure_owned(partition)
         if told:
             await self._publish(told, partition)
-            self.be_sure_of(partition)
+            self.ensure_owned(partition)
 
-    def _keep(self, desks: Sequence[Desk], offset: int, *, at_once: bool) -> None:
+    def _write_rows(
+        self, schedulers: Sequence[InsightScheduler], offset: int, *, flush: bool
+    ) -> None:
         """Write the rows; those of rounds at once, for later rounds wait for them."""
-        save_rows(desks, offset)
-        if at_once:
+        save_backlogs(schedulers, offset)
+        if flush:
             self._table.send()
-            self._rows_of_rounds = self._table.written
+            self._last_round_row = self._table.written
 
-    async def _side_by_side(
+    async def _publish_concurrently(
         self,
         rounds: Sequence[Record],
         half: int,
@@ -258,38 +296,38 @@ class Emission:
         """
         left = rounds
         if faults.is_set("scheduler.emitting"):
-            left = await self._ahead(left, half)
-            faults.reach("scheduler.emitting")
+            left = await self._publish_first(left, half)
+            faults.crash_point("scheduler.emitting")
         if faults.is_set("scheduler.emitted"):
-            left = await self._ahead(left, len(left))
-            faults.reach("scheduler.emitted")
+            left = await self._publish_first(left, len(left))
+            faults.crash_point("scheduler.emitted")
         keep()
         if faults.is_set("scheduler.kept"):
-            await self._table.kept()
-            faults.reach("scheduler.kept")
+            await self._table.wait_durable()
+            faults.crash_point("scheduler.kept")
         if faults.is_set("scheduler.kept_half"):
-            await self._table.kept()
-            left = await self._ahead(left, half)
-            faults.reach("scheduler.kept_half")
+            await self._table.wait_durable()
+            left = await self._publish_first(left, half)
+            faults.crash_point("scheduler.kept_half")
         await self._publish(left, partition)
-        faults.reach("scheduler.decided")
+        faults.crash_point("scheduler.decided")
 
     async def _publish(self, records: Sequence[Record], partition: int) -> None:
         """Until all is acknowledged, or the partition may be another's: then it decides.
 
         What is given up may have been on its way for longer than a session, as after a freeze.
         """
-        again = partial(self.be_sure_of, partition)
-        await publish_until_acknowledged(self._publisher, records, before_again=again)
+        again = partial(self.ensure_owned, partition)
+        await publish_until_acknowledged(self._publisher, records, before_retry=again)
 
-    async def _ahead(self, records: Sequence[Record], count: int) -> Sequence[Record]:
+    async def _publish_first(self, records: Sequence[Record], count: int) -> Sequence[Record]:
         """Write the first so many now; returns the rest."""
         await publish_until_acknowledged(self._publisher, records[:count])
         return records[count:]
 
-    async def _fit_topic(self, desk: Desk) -> None:
+    async def _ensure_topic(self, scheduler: InsightScheduler) -> None:
         """Create the insight's topic, or let it grow with the definition."""
-        insight = desk.backlog.insight
-        if desk.topic_partitions < insight.partitions:
+        insight = scheduler.backlog.insight
+        if scheduler.topic_partitions < insight.partitions:
             await self._create_topic(insight)
-            desk.topic_partitions = insight.partitions
+            scheduler.topic_partitions = insight.partitions

@@ -10,15 +10,15 @@ from faust.tables.recovery import Recovery
 
 from pop_stream.bus import clients, silence, succession
 from pop_stream.scheduler.telling import PART
-from pop_stream.scheduler.transport import PatientTransport
-from pop_stream.scheduler.weighed import WeighingApp
+from pop_stream.scheduler.transport import HardenedTransport
+from pop_stream.scheduler.weighed import ByteBoundedApp
 from pop_stream.settings import Settings
 
 _BUFFERED_RECORDS: Final = 4_096
-_LEAST_REBALANCE_S: Final = 10.0
+_MIN_REBALANCE_S: Final = 10.0
 
 
-class _Recovery(Recovery):  # type: ignore[misc]  # Faust is untyped
+class _NoRecovery(Recovery):  # type: ignore[misc]  # Faust is untyped
     """Nothing is read by Faust: see `FaustReadyTable.recover`. All three are called by it."""
 
     def need_recovery(self) -> bool:
@@ -34,14 +34,14 @@ class _Recovery(Recovery):  # type: ignore[misc]  # Faust is untyped
         pass
 
 
-class _Tables(TableManager):  # type: ignore[misc]  # Faust is untyped
+class _TableManagerWithoutRecovery(TableManager):  # type: ignore[misc]  # Faust is untyped
     _recovery: Recovery | None = None
 
     @property
     def recovery(self) -> Recovery:
         """Made when Faust first asks for it."""
         if self._recovery is None:
-            self._recovery = _Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
+            self._recovery = _NoRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
         return self._recovery
 
     async def on_start(self) -> None:
@@ -54,18 +54,18 @@ def faust_app(
     settings: Settings,
     *,
     on_heartbeat: Callable[[float], None] = lambda _: None,
-    on_forgotten: Callable[[], None] = lambda: None,
+    on_expelled: Callable[[], None] = lambda: None,
 ) -> Any:  # noqa: ANN401  # Faust is untyped
     """An application without agents or tables, whose topics exist already.
 
     Args:
         settings: Where the cluster is, and how patient to be.
-        on_heartbeat: See `PatientTransport`.
-        on_forgotten: See there too.
+        on_heartbeat: See `HardenedTransport`.
+        on_expelled: See there too.
     """
     session_s = settings.session_timeout.total_seconds()
     brokers = settings.kafka_bootstrap.split(",")
-    app = WeighingApp(
+    app = ByteBoundedApp(
         f"{settings.topic_prefix}{PART}",
         broker=";".join(f"aiokafka://{one}" for one in brokers),
         broker_credentials=_credentials(settings),
@@ -75,28 +75,30 @@ def faust_app(
         web_enabled=False,
         key_serializer="raw",
         value_serializer="raw",
-        broker_client_id=succession.named(settings, f"{settings.topic_prefix}{PART}"),
+        broker_client_id=succession.member_client_id(
+            settings, f"{settings.topic_prefix}{PART}"
+        ),
         broker_session_timeout=session_s,
         broker_heartbeat_interval=session_s / 3,
         # A member that hears the group and does not come to it holds all others up as long.
-        broker_rebalance_timeout=max(2 * session_s, _LEAST_REBALANCE_S),
+        broker_rebalance_timeout=max(2 * session_s, _MIN_REBALANCE_S),
         broker_commit_interval=1.0,
         consumer_metadata_max_age_ms=clients.METADATA_AGE_MS,
         stream_buffer_maxsize=_BUFFERED_RECORDS,
         table_standby_replicas=0,
         topic_allow_declare=False,
         topic_disable_leader=True,
-        TableManager=_Tables,
+        TableManager=_TableManagerWithoutRecovery,
     )
-    app.transport = PatientTransport(app.conf.broker_consumer, app)
-    app.transport.take_over = partial(
-        clients.take_over, settings, app.conf.id, app.conf.broker_client_id
+    app.transport = HardenedTransport(app.conf.broker_consumer, app)
+    app.transport.evict_own_predecessor = partial(
+        clients.evict_own_predecessor, settings, app.conf.id, app.conf.broker_client_id
     )
-    app.transport.pass_over_silent = partial(
-        silence.pass_over_silent, connection=clients.connection(settings)
+    app.transport.skip_silent_brokers = partial(
+        silence.install_broker_timeouts, connection=clients.connection(settings)
     )
     app.transport.on_heartbeat = on_heartbeat
-    app.transport.on_forgotten = on_forgotten
+    app.transport.on_expelled = on_expelled
     return app
 
 

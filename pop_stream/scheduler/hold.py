@@ -6,7 +6,7 @@ from math import inf
 from time import monotonic
 
 
-class Hold:
+class PartitionOwnership:
     """A partition is held from its assignment on, for as long as the group surely knows us.
 
     The group gives partitions away once a session has passed without a heartbeat. A process
@@ -22,48 +22,48 @@ class Hold:
         self._session_s = session.total_seconds()
         self._now = now
         self._partitions: frozenset[int] = frozenset()
-        self._heard_at = now()
-        self._lost_at = -inf
+        self._acknowledged_at = now()
+        self._invalidated_at = -inf
 
     @property
     def partitions(self) -> Set[int]:
         """What was assigned and not revoked, surely held or not."""
         return self._partitions
 
-    def gain(self, partitions: Set[int]) -> None:
+    def assign(self, partitions: Set[int]) -> None:
         """The group has just given these."""
         self._partitions |= partitions
-        self.heard(self._now())
+        self.heartbeat_acknowledged(self._now())
 
-    def lose(self, partitions: Set[int]) -> None:
+    def revoke(self, partitions: Set[int]) -> None:
         """The group takes these back."""
         if self._partitions & partitions:
-            self._lost_at = self._now()
+            self._invalidated_at = self._now()
         self._partitions -= partitions
 
-    def forgotten(self) -> None:
+    def expelled(self) -> None:
         """The group has expelled us: all is lost, before it is revoked; any thread's."""
         self._partitions = frozenset()
-        self._lost_at = self._now()
+        self._invalidated_at = self._now()
 
-    def heard(self, asked_at: float) -> None:
+    def heartbeat_acknowledged(self, asked_at: float) -> None:
         """The group knew us when it answered what was asked at that moment; any thread's."""
-        self._heard_at = max(self._heard_at, asked_at)
+        self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
-    def is_sure_of(self, partition: int) -> bool:
+    def owns(self, partition: int) -> bool:
         """Whether nobody else can have been given the partition by now."""
-        return self._is_known and partition in self._partitions
+        return self._has_live_session and partition in self._partitions
 
-    def give_up(self) -> None:
+    def invalidate(self) -> None:
         """What was begun is forgotten and decided anew, so nothing of it may be written."""
-        self._lost_at = self._now()
+        self._invalidated_at = self._now()
 
-    def has_lasted(self, since: float) -> bool | None:
+    def held_since(self, since: float) -> bool | None:
         """Whether nothing was lost or given up since a moment; None until the group tells."""
-        if self._lost_at >= since:
+        if self._invalidated_at >= since:
             return False
-        return self._is_known or None
+        return self._has_live_session or None
 
     @property
-    def _is_known(self) -> bool:
-        return self._now() - self._heard_at < self._session_s
+    def _has_live_session(self) -> bool:
+        return self._now() - self._acknowledged_at < self._session_s

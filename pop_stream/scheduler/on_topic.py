@@ -4,42 +4,42 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Final
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.backlog.whereabouts import ChosenAgenda
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import decode_emitted
-from pop_stream.scheduler.desk import Desk
+from pop_stream.scheduler.desk import InsightScheduler
 
-MOST_WRITTEN: Final = 3
+MAX_COPIES: Final = 3
 """So often a record may be on its topic, as one whose acknowledgement failed was sent again."""
 
-_GLANCE: Final = 100
-_LOOK: Final = 6_000
+_FIRST_READ: Final = 100
+_FULL_READ: Final = 6_000
 
-Attempt = tuple[str, int]
+AttemptKey = tuple[str, int]
 """An agenda, and the number of an attempt."""
 
-Attempts = Set[Attempt]
+AttemptKeys = Set[AttemptKey]
 
-Tails = Callable[
-    [Mapping[str, int], Callable[[bytes], Attempt | None]],
-    Awaitable[Mapping[str, Sequence[Attempt | None]]],
+NewestReader = Callable[
+    [Mapping[str, int], Callable[[bytes], AttemptKey | None]],
+    Awaitable[Mapping[str, Sequence[AttemptKey | None]]],
 ]
 """Reads the newest values of topics: so many of each partition, or all if there are fewer."""
 
 
-class OnTopic:
+class EmittedAttempts:
     """Looks.
 
     Args:
         topics: Names of topics.
-        tails: Reads them.
+        read_newest: Reads them.
     """
 
-    def __init__(self, topics: Topics, tails: Tails) -> None:
+    def __init__(self, topics: Topics, read_newest: NewestReader) -> None:
         self._topics = topics
-        self._tails = tails
+        self._read_newest = read_newest
 
-    async def look_back(self, desks: Sequence[Desk]) -> None:
+    async def load_unrecorded(self, schedulers: Sequence[InsightScheduler]) -> None:
         """Find what is on the topic of an insight that was just read, before its first round.
 
         A crash may have let a round out and kept its row from being written. It is chosen
@@ -48,50 +48,68 @@ class OnTopic:
         Raises:
             UnavailableError: If the topics cannot be read; they are looked at again.
         """
-        new = [desk for desk in desks if desk.known is None and desk.slots()]
-        glanced = await self._forgotten(new, _GLANCE)
+        new = [
+            scheduler
+            for scheduler in schedulers
+            if scheduler.known is None and scheduler.slots()
+        ]
+        glanced = await self._unrecorded(new, _FIRST_READ)
         # What was forgotten is the newest of each partition. If it fills what was looked at
         # of one, there may be more.
-        many = [desk for desk in new if MOST_WRITTEN * len(glanced[desk.insight_id]) >= _GLANCE]
-        found = glanced | await self._forgotten(many, _LOOK)
-        for desk in new:
-            desk.known = found[desk.insight_id]
+        many = [
+            scheduler
+            for scheduler in new
+            if MAX_COPIES * len(glanced[scheduler.insight_id]) >= _FIRST_READ
+        ]
+        found = glanced | await self._unrecorded(many, _FULL_READ)
+        for scheduler in new:
+            scheduler.known = found[scheduler.insight_id]
 
-    async def _forgotten(self, desks: Sequence[Desk], most: int) -> dict[str, set[Attempt]]:
-        there = await self.attempts([(desk, most) for desk in desks])
+    async def _unrecorded(
+        self, schedulers: Sequence[InsightScheduler], most: int
+    ) -> dict[str, set[AttemptKey]]:
+        there = await self.attempts([(scheduler, most) for scheduler in schedulers])
         return {
-            desk.insight_id: {one for one in seen if desk.backlog.slots.is_ready(*one)}
-            for desk, seen in zip(desks, there, strict=True)
+            scheduler.insight_id: {
+                one for one in seen if scheduler.backlog.slots.is_ready(*one)
+            }
+            for scheduler, seen in zip(schedulers, there, strict=True)
         }
 
-    async def attempts(self, desks: Sequence[tuple[Desk, int]]) -> list[Attempts]:
+    async def attempts(
+        self, schedulers: Sequence[tuple[InsightScheduler, int]]
+    ) -> list[AttemptKeys]:
         """Those on the topic of each; what is no such record is left out.
 
         Args:
-            desks: Each with how many of the newest records of a partition are looked at.
+            schedulers: Each with how many of the newest records of a partition are looked at.
 
         Raises:
             UnavailableError: If the topics cannot be read.
         """
-        if not desks:
+        if not schedulers:
             return []
-        there = await self._tails({self.name(desk): most for desk, most in desks}, _attempt)
+        there = await self._read_newest(
+            {self.name(scheduler): most for scheduler, most in schedulers}, _attempt
+        )
         return [
-            {one for one in there.get(self.name(desk), ()) if one is not None}
-            for desk, _ in desks
+            {one for one in there.get(self.name(scheduler), ()) if one is not None}
+            for scheduler, _ in schedulers
         ]
 
-    def name(self, desk: Desk) -> str:
+    def name(self, scheduler: InsightScheduler) -> str:
         """Of the insight's topic."""
-        return self._topics.insight(desk.insight_id, desk.backlog.insight.group_type)
+        return self._topics.insight(scheduler.insight_id, scheduler.backlog.insight.group_type)
 
 
-def lacking(chosen: Sequence[Chosen], known: Attempts) -> list[Chosen]:
+def missing_from_topic(
+    chosen: Sequence[ChosenAgenda], known: AttemptKeys
+) -> list[ChosenAgenda]:
     """Those of a round that are not known to be on their topic."""
     return [one for one in chosen if (one.agenda_id, one.attempt) not in known]
 
 
-def _attempt(value: bytes) -> Attempt | None:
+def _attempt(value: bytes) -> AttemptKey | None:
     try:
         emitted = decode_emitted(value)
     except UnreadableRecordError:

@@ -10,51 +10,51 @@ from pop_stream.core.backlog import hearing
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
-    InsightAsked,
-    InsightNoted,
-    InsightPlaced,
+    QueueQueried,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     ReadyEvent,
-    decode_placed,
+    decode_routed,
     decode_ready,
     encode,
 )
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
-from pop_stream.ports.table import ReadyTable
+from pop_stream.ports.table import BacklogTable
 from pop_stream.ports.wire import Publisher, Record
-from pop_stream.scheduler.desk import Desk, save_rows
-from pop_stream.scheduler.desks import Desks
-from pop_stream.scheduler.emission import Emission, Source
-from pop_stream.scheduler.on_topic import OnTopic, Tails
+from pop_stream.scheduler.desk import InsightScheduler, save_backlogs
+from pop_stream.scheduler.desks import InsightRegistry
+from pop_stream.scheduler.emission import RoundWriter, RecordPosition
+from pop_stream.scheduler.on_topic import EmittedAttempts, NewestReader
 
-MOST_PUT_OFF: Final = 128
+MAX_DEFERRED_RECORDS: Final = 128
 """Records in a row that may leave the choice to the next: some ten milliseconds' work. So a
 round of five to fifty, which waits for acknowledgements, never lets them pile up."""
 
 
-TOLD_EVERY: Final = 500
+PROGRESS_EVERY_RECORDS: Final = 500
 """Records of a partition after which a row tells how far they were handled. Most change nothing
 in an idle one, and whoever has the partition next reads again what no row tells of."""
 
 
-class NoEventError(UnreadableRecordError):
+class NotAnEventError(UnreadableRecordError):
     """A record of `pop.ready` is no event; nothing was done, so nothing need be read anew."""
 
 
 @dataclass(slots=True)
-class _PutOff:
+class _DeferredInsights:
     """Desks of a partition that wait for their choice, and for how many records already."""
 
-    desks: dict[str, Desk] = field(default_factory=dict)
+    schedulers: dict[str, InsightScheduler] = field(default_factory=dict)
     records: int = 0
 
-    def add(self, desks: Mapping[str, Desk]) -> None:
-        self.desks.update(desks)
+    def add(self, schedulers: Mapping[str, InsightScheduler]) -> None:
+        self.schedulers.update(schedulers)
         self.records += 1
 
 
-class Rounds:
+class ReadyEventHandler:
     """All desks of this worker, by partition of `pop.ready`; one event at a time.
 
     Args:
@@ -65,183 +65,194 @@ class Rounds:
         topics: Names of topics.
         create_topic: Makes sure an insight's topic exists, with its partitions.
         partitions: Of `pop.ready`.
-        is_sure_of: Whether a partition is surely this worker's at the moment.
-        tails: Reads what is on insights' topics already.
-        term: Greater with each owner of a partition; asked when it is loaded.
+        owns: Whether a partition is surely this worker's at the moment.
+        read_newest: Reads what is on insights' topics already.
+        epoch: Greater with each owner of a partition; asked when it is loaded.
     """
 
     def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
         self,
         *,
-        table: ReadyTable,
+        table: BacklogTable,
         publisher: Publisher,
         definitions: DefinitionSource,
         clock: Clock,
         topics: Topics,
         create_topic: Callable[[Insight], Awaitable[None]],
         partitions: int,
-        is_sure_of: Callable[[int], bool],
-        tails: Tails,
-        term: Callable[[], int] = lambda: 0,
+        owns: Callable[[int], bool],
+        read_newest: NewestReader,
+        epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         self._publisher = publisher
         self._clock = clock
         self._topics = topics
-        self._is_sure_of = is_sure_of
-        self._desks = Desks(
+        self._owns = owns
+        self._schedulers = InsightRegistry(
             table=table,
             definitions=definitions,
             clock=clock,
             topics=topics,
             partitions=partitions,
-            term=term,
+            epoch=epoch,
         )
-        self._emission = Emission(
-            self._desks,
+        self._round_writer = RoundWriter(
+            self._schedulers,
             table=table,
             publisher=publisher,
             clock=clock,
             topics=topics,
             create_topic=create_topic,
-            is_sure_of=is_sure_of,
-            on_topic=OnTopic(topics, tails),
+            owns=owns,
+            on_topic=EmittedAttempts(topics, read_newest),
         )
-        self._put_off: dict[int, _PutOff] = {}
-        self._untold: dict[int, int] = {}
+        self._deferred: dict[int, _DeferredInsights] = {}
+        self._records_since_progress: dict[int, int] = {}
 
-    def desks(self) -> list[Desk]:
+    def schedulers(self) -> list[InsightScheduler]:
         """All insights this worker decides for."""
-        return self._desks.everywhere
+        return self._schedulers.everywhere
 
-    def sure_desks(self) -> list[Desk]:
+    def owned_schedulers(self) -> list[InsightScheduler]:
         """Those of partitions that are surely this worker's still."""
-        return [desk for desk in self.desks() if self._is_sure_of(desk.partition)]
+        return [scheduler for scheduler in self.schedulers() if self._owns(scheduler.partition)]
 
     def loaded(self) -> set[int]:
         """Partitions whose backlogs are in memory."""
-        return self._desks.loaded
+        return self._schedulers.loaded
 
-    def may_emit(self, desk: Desk) -> bool:
+    def may_emit(self, scheduler: InsightScheduler) -> bool:
         """Whether a round may choose one now, or must look because definitions changed."""
-        if not self._desks.is_up_to_date:
+        if not self._schedulers.is_up_to_date:
             return True
         now = self._clock.now().timestamp()
-        return desk.slots() > 0 and desk.backlog.queue.may_pick(now)
+        return scheduler.slots() > 0 and scheduler.backlog.queue.may_pick(now)
 
-    def has_grown(self, desk: Desk) -> bool:
+    def needs_partitions(self, scheduler: InsightScheduler) -> bool:
         """Whether its topic has fewer partitions than its definition says by now."""
-        return 0 < desk.partitions_before < self._desks.partitions_of(desk)
+        return 0 < scheduler.partitions_to_grow_from < self._schedulers.partitions_of(scheduler)
 
-    def kept_until(self, partition: int) -> int | None:
+    def handled_until(self, partition: int) -> int | None:
         """The offset before which the table shows all records to have been handled.
 
         None if no row tells.
         """
-        shelves = [desk.shelf for desk in self._desks.of(partition).values()]
-        torn = [shelf.offset for shelf in shelves if shelf.lacks_rows]
-        last = min(torn) if torn else max((shelf.offset for shelf in shelves), default=-1)
+        stores = [scheduler.store for scheduler in self._schedulers.of(partition).values()]
+        incomplete = [store.offset for store in stores if store.is_incomplete]
+        last = (
+            min(incomplete)
+            if incomplete
+            else max((store.offset for store in stores), default=-1)
+        )
         return None if last < 0 else last + 1
 
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""
-        self._desks.unload(partition)
-        self._put_off.pop(partition, None)
+        self._schedulers.unload(partition)
+        self._deferred.pop(partition, None)
 
     async def handle(
         self,
-        source: Source,
+        record_position: RecordPosition,
         value: bytes | None,
         *,
-        next_waits: bool = False,
-        catches_up: bool = False,
+        has_next: bool = False,
+        is_catching_up: bool = False,
     ) -> None:
         """Handle one record of `pop.ready`.
 
         Args:
-            source: Where the record was read.
+            record_position: Where the record was read.
             value: Its value.
-            next_waits: Whether the next record of the partition is at hand. Then what this
+            has_next: Whether the next record of the partition is at hand. Then what this
                 one changes is told and kept, and the choice is left to that one, which knows
-                more; but not more than `MOST_PUT_OFF` times in a row.
-            catches_up: Whether it is left to that one however often it was before.
+                more; but not more than `MAX_DEFERRED_RECORDS` times in a row.
+            is_catching_up: Whether it is left to that one however often it was before.
 
         Raises:
-            NoEventError: If it is no event; nothing was done.
+            NotAnEventError: If it is no event; nothing was done.
             UnavailableError: If the partition is not surely this worker's any more; what
                 was done since its last row must be forgotten.
         """
         try:
             ready_events = decode_ready(value)
         except UnreadableRecordError as error:
-            raise NoEventError(str(error)) from None
-        await self._open(source.partition)
-        away = self._desks.take_letters(source.partition)
-        touched: dict[str, Desk] = {}
+            raise NotAnEventError(str(error)) from None
+        await self._prepare(record_position.partition)
+        to_publish = self._schedulers.take_dead_letters(record_position.partition)
+        changed: dict[str, InsightScheduler] = {}
         for event in ready_events:
-            for desk in self._desks.concerned(source.partition, event):
-                away += self._take(desk, event)
-                touched[desk.insight_id] = desk
-            away += self._desks.astray(source.partition, event)
-        if away:
-            await publish_until_acknowledged(self._publisher, away)
-        put_off = self._put_off.setdefault(source.partition, _PutOff())
-        if next_waits and (catches_up or put_off.records < MOST_PUT_OFF):
-            put_off.add(touched)
-            await self._note([*touched.values()], source)
+            for scheduler in self._schedulers.recipients(record_position.partition, event):
+                to_publish += self._apply(scheduler, event)
+                changed[scheduler.insight_id] = scheduler
+            to_publish += self._schedulers.misrouted(record_position.partition, event)
+        if to_publish:
+            await publish_until_acknowledged(self._publisher, to_publish)
+        deferred = self._deferred.setdefault(record_position.partition, _DeferredInsights())
+        if has_next and (is_catching_up or deferred.records < MAX_DEFERRED_RECORDS):
+            deferred.add(changed)
+            await self._save([*changed.values()], record_position)
             return
-        touched = {**self._put_off.pop(source.partition).desks, **touched}
-        await self._emission.decide(self._desks.with_mates(source.partition, touched), source)
-        self._tell_progress(source)
+        changed = {**self._deferred.pop(record_position.partition).schedulers, **changed}
+        await self._round_writer.decide(
+            self._schedulers.with_pool_peers(record_position.partition, changed),
+            record_position,
+        )
+        self._record_progress(record_position)
 
-    async def _note(self, touched: Sequence[Desk], source: Source) -> None:
+    async def _save(
+        self, changed: Sequence[InsightScheduler], record_position: RecordPosition
+    ) -> None:
         """Keep what a record changed; what there is to tell is told first, and not put off."""
-        if all(desk.backlog.outbox.is_empty for desk in touched):
-            save_rows(touched, source.offset)
+        if all(scheduler.backlog.outbox.is_empty for scheduler in changed):
+            save_backlogs(changed, record_position.offset)
         else:
-            await self._emission.decide(touched, source, choose=False)
+            await self._round_writer.decide(changed, record_position, choose=False)
 
-    def _tell_progress(self, source: Source) -> None:
+    def _record_progress(self, record_position: RecordPosition) -> None:
         """Have a row tell now and then that this record was handled, and all before it."""
-        untold = self._untold.get(source.partition, 0) + 1
-        desks = self._desks.of(source.partition).values()
-        if untold >= TOLD_EVERY and desks:
-            newest = max(desks, key=lambda desk: desk.shelf.offset)
+        untold = self._records_since_progress.get(record_position.partition, 0) + 1
+        schedulers = self._schedulers.of(record_position.partition).values()
+        if untold >= PROGRESS_EVERY_RECORDS and schedulers:
+            newest = max(schedulers, key=lambda scheduler: scheduler.store.offset)
             # A snapshot: not of one that has just had a row, whatever its size.
-            untold = source.offset - newest.shelf.offset + 1
-            if untold >= TOLD_EVERY:
-                newest.shelf.tell(newest.backlog, source.offset)
+            untold = record_position.offset - newest.store.offset + 1
+            if untold >= PROGRESS_EVERY_RECORDS:
+                newest.store.tell(newest.backlog, record_position.offset)
                 untold = 0
-        self._untold[source.partition] = untold
+        self._records_since_progress[record_position.partition] = untold
 
-    async def _open(self, partition: int) -> None:
+    async def _prepare(self, partition: int) -> None:
         """Have the partition's desks as they should be before an event."""
-        self._emission.be_sure_of(partition)
-        self._desks.of(partition)
-        self._desks.take_up_definitions()
-        doubtful = self._desks.take_doubtful(partition)
-        if doubtful:
-            await self._emission.make_good(doubtful, partition)
+        self._round_writer.ensure_owned(partition)
+        self._schedulers.of(partition)
+        self._schedulers.apply_definitions()
+        unconfirmed = self._schedulers.take_unconfirmed(partition)
+        if unconfirmed:
+            await self._round_writer.recover_round(unconfirmed, partition)
 
-    def _take(self, desk: Desk, event: ReadyEvent) -> list[Record]:
+    def _apply(self, scheduler: InsightScheduler, event: ReadyEvent) -> list[Record]:
         """Let the desk take note of an event; returns what is to be answered."""
         match event:
-            case InsightPlaced():
-                self._place(desk, event)
-            case InsightNoted():
-                hearing.hear(desk.backlog, event, self._clock.now().timestamp())
+            case InsightAgendasRouted():
+                self._enqueue(scheduler, event)
+            case InsightAttemptsReported():
+                hearing.apply_relayed(scheduler.backlog, event, self._clock.now().timestamp())
             case InsightTick():
-                desk.look_again(event, self._clock.now())
-            case InsightAsked():
-                now, limit = self._clock.now(), self._desks.limit(desk)
-                answer = desk.answer(event, now, limited_by=limit)
-                key = desk.insight_id.encode()
-                return [Record(self._topics.answers, key, encode(answer))]
+                scheduler.apply_tick(event, self._clock.now())
+            case QueueQueried():
+                now, limit = self._clock.now(), self._schedulers.limit(scheduler)
+                answer = scheduler.answer(event, now, limited_by=limit)
+                key = scheduler.insight_id.encode()
+                return [Record(self._topics.query_replies, key, encode(answer))]
         return []
 
-    def _place(self, desk: Desk, event: InsightPlaced) -> None:
-        agendas = [decode_placed(one) for one in event.agendas]
-        fresh = desk.backlog.news(agendas, event.origins)
-        if fresh:
+    def _enqueue(self, scheduler: InsightScheduler, event: InsightAgendasRouted) -> None:
+        agendas = [decode_routed(one) for one in event.agendas]
+        new_agendas = scheduler.backlog.news(agendas, event.origins)
+        if new_agendas:
             now = self._clock.now().timestamp()
-            number = desk.backlog.place([agendas[index] for index in fresh], now)
-            desk.shelf.put_page(number, [bytes(event.agendas[index]) for index in fresh])
+            number = scheduler.backlog.place([agendas[index] for index in new_agendas], now)
+            scheduler.store.write_page(
+                number, [bytes(event.agendas[index]) for index in new_agendas]
+            )

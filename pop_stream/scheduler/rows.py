@@ -11,7 +11,7 @@ from pop_stream.core.delta import Delta
 from pop_stream.core.events import Struct
 
 
-class RoundNote(Struct, frozen=True, array_like=True):
+class JournaledRound(Struct, frozen=True, array_like=True):
     """A round, as far as must be known to emit and tell of it once more.
 
     Attributes:
@@ -46,10 +46,10 @@ class JournalRow(Struct, frozen=True):
     sequence: int
     delta: Delta
     offset: int = -1
-    last_round: RoundNote | None = None
+    last_round: JournaledRound | None = None
 
 
-class Head(Struct, frozen=True):
+class SnapshotHeader(Struct, frozen=True):
     """Which side of the snapshot is whole.
 
     Attributes:
@@ -64,23 +64,23 @@ class Head(Struct, frozen=True):
     parts: int
     offset: int = -1
     spans: tuple[tuple[int, int], ...] = ((0, 0),)
-    last_round: RoundNote | None = None
+    last_round: JournaledRound | None = None
 
 
-JOURNAL_ROW: Final = msgspec.json.Decoder(JournalRow)
-MARK: Final = msgspec.json.Decoder(Delta)
-HEAD: Final = msgspec.json.Decoder(Head)
-PAGE: Final = msgspec.json.Decoder(list[msgspec.Raw])
-GAP: Final = len(b",\n")
+JOURNAL_ROW_DECODER: Final = msgspec.json.Decoder(JournalRow)
+SNAPSHOT_PART_DECODER: Final = msgspec.json.Decoder(Delta)
+SNAPSHOT_HEADER_DECODER: Final = msgspec.json.Decoder(SnapshotHeader)
+PAGE_DECODER: Final = msgspec.json.Decoder(list[msgspec.Raw])
+BODY_SEPARATOR_SIZE: Final = len(b",\n")
 """Bytes between two bodies in a page's row."""
 
 
-def mark_keys(start: str, head: Head) -> list[str]:
+def snapshot_keys(start: str, head: SnapshotHeader) -> list[str]:
     """The rows of the snapshot that a head stands for, of a term whose keys begin so."""
     return [f"{start}/mark/{head.side}/{part}" for part in range(head.parts)]
 
 
-def handled(head: Head, newer: Sequence[JournalRow]) -> tuple[int, bool]:
+def handled_offset(head: SnapshotHeader, newer: Sequence[JournalRow]) -> tuple[int, bool]:
     """The offset up to which all that records led to is known, and whether rows are missing.
 
     Args:
@@ -92,12 +92,12 @@ def handled(head: Head, newer: Sequence[JournalRow]) -> tuple[int, bool]:
     return offset, len(whole) < len(newer)
 
 
-def size_of(offsets: "array[int]") -> int:
+def page_size(offsets: "array[int]") -> int:
     """Bytes of the row: where one more body would start, less the gap, and the bracket."""
-    return offsets[-1] - GAP + len(b"]")
+    return offsets[-1] - BODY_SEPARATOR_SIZE + len(b"]")
 
 
-def offsets_of(bodies: Sequence[bytes]) -> "array[int]":
+def body_offsets(bodies: Sequence[bytes]) -> "array[int]":
     """Where each body starts in its page's row, and where one more would."""
-    lengths = (len(body) + GAP for body in bodies)
+    lengths = (len(body) + BODY_SEPARATOR_SIZE for body in bodies)
     return array("I", accumulate(lengths, initial=len(b"[")))

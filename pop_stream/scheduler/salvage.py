@@ -3,14 +3,14 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from pop_stream.core.events import halves
+from pop_stream.core.events import split_record
 
-MOST_FAILURES: Final = 64
+MAX_SPLIT_FAILURES: Final = 64
 """Of one record: what is left then is not parted any more. Each may cost that the table is read
 anew; three culprits among 500 are found with fewer."""
 
 
-async def salvage(
+async def split_poison(
     value: bytes | None, handle: Callable[[bytes | None], Awaitable[None]]
 ) -> list[tuple[bytes | None, Exception]]:
     """Handle a record by parts, in its order; those that cannot be, with why.
@@ -29,7 +29,7 @@ async def salvage(
             await handle(part)
         except Exception as error:  # whatever it is, it is told with the part
             failures += 1
-            both = halves(part) if failures <= MOST_FAILURES else None
+            both = split_record(part) if failures <= MAX_SPLIT_FAILURES else None
             if both is None:
                 found.append((part, error))
             else:

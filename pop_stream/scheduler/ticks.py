@@ -12,28 +12,28 @@ from typing import Final
 import structlog
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.backlog.heard import HeardClock
+from pop_stream.core.backlog.heard import RelayWatermark
 from pop_stream.core.definitions.definitions import GroupType
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import InsightTick, encode
 from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.clock import Clock
-from pop_stream.ports.lag import LagProbe, Look
+from pop_stream.ports.lag import LagProbe, LagSnapshot
 from pop_stream.ports.wire import Publisher, Record
-from pop_stream.scheduler.desk import Desk
-from pop_stream.scheduler.doorway import Doorway
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.desk import InsightScheduler
+from pop_stream.scheduler.doorway import ApiPresence
+from pop_stream.scheduler.rounds import ReadyEventHandler
 
-LEAST_PAUSE_S: Final = 0.01
+MIN_PAUSE_S: Final = 0.01
 """So that many small dues do not become a busy loop."""
 
-LISTEN_EVERY_S: Final = 1.0
+RELAY_POLL_EVERY_S: Final = 1.0
 """Between two looks at what the relay has read, while any lease runs."""
 
-DEAF_AFTER_S: Final = 3.0
+RELAY_OUTAGE_AFTER_S: Final = 3.0
 """Without such a look for longer, an outage may have kept pullers from being heard."""
 
-_SET_BACK_S: Final = 5.0
+_MAX_CLOCK_STEP_BACK_S: Final = 5.0
 """Less is borne: whatever the clock is to bring comes so much later."""
 
 _AGAIN_AFTER_S: Final = 1.0
@@ -58,7 +58,7 @@ class Ticker:
 
     def __init__(  # noqa: PLR0913  # everything a look asks, named once
         self,
-        rounds: Rounds,
+        rounds: ReadyEventHandler,
         probe: LagProbe,
         publisher: Publisher,
         topics: Topics,
@@ -67,32 +67,32 @@ class Ticker:
         *,
         is_settled: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._rounds = rounds
+        self._registry = rounds
         self._probe = probe
         self._publisher = publisher
         self._topics = topics
         self._clock = clock
         self._interval_s = interval.total_seconds()
         self._is_settled = is_settled
-        self._gained: set[int] = set()
-        self._unsettled: set[int] = set()
-        self._heard = HeardClock()
-        self._doorway = Doorway(probe, topics.group("pulls"))
-        self._listened_at: float | None = None
-        self._asked_at: float | None = None
-        self._looked_at: float | None = None
-        self._woken: dict[str, tuple[float, float]] = {}
+        self._assigned: set[int] = set()
+        self._awaiting_rebalance: set[int] = set()
+        self._watermark = RelayWatermark()
+        self._api_presence = ApiPresence(probe, topics.group("pulls"))
+        self._watermark_at: float | None = None
+        self._relay_polled_at: float | None = None
+        self._polled_at: float | None = None
+        self._last_wakes: dict[str, tuple[float, float]] = {}
         self._latest = 0.0
 
-    def gain(self, partitions: set[int]) -> None:
+    def assign(self, partitions: set[int]) -> None:
         """These partitions have just been assigned to this worker."""
-        self._gained |= partitions
-        self._unsettled |= partitions
+        self._assigned |= partitions
+        self._awaiting_rebalance |= partitions
 
-    def lose(self, partitions: set[int]) -> None:
+    def revoke(self, partitions: set[int]) -> None:
         """These partitions have just been revoked."""
-        self._gained -= partitions
-        self._unsettled -= partitions
+        self._assigned -= partitions
+        self._awaiting_rebalance -= partitions
 
     async def run(self) -> None:
         """Tick until cancelled; a broker that is away is waited for.
@@ -102,16 +102,16 @@ class Ticker:
                 still until it is where it was. Started again, all of them begin anew.
         """
         while True:
-            self._expect_no_step_back()
+            self._check_clock()
             try:
                 await self._tick()
             except UnavailableError as error:
                 _log.info("tick.failed", error=str(error))
             await asyncio.sleep(self._pause_s())
 
-    def _expect_no_step_back(self) -> None:
+    def _check_clock(self) -> None:
         now = self._now()
-        if now < self._latest - _SET_BACK_S:
+        if now < self._latest - _MAX_CLOCK_STEP_BACK_S:
             msg = f"the clock was set back by {self._latest - now:.1f} s; start anew"
             raise RuntimeError(msg)
         self._latest = max(self._latest, now)
@@ -119,138 +119,159 @@ class Ticker:
     def _pause_s(self) -> float:
         """Up to the interval, but not past the moment when something, or a look, is due."""
         now = self._now()
-        soonest = (now if self._looked_at is None else self._looked_at) + self._interval_s
-        for desk in self._rounds.desks():
+        soonest = (now if self._polled_at is None else self._polled_at) + self._interval_s
+        for scheduler in self._registry.schedulers():
             # One without slots is woken by what frees them, not by its customers' dues.
-            turn_at = desk.backlog.queue.due_at if desk.slots() > 0 else None
-            for due in (turn_at, self._due_at(desk, now)):
+            pick_at = scheduler.backlog.queue.due_at if scheduler.slots() > 0 else None
+            for due in (pick_at, self._due_at(scheduler, now)):
                 if due is not None and due < soonest:
                     soonest = due
-        return min(self._interval_s, max(LEAST_PAUSE_S, soonest - now))
+        return min(self._interval_s, max(MIN_PAUSE_S, soonest - now))
 
     async def _tick(self) -> None:
         # Before the look, which a broker that is away may hold up for seconds.
-        await self._wake_gained()
+        await self._wake_assigned()
         ticks: list[Record] = []
-        desks = self._rounds.desks()
-        emitted = {desk.insight_id: desk.backlog.emitted for desk in desks}
-        look = await self._look(desks)
-        for desk in desks:
-            event = self._event(desk, look, emitted[desk.insight_id])
+        schedulers = self._registry.schedulers()
+        emitted = {scheduler.insight_id: scheduler.backlog.emitted for scheduler in schedulers}
+        look = await self._poll(schedulers)
+        for scheduler in schedulers:
+            event = self._event(scheduler, look, emitted[scheduler.insight_id])
             if event is not None:
-                key = desk.insight_id.encode()
-                ticks.append(Record(self._topics.ready, key, encode(event), desk.partition))
+                key = scheduler.insight_id.encode()
+                ticks.append(
+                    Record(self._topics.ready, key, encode(event), scheduler.partition)
+                )
         if ticks:
             await self._publisher.publish(ticks)
-        self._gained -= self._rounds.loaded()
+        self._assigned -= self._registry.loaded()
 
-    async def _wake_gained(self) -> None:
-        settled = set(self._unsettled) if self._is_settled() else set()
-        new = self._gained - self._rounds.loaded() | settled
+    async def _wake_assigned(self) -> None:
+        settled = set(self._awaiting_rebalance) if self._is_settled() else set()
+        new = self._assigned - self._registry.loaded() | settled
         if new:
             await self._publisher.publish([self._wake(partition) for partition in new])
-        self._unsettled -= settled
+        self._awaiting_rebalance -= settled
 
-    async def _look(self, desks: list[Desk]) -> Look:
+    async def _poll(self, schedulers: list[InsightScheduler]) -> LagSnapshot:
         """Ask for the lag of insights that wait for it to fall, and for what was heard."""
         now = self._now()
-        if not self._is_time_to_look(now):
-            return Look()
-        listen = self._is_time_to_listen(desks, now)
+        if not self._is_poll_due(now):
+            return LagSnapshot()
+        with_relay = self._is_relay_poll_due(schedulers, now)
         asked = [
-            desk
-            for desk in desks
-            if (desk.backlog.ready and desk.depth.unclaimed)
-            or (listen and desk.backlog.attempts.has_unclaimed(now))
+            scheduler
+            for scheduler in schedulers
+            if (scheduler.backlog.ready and scheduler.depth.unclaimed)
+            or (with_relay and scheduler.backlog.attempts.has_unclaimed(now))
         ]
-        if not asked and not listen:
-            return Look()
+        if not asked and not with_relay:
+            return LagSnapshot()
         by_type: dict[GroupType, list[InsightId]] = {"consumer": [], "share": []}
-        for desk in asked:
-            by_type[desk.backlog.insight.group_type].append(desk.insight_id)
+        for scheduler in asked:
+            by_type[scheduler.backlog.insight.group_type].append(scheduler.insight_id)
         look = await self._probe.look(
-            by_type["consumer"], shared=by_type["share"], relay=listen
+            by_type["consumer"], shared=by_type["share"], relay=with_relay
         )
-        if listen and look.told is not None:
-            self._listen(look, now)
-        if listen and any(desk.backlog.attempts.any_by_http for desk in desks):
-            await self._doorway.look(now)
+        if with_relay and look.told is not None:
+            self._advance_watermark(look, now)
+        if with_relay and any(
+            scheduler.backlog.attempts.any_by_http for scheduler in schedulers
+        ):
+            await self._api_presence.look(now)
         return look
 
-    def _is_time_to_look(self, now: float) -> bool:
+    def _is_poll_due(self, now: float) -> bool:
         """Whether the last look is an interval ago: dues grow in number with customers."""
-        before = self._looked_at
-        if before is not None and 0 <= now - before < self._interval_s - LEAST_PAUSE_S:
+        before = self._polled_at
+        if before is not None and 0 <= now - before < self._interval_s - MIN_PAUSE_S:
             return False
-        self._looked_at = now
+        self._polled_at = now
         return True
 
-    def _is_time_to_listen(self, desks: list[Desk], now: float) -> bool:
-        attempts = (desk.backlog.attempts for desk in desks)
+    def _is_relay_poll_due(self, schedulers: list[InsightScheduler], now: float) -> bool:
+        attempts = (scheduler.backlog.attempts for scheduler in schedulers)
         if not any(one.lease_ends_at is not None or one.has_unclaimed(now) for one in attempts):
-            self._listened_at = self._asked_at = None
+            self._watermark_at = self._relay_polled_at = None
             return False
-        if self._asked_at is not None and 0 <= now - self._asked_at < LISTEN_EVERY_S:
+        if (
+            self._relay_polled_at is not None
+            and 0 <= now - self._relay_polled_at < RELAY_POLL_EVERY_S
+        ):
             return False
-        self._asked_at = now
-        if self._listened_at is None:
-            self._listened_at = now
+        self._relay_polled_at = now
+        if self._watermark_at is None:
+            self._watermark_at = now
         return True
 
-    def _listen(self, look: Look, asked_at: float) -> None:
+    def _advance_watermark(self, look: LagSnapshot, asked_at: float) -> None:
         """Move the clock of what was heard on, or begin all leases anew after an outage."""
-        before, self._listened_at = self._listened_at or asked_at, asked_at
-        self._heard.observe(asked_at, look.told or {}, look.relayed)
-        if asked_at - before > max(DEAF_AFTER_S, 3 * self._interval_s):
-            for desk in self._rounds.desks():
-                desk.backlog.attempts.begin_anew(self._now())
+        before, self._watermark_at = self._watermark_at or asked_at, asked_at
+        self._watermark.observe(asked_at, look.told or {}, look.relay_offsets)
+        if asked_at - before > max(RELAY_OUTAGE_AFTER_S, 3 * self._interval_s):
+            for scheduler in self._registry.schedulers():
+                scheduler.backlog.attempts.restart_all(self._now())
 
-    def _event(self, desk: Desk, look: Look, emitted: int) -> InsightTick | None:
+    def _event(
+        self, scheduler: InsightScheduler, look: LagSnapshot, emitted: int
+    ) -> InsightTick | None:
         """What to tell the desk; None if nothing could come of it."""
         now = self._now()
-        lags = look.lags.get(desk.insight_id)
+        lags = look.lags.get(scheduler.insight_id)
         lag = None if lags is None else sum(lags)
-        fell = bool(desk.backlog.ready) and lag is not None and lag < desk.depth.unclaimed
-        passed = self._passed(desk, look, emitted, now)
-        silent = self._has_silent(desk)
-        grows = self._rounds.has_grown(desk)
-        stirs = fell or passed or silent or grows or self._is_due(desk, now)
-        if not stirs and not (desk.backlog.ready and self._rounds.may_emit(desk)):
+        lag_fell = (
+            bool(scheduler.backlog.ready)
+            and lag is not None
+            and lag < scheduler.depth.unclaimed
+        )
+        skipped = self._has_skipped(scheduler, look, emitted, now)
+        has_expired = self._has_expired_lease(scheduler)
+        topic_grows = self._registry.needs_partitions(scheduler)
+        is_needed = (
+            lag_fell or skipped or has_expired or topic_grows or self._is_due(scheduler, now)
+        )
+        if not is_needed and not (
+            scheduler.backlog.ready and self._registry.may_emit(scheduler)
+        ):
             return None
-        heard = self._heard.until if silent else None
+        heard = self._watermark.until if has_expired else None
         return InsightTick(
-            insight_id=desk.insight_id,
+            insight_id=scheduler.insight_id,
             lag=lag,
             emitted=emitted,
-            lags=tuple(lags or ()) if passed else (),
-            heard_until=None if heard is None else datetime.fromtimestamp(heard, UTC),
-            is_api_away=self._doorway.is_deaf(now, desk.backlog.attempts.lease_s),
+            lags=tuple(lags or ()) if skipped else (),
+            relayed_until=None if heard is None else datetime.fromtimestamp(heard, UTC),
+            is_api_down=self._api_presence.excuses_silence(
+                now, scheduler.backlog.attempts.lease_s
+            ),
         )
 
-    def _passed(self, desk: Desk, look: Look, emitted: int, now: float) -> bool:
+    def _has_skipped(
+        self, scheduler: InsightScheduler, look: LagSnapshot, emitted: int, now: float
+    ) -> bool:
         """Whether pullers went past an agenda without claiming it."""
-        lags = look.lags.get(desk.insight_id)
-        attempts = desk.backlog.attempts
+        lags = look.lags.get(scheduler.insight_id)
+        attempts = scheduler.backlog.attempts
         if not lags or not attempts.has_unclaimed(now):
             return False
-        return bool(attempts.passed(lags, max(0, desk.backlog.emitted - emitted), now))
+        return bool(attempts.skipped(lags, max(0, scheduler.backlog.emitted - emitted), now))
 
-    def _has_silent(self, desk: Desk) -> bool:
+    def _has_expired_lease(self, scheduler: InsightScheduler) -> bool:
         """Whether a lease has ended on the clock of what was heard."""
-        ends_at = desk.backlog.attempts.lease_ends_at
-        return ends_at is not None and ends_at < (self._heard.until or 0.0)
+        ends_at = scheduler.backlog.attempts.lease_ends_at
+        return ends_at is not None and ends_at < (self._watermark.until or 0.0)
 
-    def _is_due(self, desk: Desk, now: float) -> bool:
-        due_at = self._due_at(desk, now)
+    def _is_due(self, scheduler: InsightScheduler, now: float) -> bool:
+        due_at = self._due_at(scheduler, now)
         if due_at is None or due_at > now:
             return False
-        self._woken[desk.insight_id] = (desk.backlog.steering.due_at or 0.0, now)
+        self._last_wakes[scheduler.insight_id] = (scheduler.backlog.commands.due_at or 0.0, now)
         return True
 
-    def _due_at(self, desk: Desk, now: float) -> float | None:
+    def _due_at(self, scheduler: InsightScheduler, now: float) -> float | None:
         """When the clock wants something of the desk that it was not woken for just now."""
-        due_at = desk.backlog.steering.due_at
-        woken_for, woken_at = self._woken.get(desk.insight_id, (None, 0.0))
+        due_at = scheduler.backlog.commands.due_at
+        woken_for, woken_at = self._last_wakes.get(scheduler.insight_id, (None, 0.0))
         if due_at is not None and due_at == woken_for:
             return max(due_at, woken_at + _AGAIN_AFTER_S) if woken_at <= now else due_at
         return due_at

@@ -12,8 +12,8 @@ import uvloop
 from aiokafka import TopicPartition
 from faust.transport.drivers import aiokafka as driver
 
-from pop_stream.bus.clients import commit_in_term, wait_for_consumption
-from pop_stream.bus.patience import hold_while_quiet
+from pop_stream.bus.clients import guard_commits, harden_fetcher
+from pop_stream.bus.patience import use_adaptive_fetch_wait
 
 _AGAIN_AFTER_S: Final = 0.5
 
@@ -25,50 +25,50 @@ _CONSUMED_WITHIN_S: Final = 0.5
 _log = structlog.get_logger()
 
 
-class _Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
+class _FaustConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
     def _create_consumer(self, loop: Any) -> Any:  # noqa: ANN401  # Faust is untyped
         made = super()._create_consumer(loop)
-        self.transport.pass_over_silent(made._client)  # noqa: SLF001  # no other way to it
+        self.transport.skip_silent_brokers(made._client)  # noqa: SLF001  # no other way to it
         return made
 
     async def on_start(self) -> None:
         """Called by Faust, in the consumer's thread."""
         # Several times for each fetch, this thread would wait 5 ms for a busy one to let it on.
         sys.setswitchinterval(_SWITCH_S)
-        await self.transport.take_over()
+        await self.transport.evict_own_predecessor()
         await super().on_start()
-        wait_for_consumption(self._consumer, within_s=_CONSUMED_WITHIN_S)
-        commit_in_term(self._consumer)
+        harden_fetcher(self._consumer, within_s=_CONSUMED_WITHIN_S)
+        guard_commits(self._consumer)
         fetcher = self._consumer._fetcher  # noqa: SLF001
         tables = self.transport.app.tables
-        fetch_no_other(fetcher, lambda tp: tp.topic not in tables.changelog_topics)
-        hold_while_quiet(self._consumer)
+        restrict_fetches(fetcher, lambda tp: tp.topic not in tables.changelog_topics)
+        use_adaptive_fetch_wait(self._consumer)
         coordinator = self._consumer._coordinator  # noqa: SLF001
         self.transport.follow(coordinator)
-        _tell_of_membership(coordinator, self.transport)
-        join_again_after_errors(coordinator)
+        _report_membership(coordinator, self.transport)
+        rejoin_on_error(coordinator)
 
 
-def _tell_of_membership(coordinator: Any, transport: "PatientTransport") -> None:  # noqa: ANN401
+def _report_membership(coordinator: Any, transport: "HardenedTransport") -> None:  # noqa: ANN401
     """Nothing of the client's tells when the group has last known this member, or forgot it."""
     beat, forget = coordinator._do_heartbeat, coordinator.reset_generation  # noqa: SLF001
 
-    async def told_beat() -> bool:
+    async def heartbeat() -> bool:
         asked_at = monotonic()
         is_known: bool = await beat()
         if is_known:
             transport.on_heartbeat(asked_at)
         return is_known
 
-    def told_forget() -> None:
-        transport.on_forgotten()
+    def reset() -> None:
+        transport.on_expelled()
         forget()
 
-    coordinator._do_heartbeat = told_beat  # noqa: SLF001
-    coordinator.reset_generation = told_forget
+    coordinator._do_heartbeat = heartbeat  # noqa: SLF001
+    coordinator.reset_generation = reset
 
 
-def fetch_no_other(fetcher: Any, is_wanted: Callable[[Any], bool]) -> None:  # noqa: ANN401
+def restrict_fetches(fetcher: Any, is_wanted: Callable[[Any], bool]) -> None:  # noqa: ANN401
     """Have a client's fetcher ask for these partitions only, whatever it is assigned.
 
     Faust has the table's changelog assigned to it, and each request would ask for it too,
@@ -76,14 +76,14 @@ def fetch_no_other(fetcher: Any, is_wanted: Callable[[Any], bool]) -> None:  # n
     """
     look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
 
-    def look_at_wanted(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+    def actions_of_wanted(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
         wanted = [tp for tp in assignment.tps if is_wanted(tp)]
         return look(SimpleNamespace(tps=wanted, state_value=assignment.state_value))
 
-    fetcher._get_actions_per_node = look_at_wanted  # noqa: SLF001
+    fetcher._get_actions_per_node = actions_of_wanted  # noqa: SLF001
 
 
-def join_again_after_errors(coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
+def rejoin_on_error(coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
     """What the client cannot mend it hands to its reader, and waits for that to take it.
 
     Faust reads past the part of the client that hands it on, so it would wait for ever.
@@ -97,7 +97,7 @@ def join_again_after_errors(coordinator: Any) -> None:  # noqa: ANN401  # aiokaf
     coordinator._push_error_to_user = join_again  # noqa: SLF001
 
 
-class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
+class _FaustConsumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
     def _new_offset(self, tp: Any) -> int | None:  # noqa: ANN401  # Faust is untyped
         """What may be committed: all up to the last record that was acknowledged.
 
@@ -115,37 +115,39 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped here
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:  # noqa: ANN401
         """Called by Faust; what is missing is of no interest, see above."""
 
-    def _new_consumer_thread(self) -> _Thread:
+    def _new_consumer_thread(self) -> _FaustConsumerThread:
         loop = uvloop.new_event_loop()
-        thread = _Thread(self, loop=self.loop, thread_loop=loop, beacon=self.beacon)
+        thread = _FaustConsumerThread(
+            self, loop=self.loop, thread_loop=loop, beacon=self.beacon
+        )
         thread._close_thread_loop_on_stop = True  # noqa: SLF001  # as of a loop of its own
         return thread
 
 
-class PatientTransport(driver.Transport):  # type: ignore[misc]  # Faust is untyped here
-    """See `wait_for_consumption` and `hold_while_quiet`.
+class HardenedTransport(driver.Transport):  # type: ignore[misc]  # Faust is untyped here
+    """See `harden_fetcher` and `use_adaptive_fetch_wait`.
 
     Attributes:
         on_heartbeat: Told when a heartbeat was sent that the group then answered; called in
             the consumer's thread.
-        on_forgotten: Told that the group has expelled this member; called in that thread, and
+        on_expelled: Told that the group has expelled this member; called in that thread, and
             before Faust waits for the record under way.
-        take_over: Called before this member joins its group; in that thread.
-        pass_over_silent: Given the client before it starts; in that thread.
+        evict_own_predecessor: Called before this member joins its group; in that thread.
+        skip_silent_brokers: Given the client before it starts; in that thread.
     """
 
-    Consumer: Any = _Consumer
+    Consumer: Any = _FaustConsumer
     on_heartbeat: Callable[[float], None]
-    on_forgotten: Callable[[], None]
-    take_over: Callable[[], Awaitable[None]]
-    pass_over_silent: Callable[[Any], None]
+    on_expelled: Callable[[], None]
+    evict_own_predecessor: Callable[[], Awaitable[None]]
+    skip_silent_brokers: Callable[[Any], None]
     _coordinator: Any = None
 
     def follow(self, coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
         """The client's part that keeps membership; called in the consumer's thread."""
         self._coordinator = coordinator
 
-    def end_of(self, topic: str, partition: int) -> int | None:
+    def end_offset(self, topic: str, partition: int) -> int | None:
         """The offset after the last record, as the newest fetch told; None before the first."""
         subscribed = self._coordinator and self._coordinator._subscription.subscription  # noqa: SLF001
         if not subscribed or subscribed.assignment is None:

@@ -12,27 +12,27 @@ from typing import Final
 import structlog
 
 from pop_stream.bus.topics import Topics
-from pop_stream.core.stall import Stall
+from pop_stream.core.stall import StallDetector
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.lag import LagProbe
 from pop_stream.scheduler.telling import PART
 
-_LOOKS: Final = 10
+_CHECKS_PER_TIMEOUT: Final = 10
 """So many within the time that is borne, but not more than one a second."""
 
 _log = structlog.get_logger()
 
 
-class Vigil:
+class StallWatchdog:
     """Compares what waits on `pop.ready` with what this scheduler has committed.
 
     Args:
         probe: Reads both from the broker.
         topics: Names of topics.
         clock: For the instants.
-        patience: How long input may wait without a commit.
+        stall_timeout: How long input may wait without a commit.
         partitions: Those that this scheduler owns now.
-        is_excused: Whether something it depends on is known to be away.
+        is_suspended: Whether something it depends on is known to be away.
     """
 
     def __init__(  # what it compares, and with what it excuses
@@ -41,18 +41,20 @@ class Vigil:
         topics: Topics,
         clock: Clock,
         *,
-        patience: timedelta,
+        stall_timeout: timedelta,
         partitions: Callable[[], Set[int]],
-        is_excused: Callable[[], bool],
+        is_suspended: Callable[[], bool],
     ) -> None:
         self._probe = probe
         self._topics = topics
         self._clock = clock
         self._partitions = partitions
-        self._is_excused = is_excused
-        self._patience_s = patience.total_seconds()
-        self._pause_s = max(1.0, self._patience_s / _LOOKS)
-        self._stall = Stall(patience_s=self._patience_s, pause_s=5 * self._pause_s)
+        self._is_suspended = is_suspended
+        self._timeout_s = stall_timeout.total_seconds()
+        self._pause_s = max(1.0, self._timeout_s / _CHECKS_PER_TIMEOUT)
+        self._stall = StallDetector(
+            stalled_after_s=self._timeout_s, max_gap_s=5 * self._pause_s
+        )
 
     async def run(self) -> None:
         """Look now and then; returns when the scheduler stands still, and logs why."""
@@ -64,8 +66,8 @@ class Vigil:
     async def has_stalled(self) -> bool:
         """Take one look; a broker that does not answer excuses everybody."""
         read = await self._probe.progress(self._topics.group(PART), self._topics.ready)
-        if read is None or self._is_excused():
-            self._stall.forget()
+        if read is None or self._is_suspended():
+            self._stall.reset()
             return False
         owned = self._partitions()
         stalled = self._stall.observe(
@@ -78,6 +80,6 @@ class Vigil:
                 "scheduler.stalled",
                 partitions=stalled,
                 waiting={one: read.ends[one] - read.committed.get(one, 0) for one in stalled},
-                for_s=self._patience_s,
+                for_s=self._timeout_s,
             )
         return bool(stalled)

@@ -5,47 +5,47 @@ from typing import Any, Final
 import faust
 from mode.utils.queues import ThrowableQueue
 
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
 """Of values that were read and wait for the agent. Faust counts records, and one of ours may be
 of 100 bytes or of nearly a megabyte: as many as it takes of the small ones would be 4 GB."""
 
 
-class WeighedQueue(ThrowableQueue):  # type: ignore[misc]  # Faust is untyped
+class ByteBoundedQueue(ThrowableQueue):  # type: ignore[misc]  # Faust is untyped
     """Its size is in records; larger ones count as several.
 
     Faust stops to fetch for a partition at four fifths of the size, and begins again at two.
     """
 
-    held_bytes: int = 0
+    queued_bytes: int = 0
 
     def qsize(self) -> int:
         """Called by Faust, which compares it with `maxsize`."""
-        of_one: int = max(1, MOST_BYTES // self.maxsize)
-        return max(len(self._queue), self.held_bytes // of_one)
+        of_one: int = max(1, MAX_QUEUED_BYTES // self.maxsize)
+        return max(len(self._queue), self.queued_bytes // of_one)
 
     def clear(self) -> None:
         """Called by Faust when partitions are revoked."""
         super().clear()
-        self.held_bytes = 0
+        self.queued_bytes = 0
 
     def _put(self, item: Any) -> None:  # noqa: ANN401  # Faust is untyped
-        self.held_bytes += _size(item)
+        self.queued_bytes += _size(item)
         super()._put(item)
 
     def _get(self) -> Any:  # noqa: ANN401
         item = super()._get()
-        self.held_bytes -= _size(item)
+        self.queued_bytes -= _size(item)
         return item
 
 
-class WeighingApp(faust.App):  # type: ignore[misc]  # Faust is untyped
+class ByteBoundedApp(faust.App):  # type: ignore[misc]  # Faust is untyped
     """An application whose streams wait in such queues."""
 
     def FlowControlQueue(  # noqa: N802  # the name is Faust's
         self, maxsize: int | None = None, *, clear_on_resume: bool = False
-    ) -> WeighedQueue:
+    ) -> ByteBoundedQueue:
         """Called by Faust for every stream."""
-        return WeighedQueue(
+        return ByteBoundedQueue(
             maxsize=maxsize, flow_control=self.flow_control, clear_on_resume=clear_on_resume
         )
 

@@ -17,10 +17,10 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import PastAttempt
-from pop_stream.shapes.base import ExternalId, Instant, Model, Percent, PerhapsAgenda
+from pop_stream.shapes.base import ExternalId, Instant, ResponseModel, Percent, OptionalAgenda
 
 
-class AgendaSummary(Model, frozen=True):
+class AgendaSummary(ResponseModel, frozen=True):
     """One agenda, as far as its events have been folded."""
 
     id: str
@@ -45,10 +45,10 @@ class AgendaSummary(Model, frozen=True):
     history: Annotated[tuple[PastAttempt, ...], Meta(description="Earlier attempts.")]
     issues: tuple[Issue, ...]
     diagnostics: tuple[Diagnostic, ...]
-    agenda: Annotated[PerhapsAgenda, Meta(description="As accepted, id included.")]
+    agenda: Annotated[OptionalAgenda, Meta(description="As accepted, id included.")]
 
 
-class OperationView(Model, frozen=True):
+class OperationView(ResponseModel, frozen=True):
     """One operation; one never heard of is waiting."""
 
     name: str
@@ -69,7 +69,7 @@ class OperationView(Model, frozen=True):
     ]
 
 
-class AgendaProgress(Model, frozen=True):
+class AgendaProgress(ResponseModel, frozen=True):
     """How far an agenda is, in the order of its operations."""
 
     id: str
@@ -88,7 +88,7 @@ class AgendaProgress(Model, frozen=True):
     ]
 
 
-class LinkView(Model, frozen=True):
+class LinkView(ResponseModel, frozen=True):
     """What all agendas of one link id add up to; states without any are left out."""
 
     link_id: str

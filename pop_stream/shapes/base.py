@@ -12,7 +12,7 @@ SubmittedAgenda = Annotated[
     msgspec.Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Agenda"})
 ]
 
-PerhapsAgenda = Annotated[
+OptionalAgenda = Annotated[
     msgspec.Raw,
     Meta(
         extra_json_schema={"anyOf": [{"$ref": "#/components/schemas/Agenda"}, {"type": "null"}]}
@@ -20,7 +20,7 @@ PerhapsAgenda = Annotated[
 ]
 """An agenda, or null: JSON text cannot be told from None by its type."""
 
-NOTHING: Final = msgspec.Raw(b"null")
+NULL: Final = msgspec.Raw(b"null")
 """The JSON of no JSON."""
 
 Percent = Annotated[float, Meta(ge=0, le=100)]
@@ -30,5 +30,5 @@ ExternalId = Annotated[
 ]
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all answers: every field is present, null where nothing is known."""

@@ -10,21 +10,21 @@ from pop_stream.core.agendas.agenda import Id, Name, OwnId
 from pop_stream.core.events import StopReason, WaitReason
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.values.instants import INSTANT
-from pop_stream.core.values.numbers import WHOLE
-from pop_stream.shapes.base import ExternalId, Instant, Model, Percent
+from pop_stream.core.values.numbers import WHOLE_NUMBER
+from pop_stream.shapes.base import ExternalId, Instant, ResponseModel, Percent
 from pop_stream.shapes.submissions import Links
 
 BulkAction = Literal["cancel", "hold", "release", "reprioritise", "rerun", "delete"]
 
-MOST_NAMED: Final = 10_000
+MAX_FILTER_VALUES: Final = 10_000
 """Most values of one field of a filter."""
 
 Reason = Annotated[str, StringConstraints(max_length=500)]
 Title = Annotated[str, StringConstraints(max_length=500)]
-Ids = Annotated[tuple[Id, ...], Field(max_length=MOST_NAMED)]
+Ids = Annotated[tuple[Id, ...], Field(max_length=MAX_FILTER_VALUES)]
 
 
-class Wish(BaseModel):
+class CommandRequest(BaseModel):
     """A command that needs no more than a reason."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,23 +32,23 @@ class Wish(BaseModel):
     reason: Reason = Field(default="", description="Shown with the agenda and in its events.")
 
 
-class Reprioritisation(Wish):
+class Reprioritisation(CommandRequest):
     """Where an agenda stands among its customer's own; what is absent stays."""
 
-    priority: Annotated[int, Field(ge=1, le=9), WHOLE] | None = Field(
+    priority: Annotated[int, Field(ge=1, le=9), WHOLE_NUMBER] | None = Field(
         default=None, description="1 is most urgent, 9 least."
     )
-    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE] | None = Field(
+    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE_NUMBER] | None = Field(
         default=None, description="Among agendas of one priority, least first."
     )
 
 
-class Rerun(Wish):
+class Rerun(CommandRequest):
     """Run an agenda that has ended again, as a new attempt."""
 
     operations: (
         Literal["all", "failed"]
-        | Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_NAMED)]
+        | Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_FILTER_VALUES)]
     ) = Field(
         default="failed",
         description="All of them; those that did not succeed; or these, with every operation "
@@ -57,7 +57,7 @@ class Rerun(Wish):
     hold: bool = Field(default=False, description="Reset it, and run it once it is released.")
 
 
-NotPossible = Literal["no_body", "invalid"]
+SkipReason = Literal["no_body", "invalid"]
 
 
 class Selection(BaseModel):
@@ -65,13 +65,13 @@ class Selection(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    ids: Annotated[tuple[OwnId, ...], Field(max_length=MOST_NAMED)] = ()
+    ids: Annotated[tuple[OwnId, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     customer_id: Ids = ()
     insight_id: Ids = ()
     link_id: Ids = ()
-    title: Annotated[tuple[Title, ...], Field(max_length=MOST_NAMED)] = ()
-    external_id: Annotated[tuple[Title, ...], Field(max_length=MOST_NAMED)] = ()
-    correlation_id: Annotated[tuple[Title, ...], Field(max_length=MOST_NAMED)] = ()
+    title: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
+    external_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
+    correlation_id: Annotated[tuple[Title, ...], Field(max_length=MAX_FILTER_VALUES)] = ()
     state: Annotated[tuple[State, ...], Field(max_length=len(State))] = ()
     accepted_from: Annotated[AwareDatetime, INSTANT] | None = None
     accepted_before: Annotated[AwareDatetime, INSTANT] | None = None
@@ -89,7 +89,7 @@ class BulkCommand(Reprioritisation):
     dry_run: bool = Field(default=False, description="Only count.")
 
 
-class Commanded(Model, frozen=True):
+class CommandResult(ResponseModel, frozen=True):
     """What came of a command.
 
     Attributes:
@@ -104,7 +104,7 @@ class Commanded(Model, frozen=True):
     links: Links
 
 
-class BulkResult(Model, frozen=True):
+class BulkResult(ResponseModel, frozen=True):
     """What came of a command for many.
 
     Attributes:
@@ -121,10 +121,10 @@ class BulkResult(Model, frozen=True):
     matched: int
     commanded: int
     passed_over: Mapping[State, int]
-    not_possible: Mapping[NotPossible, int] = field(default_factory=dict)
+    not_possible: Mapping[SkipReason, int] = field(default_factory=dict)
 
 
-class ListedAgenda(Model, frozen=True):
+class ListedAgenda(ResponseModel, frozen=True):
     """An agenda of a list; `GET /v1/agendas/{id}` has the rest."""
 
     id: str
@@ -148,7 +148,7 @@ class ListedAgenda(Model, frozen=True):
     stopping: StopReason | None
 
 
-class AgendaList(Model, frozen=True):
+class AgendaList(ResponseModel, frozen=True):
     """A page of agendas.
 
     Attributes:

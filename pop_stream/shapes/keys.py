@@ -8,23 +8,23 @@ from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from pop_stream.core.agendas.agenda import Id
-from pop_stream.core.definitions.keys import MOST_GRACE
+from pop_stream.core.definitions.keys import MAX_GRACE
 from pop_stream.core.values.identity import Role
 from pop_stream.core.values.instants import INSTANT
-from pop_stream.core.values.numbers import WHOLE
-from pop_stream.shapes.base import Instant, Model
+from pop_stream.core.values.numbers import WHOLE_NUMBER
+from pop_stream.shapes.base import Instant, ResponseModel
 
-MOST_LISTED: Final = 500
+MAX_PAGE_SIZE: Final = 500
 """Most keys or entries of one page."""
 
 Json = Annotated[msgspec.Raw, Meta(description="Any JSON; null if there was none.")]
 
 
-def _with_repeats(schema: dict[str, Any]) -> None:
+def _allow_duplicates(schema: dict[str, Any]) -> None:
     schema.pop("uniqueItems")
 
 
-class KeyWish(BaseModel):
+class KeyRequest(BaseModel):
     """A key that is wanted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,7 +37,7 @@ class KeyWish(BaseModel):
     roles: frozenset[Role] = Field(
         min_length=1,
         description="None that the caller has not; one told twice counts once.",
-        json_schema_extra=_with_repeats,
+        json_schema_extra=_allow_duplicates,
     )
     title: Annotated[str, StringConstraints(max_length=200)] = ""
     expires_at: Annotated[AwareDatetime, INSTANT] | None = None
@@ -48,13 +48,15 @@ class Rotation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    grace_s: Annotated[int, Field(ge=0, le=int(MOST_GRACE.total_seconds())), WHOLE] = Field(
-        default=int(timedelta(hours=1).total_seconds()),
-        description="How long the old key goes on beside the new one.",
+    grace_s: Annotated[int, Field(ge=0, le=int(MAX_GRACE.total_seconds())), WHOLE_NUMBER] = (
+        Field(
+            default=int(timedelta(hours=1).total_seconds()),
+            description="How long the old key goes on beside the new one.",
+        )
     )
 
 
-class KeyView(Model, frozen=True):
+class KeyView(ResponseModel, frozen=True):
     """A key, without its secret.
 
     Attributes:
@@ -84,7 +86,7 @@ class NewKey(KeyView, frozen=True):
     token: str
 
 
-class KeyList(Model, frozen=True):
+class KeyList(ResponseModel, frozen=True):
     """A page of keys, by id.
 
     Attributes:
@@ -95,7 +97,7 @@ class KeyList(Model, frozen=True):
     next: str | None
 
 
-class AuditEntryView(Model, frozen=True):
+class AuditEntryView(ResponseModel, frozen=True):
     """Who changed what, when.
 
     Attributes:
@@ -116,7 +118,7 @@ class AuditEntryView(Model, frozen=True):
     after: Json
 
 
-class AuditList(Model, frozen=True):
+class AuditList(ResponseModel, frozen=True):
     """A page of the audit log, newest first.
 
     Attributes:

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pop_stream.core.errors import Issue
-from pop_stream.shapes.base import Model, SubmittedAgenda
+from pop_stream.shapes.base import ResponseModel, SubmittedAgenda
 
 
-class Considered(Model, frozen=True):
+class RouteCandidate(ResponseModel, frozen=True):
     """How one insight fared with an agenda.
 
     Attributes:
@@ -26,7 +26,7 @@ class Considered(Model, frozen=True):
     is_wanted: bool
 
 
-class Explained(Model, frozen=True):
+class RouteExplanation(ResponseModel, frozen=True):
     """Where an agenda goes by the definitions in force now, and why.
 
     Attributes:
@@ -40,10 +40,10 @@ class Explained(Model, frozen=True):
     insight_id: str | None
     went_to: str | None
     issues: tuple[Issue, ...]
-    considered: tuple[Considered, ...]
+    considered: tuple[RouteCandidate, ...]
 
 
-class Preview(Model, frozen=True):
+class Preview(ResponseModel, frozen=True):
     """The agenda that a run of a template would submit, and where it would go.
 
     Attributes:

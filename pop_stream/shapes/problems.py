@@ -6,11 +6,11 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from pop_stream.core.errors import Issue
-from pop_stream.shapes.base import Model
+from pop_stream.shapes.base import ResponseModel
 from pop_stream.shapes.submissions import SubmissionResult
 
 
-class Problem(Model, frozen=True, omit_defaults=True):
+class Problem(ResponseModel, frozen=True, omit_defaults=True):
     """An RFC 9457 problem; `code` never changes once published.
 
     Attributes:

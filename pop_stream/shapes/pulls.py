@@ -9,12 +9,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Str
 from pop_stream.core.agendas.agenda import Id, Name
 from pop_stream.core.events import StopReason
 from pop_stream.core.values.instants import INSTANT
-from pop_stream.core.values.numbers import WHOLE
+from pop_stream.core.values.numbers import WHOLE_NUMBER
 from pop_stream.shapes.agendas import AgendaProgress
-from pop_stream.shapes.base import Instant, Model, SubmittedAgenda
+from pop_stream.shapes.base import Instant, ResponseModel, SubmittedAgenda
 
-MOST_PULLED: Final = 100
-LONGEST_WAIT_S: Final = 60
+MAX_PULL_COUNT: Final = 100
+MAX_WAIT_S: Final = 60
 
 Text = Annotated[str, StringConstraints(max_length=2_000)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -24,14 +24,14 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Pull(_Request):
+class PullRequest(_Request):
     """Wish for agendas."""
 
     puller_id: Id = Field(description="Who will run them; shown with each.")
-    count: Annotated[int, Field(ge=1, le=MOST_PULLED), WHOLE] = Field(
+    count: Annotated[int, Field(ge=1, le=MAX_PULL_COUNT), WHOLE_NUMBER] = Field(
         default=1, description="At most so many; never more than are run at once."
     )
-    wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = Field(
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = Field(
         default=20, description="How long to wait for the first."
     )
 
@@ -61,13 +61,13 @@ class OperationReport(_Request):
     ended_at: Annotated[AwareDatetime, INSTANT] | None = None
     result: JsonValue = Field(default=None, description="With success; at most 256 KiB.")
     diagnostics: Annotated[tuple[DiagnosticReport, ...], Field(max_length=10)] = ()
-    tries: Annotated[int, Field(ge=1, le=1_000), WHOLE] = 1
+    tries: Annotated[int, Field(ge=1, le=1_000), WHOLE_NUMBER] = 1
 
 
 Reports = Annotated[tuple[OperationReport, ...], Field(max_length=10_000)]
 
 
-class Appending(_Request):
+class AppendRequest(_Request):
     """Operations that the agenda is to have from now on."""
 
     by: Name = Field(description="The operation that makes them; without it, they go too.")
@@ -80,7 +80,7 @@ class ProgressReport(Heartbeat):
     """What changed since the last report; a sign of life too."""
 
     operations: Reports = ()
-    append: Appending | None = None
+    append: AppendRequest | None = None
 
 
 class Completion(Heartbeat):
@@ -102,7 +102,7 @@ class Completion(Heartbeat):
     )
 
 
-class PulledAgenda(Model, frozen=True):
+class PulledAgenda(ResponseModel, frozen=True):
     """An agenda whose lease the caller holds.
 
     Attributes:
@@ -125,13 +125,13 @@ class PulledAgenda(Model, frozen=True):
     progress: AgendaProgress | None
 
 
-class PulledAgendas(Model, frozen=True):
+class PulledAgendas(ResponseModel, frozen=True):
     """Agendas to run now; none if the wait ended before there was one."""
 
     agendas: list[PulledAgenda]
 
 
-class Heard(Model, frozen=True):
+class ReportAcknowledgement(ResponseModel, frozen=True):
     """The report is in Kafka, acknowledged.
 
     Attributes:

@@ -1,10 +1,10 @@
 """What waits in an insight, and why."""
 
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.shapes.base import Instant, Model
+from pop_stream.shapes.base import Instant, ResponseModel
 
 
-class CustomerStanding(Model, frozen=True):
+class CustomerQueueView(ResponseModel, frozen=True):
     """One customer in an insight's queue.
 
     Attributes:
@@ -22,7 +22,7 @@ class CustomerStanding(Model, frozen=True):
     held_by: str | None
 
 
-class QueueView(Model, frozen=True):
+class QueueView(ResponseModel, frozen=True):
     """What waits in an insight, whose it is, and how fast it goes.
 
     Attributes:
@@ -55,11 +55,11 @@ class QueueView(Model, frozen=True):
     rate_per_s: float
     gap_s: float
     bound_s: float
-    customers: list[CustomerStanding]
+    customers: list[CustomerQueueView]
     other_customers: int
 
 
-class WhyView(Model, frozen=True):
+class WhyView(ResponseModel, frozen=True):
     """Why an agenda is where it is, in words and figures.
 
     Attributes:
@@ -84,5 +84,5 @@ class WhyView(Model, frozen=True):
     eta_s: float | None
     until: Instant | None
     stopping: str | None
-    customer: CustomerStanding | None
+    customer: CustomerQueueView | None
     queue: QueueView | None

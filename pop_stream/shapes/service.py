@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pop_stream.shapes.base import Model
+from pop_stream.shapes.base import ResponseModel
 
 
-class Health(Model, frozen=True):
+class Health(ResponseModel, frozen=True):
     """The process is alive."""
 
     status: Literal["ok"]
 
 
-class Readiness(Model, frozen=True):
+class Readiness(ResponseModel, frozen=True):
     """Every part the API depends on answers."""
 
     status: Literal["ready"]

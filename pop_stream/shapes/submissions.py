@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from pop_stream.core.errors import Issue
-from pop_stream.shapes.base import Model
+from pop_stream.shapes.base import ResponseModel
 
 
-class Links(Model, frozen=True):
+class Links(ResponseModel, frozen=True):
     """Where to read on."""
 
     agenda: str
@@ -16,7 +16,7 @@ class Links(Model, frozen=True):
     events: str
 
 
-class AcceptedAgenda(Model, frozen=True):
+class AcceptedAgenda(ResponseModel, frozen=True):
     """An agenda that is in Kafka, acknowledged, and will not be lost."""
 
     id: str
@@ -25,7 +25,7 @@ class AcceptedAgenda(Model, frozen=True):
     links: Links
 
 
-class SubmissionResult(Model, frozen=True, omit_defaults=True):
+class SubmissionResult(ResponseModel, frozen=True, omit_defaults=True):
     """What became of one agenda of a list.
 
     Attributes:
@@ -42,7 +42,7 @@ class SubmissionResult(Model, frozen=True, omit_defaults=True):
     issues: tuple[Issue, ...] | UnsetType = UNSET
 
 
-class SubmissionResults(Model, frozen=True):
+class SubmissionResults(ResponseModel, frozen=True):
     """What became of a list of agendas, in its order."""
 
     accepted: int
@@ -50,14 +50,14 @@ class SubmissionResults(Model, frozen=True):
     results: list[SubmissionResult]
 
 
-class StillRefused(Model, frozen=True):
+class StillRefused(ResponseModel, frozen=True):
     """Why an agenda is refused again."""
 
     id: str
     reason: str
 
 
-class Resubmitted(Model, frozen=True):
+class Resubmitted(ResponseModel, frozen=True):
     """What came of submitting refused agendas again.
 
     Attributes:

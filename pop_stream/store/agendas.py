@@ -9,8 +9,8 @@ from pop_stream.core.errors import UnstorableError
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.lifecycle.lifecycle import TERMINAL
 from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.ports.agendas import AgendaFilter, Listed, Place
-from pop_stream.store.pool import borrow
+from pop_stream.ports.agendas import AgendaFilter, AgendaListItem, AgendaCursor
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 from pop_stream.store.rows import operation_of, summary_of
 
@@ -48,7 +48,7 @@ class PostgresAgendas:
         wanted: AgendaFilter,
         *,
         limit: int,
-        after: Place | None = None,
+        after: AgendaCursor | None = None,
         newest_first: bool = True,
     ) -> Sequence[Summary]:
         """At most `limit` agendas, by acceptance; see the port."""
@@ -60,13 +60,13 @@ class PostgresAgendas:
         wanted: AgendaFilter,
         *,
         limit: int,
-        after: Place | None = None,
+        after: AgendaCursor | None = None,
         newest_first: bool = True,
-    ) -> Sequence[Listed]:
+    ) -> Sequence[AgendaListItem]:
         """The same, each with how far it is; see the port."""
         rows = await self._select(_PROGRESS, wanted, limit, after, newest_first=newest_first)
         return [
-            Listed(
+            AgendaListItem(
                 summary_of(row, {}),
                 row["percent"],
                 row["external_id"],
@@ -86,7 +86,7 @@ class PostgresAgendas:
     async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         """The same summaries with bodies and operations; see the port."""
         ids = [one.agenda_id for one in summaries]
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             bodies = {
                 row["agenda_id"]: row["body"] or b""
                 for row in await connection.fetch(_SQL["bodies"], ids)
@@ -116,7 +116,7 @@ class PostgresAgendas:
         more: str,
         wanted: AgendaFilter,
         limit: int,
-        after: Place | None,
+        after: AgendaCursor | None,
         *,
         newest_first: bool,
     ) -> Sequence[Any]:
@@ -140,7 +140,7 @@ class PostgresAgendas:
 
     async def _fetch(self, query: str, values: Sequence[object]) -> Sequence[Any]:
         try:
-            async with borrow(self._pool) as connection:
+            async with acquire_connection(self._pool) as connection:
                 return await connection.fetch(query, *values)
         except UnstorableError:
             return []  # asked for an id that no row can hold

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pop_stream.core.events import encode
 from pop_stream.core.lifecycle.callbacks import AgendaEnded
-from pop_stream.store.pool import borrow
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 _SQL: Final = load_queries("callbacks")
 
-MOST_OF_ONE_CUSTOMER: Final = 8
+MAX_IN_FLIGHT_PER_CUSTOMER: Final = 8
 """Under way at a time: a server that hangs holds up its own customer's callbacks only."""
 
-TAKEN_FOR: Final = timedelta(minutes=1)
+VISIBILITY_TIMEOUT: Final = timedelta(minutes=1)
 """Out of others' sight; longer than a try takes, so only a dead sender's come back by it."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwedCallback:
+class DueWebhook:
     """One callback to try now.
 
     Attributes:
@@ -42,7 +42,7 @@ class OwedCallback:
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class WebhookBacklog:
     """What is in the outbox.
 
     Attributes:
@@ -54,54 +54,57 @@ class Backlog:
     oldest: datetime | None
 
 
-class PostgresCallbacks:
+class PostgresWebhooks:
     """Several senders may share it; every method raises UnavailableError while it is away."""
 
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
 
-    async def take(self, most: int, under_way: Mapping[str, int]) -> list[OwedCallback]:
+    async def take(self, most: int, in_flight: Mapping[str, int]) -> list[DueWebhook]:
         """Callbacks to try now, at most `most`; nobody else is given them for a minute.
 
         Args:
             most: So many at most.
-            under_way: By customer, how many the caller is trying already.
+            in_flight: By customer, how many the caller is trying already.
         """
-        busy = ([*under_way], [*under_way.values()])
-        async with borrow(self._pool) as connection:
+        busy = ([*in_flight], [*in_flight.values()])
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(
-                _SQL["take"], most, MOST_OF_ONE_CUSTOMER, TAKEN_FOR, *busy
+                _SQL["take"], most, MAX_IN_FLIGHT_PER_CUSTOMER, VISIBILITY_TIMEOUT, *busy
             )
-        return sorted((OwedCallback(**row) for row in rows), key=lambda one: one.number)
+        return sorted((DueWebhook(**row) for row in rows), key=lambda one: one.number)
 
-    async def delivered(self, number: int) -> None:
+    async def mark_delivered(self, number: int) -> None:
         """Forget a callback that was received."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["delivered"], number)
 
     async def postpone(self, number: int, pause: timedelta, reason: str) -> None:
         """Have it tried again after a pause."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["postpone"], number, pause, reason)
 
     async def give_up(self, number: int, reason: str) -> None:
         """Let it be; later ones of the same agenda may go."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["give_up"], number, reason)
 
-    async def backlog(self) -> Backlog:
+    async def backlog(self) -> WebhookBacklog:
         """What waits and what was given up; reads all rows there are."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             row = await connection.fetchrow(_SQL["backlog"])
         assert row is not None  # noqa: S101  a count has a row
-        return Backlog(**row)
+        return WebhookBacklog(**row)
 
 
-async def owe(connection: "Connection", owed: Sequence[tuple[AgendaEnded, str]]) -> None:
+async def enqueue_webhooks(
+    connection: "Connection", ended: Sequence[tuple[AgendaEnded, str]]
+) -> None:
     """Note callbacks with their addresses, in the caller's transaction."""
-    if not owed:
+    if not ended:
         return
     rows = [
-        (one.id, one.agenda_id, one.customer_id, url, encode(one).decode()) for one, url in owed
+        (one.id, one.agenda_id, one.customer_id, url, encode(one).decode())
+        for one, url in ended
     ]
     await connection.execute(_SQL["owe"], *zip(*rows, strict=True))

@@ -33,7 +33,7 @@ with shown as (
 """
 
 
-class Statement:
+class ListStatement:
     """A list's two statements and what is bound to them.
 
     Attributes:

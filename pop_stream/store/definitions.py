@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Final, cast
 import asyncpg
 import msgspec
 
-from pop_stream.core.definitions.deeds import Author, Deed
+from pop_stream.core.definitions.deeds import Author, AuditRecord
 from pop_stream.core.definitions.definition_records import (
     decode_definition,
     encode_definition,
     kind_of,
 )
 from pop_stream.core.definitions.definitions import Customer, Definition, Kind
-from pop_stream.core.definitions.listing import Listed, ListQuery
-from pop_stream.core.definitions.relations import kept_by, needed_by
-from pop_stream.core.definitions.revisions import Revision, Stored
-from pop_stream.core.definitions.sharing import Shared
+from pop_stream.core.definitions.listing import DefinitionPage, ListQuery
+from pop_stream.core.definitions.relations import deletion_blocked_by, references_of
+from pop_stream.core.definitions.revisions import Revision, StoredDefinition
+from pop_stream.core.definitions.sharing import SharedDefinition
 from pop_stream.core.errors import DefinitionError, InUseError, Issue, UnavailableError
 from pop_stream.core.lifecycle.lifecycle import TERMINAL
 from pop_stream.core.values.faults import without_nul
 from pop_stream.core.values.identity import Ownership
 from pop_stream.ports.definitions import OutboxRow
-from pop_stream.store.audit import record_deed
-from pop_stream.store.definition_lists import Statement
-from pop_stream.store.pool import borrow
+from pop_stream.store.audit import record_audit_entry
+from pop_stream.store.definition_lists import ListStatement
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SQL: Final = load_queries("definitions")
 _USERS_SHOWN: Final = 10
 _ENDED: Final = sorted(state.value for state in TERMINAL)
-_UNFINISHED: Final[Mapping[str, str]] = {
+_UNFINISHED_QUERIES: Final[Mapping[str, str]] = {
     "customer": "unfinished_of_customer",
     "insight": "unfinished_of_insight",
 }
@@ -48,40 +48,40 @@ class PostgresDefinitions:
 
     async def get(
         self, kind: Kind, object_id: str, *, seen_by: str | None = None
-    ) -> Stored | None:
+    ) -> StoredDefinition | None:
         """One definition; see the port."""
         folded = None if seen_by is None else seen_by.casefold()
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             row = await connection.fetchrow(_SQL["get"], kind, object_id, seen_by, folded)
             return _stored(row)
 
     async def version(
         self, kind: Kind, object_id: str, version: int, *, seen_by: str | None = None
-    ) -> Stored | None:
+    ) -> StoredDefinition | None:
         """What it was in one version; see the port."""
         folded = None if seen_by is None else seen_by.casefold()
         wanted = (kind, object_id, version, seen_by, folded)
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             return _stored(await connection.fetchrow(_SQL["get_version"], *wanted))
 
-    async def called(self, named: str) -> Sequence[str]:
+    async def find_by_name(self, named: str) -> Sequence[str]:
         """Ids of templates that someone calls so; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["templates_called"], named)
         return [row["id"] for row in rows]
 
-    async def list(self, query: ListQuery) -> Listed:
+    async def list(self, query: ListQuery) -> DefinitionPage:
         """One page; see the port."""
-        statement = Statement(query)
+        statement = ListStatement(query)
         async with (
-            borrow(self._pool) as connection,
+            acquire_connection(self._pool) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             total = await connection.fetchval(statement.count, *statement.counted)
             rows = await connection.fetch(statement.page, *statement.arguments)
         shown = rows[: query.limit]
         last = shown[-1]["keys"] if len(rows) > query.limit else None
-        return Listed(
+        return DefinitionPage(
             found=tuple(one for row in shown if (one := _stored(row))),
             total=total,
             last=last and tuple(msgspec.json.decode(key) for key in last),
@@ -89,9 +89,9 @@ class PostgresDefinitions:
 
     async def change(
         self, revisions: Sequence[Revision], author: Author
-    ) -> Sequence[Stored | None]:
+    ) -> Sequence[StoredDefinition | None]:
         """Make changes, all or none; see the port."""
-        async with borrow(self._pool) as connection, connection.transaction():
+        async with acquire_connection(self._pool) as connection, connection.transaction():
             await connection.execute(_SQL["write_in_turn"])
             outcomes = [await _make(connection, one, author) for one in revisions]
             await _expect_needs(connection, [one.definition for one in outcomes if one])
@@ -105,16 +105,16 @@ class PostgresDefinitions:
         return outcomes
 
 
-class PostgresOutbox:
+class PostgresDefinitionOutbox:
     """The port `Outbox`."""
 
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
 
     @asynccontextmanager
-    async def turn(self, most: int) -> AsyncIterator[Sequence[OutboxRow]]:
+    async def claim_batch(self, most: int) -> AsyncIterator[Sequence[OutboxRow]]:
         """Rows to publish; see the port."""
-        async with borrow(self._pool) as connection, connection.transaction():
+        async with acquire_connection(self._pool) as connection, connection.transaction():
             await connection.execute(_SQL["publish_in_turn"])
             rows = [
                 _outbox_row(row) for row in await connection.fetch(_SQL["unpublished"], most)
@@ -126,11 +126,13 @@ class PostgresOutbox:
 
     async def newest(self) -> Sequence[OutboxRow]:
         """The last version of everything; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             return [_outbox_row(row) for row in await connection.fetch(_SQL["newest"])]
 
 
-async def _make(connection: "Connection", revision: Revision, author: Author) -> Stored | None:
+async def _make(
+    connection: "Connection", revision: Revision, author: Author
+) -> StoredDefinition | None:
     """Make one change, its version in the outbox included."""
     identity = (revision.kind, revision.object_id)
     before = _stored(await connection.fetchrow(_SQL["get"], *identity, None, None))
@@ -142,7 +144,7 @@ async def _make(connection: "Connection", revision: Revision, author: Author) ->
     whose = _ownership(wanted) if wanted else Ownership(None)
     owned = (whose.owner, whose.visibility, sorted(whose.allowed))
     await connection.execute(_SQL["record_version"], *identity, version, body, *owned)
-    await record_deed(connection, _deed(revision, before, wanted, author))
+    await record_audit_entry(connection, _audit_entry(revision, before, wanted, author))
     if wanted is None:
         await connection.execute(_SQL["remove"], *identity)
         return None
@@ -151,7 +153,7 @@ async def _make(connection: "Connection", revision: Revision, author: Author) ->
         *identity,
         version,
         body,
-        kept_by(wanted),
+        deletion_blocked_by(wanted),
         *owned,
     )
     return _stored(row)
@@ -159,7 +161,7 @@ async def _make(connection: "Connection", revision: Revision, author: Author) ->
 
 async def _expect_needs(connection: "Connection", defined: Sequence[Definition]) -> None:
     """Check that what definitions refer to is defined, now that all changes are made."""
-    needs = [(one, field, key) for one in defined for field, key in needed_by(one)]
+    needs = [(one, field, key) for one in defined for field, key in references_of(one)]
     if not needs:
         return
     rows = await connection.fetch(_SQL["unknown"], [key for _, _, key in needs])
@@ -175,7 +177,7 @@ async def _expect_unused(connection: "Connection", revision: Revision) -> None:
     key = f"{revision.kind}/{revision.object_id}"
     rows = await connection.fetch(_SQL["referring"], [key], _USERS_SHOWN)
     users = [f"{row['kind']}/{row['id']}" for row in rows]
-    if query := _UNFINISHED.get(revision.kind):
+    if query := _UNFINISHED_QUERIES.get(revision.kind):
         row = await connection.fetchrow(_SQL[query], revision.object_id, _ENDED)
         if row and row["agendas"]:
             some = ", ".join(row["some"])
@@ -184,10 +186,13 @@ async def _expect_unused(connection: "Connection", revision: Revision) -> None:
         raise InUseError(key, users)
 
 
-def _deed(
-    revision: Revision, before: Stored | None, after: Definition | None, author: Author
-) -> Deed:
-    return Deed(
+def _audit_entry(
+    revision: Revision,
+    before: StoredDefinition | None,
+    after: Definition | None,
+    author: Author,
+) -> AuditRecord:
+    return AuditRecord(
         author=author,
         action="created" if before is None else "deleted" if after is None else "changed",
         kind=revision.kind,
@@ -203,12 +208,12 @@ def _content(definition: Definition | None) -> dict[str, object] | None:
 
 def _ownership(definition: Definition) -> Ownership:
     """Whose it is; pools are the operators' business alone."""
-    if isinstance(definition, Shared | Customer):
+    if isinstance(definition, SharedDefinition | Customer):
         return definition.ownership
     return Ownership(None)
 
 
-def _stored(row: asyncpg.Record | None) -> Stored | None:
+def _stored(row: asyncpg.Record | None) -> StoredDefinition | None:
     if row is None or row["body"] is None:
         return None
     key = f"{row['kind']}/{row['id']}"
@@ -216,7 +221,7 @@ def _stored(row: asyncpg.Record | None) -> Stored | None:
     if definition is None:
         msg = f"{key} has no content"
         raise UnavailableError(msg)
-    return Stored(definition, row["version"], row["created_at"], row["updated_at"])
+    return StoredDefinition(definition, row["version"], row["created_at"], row["updated_at"])
 
 
 def _outbox_row(row: asyncpg.Record) -> OutboxRow:

@@ -7,12 +7,12 @@ It goes into the outbox of definitions too, without its secret: parts that read
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pop_stream.core.definitions.deeds import Action, Author, Deed
+from pop_stream.core.definitions.deeds import AuditAction, Author, AuditRecord
 from pop_stream.core.definitions.definition_records import api_key_record
 from pop_stream.core.definitions.keys import ApiKey
 from pop_stream.core.errors import NotFoundError
-from pop_stream.store.audit import record_deed
-from pop_stream.store.pool import borrow
+from pop_stream.store.audit import record_audit_entry
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class PostgresKeys:
 
     async def find(self, key_id: str) -> ApiKey | None:
         """The key, whatever its state; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             row = await connection.fetchrow(_SQL["find"], key_id)
         return None if row is None else _key(row)
 
@@ -42,13 +42,13 @@ class PostgresKeys:
         self, *, customer_id: str | None, after: str = "", limit: int
     ) -> list[ApiKey]:
         """A page of keys, by id; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["list"], customer_id, after, limit)
         return [_key(row) for row in rows]
 
     async def create(self, key: ApiKey, author: Author) -> None:
         """Store a new key; see the port."""
-        async with borrow(self._pool) as connection, connection.transaction():
+        async with acquire_connection(self._pool) as connection, connection.transaction():
             await connection.execute(_OUTBOX["write_in_turn"])
             await _insert(connection, key)
             await _note(connection, author, "created", after=key)
@@ -57,7 +57,7 @@ class PostgresKeys:
         self, key_id: str, to: ApiKey, author: Author, *, grace: timedelta
     ) -> ApiKey:
         """Store a new key in place of another; see the port."""
-        async with borrow(self._pool) as connection, connection.transaction():
+        async with acquire_connection(self._pool) as connection, connection.transaction():
             await connection.execute(_OUTBOX["write_in_turn"])
             old = await _held(connection, key_id)
             ends = to.created_at + grace
@@ -75,7 +75,7 @@ class PostgresKeys:
 
     async def revoke(self, key_id: str, author: Author, *, at: datetime) -> ApiKey:
         """End a key at once; see the port."""
-        async with borrow(self._pool) as connection, connection.transaction():
+        async with acquire_connection(self._pool) as connection, connection.transaction():
             await connection.execute(_OUTBOX["write_in_turn"])
             old = await _held(connection, key_id)
             if old.revoked_at is not None:
@@ -119,13 +119,13 @@ async def _update(connection: "Connection", key: ApiKey) -> None:
 async def _note(
     connection: "Connection",
     author: Author,
-    action: Action,
+    action: AuditAction,
     *,
     before: ApiKey | None = None,
     after: ApiKey,
 ) -> None:
     """Put a change into the audit log and the outbox."""
-    change = Deed(
+    change = AuditRecord(
         author=author,
         action=action,
         kind="key",
@@ -133,7 +133,7 @@ async def _note(
         before=None if before is None else _shown(before),
         after=_shown(after),
     )
-    await record_deed(connection, change)
+    await record_audit_entry(connection, change)
     version = await connection.fetchval(_OUTBOX["next_version"], "key", after.id)
     body = api_key_record(after)
     nobodys = (None, "owner", ())  # no customer is shown versions of keys

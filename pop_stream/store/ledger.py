@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
+from pop_stream.core.lifecycle.lifecycle import OUTCOMES, TERMINAL, State
 from pop_stream.core.lifecycle.reconcile import LedgerRow
 from pop_stream.store.offsets import read_offsets
-from pop_stream.store.pool import borrow
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _SQL: Final = load_queries("ledger")
 _IDS_AT_ONCE: Final = 5_000
 _OPEN: Final = [state.value for state in State if state not in TERMINAL]
-_ENDED: Final = [state.value for state in ENDS]
+_ENDED: Final = [state.value for state in OUTCOMES]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SummaryState:
     """Where one agenda stands by its summary."""
 
     agenda_id: str
@@ -33,7 +33,7 @@ class Entry:
     insight_id: str
 
 
-class PostgresLedger:
+class PostgresSummaryScan:
     """Reads summaries past the API.
 
     Every method raises UnavailableError while the database is away.
@@ -42,13 +42,13 @@ class PostgresLedger:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
 
-    async def entries(self, agenda_ids: Sequence[str]) -> Mapping[str, Entry]:
+    async def entries(self, agenda_ids: Sequence[str]) -> Mapping[str, SummaryState]:
         """Those of the agendas that have a summary."""
-        found: dict[str, Entry] = {}
-        async with borrow(self._pool) as connection:
-            for some in _portions(agenda_ids):
+        found: dict[str, SummaryState] = {}
+        async with acquire_connection(self._pool) as connection:
+            for some in _chunks(agenda_ids):
                 for row in await connection.fetch(_SQL["entries"], some):
-                    found[row["agenda_id"]] = Entry(
+                    found[row["agenda_id"]] = SummaryState(
                         agenda_id=row["agenda_id"],
                         state=State(row["state"]),
                         attempt=row["attempt"],
@@ -60,7 +60,7 @@ class PostgresLedger:
         """Agendas that have not ended and have not changed for so long, by pages."""
         last_id = ""
         while True:
-            async with borrow(self._pool) as connection:
+            async with acquire_connection(self._pool) as connection:
                 rows = await connection.fetch(_SQL["open_page"], last_id, _OPEN, quiet, page)
             if not rows:
                 return
@@ -69,31 +69,31 @@ class PostgresLedger:
 
     async def ended_rows(self, quiet: timedelta, *, most: int) -> list[LedgerRow]:
         """Agendas that ended within the last day, the latest, but not just now."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["ended_lately"], _ENDED, quiet, most)
         return [_row(row) for row in rows]
 
-    async def count_fresh(self, quiet: timedelta) -> int:
+    async def count_recently_changed(self, quiet: timedelta) -> int:
         """How many agendas changed within this time, so that no look was taken at them."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             count: int = await connection.fetchval(_SQL["fresh"], [*_OPEN, *_ENDED], quiet)
         return count
 
     async def rows_of(self, agenda_ids: Sequence[str]) -> list[LedgerRow]:
         """The rows of these agendas, as they are now."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             return [
                 _row(row)
-                for some in _portions(agenda_ids)
+                for some in _chunks(agenda_ids)
                 for row in await connection.fetch(_SQL["rows_of"], some)
             ]
 
     async def first_accepted(self, agenda_ids: Sequence[str]) -> datetime | None:
         """When the first of them was accepted; None if that is not known of one."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             known = [
                 row
-                for some in _portions(agenda_ids)
+                for some in _chunks(agenda_ids)
                 for row in await connection.fetch(_SQL["acceptances"], some)
             ]
         if len(known) < len({*agenda_ids}):
@@ -102,16 +102,16 @@ class PostgresLedger:
 
     async def bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, tuple[bytes, datetime]]:
         """What was submitted, and when it was accepted; absent where that is not known."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             return {
                 row["agenda_id"]: (row["body"], row["accepted_at"])
-                for some in _portions(agenda_ids)
+                for some in _chunks(agenda_ids)
                 for row in await connection.fetch(_SQL["bodies"], some)
             }
 
     async def folded(self, topic: str) -> Mapping[int, int]:
         """How far each partition of the lifecycle's topic has been folded."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             return await read_offsets(connection, topic)
 
 
@@ -125,7 +125,7 @@ def _row(row: "asyncpg.Record") -> LedgerRow:
     )
 
 
-def _portions(agenda_ids: Sequence[str]) -> Iterator[list[str]]:
+def _chunks(agenda_ids: Sequence[str]) -> Iterator[list[str]]:
     waiting = iter(agenda_ids)
     while some := list(islice(waiting, _IDS_AT_ONCE)):
         yield some

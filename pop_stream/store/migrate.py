@@ -22,7 +22,7 @@ import asyncpg
 
 from pop_stream.core.errors import MigrationError
 from pop_stream.resources import folder
-from pop_stream.store.pool import CONNECT_S, STATEMENT_S, translated
+from pop_stream.store.pool import CONNECT_S, STATEMENT_S, translate_errors
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 _SQL: Final = load_queries("migrations")
-_FAULTS: Final = (
+_MIGRATION_ERRORS: Final = (
     asyncpg.SyntaxOrAccessError,
     asyncpg.FeatureNotSupportedError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.DataError,
 )
-_BESIDE: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+_LOCK_CONFLICTS: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 """Others are at the same tables; they go first."""
 
 _FILE: Final = re.compile(r"(\d{4})_[a-z0-9_]+")
 _STEP: Final = re.compile(r"^-- step$", re.MULTILINE)
 _SUPERSEDED: Final = re.compile(r"^-- supersedes ([0-9a-f]{64})$", re.MULTILINE)
 _TRIES: Final = 30
-_AGAIN_S: Final = 1.0
-_LOOK_S: Final = 0.2
+_RETRY_S: Final = 1.0
+_LOCK_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
             # Asked for again and again: whoever waits in a statement is waited for by those
             # that build an index beside everybody.
             while not await connection.fetchval(_SQL["lock"]):  # noqa: ASYNC110  # no event
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_LOCK_POLL_S)
         await connection.execute(_SQL["hurry"])
         await connection.execute(_SQL["create_table"])
         missing = _missing(wanted, await _applied(connection))
@@ -136,7 +136,7 @@ async def ensure_database(dsn: str) -> bool:
         UnavailableError: If the server is away, or does not let this user create one.
     """
     name = unquote(urlsplit(dsn).path.removeprefix("/"))
-    with translated(), suppress(asyncpg.InvalidCatalogNameError):
+    with translate_errors(), suppress(asyncpg.InvalidCatalogNameError):
         connection = await asyncpg.connect(dsn, timeout=CONNECT_S)
         await connection.close()
         return False
@@ -151,7 +151,7 @@ async def ensure_database(dsn: str) -> bool:
 
 @asynccontextmanager
 async def _connected(dsn: str, database: str | None = None) -> AsyncIterator["Connection"]:
-    with translated():
+    with translate_errors():
         connection = await asyncpg.connect(dsn, database=database, timeout=CONNECT_S)
         try:
             yield connection
@@ -176,14 +176,14 @@ async def _apply(connection: "Connection", migration: Migration) -> None:
     for left in reversed(range(_TRIES)):
         try:
             return await _apply_now(connection, migration)
-        except _BESIDE as error:
+        except _LOCK_CONFLICTS as error:
             if not left:
                 msg = f"{migration.name} cannot be applied beside what else runs: {error}"
                 raise MigrationError(msg) from error
-        except _FAULTS as error:
+        except _MIGRATION_ERRORS as error:
             msg = f"{migration.name} cannot be applied: {error}"
             raise MigrationError(msg) from error
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(_RETRY_S)
     return None
 
 

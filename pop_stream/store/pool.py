@@ -22,7 +22,7 @@ STATEMENT_S: Final = 60.0
 """For one statement; far above what a batch needs, so only a dead server takes longer."""
 
 # The internal error is of a connection that is lost while it is being got ready to be used.
-_AWAY: Final = (
+_UNAVAILABLE_ERRORS: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -60,26 +60,26 @@ async def open_pool(settings: Settings, *, for_rollup: bool = False) -> AsyncIte
 
 
 @asynccontextmanager
-async def borrow(pool: "Pool") -> AsyncIterator["Connection"]:
+async def acquire_connection(pool: "Pool") -> AsyncIterator["Connection"]:
     """A connection for the block; whatever goes wrong in it leaves as an error of ours.
 
     Raises:
         UnavailableError: If the database is away, or not as this code needs it.
         UnstorableError: If it is there but refused a value for what it is.
     """
-    with translated():
+    with translate_errors():
         async with pool.acquire(timeout=CONNECT_S) as connection:
             yield connection
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn errors of the driver into ours."""
     try:
         yield
     except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
         raise UnstorableError(str(error)) from error
-    except _AWAY as error:
+    except _UNAVAILABLE_ERRORS as error:
         msg = f"the database does not answer: {error!r}"
         raise UnavailableError(msg) from error
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 from pop_stream.core.errors import UnstorableError
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.standing import Standing
+from pop_stream.core.lifecycle.standing import AttemptStatus
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
-from pop_stream.ports.summaries import AcceptedBody, LinkPart, Vacated
-from pop_stream.store.pool import borrow
+from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 from pop_stream.store.rows import operation_of, summary_of
 
@@ -28,7 +28,7 @@ class PostgresSummaryReader:
         """One agenda's summary, its operations in the agenda's order; see the port."""
         try:
             async with (
-                borrow(self._pool) as connection,
+                acquire_connection(self._pool) as connection,
                 connection.transaction(isolation="repeatable_read", readonly=True),
             ):
                 row = await connection.fetchrow(_SQL["agenda"], agenda_id)
@@ -42,19 +42,19 @@ class PostgresSummaryReader:
         rows.sort(key=lambda one: (place.get(one["name"], len(place)), one["name"]))
         return summary_of(row, {one["name"]: operation_of(one) for one in rows}, summary.body)
 
-    async def standing(self, agenda_id: str) -> Standing | None:
+    async def standing(self, agenda_id: str) -> AttemptStatus | None:
         """How far the agenda is; see the port."""
         try:
-            async with borrow(self._pool) as connection:
+            async with acquire_connection(self._pool) as connection:
                 row = await connection.fetchrow(_SQL["standing"], agenda_id)
         except UnstorableError:
             return None  # an id that no row can hold
-        return None if row is None else Standing(row["attempt"], State(row["state"]))
+        return None if row is None else AttemptStatus(row["attempt"], State(row["state"]))
 
-    async def link(self, link: LinkPart) -> LinkSummary | None:
+    async def link(self, link: LinkScope) -> LinkSummary | None:
         """The roll-up of the link's agendas; see the port."""
         try:
-            async with borrow(self._pool) as connection:
+            async with acquire_connection(self._pool) as connection:
                 rows = await connection.fetch(_SQL["link"], link.link_id, link.customer_id)
         except UnstorableError:
             return None  # an id that no row can hold
@@ -66,45 +66,45 @@ class PostgresSummaryReader:
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         """Each agenda's customer; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["agenda_owners"], agenda_ids)
         return {row["agenda_id"]: row["customer_id"] for row in rows}
 
-    async def agendas_called(self, named: str) -> Sequence[str]:
+    async def find_by_name(self, named: str) -> Sequence[str]:
         """Ids of agendas that someone calls so; see the port."""
-        async with borrow(self._pool) as connection:
-            rows = await connection.fetch(_SQL["agendas_called"], named)
+        async with acquire_connection(self._pool) as connection:
+            rows = await connection.fetch(_SQL["find_by_name"], named)
         return [row["agenda_id"] for row in rows]
 
     async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
         """What was accepted under these ids; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["accepted_bodies"], agenda_ids)
         return {row["agenda_id"]: AcceptedBody(row["customer_id"], row["body"]) for row in rows}
 
-    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+    async def reusable_ids(self, agenda_ids: Sequence[str]) -> ReusableIds:
         """Which of these ids are free again; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             [row] = await connection.fetch(_SQL["vacated"], agenda_ids)
-        return Vacated(frozenset(row["refused"]), row["removed_until"])
+        return ReusableIds(frozenset(row["refused"]), row["deleted_until"])
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:
         """A number per agenda that grows with every change; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["agenda_versions"], agenda_ids)
         return {row["agenda_id"]: row["version"] for row in rows}
 
-    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
+    async def link_versions(self, links: Sequence[LinkScope]) -> Mapping[LinkScope, int]:
         """A number per link that grows with every change of its agendas; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(
                 _SQL["link_versions"],
                 [link.link_id for link in links],
                 [link.customer_id for link in links],
             )
-        return {LinkPart(row["link_id"], row["customer_id"]): row["version"] for row in rows}
+        return {LinkScope(row["link_id"], row["customer_id"]): row["version"] for row in rows}
 
     async def ping(self) -> None:
         """Answer, or raise UnavailableError."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["ping"])

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Final
 
 from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
 from pop_stream.core.lifecycle.reconcile import LedgerRow
-from pop_stream.store.pool import borrow
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
     from pop_stream.store.pool import Connection, Pool
 
-NEW_AT_ONCE: Final = 500_000
+NEW_PER_RUN: Final = 500_000
 """Agendas accepted lately that are passed in one go; what is left comes next time, or round."""
 
-ROUND_AT_ONCE: Final = 20_000
+FULL_SCAN_PER_RUN: Final = 20_000
 """Agendas of any age, likewise."""
 
-LISTED_AT_ONCE: Final = 20_000
+LISTED_PER_RUN: Final = 20_000
 """Agendas that have not ended and are looked at in one go; the others come next."""
 
 _PAGE: Final = 5_000
-_TURN: Final = 7_305_441_102_958_117
+_LOCK_ID: Final = 7_305_441_102_958_117
 """Of the advisory lock: any number that nobody else has."""
 
-_LATE: Final = timedelta(seconds=30)
+_LATE_ACCEPTANCE: Final = timedelta(seconds=30)
 """So much later than its instant an acceptance may be told, beside the quiet, and is new."""
 
 _SQL: Final = load_queries("reconciliation")
@@ -52,41 +52,43 @@ class PostgresOpenAgendas:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[bool]:
         """Whether it is this process' turn, for as long as the block runs."""
-        async with borrow(self._pool) as connection:
-            has_turn = bool(await connection.fetchval(_SQL["take_turn"], _TURN))
+        async with acquire_connection(self._pool) as connection:
+            is_locked = bool(await connection.fetchval(_SQL["take_turn"], _LOCK_ID))
             try:
-                yield has_turn
+                yield is_locked
             finally:
-                if has_turn and not connection.is_closed():
-                    await connection.execute(_SQL["end_turn"], _TURN)
+                if is_locked and not connection.is_closed():
+                    await connection.execute(_SQL["end_turn"], _LOCK_ID)
 
     async def walk(self, quiet: timedelta) -> int:
         """List what has not ended and was accepted so long ago; how many were passed."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["walks"])
             walks = {row["walk"]: (row["place"], row["agenda_id"]) for row in rows}
             until = await connection.fetchval(_SQL["now"]) - quiet
-            newest = max(until - _LATE, _OLDEST)
-            place, agenda_id = walks.get("new", (newest, ""))
-            begun = (min(place, newest), agenda_id if place <= newest else "")
-            passed = await _walk(connection, "new", begun, until, most=NEW_AT_ONCE)
+            newest = max(until - _LATE_ACCEPTANCE, _OLDEST)
+            accepted_at, agenda_id = walks.get("new", (newest, ""))
+            begun = (min(accepted_at, newest), agenda_id if accepted_at <= newest else "")
+            passed = await _advance_scan(connection, "new", begun, until, most=NEW_PER_RUN)
             begun = walks.get("round", (_OLDEST, ""))
-            passed += await _walk(connection, "round", begun, until, most=ROUND_AT_ONCE)
+            passed += await _advance_scan(
+                connection, "round", begun, until, most=FULL_SCAN_PER_RUN
+            )
         return passed
 
     async def listed(self, quiet: timedelta) -> AsyncIterator[Sequence[LedgerRow]]:
         """Those on the list that changed nothing for so long, by pages; others are left out.
 
-        Goes on where it was left, up to `LISTED_AT_ONCE` and not past the end of the list.
+        Goes on where it was left, up to `LISTED_PER_RUN` and not past the end of the list.
         """
-        left = LISTED_AT_ONCE
-        async with borrow(self._pool) as connection:
+        left = LISTED_PER_RUN
+        async with acquire_connection(self._pool) as connection:
             walks = {
                 row["walk"]: row["agenda_id"] for row in await connection.fetch(_SQL["walks"])
             }
         last_id = walks.get("list", "")
         while left > 0:
-            async with borrow(self._pool) as connection:
+            async with acquire_connection(self._pool) as connection:
                 page = min(_PAGE, left)
                 rows = await connection.fetch(_SQL["listed"], last_id, page, _OPEN, quiet)
                 last_id = rows[-1]["agenda_id"] if len(rows) == page else ""
@@ -103,14 +105,14 @@ class PostgresOpenAgendas:
                     version=row["version"],
                 )
                 for row in rows
-                if row["is_open"] and row["is_quiet"]
+                if row["is_open"] and row["is_stale"]
             ]
             left -= page
             if not last_id:
                 return
 
 
-async def _walk(
+async def _advance_scan(
     connection: "Connection",
     walk: str,
     begun: tuple[datetime, str],
@@ -119,16 +121,16 @@ async def _walk(
     most: int,
 ) -> int:
     """Go on with a walk; the one that goes round begins anew at its end."""
-    passed, (place, agenda_id) = 0, begun
+    passed, (accepted_at, agenda_id) = 0, begun
     while passed < most:
         row = await connection.fetchrow(
-            _SQL["list_open"], place, agenda_id, until, _PAGE, _OPEN
+            _SQL["list_open"], accepted_at, agenda_id, until, _PAGE, _OPEN
         )
         if row is None:
             if walk == "round":
-                place, agenda_id = _OLDEST, ""
+                accepted_at, agenda_id = _OLDEST, ""
             break
         passed += row["passed"]
-        place, agenda_id = row["place"], row["agenda_id"]
-    await connection.execute(_SQL["walk_on"], walk, place, agenda_id)
+        accepted_at, agenda_id = row["place"], row["agenda_id"]
+    await connection.execute(_SQL["walk_on"], walk, accepted_at, agenda_id)
     return passed

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.store.offsets import affected
-from pop_stream.store.pool import borrow
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
 
 if TYPE_CHECKING:
     from pop_stream.store.pool import Connection, Pool
 
-_SQL: Final = load_queries("retention")
+_RETENTION_SQL: Final = load_queries("retention")
 
 BATCH: Final = 1_000
 """Agendas of one transaction: few enough that nobody waits for its locks."""
 
-_BREATH_S: Final = 0.02
+_BATCH_PAUSE_S: Final = 0.02
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -48,9 +48,9 @@ class PostgresRetention:
         place, last_id = _FIRST, ""
         latest = max(before.values())
         while True:
-            async with borrow(self._pool) as connection:
+            async with acquire_connection(self._pool) as connection:
                 page = await connection.fetch(
-                    _SQL["page"], *aged, place, last_id, latest, BATCH
+                    _RETENTION_SQL["page"], *aged, place, last_id, latest, BATCH
                 )
                 found = [row for row in page if row["is_aged"]]
                 if dry_run:
@@ -61,16 +61,16 @@ class PostgresRetention:
             if len(page) < BATCH:
                 return removed
             place, last_id = page[-1]["place"], page[-1]["agenda_id"]
-            await asyncio.sleep(_BREATH_S)
+            await asyncio.sleep(_BATCH_PAUSE_S)
 
-    async def remove_callbacks(self, before: datetime, *, dry_run: bool = False) -> int:
+    async def remove_webhooks(self, before: datetime, *, dry_run: bool = False) -> int:
         """Remove callbacks that were given up before an instant; how many."""
         removed = 0
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             if dry_run:
-                return int(await connection.fetchval(_SQL["count_callbacks"], before))
+                return int(await connection.fetchval(_RETENTION_SQL["count_callbacks"], before))
             while some := affected(
-                await connection.execute(_SQL["remove_callbacks"], before, BATCH)
+                await connection.execute(_RETENTION_SQL["remove_webhooks"], before, BATCH)
             ):
                 removed += some
         return removed
@@ -79,5 +79,5 @@ class PostgresRetention:
 async def _remove(
     connection: "Connection", aged: tuple[list[str], list[datetime]], ids: list[str]
 ) -> Mapping[State, int]:
-    rows = await connection.fetch(_SQL["remove"], *aged, ids)
+    rows = await connection.fetch(_RETENTION_SQL["remove"], *aged, ids)
     return {State(row["state"]): row["agendas"] for row in rows}

@@ -16,7 +16,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import PastAttempt, Summary
-from pop_stream.core.values.other_names import other_names
+from pop_stream.core.values.other_names import alternate_ids
 
 Row: TypeAlias = tuple[object, ...]
 
@@ -28,7 +28,7 @@ _HISTORY: Final = msgspec.json.Decoder(tuple[PastAttempt, ...])
 _APPENDED: Final = msgspec.json.Decoder(tuple[AppendedOperation, ...])
 _PRIOR: Final = msgspec.json.Decoder(PriorProgress)
 _STATES: Final[Mapping[str, State]] = {state.value: state for state in State}
-_TOLD: Final[Mapping[State, str]] = {state: state.value for state in State}
+_STATE_VALUES: Final[Mapping[State, str]] = {state: state.value for state in State}
 """An enumeration's `value` is looked up in Python, several times for each agenda."""
 
 
@@ -37,7 +37,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
     return (
         summary.agenda_id,
         version,
-        _TOLD[summary.state],
+        _STATE_VALUES[summary.state],
         summary.attempt,
         _text(summary.insight_id),
         _text(summary.customer_id),
@@ -49,7 +49,7 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
         percent,
         _text(summary.message),
         _text(summary.puller_id),
-        summary.heard_at,
+        summary.last_heartbeat_at,
         summary.lease_ms,
         summary.accepted_at,
         summary.emitted_at,
@@ -63,11 +63,11 @@ def agenda_row(summary: Summary, *, version: int, percent: float) -> Row:
         _list(summary.history),
         summary.callback_url,
         _list(summary.appended),
-        *map(_name, other_names(summary.body)),
+        *map(_name, alternate_ids(summary.body)),
     )
 
 
-def is_described_anew(before: Summary, after: Summary) -> bool:
+def is_description_changed(before: Summary, after: Summary) -> bool:
     """Whether anything changed but how far the agenda is, which is all that most events do."""
     return (
         before.accepted_at != after.accepted_at
@@ -82,18 +82,18 @@ def is_described_anew(before: Summary, after: Summary) -> bool:
     )
 
 
-def moved_row(summary: Summary, *, version: int, percent: float) -> Row:
+def progress_row(summary: Summary, *, version: int, percent: float) -> Row:
     """The parameters of `move_agendas`, in order."""
     return (
         summary.agenda_id,
         version,
-        _TOLD[summary.state],
+        _STATE_VALUES[summary.state],
         summary.attempt,
         summary.priority,
         percent,
         _text(summary.message),
         _text(summary.puller_id),
-        summary.heard_at,
+        summary.last_heartbeat_at,
         summary.lease_ms,
         summary.emitted_at,
         summary.started_at,
@@ -143,7 +143,7 @@ def summary_of(
         operations=operations,
         message=row["message"],
         puller_id=row["puller_id"],
-        heard_at=row["heard_at"],
+        last_heartbeat_at=row["last_heartbeat_at"],
         lease_ms=row["lease_ms"],
         accepted_at=row["accepted_at"],
         emitted_at=row["emitted_at"],

@@ -10,24 +10,24 @@ from pop_stream.core.events import (
     AgendaAccepted,
     AgendaClaimed,
     AgendaEmitted,
-    AgendaRenewed,
+    AgendaHeartbeat,
     LifecycleEvent,
     OperationProgress,
 )
-from pop_stream.core.lifecycle.callbacks import owed
+from pop_stream.core.lifecycle.callbacks import webhook_payload
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.ports.summaries import FoldedBatch
-from pop_stream.store.callbacks import owe
+from pop_stream.store.callbacks import enqueue_webhooks
 from pop_stream.store.offsets import advance_offsets, affected, read_offsets
-from pop_stream.store.pool import borrow
+from pop_stream.store.pool import acquire_connection
 from pop_stream.store.queries import load_queries
-from pop_stream.store.recent import Known, RecentSummaries
+from pop_stream.store.recent import StoredSummary, SummaryCache
 from pop_stream.store.rows import (
     Row,
     agenda_row,
-    is_described_anew,
-    moved_row,
+    is_description_changed,
+    progress_row,
     operation_of,
     operation_row,
     summary_of,
@@ -40,22 +40,22 @@ _SQL: Final = load_queries("summaries")
 
 _TRIES: Final = 5
 
-_Told = Mapping[str, Sequence[LifecycleEvent]]
+_EventsByAgenda = Mapping[str, Sequence[LifecycleEvent]]
 
 
-class _OvertakenError(Exception):
+class _VersionConflictError(Exception):
     """A row was changed between reading and writing it, or a presumed new one exists."""
 
 
-_NEW: Final = Known()
+_NEW: Final = StoredSummary()
 
 
 class _Change(NamedTuple):
     """What was known of an agenda, its summary now, and what is known once that is written."""
 
-    before: Known
+    before: StoredSummary
     after: Summary
-    written: Known
+    written: StoredSummary
 
 
 class PostgresSummaries:
@@ -69,11 +69,11 @@ class PostgresSummaries:
 
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
-        self._recent = RecentSummaries()
+        self._cache = SummaryCache()
 
     async def next_offsets(self, topic: str) -> Mapping[int, int]:
         """The offset to read next, by partition; see the port."""
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             return await read_offsets(connection, topic)
 
     async def fold(
@@ -83,20 +83,20 @@ class PostgresSummaries:
         lifecycle: Sequence[LifecycleEvent],
     ) -> FoldedBatch:
         """Fold a batch and advance the offsets, both in one transaction; see the port."""
-        told: dict[str, list[LifecycleEvent]] = defaultdict(list)
+        events_by_agenda: dict[str, list[LifecycleEvent]] = defaultdict(list)
         for event in lifecycle:
-            told[event.agenda_id].append(event)
+            events_by_agenda[event.agenda_id].append(event)
         try:
-            changes, skipped = await self._fold(topic, spans, told)
+            changes, skipped = await self._fold(topic, spans, events_by_agenda)
         except BaseException:
-            self._recent.forget()
+            self._cache.forget()
             raise
-        self._recent.keep(change.written for change in changes)
+        self._cache.keep(change.written for change in changes)
         return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
 
-    async def fold_anew(
+    async def rebuild(
         self,
-        told: Mapping[str, Sequence[LifecycleEvent]],
+        events_by_agenda: Mapping[str, Sequence[LifecycleEvent]],
         versions: Mapping[str, int],
     ) -> None:
         """Make summaries what these events add up to, whatever they say; in one transaction.
@@ -104,85 +104,96 @@ class PostgresSummaries:
         An end is owed its callback again, under the same id.
 
         Args:
-            told: By agenda, all that is told of it, in order.
+            events_by_agenda: By agenda, all that is told of it, in order.
             versions: Of the summaries as they were before that was read; 0 of one without any.
 
         Raises:
             UnavailableError: If one was changed since, or the database is away; nothing was
                 done.
         """
-        ids = sorted(told)
+        ids = sorted(events_by_agenda)
         try:
-            async with borrow(self._pool) as connection, connection.transaction():
+            async with acquire_connection(self._pool) as connection, connection.transaction():
                 await connection.execute(_SQL["lock_agendas"], ids)
                 await connection.execute(_SQL["forget_operations_of"], ids)
-                changes, _ = _changes({one: Known(version=versions[one]) for one in ids}, told)
+                changes, _ = _changes(
+                    {one: StoredSummary(version=versions[one]) for one in ids}, events_by_agenda
+                )
                 await _write(connection, changes)
-        except _OvertakenError:
+        except _VersionConflictError:
             msg = "agendas changed while their summaries were made anew: look again"
             raise UnavailableError(msg) from None
 
     async def _fold(
-        self, topic: str, spans: Mapping[int, tuple[int, int]], told: _Told
+        self,
+        topic: str,
+        spans: Mapping[int, tuple[int, int]],
+        events_by_agenda: _EventsByAgenda,
     ) -> tuple[Sequence[_Change], int]:
-        async with borrow(self._pool) as connection:
+        async with acquire_connection(self._pool) as connection:
             for tries in range(_TRIES):
                 try:
                     async with connection.transaction():
                         await advance_offsets(connection, topic, spans)
                         if tries:
-                            await connection.execute(_SQL["lock_agendas"], list(told))
-                            known = await _read(connection, told)
+                            await connection.execute(
+                                _SQL["lock_agendas"], list(events_by_agenda)
+                            )
+                            known = await _read(connection, events_by_agenda)
                         else:
-                            known = await self._known(connection, told)
-                        changes, skipped = _changes(known, told)
+                            known = await self._known(connection, events_by_agenda)
+                        changes, skipped = _changes(known, events_by_agenda)
                         await _write(connection, changes)
-                        faults.reach("rollup.folding")
-                except _OvertakenError:
+                        faults.crash_point("rollup.folding")
+                except _VersionConflictError:
                     continue
                 return changes, skipped
         msg = "other processes keep changing the same agendas"
         raise UnavailableError(msg)
 
-    async def _known(self, connection: "Connection", told: _Told) -> Mapping[str, Known]:
+    async def _known(
+        self, connection: "Connection", events_by_agenda: _EventsByAgenda
+    ) -> Mapping[str, StoredSummary]:
         """What is known of the agendas; those first accepted here are presumed to be new.
 
         If they are not, but told of again, or others have written since, the guard on the
         version tells, and then all are read after all.
         """
-        found: dict[str, Known] = {}
+        found: dict[str, StoredSummary] = {}
         unknown: dict[str, Sequence[LifecycleEvent]] = {}
-        for agenda_id, events in told.items():
-            known = self._recent.get(agenda_id)
-            if known is not None and _serves(known, events):
+        for agenda_id, events in events_by_agenda.items():
+            known = self._cache.get(agenda_id)
+            if known is not None and _can_fold_on(known, events):
                 found[agenda_id] = known
             elif not isinstance(events[0], AgendaAccepted):
                 unknown[agenda_id] = events
         return {**found, **await _read(connection, unknown)}
 
 
-def _serves(known: Known, events: Sequence[LifecycleEvent]) -> bool:
+def _can_fold_on(known: StoredSummary, events: Sequence[LifecycleEvent]) -> bool:
     """Whether the events can be folded on what is known."""
-    if known.is_whole or known.summary is None:
+    if known.is_complete or known.summary is None:
         return True
     return not any(_touches_operations(one, known.summary.attempt) for one in events)
 
 
-def _after(before: Known, after: Summary) -> Known:
+def _after(before: StoredSummary, after: Summary) -> StoredSummary:
     """What the database has once a change is written."""
-    percent = after.percent if before.is_whole else before.percent
-    return Known(after, before.version + 1, percent, before.is_whole)
+    percent = after.percent if before.is_complete else before.percent
+    return StoredSummary(after, before.version + 1, percent, before.is_complete)
 
 
-def _changes(known: Mapping[str, Known], told: _Told) -> tuple[Sequence[_Change], int]:
+def _changes(
+    known: Mapping[str, StoredSummary], events_by_agenda: _EventsByAgenda
+) -> tuple[Sequence[_Change], int]:
     """Fold by agenda: what changes, and the number of events skipped."""
     changes: list[_Change] = []
     skipped = 0
     # In order of id, so that two processes wait for each other instead of deadlocking.
-    for agenda_id in sorted(told):
+    for agenda_id in sorted(events_by_agenda):
         before = known.get(agenda_id, _NEW)
         try:
-            after, refused = fold_all(before.summary, told[agenda_id])
+            after, refused = fold_all(before.summary, events_by_agenda[agenda_id])
         except (ArithmeticError, TypeError) as error:
             raise UnstorableError(repr(error)) from error
         skipped += refused
@@ -191,65 +202,76 @@ def _changes(known: Mapping[str, Known], told: _Told) -> tuple[Sequence[_Change]
     return changes, skipped
 
 
-async def _read(connection: "Connection", told: _Told) -> Mapping[str, Known]:
-    if not told:
+async def _read(
+    connection: "Connection", events_by_agenda: _EventsByAgenda
+) -> Mapping[str, StoredSummary]:
+    if not events_by_agenda:
         return {}
-    rows = await connection.fetch(_SQL["known_agendas"], list(told))
+    rows = await connection.fetch(_SQL["known_agendas"], list(events_by_agenda))
     whole = [
         row["agenda_id"]
         for row in rows
-        if any(_touches_operations(event, row["attempt"]) for event in told[row["agenda_id"]])
+        if any(
+            _touches_operations(event, row["attempt"])
+            for event in events_by_agenda[row["agenda_id"]]
+        )
     ]
     operations: dict[str, dict[str, OperationProgress]] = {one: {} for one in whole}
     if whole:
         for row in await connection.fetch(_SQL["known_operations"], whole):
             operations[row["agenda_id"]][row["name"]] = operation_of(row)
     return {
-        row["agenda_id"]: Known(
+        row["agenda_id"]: StoredSummary(
             summary=summary_of(row, operations.get(row["agenda_id"], {})),
             version=row["version"],
             percent=row["percent"],
-            is_whole=row["agenda_id"] in operations,
+            is_complete=row["agenda_id"] in operations,
         )
         for row in rows
     }
 
 
 def _touches_operations(event: LifecycleEvent, attempt: int) -> bool:
-    if isinstance(event, AgendaEmitted | AgendaClaimed | AgendaRenewed):
+    if isinstance(event, AgendaEmitted | AgendaClaimed | AgendaHeartbeat):
         return event.attempt > attempt
     return True
 
 
 async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     whole: list[Row] = []
-    moved: list[Row] = []
-    kept: list[Row] = []
-    forgotten: list[Row] = []
+    progressed: list[Row] = []
+    changed_operations: list[Row] = []
+    deleted_operations: list[Row] = []
     for before, after, written in changes:
-        if before.summary is None or is_described_anew(before.summary, after):
+        if before.summary is None or is_description_changed(before.summary, after):
             whole.append(agenda_row(after, version=written.version, percent=written.percent))
         else:
-            moved.append(moved_row(after, version=written.version, percent=written.percent))
+            progressed.append(
+                progress_row(after, version=written.version, percent=written.percent)
+            )
         known = before.summary.operations if before.summary else {}
         for name, one in after.operations.items():
             if one != known.get(name):
-                kept.append(operation_row(after.agenda_id, one))
-        forgotten += [(after.agenda_id, name) for name in known if name not in after.operations]
-    for name, rows in (("keep_agendas", whole), ("move_agendas", moved)):
+                changed_operations.append(operation_row(after.agenda_id, one))
+        deleted_operations += [
+            (after.agenda_id, name) for name in known if name not in after.operations
+        ]
+    for name, rows in (("keep_agendas", whole), ("move_agendas", progressed)):
         if await _execute(connection, name, rows) != len(rows):
-            raise _OvertakenError
-    await owe(
+            raise _VersionConflictError
+    await enqueue_webhooks(
         connection,
         [
             (ended, after.callback_url)
             for before, after, _ in changes
-            if after.callback_url and (ended := owed(before.summary, after))
+            if after.callback_url and (ended := webhook_payload(before.summary, after))
         ],
     )
-    await _execute(connection, "keep_operations", kept)
-    if forgotten:
-        await connection.execute(_SQL["forget_operations"], *zip(*forgotten, strict=True))
+    await _execute(connection, "keep_operations", changed_operations)
+    if deleted_operations:
+        await connection.execute(
+            _SQL["forget_operations"], *zip(*deleted_operations, strict=True)
+        )
 
 
 async def _execute(connection: "Connection", name: str, rows: Sequence[Row]) -> int:

@@ -6,20 +6,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from pop_stream.api.app import ApiPorts, create_app
-from pop_stream.api.http.access import Authenticator, Everyone
+from pop_stream.api.http.access import RequestAuthenticator, AllowAll
 from pop_stream.api.http.server import serve
 from pop_stream.bus.definitions import DefinitionFollower
-from pop_stream.bus.handouts import KafkaHandouts
+from pop_stream.bus.handouts import KafkaHttpDeliveries
 from pop_stream.bus.hearsay import KafkaHearsay
-from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.questions import KafkaQueueQueries
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.outbox.publication import Publication
+from pop_stream.outbox.publication import DefinitionsOutboxRelay
 from pop_stream.pullers.dispatch import Dispatcher
 from pop_stream.settings import Settings
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.audit import PostgresAuditLog
-from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
+from pop_stream.store.definitions import PostgresDefinitions, PostgresDefinitionOutbox
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
@@ -62,7 +62,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
         definitions = await enter(DefinitionFollower(settings, client_id="api"))
         pool = await enter(open_pool(settings))
         topics = Topics(settings.topic_prefix)
-        publication = Publication(PostgresOutbox(pool), publish, topics)
+        publication = DefinitionsOutboxRelay(PostgresDefinitionOutbox(pool), publish, topics)
         publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
         stack.push_async_callback(_ended, publishing)
         yield ApiPorts(
@@ -72,10 +72,10 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             definitions=definitions,
             definition_store=PostgresDefinitions(pool),
             on_defined=publication.wake,
-            questions=await enter(KafkaQuestions(settings, publish, definitions)),
+            questions=await enter(KafkaQueueQueries(settings, publish, definitions)),
             keys=PostgresKeys(pool),
             audit=PostgresAuditLog(pool),
-            desk=await enter(KafkaHandouts(settings, publish)),
+            desk=await enter(KafkaHttpDeliveries(settings, publish)),
             hearsay=await enter(KafkaHearsay(topics, publish, definitions)),
             clock=WallClock(),
             door=(await enter(doors(settings, publish, definitions, "api"))).door,
@@ -91,8 +91,8 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 def authenticator(
     settings: Settings, pool: "Pool", definitions: DefinitionFollower
-) -> Authenticator:
+) -> RequestAuthenticator:
     """Who tells callers apart, as the settings ask."""
     if not settings.asks_who_calls:
-        return Everyone()
+        return AllowAll()
     return credentials(settings, pool, definitions)

@@ -15,43 +15,43 @@ from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Definitions, GroupType
 from pop_stream.core.events import InsightTick, encode
-from pop_stream.core.stall import unmoved
+from pop_stream.core.stall import stalled_lag
 from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections
 
-PATIENCE_S: Final = 10.0
+STALL_AFTER_S: Final = 10.0
 """How long what waits may stay where it is: parts commit every second, but join in a few."""
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ConsumerGroup:
     """Whoever reads topics as a group.
 
     Attributes:
         name: Of the part, for a person.
         command: That starts it.
         topics: At least one.
-        filled_first: One of them that is written to before any part was ever started, so what
+        prefilled_topic: One of them that is written to before any part was ever started, so what
             waits there tells nothing of a group that never was.
-        may_wait: It leaves what it has no room for where it is, so only its absence is a fault.
+        may_lag: It leaves what it has no room for where it is, so only its absence is a fault.
     """
 
     name: str
     command: str
     group: str
     topics: Sequence[str]
-    filled_first: str | None = None
-    may_wait: bool = False
+    prefilled_topic: str | None = None
+    may_lag: bool = False
     group_type: GroupType = "consumer"
 
 
-async def absences(settings: Settings, definitions: Definitions) -> list[str]:
+async def find_stalled_parts(settings: Settings, definitions: Definitions) -> list[str]:
     """Parts that are down, frozen or stuck, in words; a system never started has none.
 
-    Takes `PATIENCE_S` if something waits that nobody deals with, else a second or two.
+    Takes `STALL_AFTER_S` if something waits that nobody deals with, else a second or two.
 
     Args:
         settings: Where the brokers are.
@@ -67,83 +67,89 @@ async def absences(settings: Settings, definitions: Definitions) -> list[str]:
         clients.consumer(settings, client_id="doctor", group_id=None) as consumer,
     ):
         probe = KafkaLagProbe(names, admin, consumer)
-        await _wake(settings, names, admin)
-        looks = (_look(one, admin, probe) for one in readers(names, definitions))
+        await _publish_tick(settings, names, admin)
+        looks = (_check(one, admin, probe) for one in readers(names, definitions))
         found = await asyncio.gather(*looks)
         return [one for some in found for one in some]
 
 
-def readers(names: Topics, definitions: Definitions) -> Iterator[Reader]:
+def readers(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
     """Every group that must deal with what it is sent."""
     events, intake = names.agenda_events, "pop-stream intake"
-    yield Reader("intake", intake, names.group("intake"), [names.submissions])
-    yield Reader("the relay", intake, names.group("relay"), [events])
+    yield ConsumerGroup("intake", intake, names.group("intake"), [names.submissions])
+    yield ConsumerGroup("the relay", intake, names.group("relay"), [events])
     burial = names.group(BURIAL)
-    yield Reader(
+    yield ConsumerGroup(
         "the group of burial",
         intake,
         burial,
         [*judges(names)],
-        filled_first=names.definitions,
+        prefilled_topic=names.definitions,
     )
     schedule = "pop-stream schedule"
-    yield Reader("the scheduler", schedule, names.group("scheduler"), [names.ready])
-    yield Reader("the rollup", "pop-stream rollup", names.group("rollup"), [events])
+    yield ConsumerGroup("the scheduler", schedule, names.group("scheduler"), [names.ready])
+    yield ConsumerGroup("the rollup", "pop-stream rollup", names.group("rollup"), [events])
     for one in definitions.insights.values():
-        queue = names.ready_queue(one.id, one.group_type)
-        yield Reader(
+        queue = names.insight_subscription(one.id, one.group_type)
+        yield ConsumerGroup(
             f"every puller of {one.id}",
             f"pop-stream pull --insight {one.id}",
             queue.group,
             [queue.topic],
-            may_wait=True,
+            may_lag=True,
             group_type=one.group_type,
         )
 
 
-async def _look(reader: Reader, admin: AIOKafkaAdminClient, probe: KafkaLagProbe) -> list[str]:
-    members = await count_members(admin, reader.group, reader.group_type)
-    waiting = {} if reader.may_wait and members else await _waiting(reader, probe)
-    if members is None:
-        waiting = {one: count for one, count in waiting.items() if one != reader.filled_first}
+async def _check(
+    reader: ConsumerGroup, admin: AIOKafkaAdminClient, probe: KafkaLagProbe
+) -> list[str]:
+    fetch_member_count = await count_members(admin, reader.group, reader.group_type)
+    waiting = {} if reader.may_lag and fetch_member_count else await _waiting(reader, probe)
+    if fetch_member_count is None:
+        waiting = {
+            one: count for one, count in waiting.items() if one != reader.prefilled_topic
+        }
     many, where = f"{sum(waiting.values()):,}", ", ".join(waiting)
-    if not members and (waiting or (members is not None and not reader.may_wait)):
+    if not fetch_member_count and (
+        waiting or (fetch_member_count is not None and not reader.may_lag)
+    ):
         what = f"; records waiting in {where}: {many}" if waiting else ""
         return [f"{reader.name} is down{what}; start `{reader.command}`"]
     if waiting:
         return [
             f"{reader.name} stands still; records waiting in {where} for "
-            f"{PATIENCE_S:g} s or more: {many}; if its process is up, end it with kill -9 "
+            f"{STALL_AFTER_S:g} s or more: {many}; if its process is up, end it with kill -9 "
             "and start it again"
         ]
     return []
 
 
-async def _waiting(reader: Reader, probe: KafkaLagProbe) -> Mapping[str, int]:
+async def _waiting(reader: ConsumerGroup, probe: KafkaLagProbe) -> Mapping[str, int]:
     """How much waits by topic, and has not moved while we looked."""
     counts = await asyncio.gather(
-        *(_unmoved_in(one, reader.group, reader.group_type, probe) for one in reader.topics)
+        *(_stalled_in(one, reader.group, reader.group_type, probe) for one in reader.topics)
     )
     return {one: count for one, count in zip(reader.topics, counts, strict=True) if count}
 
 
-async def _unmoved_in(
+async def _stalled_in(
     topic: str, group: str, group_type: GroupType, probe: KafkaLagProbe
 ) -> int:
     first = await probe.progress(group, topic, group_type)
     if first is None:
         return 0
-    until = asyncio.get_running_loop().time() + PATIENCE_S
-    left = unmoved(first.ends, first.committed, first.committed)
+    until = asyncio.get_running_loop().time() + STALL_AFTER_S
+    left = stalled_lag(first.ends, first.committed, first.committed)
     while left and asyncio.get_running_loop().time() < until:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
         now = await probe.progress(group, topic, group_type)
         if now is not None:
-            left = unmoved(first.ends, first.committed, now.committed)
+            left = stalled_lag(first.ends, first.committed, now.committed)
     return sum(left.values())
 
 
-async def _wake(settings: Settings, names: Topics, admin: AIOKafkaAdminClient) -> None:
+async def _publish_tick(settings: Settings, names: Topics, admin: AIOKafkaAdminClient) -> None:
     """Send what schedulers' own ticker sends: one that is frozen would look idle else."""
     if not await count_members(admin, names.group("scheduler")):
         return

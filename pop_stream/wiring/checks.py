@@ -9,11 +9,11 @@ from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.errors import MigrationError, UnavailableError
-from pop_stream.rollup.retention import retention_of
+from pop_stream.rollup.retention import retention_from
 from pop_stream.settings import Settings
 from pop_stream.store.migrate import pending_migrations
 from pop_stream.wiring import upkeep
-from pop_stream.wiring.attendance import absences
+from pop_stream.wiring.attendance import find_stalled_parts
 from pop_stream.wiring.upkeep import definitions_in_file
 
 
@@ -28,8 +28,8 @@ async def doctor(settings: Settings) -> list[str]:
     checks = [_schema_findings, _file_findings, _security_findings]
     try:
         has_definitions = await upkeep.has_topic(settings, definitions_topic)
-        faults = await upkeep.topic_faults(settings)
-        kept = await upkeep.events_kept(settings)
+        faults = await upkeep.topic_errors(settings)
+        kept = await upkeep.event_retention(settings)
     except (KafkaError, OSError) as error:
         kept = None
         found = [
@@ -86,7 +86,7 @@ async def _kafka_findings(settings: Settings) -> list[str]:
 async def _part_findings(settings: Settings, definitions: Definitions) -> list[str]:
     """Kafka that is just gone is told of by others."""
     try:
-        return await absences(settings, definitions)
+        return await find_stalled_parts(settings, definitions)
     except (KafkaError, UnavailableError, OSError):
         return []
 
@@ -100,11 +100,11 @@ def _retention_findings(settings: Settings, live: timedelta | None = None) -> li
     """
     names = Topics(settings.topic_prefix)
     specs = {spec.name: spec for spec in topics.catalog(names)}
-    events_kept = live or specs[names.agenda_events].retention
-    kept = retention_of(settings).shortest
-    if events_kept is None or kept >= events_kept:
+    event_retention = live or specs[names.agenda_events].retention
+    kept = retention_from(settings).shortest
+    if event_retention is None or kept >= event_retention:
         return []
-    span = "ever" if events_kept == timedelta.max else events_kept
+    span = "ever" if event_retention == timedelta.max else event_retention
     return [
         f"ended agendas are kept for {kept}, events in {names.agenda_events} for {span}: raise "
         "POP_RETAIN_SUCCEEDED, POP_RETAIN_FAILED and POP_RETAIN_STOPPED to at least that, or "

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from aiokafka.admin import AIOKafkaAdminClient
 
 from pop_stream.bus import clients
-from pop_stream.bus.fence import May, fence
+from pop_stream.bus.fence import MayWrite, fence
 from pop_stream.bus.publisher import KafkaPublisher
-from pop_stream.bus.steady_publisher import SteadyPublisher
+from pop_stream.bus.steady_publisher import ReconnectingPublisher
 from pop_stream.settings import Settings
 
 
@@ -25,7 +25,9 @@ async def admin_client(
         await admin.close()
 
 
-def publisher(settings: Settings, *, client_id: str, may: May | None = None) -> SteadyPublisher:
+def publisher(
+    settings: Settings, *, client_id: str, may: MayWrite | None = None
+) -> ReconnectingPublisher:
     """A publisher of its own for a part; leave it to stop it.
 
     Args:
@@ -38,6 +40,6 @@ def publisher(settings: Settings, *, client_id: str, may: May | None = None) -> 
         producer = clients.producer(settings, client_id=client_id)
         if may is not None:
             fence(producer, may)
-        return KafkaPublisher(producer, give_up_after=settings.publish_timeout)
+        return KafkaPublisher(producer, acknowledge_timeout=settings.publish_timeout)
 
-    return SteadyPublisher(make)
+    return ReconnectingPublisher(make)

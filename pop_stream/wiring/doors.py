@@ -5,32 +5,32 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from pop_stream.bus.doors import DoorKeeper
+from pop_stream.bus.doors import QuotaGossip
 from pop_stream.clock import WallClock
-from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.door import QuotaLedger
 from pop_stream.core.values.ids import CustomerId
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.wire import Publisher
 from pop_stream.settings import Settings
 
-_HEARD_FROM: Final = timedelta(minutes=2)
+_GOSSIP_SINCE: Final = timedelta(minutes=2)
 """So far back a new door listens; whoever has something to say says it every ten seconds."""
 
 
 def doors(
     settings: Settings, publish: Publisher, definitions: DefinitionSource, part: str
-) -> DoorKeeper:
+) -> QuotaGossip:
     """The door of this process, not yet kept."""
     clock = WallClock()
-    door = Door(
+    door = QuotaLedger(
         f"{part}-{secrets.token_hex(6)}",
         lambda one: definitions.current.customers.get(CustomerId(one)),
     )
-    return DoorKeeper(
+    return QuotaGossip(
         settings,
         publish,
         door,
         # Intake goes by the instants of records, which are of the wall clock.
         now_s=time.monotonic if part == "api" else lambda: clock.now().timestamp(),
-        since=clock.now() - _HEARD_FROM,
+        since=clock.now() - _GOSSIP_SINCE,
     )

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.clock import WallClock
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import KeyBook
-from pop_stream.identity.key_sets import KeySet, source
+from pop_stream.identity.credentials import CredentialVerifier
+from pop_stream.identity.key_book import ApiKeyCache
+from pop_stream.identity.key_sets import Jwks, jwks_reader
 from pop_stream.identity.tokens import TokenRules, TokenVerifier
 from pop_stream.settings import Settings
 from pop_stream.store.keys import PostgresKeys
@@ -27,10 +27,10 @@ async def open_keys(settings: Settings) -> AsyncIterator[PostgresKeys]:
 
 def credentials(
     settings: Settings, pool: "Pool", definitions: DefinitionFollower
-) -> Credentials:
+) -> CredentialVerifier:
     """Who judges keys and tokens, with or without Postgres."""
-    keys = KeyBook(PostgresKeys(pool), WallClock(), definitions.api_key)
-    return Credentials(keys, token_verifier(settings))
+    keys = ApiKeyCache(PostgresKeys(pool), WallClock(), definitions.api_key)
+    return CredentialVerifier(keys, token_verifier(settings))
 
 
 def token_verifier(settings: Settings) -> TokenVerifier | None:
@@ -45,4 +45,4 @@ def token_verifier(settings: Settings) -> TokenVerifier | None:
         customer_claim=settings.jwt_customer_claim,
         roles_claim=settings.jwt_roles_claim,
     )
-    return TokenVerifier(rules, KeySet(source(settings.jwt_jwks), WallClock()))
+    return TokenVerifier(rules, Jwks(jwks_reader(settings.jwt_jwks), WallClock()))

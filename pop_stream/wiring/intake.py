@@ -8,7 +8,7 @@ from pop_stream.bus.burial import Burial
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.clock import WallClock
 from pop_stream.intake.gate import Gate
-from pop_stream.intake.intake import Intake
+from pop_stream.intake.intake import Ingest
 from pop_stream.intake.relay import Relay
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections
@@ -16,7 +16,7 @@ from pop_stream.wiring.doors import doors
 
 
 @asynccontextmanager
-async def intake_gate(
+async def open_sender_authenticator(
     settings: Settings, definitions: DefinitionFollower
 ) -> AsyncIterator[Gate | None]:
     """Who tells senders of records apart, as the settings ask."""
@@ -29,21 +29,23 @@ async def intake_gate(
     async with open_pool(settings) as pool:
         yield Gate(
             credentials(settings, pool, definitions),
-            secret=settings.seal_key,
+            secret=settings.signing_key,
             is_strict=settings.intake_auth == "required",
         )
 
 
-async def run_intake(settings: Settings, stop: asyncio.Event) -> None:
+async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
     """Intake, relay and burial until `stop`; ends at once when either fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="intake"))
         publish = await enter(connections.publisher(settings, client_id="intake"))
         relay_publish = await enter(connections.publisher(settings, client_id="relay"))
-        gate = await enter(intake_gate(settings, definitions))
-        keeper = await enter(doors(settings, publish, definitions, "intake"))
-        intake = Intake(settings, publish, definitions, WallClock(), gate, keeper)
+        sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
+        quota_gossip = await enter(doors(settings, publish, definitions, "intake"))
+        intake = Ingest(
+            settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
+        )
         relay = Relay(settings, relay_publish, definitions)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(intake.run(stop))

@@ -13,23 +13,23 @@ from prometheus_client import CollectorRegistry
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.lag import KafkaLagProbe
-from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.questions import KafkaQueueQueries
 from pop_stream.bus.topics import Topics
-from pop_stream.clock import WallClock, is_set_within
+from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Publisher
 from pop_stream.rollup.reconciliation import Reconciler
-from pop_stream.rollup.regularly import Reconciliations, reconcile_regularly
-from pop_stream.rollup.retention import retain, retain_regularly, retention_of
+from pop_stream.rollup.regularly import ReconciliationMetrics, schedule_reconciliation
+from pop_stream.rollup.retention import remove_expired, schedule_retention, retention_from
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.rollup.told import told_of
 from pop_stream.settings import Settings
-from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.ledger import PostgresSummaryScan
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reconciliation import PostgresOpenAgendas
 from pop_stream.store.retention import PostgresRetention
 from pop_stream.store.summaries import PostgresSummaries
-from pop_stream.telemetry import exposed
+from pop_stream.telemetry import serve_metrics
 from pop_stream.wiring import connections
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 tasks.create_task(sending, name="callbacks")
             else:
                 _log.info("callbacks.off", remedy="set POP_CALLBACK_KEYS to send them")
-            archive = PostgresRetention(pool)
-            retaining = retain_regularly(settings, archive, WallClock(), stop)
+            retention_store = PostgresRetention(pool)
+            retaining = schedule_retention(settings, retention_store, WallClock(), stop)
             tasks.create_task(retaining, name="retention")
             if settings.reconcile_every:
                 reconciling = _reconcile(settings, pool, publish, stop)
@@ -69,10 +69,10 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
 async def _send_callbacks(
     settings: Settings, pool: "Pool", publish: Publisher, stop: asyncio.Event
 ) -> None:
-    from pop_stream.callbacks.sender import Sender
-    from pop_stream.store.callbacks import PostgresCallbacks
+    from pop_stream.callbacks.sender import WebhookSender
+    from pop_stream.store.callbacks import PostgresWebhooks
 
-    async with Sender(settings, PostgresCallbacks(pool), publish, WallClock()) as sender:
+    async with WebhookSender(settings, PostgresWebhooks(pool), publish, WallClock()) as sender:
         await sender.run(stop)
 
 
@@ -81,16 +81,18 @@ async def _reconcile(
 ) -> None:
     """Place again what nobody has, until `stop`; what it needs is waited for."""
     registry = CollectorRegistry()
-    told = Reconciliations(registry)
+    told = ReconciliationMetrics(registry)
     host, port = settings.metrics_host, settings.rollup_metrics_port
-    async with exposed(registry, host, port):
+    async with serve_metrics(registry, host, port):
         while not stop.is_set():
             try:
                 async with _reconciler(settings, pool, publish) as reconciler:
-                    await reconcile_regularly(reconciler, told, settings.reconcile_every, stop)
+                    await schedule_reconciliation(
+                        reconciler, told, settings.reconcile_every, stop
+                    )
             except (UnavailableError, KafkaError, OSError) as error:
-                told.note_postponed(error)
-                await is_set_within(stop, _AGAIN_AFTER_S)
+                told.record_postponed(error)
+                await wait_until_set(stop, _AGAIN_AFTER_S)
 
 
 @asynccontextmanager
@@ -100,14 +102,14 @@ async def _reconciler(
     names = Topics(settings.topic_prefix)
     async with (
         DefinitionFollower(settings, client_id="reconcile") as definitions,
-        KafkaQuestions(settings, publish, definitions) as questions,
+        KafkaQueueQueries(settings, publish, definitions) as questions,
         connections.admin_client(settings, client_id="reconcile-admin") as admin,
         clients.consumer(settings, client_id="reconcile-lag", group_id=None) as offsets,
     ):
         yield Reconciler(
             names,
             agendas=PostgresOpenAgendas(pool),
-            ledger=PostgresLedger(pool),
+            ledger=PostgresSummaryScan(pool),
             questions=questions,
             publisher=publish,
             definitions=definitions,
@@ -116,10 +118,10 @@ async def _reconciler(
         )
 
 
-async def retain_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
+async def run_retention_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
     """Remove what has ended long enough ago; how many by state, and `callbacks`."""
     async with open_pool(settings) as pool:
         now = WallClock().now()
-        return await retain(
-            PostgresRetention(pool), retention_of(settings), now, dry_run=dry_run
+        return await remove_expired(
+            PostgresRetention(pool), retention_from(settings), now, dry_run=dry_run
         )

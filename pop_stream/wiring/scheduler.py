@@ -13,14 +13,14 @@ from pop_stream.bus import clients, share_groups, topics
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.lag import KafkaLagProbe
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_on, read_span, read_tails
+from pop_stream.bus.whole import read_to_end, read_range, read_newest
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.scheduler.app import Scheduler
-from pop_stream.scheduler.hold import Hold
+from pop_stream.scheduler.hold import PartitionOwnership
 from pop_stream.settings import Settings
-from pop_stream.telemetry import exposed
+from pop_stream.telemetry import serve_metrics
 from pop_stream.wiring import connections
 
 
@@ -30,11 +30,11 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="scheduler"))
-        hold = Hold(settings.session_timeout)
+        ownership = PartitionOwnership(settings.session_timeout)
 
         def may(topic: str, since: float) -> bool | None:
             """A round that was begun before anything was lost is for nobody any more."""
-            return not names.is_insights(topic) or hold.has_lasted(since)
+            return not names.is_insight_topic(topic) or ownership.held_since(since)
 
         publish = await enter(
             connections.publisher(settings, client_id="scheduler-emit", may=may)
@@ -49,15 +49,17 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
             probe=KafkaLagProbe(names, admin, offsets),
             clock=WallClock(),
             create_topic=_topic_creator(settings, admin),
-            reread=lambda partition, start, end: read_span(
+            read_skipped=lambda partition, start, end: read_range(
                 settings, TopicPartition(names.ready, partition), start, end
             ),
-            read_on=partial(read_on, settings),
-            tails=partial(read_tails, settings),
+            read_to_end=partial(read_to_end, settings),
+            read_newest=partial(read_newest, settings),
             partitions=await publish.partitions(names.ready),
-            hold=hold,
+            ownership=ownership,
         )
-        await enter(exposed(scheduler.registry, settings.metrics_host, settings.metrics_port))
+        await enter(
+            serve_metrics(scheduler.registry, settings.metrics_host, settings.metrics_port)
+        )
         await scheduler.run(stop)
 
 
@@ -75,7 +77,7 @@ def _topic_creator(
                     admin, names.puller_group(insight.id, insight.group_type)
                 )
             await topics.ensure(admin, [spec], replication_factor=settings.replication_factor)
-            await topics.grow(admin, spec)
+            await topics.add_partitions(admin, spec)
         except KafkaError as error:
             raise UnavailableError(repr(error)) from error
 

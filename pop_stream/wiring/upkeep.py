@@ -6,23 +6,26 @@ from typing import Final
 
 from pop_stream.bus import topics
 from pop_stream.bus.definitions import DefinitionFollower
-from pop_stream.bus.topic_configs import retention
+from pop_stream.bus.topic_configs import fetch_retention
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.deeds import Author
-from pop_stream.core.definitions.definition_records import definition_key, definitions_from
+from pop_stream.core.definitions.definition_records import (
+    definition_key,
+    parse_definitions_file,
+)
 from pop_stream.core.definitions.definitions import Definition
 from pop_stream.core.definitions.revisions import put
 from pop_stream.core.errors import DefinitionError
 from pop_stream.core.values.identity import ALL_ROLES, Principal
-from pop_stream.outbox.publication import Publication
+from pop_stream.outbox.publication import DefinitionsOutboxRelay
 from pop_stream.settings import Settings
-from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
+from pop_stream.store.definitions import PostgresDefinitions, PostgresDefinitionOutbox
 from pop_stream.store.migrate import ensure_database
 from pop_stream.store.migrate import migrate as apply_migrations
 from pop_stream.store.pool import open_pool
 from pop_stream.wiring import connections
 
-MIGRATION: Final = Author(
+MIGRATION_AUTHOR: Final = Author(
     principal=Principal("migrate", None, ALL_ROLES), request_id="pop-stream migrate"
 )
 """Who the audit log says has changed what a file changed."""
@@ -50,12 +53,12 @@ async def ensure_topics(settings: Settings) -> list[str]:
         return await topics.ensure(admin, specs, replication_factor=settings.replication_factor)
 
 
-async def topic_faults(settings: Settings) -> list[str]:
+async def topic_errors(settings: Settings) -> list[str]:
     """What is wrong with topics, in words; empty when all is well."""
     names = Topics(settings.topic_prefix)
     async with connections.admin_client(settings) as admin:
-        found = await topics.faults(admin, topics.catalog(names))
-        return [*found, *await topics.insight_faults(admin, names)]
+        found = await topics.find_topic_errors(admin, topics.catalog(names))
+        return [*found, *await topics.find_insight_topic_errors(admin, names)]
 
 
 async def has_topic(settings: Settings, name: str) -> bool:
@@ -64,10 +67,10 @@ async def has_topic(settings: Settings, name: str) -> bool:
         return name in await admin.list_topics()
 
 
-async def events_kept(settings: Settings) -> timedelta | None:
+async def event_retention(settings: Settings) -> timedelta | None:
     """How long the live topic of the lifecycle keeps events; None if there is no topic."""
     async with connections.admin_client(settings) as admin:
-        return await retention(admin, Topics(settings.topic_prefix).agenda_events)
+        return await fetch_retention(admin, Topics(settings.topic_prefix).agenda_events)
 
 
 async def import_definitions(settings: Settings) -> list[str]:
@@ -84,16 +87,16 @@ async def import_definitions(settings: Settings) -> list[str]:
         connections.publisher(settings, client_id="migrate") as publish,
         open_pool(settings) as pool,
     ):
-        outbox = PostgresOutbox(pool)
+        outbox = PostgresDefinitionOutbox(pool)
         known = {row.key for row in await outbox.newest()}
         found = [one for one in follower.current.all() if definition_key(one) not in known]
         store = PostgresDefinitions(pool)
         try:
-            await store.change([put(one) for one in found], MIGRATION)
-            await store.change([put(one) for one in wanted], MIGRATION)
+            await store.change([put(one) for one in found], MIGRATION_AUTHOR)
+            await store.change([put(one) for one in wanted], MIGRATION_AUTHOR)
         except DefinitionError as error:
             raise ValueError(str(error)) from None
-        publication = Publication(outbox, publish, Topics(settings.topic_prefix))
+        publication = DefinitionsOutboxRelay(outbox, publish, Topics(settings.topic_prefix))
         published = await publication.drain()
         return [*published, *await publication.repair(follower.heard)]
 
@@ -107,4 +110,4 @@ def definitions_in_file(settings: Settings) -> tuple[Definition, ...]:
     """
     if settings.definitions_file is None:
         return ()
-    return definitions_from(tomllib.loads(settings.definitions_file.read_text()))
+    return parse_definitions_file(tomllib.loads(settings.definitions_file.read_text()))

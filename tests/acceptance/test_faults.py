@@ -21,13 +21,13 @@ from whole_system import (
     LOOK_S,
     SESSION_S,
     WITHIN_S,
-    System,
+    WholeSystem,
     agenda,
     family,
     running,
 )
 
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.cli.chaos.handlers import WORK
 from pop_stream.clock import WallClock
 from pop_stream.wiring import connections
@@ -42,7 +42,7 @@ much to run as there are cores, 1.5 to 2.8 s were seen."""
 
 
 @pytest_asyncio.fixture(scope="module")
-async def system() -> AsyncIterator[System]:
+async def system() -> AsyncIterator[WholeSystem]:
     with pytest.MonkeyPatch.context() as patch:
         async with running(patch, copies={"scheduler": 2}) as system:
             yield system
@@ -220,7 +220,7 @@ async def test_an_agenda_of_five_megabytes_is_refused_at_the_door_and_from_kafka
     assert (rows["huge-one"]["state"], rows["huge-then"]["state"]) == ("refused", "succeeded")
     letters = [
         json.loads(one.value)
-        async for one in read_whole(system.settings, system.names.dead_letters)
+        async for one in read_topic(system.settings, system.names.dead_letters)
     ]
     [letter] = [one for one in letters if one["topic"] == system.names.submissions]
     assert (letter["part"], letter["code"]) == ("intake", "submission_refused")
@@ -256,7 +256,7 @@ async def test_a_thousand_operations_run_once_each_and_their_progress_is_exact(s
     sizes = [
         len(one.value)
         for topic in (system.names.agenda_events, system.names.ready)
-        async for one in read_whole(system.settings, topic)
+        async for one in read_topic(system.settings, topic)
         if b'"thousand"' in one.value
     ]
     assert max(sizes) < 512 * 1024

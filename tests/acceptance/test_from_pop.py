@@ -81,8 +81,11 @@ class Pop:
     async def ended(self, agenda_id: str, state: str = "succeeded", attempt: int = 1) -> Any:
         async def look() -> Any:
             status, told = await self.call("GET", f"/v1/agendas/{agenda_id}/progress")
-            is_there = status == 200 and (told["state"], told["attempt"]) == (state, attempt)
-            return told if is_there else None
+            is_connected = status == 200 and (told["state"], told["attempt"]) == (
+                state,
+                attempt,
+            )
+            return told if is_connected else None
 
         return await until(look)
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from whole_system import LOOK_S, WITHIN_S, System, family, running
+from whole_system import LOOK_S, WITHIN_S, WholeSystem, family, running
 
 from pop_stream.bus import clients, patience
 from pop_stream.ports.wire import Record
@@ -37,7 +37,7 @@ max_attempts = 20
 
 
 @pytest_asyncio.fixture(scope="module")
-async def system() -> AsyncIterator[System]:
+async def system() -> AsyncIterator[WholeSystem]:
     with pytest.MonkeyPatch.context() as patch:
         async with running(patch, brokers=3, lease_s=20, definitions=SHARED) as system:
             yield system

@@ -15,7 +15,7 @@ from lifecycle_events import (
 from memory_summaries import MemorySummaries
 
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.ports.agendas import AgendaFilter, Place
+from pop_stream.ports.agendas import AgendaFilter, AgendaCursor
 from pop_stream.store.agendas import PostgresAgendas
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
@@ -130,7 +130,7 @@ async def test_pages_put_together_are_the_whole_list(agendas, newest_first):
         if not page:
             break
         paged += page
-        after = Place(page[-1].accepted_at, page[-1].agenda_id)
+        after = AgendaCursor(page[-1].accepted_at, page[-1].agenda_id)
     assert paged == whole
     assert len(paged) == 5
 
@@ -159,7 +159,7 @@ async def test_a_page_tells_how_far_each_is_and_what_its_submitter_calls_it(agen
     found = await agendas.find(AgendaFilter(), limit=10, newest_first=False)
     assert [one.summary for one in page] == list(found)
     [second] = await agendas.page(
-        AgendaFilter(), limit=1, after=Place(None, "a5"), newest_first=False
+        AgendaFilter(), limit=1, after=AgendaCursor(None, "a5"), newest_first=False
     )
     assert second == page[1]
 
@@ -185,6 +185,6 @@ def stores(request):
 
 async def test_it_is_told_how_young_agendas_were_that_were_removed(stores):
     agendas, reader = stores
-    assert await reader.vacated(["a1", "a4"]) == (frozenset(), None)
+    assert await reader.reusable_ids(["a1", "a4"]) == (frozenset(), None)
     await agendas.delete(["a1", "a4"])
-    assert await reader.vacated(["a1", "a4"]) == (frozenset(), at(4))
+    assert await reader.reusable_ids(["a1", "a4"]) == (frozenset(), at(4))

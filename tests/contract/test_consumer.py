@@ -9,7 +9,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from pop_stream.bus import clients, patience
-from pop_stream.bus.batches import Beat
+from pop_stream.bus.batches import BatchPacer
 from pop_stream.bus.topics import Topics
 from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections, upkeep
@@ -73,38 +73,38 @@ async def test_a_reader_that_was_busy_is_not_deaf_afterwards(settings, topic, co
 @pytest.mark.timeout(60)
 async def test_what_comes_until_the_reader_is_due_comes_in_one_batch(settings, topic, consumer):
     """Else the first of it would, and the rest of it a beat later."""
-    beat = Beat(SOON_S)
-    beat.lead(consumer)
+    pacer = BatchPacer(SOON_S)
+    pacer.pace_fetches(consumer)
     async with connections.publisher(settings, client_id="writer") as publisher:
         await publisher.publish([Record(topic, b"k", b"after a rest", 0)])
         assert await take(consumer) == [b"after a rest"], "the first waits for nobody"
-        beat.begin()
+        pacer.begin()
         for value in (b"first", b"second"):
             await publisher.publish([Record(topic, b"k", value, 0)])
-        await beat.wait()
+        await pacer.wait()
         assert await take(consumer) == [b"first", b"second"]
 
 
 @pytest.mark.timeout(60)
 async def test_who_is_in_a_hurry_is_given_what_there_is(settings, topic, consumer):
-    beat = Beat(0.0, unhurried_s=30.0)
-    beat.lead(consumer)
+    pacer = BatchPacer(0.0, relaxed_interval_s=30.0)
+    pacer.pace_fetches(consumer)
     async with connections.publisher(settings, client_id="writer") as publisher:
         await publisher.publish([Record(topic, b"k", b"first", 0)])
         assert await take(consumer) == [b"first"]
-        beat.begin()
+        pacer.begin()
         await publisher.publish([Record(topic, b"k", b"second", 0)])
         assert await take(consumer) == []
-        beat.hurry(1.0)
+        pacer.expedite(1.0)
         assert await take(consumer) == [b"second"]
 
 
 @pytest_asyncio.fixture
 async def patient(settings, topic, monkeypatch) -> AsyncIterator[AIOKafkaConsumer]:
     """Whose every fetch is held for long, as that of a member of a group that is at rest."""
-    monkeypatch.setattr(patience, "held_s", lambda _: HELD_MS / 1000)
+    monkeypatch.setattr(patience, "fetch_wait_s", lambda _: HELD_MS / 1000)
     async with clients.consumer(settings, client_id="reader", group_id=None) as reader:
-        patience.hold_while_quiet(reader)
+        patience.use_adaptive_fetch_wait(reader)
         yield reader
 
 
@@ -134,10 +134,10 @@ async def test_what_else_is_asked_does_not_wait_for_a_fetch_that_is_held(topic, 
 
 
 @pytest.mark.parametrize(
-    ("quiet_s", "held_s"), [(0.0, 0.5), (0.4, 0.5), (2.0, 2.0), (4.0, 4.0), (1e6, 4.0)]
+    ("quiet_s", "fetch_wait_s"), [(0.0, 0.5), (0.4, 0.5), (2.0, 2.0), (4.0, 4.0), (1e6, 4.0)]
 )
-def test_a_fetch_is_held_as_long_as_nothing_came(quiet_s, held_s):
-    assert patience.held_s(quiet_s) == held_s
+def test_a_fetch_is_held_as_long_as_nothing_came(quiet_s, fetch_wait_s):
+    assert patience.fetch_wait_s(quiet_s) == fetch_wait_s
 
 
 @pytest.mark.timeout(90)

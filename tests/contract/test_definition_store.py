@@ -28,9 +28,9 @@ from pop_stream.core.errors import (
     PreconditionError,
 )
 from pop_stream.core.values.identity import ANYONE
-from pop_stream.ports.definitions import DefinitionStore, Outbox
+from pop_stream.ports.definitions import DefinitionStore, DefinitionOutbox
 from pop_stream.settings import Settings
-from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
+from pop_stream.store.definitions import PostgresDefinitions, PostgresDefinitionOutbox
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 
@@ -41,7 +41,7 @@ ACME = Customer(id="acme", weight=2)
 @dataclass
 class Both:
     store: DefinitionStore
-    outbox: Outbox
+    outbox: DefinitionOutbox
 
     async def make(self, *revisions: Revision):
         return await self.store.change(revisions, AUTHOR)
@@ -66,11 +66,11 @@ class Both:
         return [one for page in pages for one in page]
 
     async def taken(self) -> list[tuple[str, int]]:
-        async with self.outbox.turn(100) as rows:
+        async with self.outbox.claim_batch(100) as rows:
             return [(row.key, row.version) for row in rows]
 
     async def fail_to_take(self) -> None:
-        async with self.outbox.turn(100):
+        async with self.outbox.claim_batch(100):
             raise ZeroDivisionError
 
 
@@ -84,7 +84,7 @@ def memory() -> Both:
 async def postgres(settings: Settings) -> AsyncIterator[Both]:
     await migrate(settings.postgres_dsn.get_secret_value())
     async with open_pool(settings) as pool:
-        yield Both(PostgresDefinitions(pool), PostgresOutbox(pool))
+        yield Both(PostgresDefinitions(pool), PostgresDefinitionOutbox(pool))
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -159,12 +159,12 @@ async def test_the_outbox_has_every_version_in_order_until_it_is_taken(both):
     await both.make(remove("customer", "acme"))
     with pytest.raises(ZeroDivisionError):
         await both.fail_to_take()
-    async with both.outbox.turn(2) as rows:
+    async with both.outbox.claim_batch(2) as rows:
         assert [(row.key, row.version, row.body is None) for row in rows] == [
             ("customer/acme", 1, False),
             ("pool/gpu", 1, False),
         ]
-    async with both.outbox.turn(2) as rows:
+    async with both.outbox.claim_batch(2) as rows:
         assert [(row.key, row.version, row.body) for row in rows] == [
             ("customer/acme", 2, None)
         ]
@@ -362,6 +362,6 @@ async def test_a_template_comes_back_as_it_was_written(both):
 async def test_templates_are_found_by_what_their_customers_call_them(both):
     owned = [AgendaTemplate(id=f"t@{one}", owner=one, agenda={}) for one in ("acme", "beta")]
     await both.define(*owned, AgendaTemplate(id="u", agenda={}), Customer(id="t"))
-    assert await both.store.called("t") == ["t@acme", "t@beta"]
-    assert await both.store.called("u") == ["u"]
-    assert await both.store.called("none") == []
+    assert await both.store.find_by_name("t") == ["t@acme", "t@beta"]
+    assert await both.store.find_by_name("u") == ["u"]
+    assert await both.store.find_by_name("none") == []

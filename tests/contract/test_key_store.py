@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 from memory_keys import MemoryKeys
 
-from pop_stream.core.definitions.deeds import Author, Deed
+from pop_stream.core.definitions.deeds import Author, AuditRecord
 from pop_stream.core.definitions.definition_records import decode_api_key
 from pop_stream.core.errors import NotFoundError, UnreadableRecordError
 from pop_stream.core.values.identity import ANYONE, Principal, Role
-from pop_stream.identity.minting import mint
+from pop_stream.identity.minting import make_key
 from pop_stream.ports.audit import AuditFilter
-from pop_stream.store.audit import PostgresAuditLog, record_deed
-from pop_stream.store.definitions import PostgresOutbox
+from pop_stream.store.audit import PostgresAuditLog, record_audit_entry
+from pop_stream.store.definitions import PostgresDefinitionOutbox
 from pop_stream.store.keys import PostgresKeys
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
@@ -26,7 +26,7 @@ READ = frozenset({Role.READ})
 
 
 def key(customer_id="acme", roles=READ, **changes):
-    return mint(
+    return make_key(
         customer_id=customer_id, roles=roles, now=NOW, created_by="key:alice", **changes
     )[0]
 
@@ -121,13 +121,13 @@ async def test_every_change_of_a_key_is_in_the_audit_log_without_its_hash(keys, 
 
 async def test_a_change_that_fails_leaves_no_trace_and_the_log_cannot_be_changed(pool):
     author = Author(principal=ANYONE, request_id="r2")
-    change = Deed(author=author, action="created", kind="insight", object_id="i")
+    change = AuditRecord(author=author, action="created", kind="insight", object_id="i")
     async with pool.acquire() as connection:
         transaction = connection.transaction()
         await transaction.start()
-        await record_deed(connection, change)
+        await record_audit_entry(connection, change)
         await transaction.rollback()
-        await record_deed(connection, change)
+        await record_audit_entry(connection, change)
         for forbidden in (
             "update audit_log set kind = ''",
             "delete from audit_log",
@@ -139,12 +139,12 @@ async def test_a_change_that_fails_leaves_no_trace_and_the_log_cannot_be_changed
 
 
 async def test_every_change_of_a_key_is_told_to_those_who_cannot_ask(pool):
-    keys, outbox = PostgresKeys(pool), PostgresOutbox(pool)
+    keys, outbox = PostgresKeys(pool), PostgresDefinitionOutbox(pool)
     old, new = key(title="nightly"), key()
     await keys.create(old, ALICE)
     await keys.rotate(old.id, new, ALICE, grace=timedelta(hours=1))
     await keys.revoke(old.id, ALICE, at=NOW)
-    async with outbox.turn(9) as rows:
+    async with outbox.claim_batch(9) as rows:
         told = [(one.key, one.version) for one in rows]
         assert told == [
             (f"key/{old.id}", 1), (f"key/{new.id}", 1), (f"key/{old.id}", 2),

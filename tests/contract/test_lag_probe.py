@@ -198,15 +198,15 @@ async def test_insights_are_told_apart_and_unknown_ones_left_out(queues):
 async def test_how_many_are_in_a_group(kafka_queues):
     settings, probe = kafka_queues._settings, kafka_queues.probe
     group = Topics(settings.topic_prefix).group("pulls")
-    assert await probe.members(group) == 0
+    assert await probe.fetch_member_count(group) == 0
     async with clients.consumer(
         settings, Topics(settings.topic_prefix).agenda_events, client_id="a", group_id=group
     ):
         async with asyncio.timeout(60):
-            while await probe.members(group) != 1:  # noqa: ASYNC110  # it joins meanwhile
+            while await probe.fetch_member_count(group) != 1:  # noqa: ASYNC110  # it joins meanwhile
                 await asyncio.sleep(0.05)
     async with asyncio.timeout(60):
-        while await probe.members(group) != 0:  # noqa: ASYNC110  # it left
+        while await probe.fetch_member_count(group) != 0:  # noqa: ASYNC110  # it left
             await asyncio.sleep(0.05)
 
 

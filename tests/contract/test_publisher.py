@@ -13,7 +13,7 @@ from fakes import MemoryPublisher
 
 from pop_stream.bus import clients
 from pop_stream.bus.publisher import (
-    PORTION_BYTES,
+    CHUNK_BYTES,
     KafkaPublisher,
     publish_until_acknowledged,
 )
@@ -91,7 +91,9 @@ class KafkaPress:
 
     async def publish_in_vain(self) -> None:
         producer = clients.producer(self._settings, client_id="vain")
-        async with KafkaPublisher(producer, give_up_after=timedelta(seconds=1)) as publisher:
+        async with KafkaPublisher(
+            producer, acknowledge_timeout=timedelta(seconds=1)
+        ) as publisher:
             await publisher.publish([Record(f"{self.topic}.missing", b"k", b"lost")])
 
 
@@ -156,7 +158,7 @@ async def test_what_nobody_acknowledges_is_told(press):
 
 async def test_a_heap_of_records_is_written_whole_and_in_order(press):
     value = b"v" * 200_000
-    count = 2 * PORTION_BYTES // len(value)
+    count = 2 * CHUNK_BYTES // len(value)
     records = [Record(press.topic, b"%d" % number, value, 2) for number in range(count)]
     await publish_until_acknowledged(press.publisher, records)
     assert [int(key or b"") for _, key, _, _ in await press.written()] == [*range(count)]
@@ -200,7 +202,7 @@ async def test_records_that_name_no_partition_keep_the_order_of_those_that_do(pr
 async def test_a_batch_that_nobody_acknowledges_is_told(kafka_press, settings):
     producer = clients.producer(settings, client_id="vain")
     records = [Record(f"{kafka_press.topic}.missing", b"k", b"lost", 0) for _ in range(100)]
-    async with KafkaPublisher(producer, give_up_after=timedelta(seconds=1)) as publisher:
+    async with KafkaPublisher(producer, acknowledge_timeout=timedelta(seconds=1)) as publisher:
         with pytest.raises(UnavailableError):
             await publisher.publish(records)
 

@@ -1,4 +1,4 @@
-"""The port `ReadyTable`: rows of a dict, and rows of a Faust table on a real Kafka."""
+"""The port `BacklogTable`: rows of a dict, and rows of a Faust table on a real Kafka."""
 
 import asyncio
 import secrets
@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
-from fakes import MemoryTable
+from fakes import MemoryReadyTable
 
 from pop_stream.bus.publisher import KafkaPublisher
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_on
-from pop_stream.ports.table import ReadyTable
+from pop_stream.bus.whole import read_to_end
+from pop_stream.ports.table import BacklogTable
 from pop_stream.ports.wire import Record
 from pop_stream.scheduler.app import TABLE
 from pop_stream.scheduler.faust_app import faust_app
@@ -28,13 +28,13 @@ AGAIN_S = 5
 PARTITIONS = 8
 
 
-Jobs = dict[bytes, tuple[Callable[[ReadyTable], Any], asyncio.Future[Any]]]
+Jobs = dict[bytes, tuple[Callable[[BacklogTable], Any], asyncio.Future[Any]]]
 
 
-class Desk(Protocol):
+class InsightScheduler(Protocol):
     """A table, and the moments in which it may be written."""
 
-    async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
+    async def during(self, partition: int, act: Callable[[BacklogTable], Any]) -> Any:
         """What `act` gives while an event of the partition is being handled."""
 
     async def restart(self) -> None:
@@ -43,9 +43,9 @@ class Desk(Protocol):
 
 class MemoryDesk:
     def __init__(self) -> None:
-        self._table = MemoryTable()
+        self._table = MemoryReadyTable()
 
-    async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
+    async def during(self, partition: int, act: Callable[[BacklogTable], Any]) -> Any:
         del partition
         return act(self._table)
 
@@ -73,7 +73,9 @@ class FaustDesk:
     async def start(self) -> None:
         app = self._app = faust_app(self._settings)
         rows = app.Table(TABLE, partitions=PARTITIONS, key_type=bytes, value_type=bytes)
-        self.table = FaustReadyTable(rows, self._publisher, partial(read_on, self._settings))
+        self.table = FaustReadyTable(
+            rows, self._publisher, partial(read_to_end, self._settings)
+        )
 
         async def work(stream: Any) -> None:
             async for event in stream.events():
@@ -100,13 +102,13 @@ class FaustDesk:
             self._settled.notify_all()
 
     async def _on_revoked(self, *_: object, **__: object) -> None:
-        await self.table.kept()
+        await self.table.wait_durable()
 
     async def stop(self) -> None:
-        await self.table.kept()
+        await self.table.wait_durable()
         await self._app.stop()
 
-    async def during(self, partition: int, act: Callable[[ReadyTable], Any]) -> Any:
+    async def during(self, partition: int, act: Callable[[BacklogTable], Any]) -> Any:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         job = secrets.token_bytes(8)
         self._jobs[job] = (act, done)
@@ -134,7 +136,7 @@ class FaustDesk:
 
 
 @pytest.fixture
-def memory_desk() -> Desk:
+def memory_desk() -> InsightScheduler:
     return MemoryDesk()
 
 
@@ -142,32 +144,32 @@ def memory_desk() -> Desk:
 async def faust_desk_on(settings: Settings) -> AsyncIterator[FaustDesk]:
     await upkeep.ensure_topics(settings)
     async with connections.publisher(settings, client_id="desk") as publisher:
-        desk = FaustDesk(settings, publisher)
-        await desk.start()
+        scheduler = FaustDesk(settings, publisher)
+        await scheduler.start()
         try:
-            yield desk
+            yield scheduler
         finally:
-            await desk.stop()
+            await scheduler.stop()
 
 
 @pytest_asyncio.fixture
-async def faust_desk(settings: Settings, tmp_path: Path) -> AsyncIterator[Desk]:
+async def faust_desk(settings: Settings, tmp_path: Path) -> AsyncIterator[InsightScheduler]:
     known = settings.model_copy(update={"scheduler_data": tmp_path})
-    async with faust_desk_on(known) as desk:
-        yield desk
+    async with faust_desk_on(known) as scheduler:
+        yield scheduler
 
 
 @pytest.fixture(params=["memory_desk", "faust_desk"])
-def desk(request: pytest.FixtureRequest) -> Desk:
+def scheduler(request: pytest.FixtureRequest) -> InsightScheduler:
     return request.getfixturevalue(request.param)
 
 
-def rows_of(partition: int) -> Callable[[ReadyTable], dict[str, bytes]]:
+def rows_of(partition: int) -> Callable[[BacklogTable], dict[str, bytes]]:
     return lambda table: dict(table.rows(partition))
 
 
-async def test_rows_are_what_was_last_written(desk):
-    def write(table: ReadyTable) -> list[bytes | None]:
+async def test_rows_are_what_was_last_written(scheduler):
+    def write(table: BacklogTable) -> list[bytes | None]:
         found = [table.get("3/media/head")]
         table.put("3/media/head", b"one")
         found.append(table.get("3/media/head"))
@@ -178,30 +180,34 @@ async def test_rows_are_what_was_last_written(desk):
         table.delete("3/media/never")
         return [*found, table.get("3/media/head")]
 
-    assert await desk.during(3, write) == [None, b"one", b"two", None]
-    assert await desk.during(3, rows_of(3)) == {}
+    assert await scheduler.during(3, write) == [None, b"one", b"two", None]
+    assert await scheduler.during(3, rows_of(3)) == {}
 
 
-async def test_rows_are_told_apart_by_partition_and_survive_a_restart(desk):
+async def test_rows_are_told_apart_by_partition_and_survive_a_restart(scheduler):
     odd = bytes(range(256))
-    kept = {"3/media/page/0": odd, "3/media/page/12": b'["\xc3\xbc"]', "3/a-b.c/head": b"0"}
+    wait_durable = {
+        "3/media/page/0": odd,
+        "3/media/page/12": b'["\xc3\xbc"]',
+        "3/a-b.c/head": b"0",
+    }
 
-    def write(table: ReadyTable) -> None:
-        for key, value in kept.items():
+    def write(table: BacklogTable) -> None:
+        for key, value in wait_durable.items():
             table.put(key, value)
         table.put("3/media/page/1", b"to be deleted")
         table.delete("3/media/page/1")
         table.put("3/media/head", b"first")
         table.put("3/media/head", b"last")
 
-    await desk.during(3, write)
-    await desk.during(5, lambda table: table.put("5/media/head", b"other"))
-    expected = {**kept, "3/media/head": b"last"}
+    await scheduler.during(3, write)
+    await scheduler.during(5, lambda table: table.put("5/media/head", b"other"))
+    expected = {**wait_durable, "3/media/head": b"last"}
     for _ in range(2):
-        assert await desk.during(3, rows_of(3)) == expected
-        assert await desk.during(5, rows_of(5)) == {"5/media/head": b"other"}
-        assert await desk.during(5, rows_of(1)) == {}
-        await desk.restart()
+        assert await scheduler.during(3, rows_of(3)) == expected
+        assert await scheduler.during(5, rows_of(5)) == {"5/media/head": b"other"}
+        assert await scheduler.during(5, rows_of(1)) == {}
+        await scheduler.restart()
 
 
 async def test_rows_are_still_there_after_every_rebalance(faust_desk, tmp_path):

@@ -29,7 +29,7 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.ports.summaries import FoldedBatch, LinkPart
+from pop_stream.ports.summaries import FoldedBatch, LinkScope
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reader import PostgresSummaryReader
@@ -118,7 +118,7 @@ async def test_any_split_into_batches_gives_what_the_core_folds(summaries):
     assert skipped == sum(skips for _, skips in folded.values())
     for number in range(3):
         linked = [one for one, _ in folded.values() if one.link_id == f"link{number}"]
-        link = await summaries.reader.link(LinkPart(f"link{number}"))
+        link = await summaries.reader.link(LinkScope(f"link{number}"))
         assert link.total == len(linked)
         assert link.percent == pytest.approx(sum(one.percent for one in linked) / len(linked))
 
@@ -193,7 +193,7 @@ async def test_a_large_agenda_is_folded_whole(summaries):
     await summaries.fold(claimed())
     summary = await summaries.reader.agenda("a1")
     assert (summary.percent, len(summary.operations)) == (50, 5000)
-    assert (await summaries.reader.link(LinkPart("night"))).percent == 50
+    assert (await summaries.reader.link(LinkScope("night"))).percent == 50
 
 
 async def test_a_refusal_is_kept_and_the_id_can_be_used_again(summaries):
@@ -260,12 +260,12 @@ async def test_what_was_never_heard_of_is_absent(summaries):
     reader = summaries.reader
     assert await reader.agenda("nobody") is None
     assert await reader.agenda("no\0body") is None
-    assert await reader.link(LinkPart("nobody")) is None
-    assert await reader.link(LinkPart("no\0body")) is None
+    assert await reader.link(LinkScope("nobody")) is None
+    assert await reader.link(LinkScope("no\0body")) is None
     assert await reader.standing("nobody") is None
     assert await reader.standing("no\0body") is None
     assert await reader.agenda_versions(["nobody"]) == {}
-    assert await reader.link_versions([LinkPart("nobody")]) == {}
+    assert await reader.link_versions([LinkScope("nobody")]) == {}
     await reader.ping()
 
 
@@ -277,7 +277,7 @@ async def test_a_link_is_counted_exactly(summaries):
         accepted(0, "elsewhere", link_id="day"),
         accepted(0, "alone", link_id=None),
     )
-    link = await summaries.reader.link(LinkPart("night"))
+    link = await summaries.reader.link(LinkScope("night"))
     assert link.counts == {State.SUCCEEDED: 100, State.READY: 149, State.RUNNING: 1}
     assert link.percent == pytest.approx((100 * 100 + 25) / 250)
     assert (link.link_id, link.total, link.state) == ("night", 250, State.RUNNING)
@@ -285,15 +285,15 @@ async def test_a_link_is_counted_exactly(summaries):
 
 async def test_a_customer_sees_its_own_part_of_a_link(summaries):
     reader = summaries.reader
-    ours, theirs, nobodys = (LinkPart("night", one) for one in ("acme", "beta", "gamma"))
+    ours, theirs, nobodys = (LinkScope("night", one) for one in ("acme", "beta", "gamma"))
     await summaries.fold(accepted(), accepted(0, "b1", customer_id="beta"))
     await summaries.fold(claimed())
     assert (await reader.link(ours)).counts == {State.RUNNING: 1}
     assert (await reader.link(theirs)).counts == {State.READY: 1}
     assert await reader.link(nobodys) is None
-    assert (await reader.link(LinkPart("night"))).total == 2
-    before = await reader.link_versions([ours, theirs, nobodys, LinkPart("night")])
-    assert set(before) == {ours, theirs, LinkPart("night")}
+    assert (await reader.link(LinkScope("night"))).total == 2
+    before = await reader.link_versions([ours, theirs, nobodys, LinkScope("night")])
+    assert set(before) == {ours, theirs, LinkScope("night")}
     await summaries.fold(succeeded())
     after = await reader.link_versions([ours, theirs])
     assert after[ours] > before[ours]
@@ -309,11 +309,11 @@ async def test_agendas_are_told_by_whose_they_are(summaries):
 async def test_agendas_are_found_by_what_their_customers_call_them(summaries):
     ids = ("a1", "a1@acme", "a1@beta", "a1@gamma", "a10@acme", "b@a1")
     await summaries.fold(*(accepted(agenda_id=one) for one in ids))
-    found = await summaries.reader.agendas_called("a1")
+    found = await summaries.reader.find_by_name("a1")
     assert (found[0], len(found)) == ("a1", 3)
     assert set(found) < {"a1", "a1@acme", "a1@beta", "a1@gamma"}
-    assert await summaries.reader.agendas_called("a10") == ["a10@acme"]
-    assert await summaries.reader.agendas_called("acme") == []
+    assert await summaries.reader.find_by_name("a10") == ["a10@acme"]
+    assert await summaries.reader.find_by_name("acme") == []
 
 
 async def test_what_was_accepted_is_told_with_whose_it_is(summaries):
@@ -325,7 +325,7 @@ async def test_what_was_accepted_is_told_with_whose_it_is(summaries):
 
 async def test_ids_of_what_was_refused_are_free_again(summaries):
     await summaries.fold(refused(), accepted(0, "a2"))
-    assert await summaries.reader.vacated(["a1", "a2", "a3"]) == (frozenset({"a1"}), None)
+    assert await summaries.reader.reusable_ids(["a1", "a2", "a3"]) == (frozenset({"a1"}), None)
 
 
 async def test_versions_grow_with_every_change(summaries):
@@ -334,9 +334,9 @@ async def test_versions_grow_with_every_change(summaries):
     for event in [accepted(), claimed(), accepted(0, "a2"), succeeded(agenda_id="a2")]:
         await summaries.fold(event)
         agendas = await reader.agenda_versions(["a1", "a2", "a3"])
-        links = await reader.link_versions([LinkPart("night"), LinkPart("day")])
-        seen.append((agendas.get("a1", 0), agendas.get("a2", 0), links[LinkPart("night")]))
-        assert set(links) == {LinkPart("night")}
+        links = await reader.link_versions([LinkScope("night"), LinkScope("day")])
+        seen.append((agendas.get("a1", 0), agendas.get("a2", 0), links[LinkScope("night")]))
+        assert set(links) == {LinkScope("night")}
     first, second, third, fourth = seen
     assert 0 < first[0] < second[0] == third[0] == fourth[0]
     assert 0 == second[1] < third[1] < fourth[1]
@@ -359,7 +359,7 @@ async def test_agendas_that_two_processes_fold_at_once_lose_nothing(summaries):
     await asyncio.gather(fold(0), fold(1))
     for agenda_id in agendas:
         assert set((await summaries.reader.agenda(agenda_id)).operations) == set(every)
-    assert (await summaries.reader.link(LinkPart("night"))).percent == 100
+    assert (await summaries.reader.link(LinkScope("night"))).percent == 100
     versions = await summaries.reader.agenda_versions(agendas)
     assert set(versions.values()) == {21}  # each fold was made upon the one before
 
@@ -372,10 +372,10 @@ async def test_a_database_that_is_away_is_told_as_such(settings, unused_tcp_port
             store.next_offsets(TOPIC),
             store.fold(TOPIC, {0: (0, 1)}, []),
             reader.agenda("a1"),
-            reader.link(LinkPart("night")),
+            reader.link(LinkScope("night")),
             reader.standing("a1"),
             reader.agenda_versions(["a1"]),
-            reader.link_versions([LinkPart("night")]),
+            reader.link_versions([LinkScope("night")]),
             reader.ping(),
         ):
             with pytest.raises(UnavailableError):

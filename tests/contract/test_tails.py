@@ -13,12 +13,12 @@ from fakes import MemoryPublisher
 
 from pop_stream.bus import clients, patience
 from pop_stream.bus import tail as tail_module
-from pop_stream.bus.tail import Tail
+from pop_stream.bus.tail import TopicFollower
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_on, read_tails
+from pop_stream.bus.whole import read_to_end, read_newest
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Publisher, Record
-from pop_stream.scheduler.on_topic import Tails
+from pop_stream.scheduler.on_topic import NewestReader
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
 
@@ -28,20 +28,20 @@ WITHIN_S = 15
 class Shore(NamedTuple):
     publisher: Publisher
     topics: Topics
-    tails: Tails
+    read_newest: NewestReader
 
 
 @pytest.fixture
 def memory_shore() -> Shore:
     publisher = MemoryPublisher()
-    return Shore(publisher, Topics("t."), publisher.tails)
+    return Shore(publisher, Topics("t."), publisher.read_newest)
 
 
 @pytest_asyncio.fixture
 async def kafka_shore(settings: Settings) -> AsyncIterator[Shore]:
     await upkeep.ensure_topics(settings)
     async with connections.publisher(settings, client_id="shore") as publisher:
-        yield Shore(publisher, Topics(settings.topic_prefix), partial(read_tails, settings))
+        yield Shore(publisher, Topics(settings.topic_prefix), partial(read_newest, settings))
 
 
 @pytest.fixture(params=["memory_shore", "kafka_shore"])
@@ -57,7 +57,7 @@ async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(
     )
     await shore.publisher.publish([Record(there, b"k", b"other", 0)])
     missing = f"{here}.missing"
-    found = await shore.tails(
+    found = await shore.read_newest(
         {here: 3, there: 5, empty: 5, missing: 5}, lambda value: (value.decode(), len(value))
     )
     lanes = [[one for one in found[here] if one and one[0][0] == lane] for lane in "02"]
@@ -72,7 +72,7 @@ async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(
 async def test_brokers_that_do_not_answer_are_told():
     nowhere = Settings(kafka_bootstrap="127.0.0.1:9")
     with pytest.raises(UnavailableError, match=r"newest records of t\.x"):
-        await read_tails(nowhere, {"t.x": 1}, bytes)
+        await read_newest(nowhere, {"t.x": 1}, bytes)
 
 
 async def test_partitions_are_read_on_from_where_each_was_left(settings):
@@ -81,7 +81,7 @@ async def test_partitions_are_read_on_from_where_each_was_left(settings):
 
     async def read(starts):
         found, reached = {}, {}
-        lots = read_on(settings, {TopicPartition(topic, n): at for n, at in starts.items()})
+        lots = read_to_end(settings, {TopicPartition(topic, n): at for n, at in starts.items()})
         async for partition, records, after in lots:
             found.setdefault(partition, []).extend(one.value for one in records)
             reached[partition] = after
@@ -126,7 +126,9 @@ async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
     monkeypatch.setattr(patience, "held_s", lambda _: 30.0)
     heard = []
     topic = kafka_shore.topics.counts
-    tail = Tail(settings, topic, client_id="t", hear=lambda one: heard.append(one.value))
+    tail = TopicFollower(
+        settings, topic, client_id="t", hear=lambda one: heard.append(one.value)
+    )
     async with reading(tail):
         await tail.catch_up()
         await kafka_shore.publisher.publish([Record(topic, b"k", b"one")])
@@ -138,11 +140,11 @@ async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
 async def test_the_newest_that_were_there_are_heard_before_it_has_begun(kafka_shore, settings):
     topic, heard = kafka_shore.topics.counts, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"%d" % n) for n in range(9)])
-    tail = Tail(
-        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), newest=3
+    tail = TopicFollower(
+        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), replay_last=3
     )
     async with reading(tail):
-        await tail.began.wait()
+        await tail.following.wait()
         assert heard == [b"6", b"7", b"8"]
         await kafka_shore.publisher.publish([Record(topic, b"k", b"9")])
         await tail.catch_up()
@@ -155,11 +157,11 @@ async def test_what_takes_too_long_to_hear_again_is_passed_over(
     monkeypatch.setattr(tail_module, "_RECALLED_WITHIN_S", -1.0)
     topic, heard = kafka_shore.topics.counts, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"old")])
-    tail = Tail(
-        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), newest=3
+    tail = TopicFollower(
+        settings, topic, client_id="t", hear=lambda one: heard.append(one.value), replay_last=3
     )
     async with reading(tail):
-        await tail.began.wait()
+        await tail.following.wait()
         await kafka_shore.publisher.publish([Record(topic, b"k", b"new")])
         await tail.catch_up()
     assert heard == [b"new"]

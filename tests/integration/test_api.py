@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from aiokafka import TopicPartition
-from fakes import FixedAnswers, FixedDefinitions, MemoryDesk
+from fakes import FixedQueryReplies, FixedDefinitions, MemoryDeliveries
 from msgspec import Raw
 from pydantic import SecretStr
 
@@ -95,20 +95,22 @@ class World:
 
 
 @asynccontextmanager
-async def served(settings: Settings, *, give_up_after: timedelta) -> AsyncIterator[World]:
+async def served(settings: Settings, *, acknowledge_timeout: timedelta) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings))
         producer = clients.producer(settings, client_id="api")
         ports = ApiPorts(
-            publisher=await enter(KafkaPublisher(producer, give_up_after=give_up_after)),
+            publisher=await enter(
+                KafkaPublisher(producer, acknowledge_timeout=acknowledge_timeout)
+            ),
             summaries=PostgresSummaryReader(pool),
             agendas=PostgresAgendas(pool),
             definitions=FixedDefinitions(Definitions(insights={InsightId("files"): FILES})),
             definition_store=PostgresDefinitions(pool),
-            questions=FixedAnswers(),
-            desk=MemoryDesk(),
-            hearsay=MemoryDesk(),
+            questions=FixedQueryReplies(),
+            desk=MemoryDeliveries(),
+            hearsay=MemoryDeliveries(),
             clock=WallClock(),
             keys=PostgresKeys(pool),
             audit=PostgresAuditLog(pool),
@@ -133,7 +135,7 @@ async def world(settings: Settings) -> AsyncIterator[World]:
         await topics.ensure(admin, specs, replication_factor=1)
     finally:
         await admin.close()
-    async with served(settings, give_up_after=timedelta(seconds=20)) as opened:
+    async with served(settings, acknowledge_timeout=timedelta(seconds=20)) as opened:
         yield opened
 
 
@@ -223,7 +225,7 @@ async def test_ready_while_both_servers_answer(world):
 
 
 async def test_without_topics_a_submission_is_503_and_not_lost_silently(settings):
-    async with served(settings, give_up_after=timedelta(seconds=1)) as world:
+    async with served(settings, acknowledge_timeout=timedelta(seconds=1)) as world:
         status, body = await world.post(AGENDA)
         assert (status, body["code"]) == (503, "unavailable")
 
@@ -232,7 +234,7 @@ async def test_reads_are_503_and_submissions_go_on_without_a_database(world):
     away = world.settings.model_copy(
         update={"postgres_dsn": SecretStr("postgresql://pop:secret@127.0.0.1:1/pop")}
     )
-    async with served(away, give_up_after=timedelta(seconds=20)) as blind:
+    async with served(away, acknowledge_timeout=timedelta(seconds=20)) as blind:
         assert (await blind.post(AGENDA))[0] == 202
         for path in ("/v1/agendas/a1", "/v1/links/l1/summary", "/v1/agendas/a1/events"):
             status, body = await blind.get(path)

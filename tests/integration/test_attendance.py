@@ -17,7 +17,7 @@ from pop_stream.ports.wire import Record
 from pop_stream.pullers import Puller, builtin
 from pop_stream.store.migrate import migrate
 from pop_stream.wiring import attendance, connections, upkeep
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.rollup import run_rollup
 
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)))
@@ -33,7 +33,7 @@ WITHIN_S = 45
 
 async def absent(settings):
     async with DefinitionFollower(settings, client_id="test") as follower:
-        return await attendance.absences(settings, follower.current)
+        return await attendance.find_stalled_parts(settings, follower.current)
 
 
 async def until_said(settings, *wanted):
@@ -77,7 +77,7 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
         for topic in [names.insight(one.id, one.group_type)]
     ]
     async with process("run_scheduler", known) as scheduler:
-        async with parts(known, run_intake, run_rollup):
+        async with parts(known, run_ingest, run_rollup):
             await until_said(known, *nobody_pulls)
             scheduler.send_signal(signal.SIGSTOP)
             frozen = await absent(known)

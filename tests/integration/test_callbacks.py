@@ -16,14 +16,14 @@ from msgspec import Raw
 from pydantic import SecretStr
 
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.callbacks import guard
 from pop_stream.callbacks import sender as sender_module
-from pop_stream.callbacks.sender import Sender
+from pop_stream.callbacks.sender import WebhookSender
 from pop_stream.clock import WallClock
-from pop_stream.core.events import AgendaAccepted, AgendaGivenUp, AgendaSucceeded
-from pop_stream.core.lifecycle.callbacks import secret_of
-from pop_stream.store.callbacks import MOST_OF_ONE_CUSTOMER, PostgresCallbacks
+from pop_stream.core.events import AgendaAccepted, AgendaExhausted, AgendaSucceeded
+from pop_stream.core.lifecycle.callbacks import webhook_secret
+from pop_stream.store.callbacks import MAX_IN_FLIGHT_PER_CUSTOMER, PostgresWebhooks
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.summaries import PostgresSummaries
@@ -97,7 +97,7 @@ class World:
     def __init__(self, settings, pool):
         self.settings = settings
         self.pool = pool
-        self.outbox = PostgresCallbacks(pool)
+        self.outbox = PostgresWebhooks(pool)
         self._offset = 0
 
     async def tell(self, *lifecycle):
@@ -111,7 +111,7 @@ class World:
         settings = self.settings.model_copy(update=known)
         async with (
             connections.publisher(settings, client_id="test") as publisher,
-            Sender(settings, self.outbox, publisher, WallClock()) as sender,
+            WebhookSender(settings, self.outbox, publisher, WallClock()) as sender,
         ):
             yield sender
 
@@ -158,7 +158,7 @@ async def test_an_end_is_told_once_signed_and_forgotten(world, receiver):
     assert (told["agenda_id"], told["state"], told["attempt"]) == ("a-1", "succeeded", 1)
     assert headers["Pop-Callback-Id"] == told["id"] == "a-1/1"
     seconds, mark = (one.partition("=")[2] for one in headers["Pop-Signature"].split(","))
-    secret = secret_of("anna", KEY.encode())
+    secret = webhook_secret("anna", KEY.encode())
     signed = hmac.new(secret.encode(), seconds.encode() + b"." + body, hashlib.sha256)
     assert mark == signed.hexdigest()
     assert (await world.outbox.backlog()).waiting == 0
@@ -194,7 +194,7 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
     backlog = await world.outbox.backlog()
     assert (backlog.waiting, backlog.given_up) == (0, 1)
     topic = Topics(world.settings.topic_prefix).dead_callbacks
-    [letter] = [json.loads(one.value) async for one in read_whole(world.settings, topic)]
+    [letter] = [json.loads(one.value) async for one in read_topic(world.settings, topic)]
     assert (letter["callback_id"], letter["tries"]) == ("a-1/1", 2)
     assert letter["reason"] == "answered with 503"
 
@@ -347,7 +347,7 @@ async def test_a_server_that_hangs_holds_up_its_own_customer_only(world, receive
     tries = await world.pool.fetch(
         "select customer_id, count(*) as tried from callbacks where tries > 0 group by 1"
     )
-    assert [(*row,) for row in tries] == [("hangs", MOST_OF_ONE_CUSTOMER)]
+    assert [(*row,) for row in tries] == [("hangs", MAX_IN_FLIGHT_PER_CUSTOMER)]
 
 
 async def test_what_a_dead_sender_took_comes_back(world, receiver):
@@ -370,7 +370,7 @@ async def test_without_a_key_nothing_is_sent_and_nothing_is_forgotten(world, rec
 
 async def test_a_failure_is_told_with_its_message(world, receiver):
     accepted, _ = ending(receiver.url)
-    given_up = AgendaGivenUp(
+    given_up = AgendaExhausted(
         agenda_id="a-1", at=NOW, insight_id="media", attempt=1, message="no luck"
     )
     await world.tell(accepted, given_up)

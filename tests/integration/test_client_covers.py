@@ -8,7 +8,13 @@ import pytest
 from msgspec import Raw
 from real_api import real_api
 
-from pop_stream.client import BulkCommand, Client, NotFoundError, PreconditionError, Selection
+from pop_stream.client import (
+    BulkCommand,
+    Client,
+    ApiNotFoundError,
+    ApiPreconditionError,
+    Selection,
+)
 from pop_stream.core.definitions.definitions import Customer, Insight, Mappers, ResourcePool
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -112,7 +118,7 @@ async def _commands(client):
     yield "resubmitAgendas"
     await client.delete("ended")
     yield "deleteAgenda"
-    with pytest.raises(NotFoundError):
+    with pytest.raises(ApiNotFoundError):
         await client.agenda("ended")
 
 
@@ -138,7 +144,7 @@ async def _definitions(client):
         put = await calls.put("new", changed.definition, if_match=changed.version)
         assert put.definition == changed.definition
         yield f"put{name}"
-        with pytest.raises(PreconditionError):
+        with pytest.raises(ApiPreconditionError):
             await calls.put("new", changed.definition, if_absent=True)
         read = await calls.get("new")
         assert await calls.get("new", known=read) is read

@@ -7,11 +7,11 @@ import pytest
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError
 from aiokafka.protocol.commit import OffsetCommitRequest
-from group_members import WITHIN_S, has, work_topic
+from group_members import WITHIN_S, until_assigned, work_topic
 
 from pop_stream.bus import clients
 from pop_stream.pullers import commits as module
-from pop_stream.pullers.commits import ClaimCommits
+from pop_stream.pullers.commits import ClaimCommitter
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ class Told(ConsumerRebalanceListener):
 async def member(settings, topic):
     """A member of the topic's group, and its commits."""
     async with clients.consumer(settings, client_id="m", group_id=f"{topic}.g") as one:
-        commits = ClaimCommits(one)
+        commits = ClaimCommitter(one)
         one.subscribe([topic], listener=Told(commits))
         beginning = asyncio.create_task(commits.begin())
         try:
@@ -67,7 +67,7 @@ async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_told_by_what_is_w
     monkeypatch.setattr(module, "_ANSWER_S", WITHIN_S)  # so that it is the client that repeats
     places = [TopicPartition(topic, number) for number in (0, 1)]
     async with member(settings, topic) as (first, mine):
-        await has(first, 2)
+        await until_assigned(first, 2)
         async with asyncio.timeout(WITHIN_S):
             await mine._has_begun.wait()
         coordinator = first._coordinator
@@ -78,7 +78,7 @@ async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_told_by_what_is_w
         async with asyncio.timeout(WITHIN_S):
             await lost.wait()
             async with member(settings, topic) as (second, others):
-                await asyncio.gather(has(second, 1), has(first, 1))
+                await asyncio.gather(until_assigned(second, 1), until_assigned(first, 1))
                 (theirs,), (left,) = second.assignment(), first.assignment()
                 assert await committing == ({*places} if are_written else set())
                 assert await others.commit({theirs: 9}) == {theirs}
@@ -90,11 +90,11 @@ async def test_a_commit_whose_answer_is_lost_in_a_rebalance_is_told_by_what_is_w
 async def test_who_is_no_member_commits_nothing_though_the_group_is_empty(settings, topic):
     place = TopicPartition(topic, 0)
     async with member(settings, topic) as (one, mine):
-        await has(one, 2)
+        await until_assigned(one, 2)
         async with asyncio.timeout(WITHIN_S):
             await mine._has_begun.wait()
         await one._coordinator._maybe_leave_group()
         with pytest.raises(CommitFailedError):
             await one.commit({place: 7})
-        await has(one, 2)
+        await until_assigned(one, 2)
         assert await one.committed(place) == 0

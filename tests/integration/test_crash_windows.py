@@ -20,16 +20,16 @@ from pydantic import SecretStr
 
 from pop_stream import faults
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.chaos.evidence import gather
+from pop_stream.cli.chaos.evidence import gather_evidence
 from pop_stream.cli.chaos.handlers import STARTS, WORK
-from pop_stream.cli.chaos.judge import Judgement, judge
-from pop_stream.cli.environment import variables
-from pop_stream.cli.supervisor import RestartPolicy, Supervisor, own_part
+from pop_stream.cli.chaos.judge import ChaosVerdict, evaluate
+from pop_stream.cli.environment import environment_variables
+from pop_stream.cli.supervisor import RestartPolicy, Supervisor, command_part
 from pop_stream.client import Client, Retry
 from pop_stream.embedded.folder import PORTS, is_free_port
 from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
-from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.ledger import PostgresSummaryScan
 from pop_stream.store.pool import open_pool
 from pop_stream.wiring import connections, upkeep
 
@@ -44,13 +44,13 @@ backoff = { first_s = 0.1, most_s = 0.2 }
 """
 HANDLERS = "--handlers=pop_stream.cli.chaos.handlers:handlers"
 PARTS = {
-    "rollup": own_part("rollup", "rollup", stage="rollup"),
-    "scheduler": own_part("scheduler", "schedule", stage="scheduler"),
-    "intake": own_part("intake", "intake", stage="intake"),
-    "api": own_part("api", "serve", stage="api"),
-    "puller": own_part("puller", "pull", "--insight=chaos-a", HANDLERS, stage="puller"),
+    "rollup": command_part("rollup", "rollup", stage="rollup"),
+    "scheduler": command_part("scheduler", "schedule", stage="scheduler"),
+    "intake": command_part("intake", "intake", stage="intake"),
+    "api": command_part("api", "serve", stage="api"),
+    "puller": command_part("puller", "pull", "--insight=chaos-a", HANDLERS, stage="puller"),
 }
-PLACES = {
+CRASH_POINTS = {
     # At which pass: the parts' own starts come by some places, and a few batches come first.
     "api.acknowledged": 1,
     "intake.accepted": 1,
@@ -81,7 +81,10 @@ class World:
         """Start the part anew so that it dies at the place, once; the file that tells."""
         part = PARTS["intake" if place.startswith("relay") else place.partition(".")[0]]
         spent = self.folder / f"spent-{place}"
-        fault = {faults.FAULT: f"{place}:{passes}", faults.SPENT: str(spent)}
+        fault = {
+            faults.CRASH_POINT_VARIABLE: f"{place}:{passes}",
+            faults.FIRED_FILE_VARIABLE: str(spent),
+        }
         await self.supervisor.stop(part.name)
         await self.supervisor.start(replace(part, environment=fault))
         return spent
@@ -107,7 +110,7 @@ class World:
     async def ended(self, wanted: set[str]) -> None:
         waiting = wanted
         async with open_pool(self.settings) as pool:
-            ledger = PostgresLedger(pool)
+            ledger = PostgresSummaryScan(pool)
             async with asyncio.timeout(PATIENCE_S):
                 while waiting:
                     entries = await ledger.entries([*waiting])
@@ -116,13 +119,13 @@ class World:
                     }
                     await asyncio.sleep(0.1)
 
-    async def judged(self, run: str, accepted: set[str]) -> Judgement:
-        evidence = await gather(self.settings, f"{run}-", self.starts)
+    async def judged(self, run: str, accepted: set[str]) -> ChaosVerdict:
+        evidence = await gather_evidence(self.settings, f"{run}-", self.starts)
         evidence.starts = [s for s in evidence.starts if s.agenda_id.startswith(f"{run}-")]
         evidence.emissions = [
             one for one in evidence.emissions if one.agenda_id.startswith(f"{run}-")
         ]
-        return judge(evidence, dict.fromkeys(accepted, inf), [])  # told of in time or not
+        return evaluate(evidence, dict.fromkeys(accepted, inf), [])  # told of in time or not
 
 
 SURE = Retry(within=timedelta(seconds=PATIENCE_S))
@@ -170,7 +173,7 @@ async def world(servers, tmp_path_factory) -> AsyncIterator[World]:
         }
         async with Supervisor(
             folder / "logs",
-            environment={**variables(known), STARTS: str(starts)},
+            environment={**environment_variables(known), STARTS: str(starts)},
             policy=RestartPolicy(longest_pause=timedelta(milliseconds=250)),
         ) as supervisor:
             for part in PARTS.values():
@@ -187,14 +190,16 @@ def test_every_place_is_tried_here_or_in_another_test():
         for path in here.parents[1].rglob("test_*.py")
         if path not in {here, here.parents[1] / "unit" / "test_faults.py"}
     )
-    untried = [one for one in faults.PLACES if one not in PLACES and one not in others]
+    untried = [
+        one for one in faults.CRASH_POINTS if one not in CRASH_POINTS and one not in others
+    ]
     assert not untried
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", CRASH_POINTS)
 async def test_killed_between_two_effects_nothing_is_lost_and_little_is_repeated(world, place):
-    spent = await world.arm(place, PLACES[place])
+    spent = await world.arm(place, CRASH_POINTS[place])
     run = place.replace(".", "-")
     accepted = await world.submit(run)
     await until(spent.exists)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest_asyncio
 from aiohttp import ClientSession
-from http_worker import Worker
-from ledger_world import told_world
+from http_worker import HttpWorker
+from ledger_world import running_ledger_world
 from parts_in_process import all_but_pullers
 
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics, catalog
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.core.events import SCHEMA_HEADER
 from pop_stream.ports.wire import Record
@@ -41,7 +41,7 @@ FOR_PEOPLE = ("decisions", "dead-letters", "dead-callbacks")
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    async with told_world(settings, tmp_path, MEDIA) as world:
+    async with running_ledger_world(settings, tmp_path, MEDIA) as world:
         yield world
 
 
@@ -50,7 +50,7 @@ def agenda(agenda_id, customer_id="anna", kind="noop"):
     return {"id": agenda_id, "customer_id": customer_id, "operations": operations}
 
 
-class Caller(Worker):
+class Caller(HttpWorker):
     """Asks one process of the API for everything that makes it read its topics."""
 
     async def submit(self, *agendas):
@@ -127,14 +127,14 @@ async def spoiled(world, name):
     topic = world.names.prefix + name
     return {
         (topic, one.partition, one.offset): "of schema version '9'" if is_far else ""
-        async for one in read_whole(world.settings, topic)
+        async for one in read_topic(world.settings, topic)
         if (is_far := dict(one.headers).get(SCHEMA_HEADER) == b"9") or one.value == GARBAGE
     }
 
 
-async def letters(world):
+async def read_dead_letters(world):
     topic = world.names.dead_letters
-    values = [one.value async for one in read_whole(world.settings, topic)]
+    values = [one.value async for one in read_topic(world.settings, topic)]
     return [json.loads(one) for one in values if one != GARBAGE]
 
 
@@ -167,13 +167,13 @@ async def test_each_record_that_cannot_be_read_is_told_of_once_and_the_next_is_t
             for where, reason in (await spoiled(world, name)).items()
         }
         assert {where[0] for where in wanted} == {world.names.prefix + one for one in told_of}
-        while len(found := await letters(world)) < len(wanted):  # noqa: ASYNC110  # Kafka tells
+        while len(found := await read_dead_letters(world)) < len(wanted):  # noqa: ASYNC110  # Kafka tells
             await asyncio.sleep(0.2)
         assert Counter(map(place, found)) == dict.fromkeys(wanted, 1)
     async with all_but_pullers(world.settings, within_s=PATIENCE_S) as url:
         async with ClientSession() as session:  # who begins anew tells nothing twice
             await everything_is_taken(world, Caller(session, url), "again")
-        anew = Counter(map(place, await letters(world))) - Counter(map(place, found))
+        anew = Counter(map(place, await read_dead_letters(world))) - Counter(map(place, found))
     assert {topic for topic, *_ in anew} <= {world.names.ready}
     for letter in found:
         assert letter["reason"].startswith(wanted[place(letter)] or letter["reason"][0])

@@ -24,14 +24,14 @@ from pop_stream.core.definitions.definitions import Customer, Insight
 from pop_stream.core.definitions.revisions import put, remove
 from pop_stream.core.errors import InUseError
 from pop_stream.core.values.identity import ANYONE
-from pop_stream.outbox.publication import Publication
+from pop_stream.outbox.publication import DefinitionsOutboxRelay
 from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
-from pop_stream.store.definitions import PostgresDefinitions, PostgresOutbox
+from pop_stream.store.definitions import PostgresDefinitions, PostgresDefinitionOutbox
 from pop_stream.store.pool import open_pool
 from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.wiring import connections, upkeep
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
 
@@ -131,10 +131,10 @@ async def test_a_change_over_http_is_heard_within_a_second(world):
 async def test_a_follower_tells_how_far_definitions_are_written_and_how_far_it_read(world):
     async with world.following() as follower:
         before = await follower.written()
-        assert follower.reached == before
+        assert follower.read_up_to == before
         await world.publish(definition_record(world.topics, "customer/acme", b"no JSON"))
-        await until(lambda: follower.reached > before)
-        assert follower.reached == await follower.written() == before + 1
+        await until(lambda: follower.read_up_to > before)
+        assert follower.read_up_to == await follower.written() == before + 1
         assert follower.current.version <= before
 
 
@@ -179,13 +179,13 @@ async def test_the_outbox_is_published_in_order_and_once(world):
         connections.publisher(world.settings, client_id="test") as publisher,
         world.following() as follower,
     ):
-        store, outbox = PostgresDefinitions(pool), PostgresOutbox(pool)
+        store, outbox = PostgresDefinitions(pool), PostgresDefinitionOutbox(pool)
         changes = [put(Customer(id="acme", weight=n)) for n in range(1, 6)]
         for change in changes:
             await store.change([change], AUTHOR)
         await store.change([remove("customer", "acme")], AUTHOR)
         await store.change([put(Customer(id="acme", weight=9))], AUTHOR)
-        several = [Publication(outbox, publisher, world.topics) for _ in range(3)]
+        several = [DefinitionsOutboxRelay(outbox, publisher, world.topics) for _ in range(3)]
         drained = await asyncio.gather(*(one.drain() for one in several))
         assert sorted(map(len, drained)) == [0, 0, 7]
         await until(lambda: follower.current.customer("acme").weight == 9)
@@ -199,7 +199,9 @@ async def test_an_outdated_record_is_passed_over_and_repaired(world):
         world.following() as follower,
     ):
         store = PostgresDefinitions(pool)
-        publication = Publication(PostgresOutbox(pool), publisher, world.topics)
+        publication = DefinitionsOutboxRelay(
+            PostgresDefinitionOutbox(pool), publisher, world.topics
+        )
         for weight in (2, 3):
             await store.change([put(Customer(id="acme", weight=weight))], AUTHOR)
         await publication.drain()
@@ -244,7 +246,7 @@ async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp
 @asynccontextmanager
 async def scheduling(world: World) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    parts = (run_intake(world.settings, stop), run_scheduler(world.settings, stop))
+    parts = (run_ingest(world.settings, stop), run_scheduler(world.settings, stop))
     async with ending_in_order(stop, *parts):
         yield
 
@@ -256,8 +258,8 @@ async def define(session: ClientSession, path: str, content: dict[str, Any]) -> 
 
 async def partitions_of(world: World, topic: str) -> int:
     async with connections.admin_client(world.settings) as admin:
-        [described] = await admin.describe_topics([topic])
-    return len(described["partitions"])
+        [describe_topic_configs] = await admin.describe_topics([topic])
+    return len(describe_topic_configs["partitions"])
 
 
 async def test_a_running_scheduler_acts_on_changes(world):

@@ -21,11 +21,11 @@ def names(settings):
 
 async def test_topics_as_created_are_as_the_catalog_has_them(settings):
     await upkeep.ensure_topics(settings)
-    assert await upkeep.topic_faults(settings) == []
+    assert await upkeep.topic_errors(settings) == []
 
 
 async def test_topics_that_are_missing_have_one_remedy(settings, names):
-    found = await upkeep.topic_faults(settings)
+    found = await upkeep.topic_errors(settings)
     assert len(found) == len(topics.catalog(names))
     assert all(one.endswith(" is missing: run `pop-stream migrate`") for one in found)
     assert await upkeep.events_kept(settings) is None
@@ -47,7 +47,7 @@ async def test_records_kept_too_short_are_found(settings, names):
         )
     assert not [one for answer in answers for one in answer.resources if one[0]]
     async with asyncio.timeout(15):
-        while len(found := await upkeep.topic_faults(settings)) < 5:  # noqa: ASYNC110
+        while len(found := await upkeep.topic_errors(settings)) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # brokers hear of it a moment later
     keeps = await upkeep.events_kept(settings)
     assert keeps == timedelta.max
@@ -68,7 +68,7 @@ async def test_what_is_emitted_and_kept_too_short_is_found(settings, names):
         right = topics.insight_spec(names, "media", 2)
         wrong = TopicSpec(names.insight("video"), 2, {**right.configs, "retention.ms": "60000"})
         await topics.ensure(admin, [right, wrong], replication_factor=1)
-    [found] = await upkeep.topic_faults(settings)
+    [found] = await upkeep.topic_errors(settings)
     assert f"{names.insight('video')} has retention.ms = 60000" in found
 
 

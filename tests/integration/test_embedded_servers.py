@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from pop_stream.embedded.errors import FolderLockedError
-from pop_stream.embedded.servers import EmbeddedServers
+from pop_stream.embedded.servers import DevServers
 
 PROJECT = Path(__file__).parents[2]
 TOPIC = TopicPartition("kept", 0)
@@ -84,7 +84,7 @@ def reapers():
 
 def begun_since(before):
     begun = reapers() - before
-    return [*begun, *(process for reaper in begun for process in below(reaper.pid))]
+    return [*begun, *(process for parent_watch in begun for process in below(parent_watch.pid))]
 
 
 def named(processes, name):
@@ -105,11 +105,11 @@ async def still_there(processes):
 async def test_data_and_addresses_survive_a_restart(tmp_path):
     folder = tmp_path / "dáta, ünd mehr"
     before = reapers()
-    async with EmbeddedServers(folder) as first:
+    async with DevServers(folder) as first:
         await write(first)
         assert await read(first) == (b"record", "row")
         with pytest.raises(FolderLockedError) as refused:
-            await EmbeddedServers(folder).__aenter__()
+            await DevServers(folder).__aenter__()
         assert refused.value.holder == os.getpid()
         begun = begun_since(before)
         (broker,) = named(begun, "java")
@@ -118,13 +118,13 @@ async def test_data_and_addresses_survive_a_restart(tmp_path):
         assert named(begun, "postgres")
     assert await still_there(begun) == []
 
-    async with EmbeddedServers(folder) as second:
+    async with DevServers(folder) as second:
         assert (second.bootstrap, second.dsn) == (first.bootstrap, first.dsn)
         assert await read(second) == (b"record", "row")
 
 
 async def test_a_group_joins_with_a_session_of_three_seconds(tmp_path):
-    async with EmbeddedServers(tmp_path) as servers:
+    async with DevServers(tmp_path) as servers:
         await write(servers)
         consumer = AIOKafkaConsumer(
             TOPIC.topic,
@@ -153,7 +153,7 @@ async def test_no_server_outlives_an_owner_killed_outright(tmp_path):
 async def test_servers_orphaned_with_their_reapers_end_at_the_next_start(tmp_path):
     async with owner(tmp_path) as (process, before):
         owned = psutil.Process(process.pid).children()
-        servers = [server for reaper in owned for server in reaper.children()]
+        servers = [server for parent_watch in owned for server in parent_watch.children()]
         for victim in (*owned, psutil.Process(process.pid)):
             victim.kill()
         await process.wait()
@@ -176,7 +176,7 @@ async def test_a_terminated_owner_stops_both_and_exits_with_zero(tmp_path):
 
 async def test_a_cancelled_start_leaves_nothing_behind(tmp_path):
     before = reapers()
-    starting = asyncio.create_task(EmbeddedServers(tmp_path).__aenter__())
+    starting = asyncio.create_task(DevServers(tmp_path).__aenter__())
     async with asyncio.timeout(READY_S):
         while not (begun := begun_since(before)):
             await asyncio.wait([starting], timeout=0.02)
@@ -187,13 +187,13 @@ async def test_a_cancelled_start_leaves_nothing_behind(tmp_path):
 
     assert await still_there(begun) == []
     assert reapers() == before
-    async with EmbeddedServers(tmp_path) as servers:
+    async with DevServers(tmp_path) as servers:
         assert await ask_major_version(servers.dsn) == 18
 
 
 async def test_a_server_that_dies_is_told_with_its_name(tmp_path):
     before = reapers()
-    async with EmbeddedServers(tmp_path) as servers:
+    async with DevServers(tmp_path) as servers:
         [broker] = named(begun_since(before), "java")
         broker.kill()
 
@@ -206,7 +206,7 @@ async def test_a_server_that_dies_is_told_with_its_name(tmp_path):
 
 async def test_a_broker_that_was_killed_is_soon_let_in_again(tmp_path):
     """It knocks every two seconds, in vain until its own session of before is over."""
-    async with EmbeddedServers(tmp_path) as servers:
+    async with DevServers(tmp_path) as servers:
         await servers.take_down("kafka")
         await servers.bring_back("kafka")
         log = (tmp_path / "kafka" / "logs" / "server-1.log").read_text()

@@ -30,7 +30,7 @@ from pop_stream.core.events import (
 from pop_stream.ports.wire import Record
 from pop_stream.settings import Settings
 from pop_stream.wiring import connections, upkeep
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.scheduler import run_scheduler
 
 PATIENCE_S = 45
@@ -163,7 +163,7 @@ async def bench(settings: Settings, tmp_path) -> AsyncIterator[Bench]:
 
 async def test_every_good_agenda_is_emitted_once_and_every_bad_one_is_told_why(bench):
     async with (
-        part(run_intake, bench.settings),
+        part(run_ingest, bench.settings),
         part(run_scheduler, bench.settings),
     ):
         wanted = {*await bench.submit("a", 200), *await bench.submit("b", 200)}
@@ -180,7 +180,7 @@ async def test_every_good_agenda_is_emitted_once_and_every_bad_one_is_told_why(b
 
 async def test_without_claims_no_more_than_the_target_is_emitted(bench):
     async with (
-        part(run_intake, bench.settings),
+        part(run_ingest, bench.settings),
         part(run_scheduler, bench.settings),
     ):
         await bench.submit("a", 100)
@@ -194,7 +194,7 @@ async def test_without_claims_no_more_than_the_target_is_emitted(bench):
 
 
 async def test_an_orderly_restart_loses_nothing_and_repeats_nothing(bench):
-    async with part(run_intake, bench.settings):
+    async with part(run_ingest, bench.settings):
         async with part(run_scheduler, bench.settings):
             wanted = await bench.submit("a", 300)
             await bench.pull(lambda: len(bench.seen) >= 60)
@@ -205,7 +205,7 @@ async def test_an_orderly_restart_loses_nothing_and_repeats_nothing(bench):
 
 @pytest.mark.timeout(180)
 async def test_a_killed_scheduler_loses_nothing_and_repeats_only_whole_attempts(bench):
-    async with part(run_intake, bench.settings):
+    async with part(run_ingest, bench.settings):
         async with process("run_scheduler", bench.settings):
             wanted = await bench.submit("a", 300)
             await bench.pull(lambda: len(bench.seen) >= 60)
@@ -220,7 +220,7 @@ async def test_a_killed_scheduler_loses_nothing_and_repeats_only_whole_attempts(
 @pytest.mark.timeout(180)
 async def test_a_scheduler_that_was_frozen_past_its_session_goes_on(bench):
     async with (
-        part(run_intake, bench.settings),
+        part(run_ingest, bench.settings),
         process("run_scheduler", bench.settings) as frozen,
     ):
         wanted = await bench.submit("a", 20)
@@ -237,10 +237,10 @@ async def test_a_scheduler_that_was_frozen_past_its_session_goes_on(bench):
 @pytest.mark.timeout(180)
 async def test_a_killed_intake_places_nothing_twice(bench):
     async with part(run_scheduler, bench.settings):
-        async with process("run_intake", bench.settings):
+        async with process("run_ingest", bench.settings):
             wanted = await bench.submit("a", 400)
             await bench.pull(lambda: len(bench.seen) >= 20)
-        async with process("run_intake", bench.settings):
+        async with process("run_ingest", bench.settings):
             wanted += await bench.submit("a", 100, first=400)
             await bench.pull(lambda: len({one.agenda_id for one in bench.seen}) >= 500)
     assert Counter(one.agenda_id for one in bench.seen) == Counter(wanted)
@@ -248,7 +248,7 @@ async def test_a_killed_intake_places_nothing_twice(bench):
 
 async def test_a_new_weight_acts_on_the_standing_backlog(bench):
     async with (
-        part(run_intake, bench.settings),
+        part(run_ingest, bench.settings),
         part(run_scheduler, bench.settings),
     ):
         await bench.submit("a", 400)
@@ -264,7 +264,7 @@ async def test_a_new_weight_acts_on_the_standing_backlog(bench):
 async def test_a_paused_customer_keeps_its_backlog_until_it_goes_on(bench):
     await bench.define(Customer(id="a", paused=True))
     async with (
-        part(run_intake, bench.settings),
+        part(run_ingest, bench.settings),
         part(run_scheduler, bench.settings),
     ):
         await bench.submit("a", 20)

@@ -13,11 +13,11 @@ from parts_in_process import all_but_pullers
 
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.history import History, read_history
+from pop_stream.bus.history import DecisionHistory, read_history
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.simulation.doubts import Unreadable, first_doubtful
-from pop_stream.core.simulation.replay import Replayed, replay
+from pop_stream.core.simulation.doubts import UnreadableRecord, first_inexact_round
+from pop_stream.core.simulation.replay import ReplayedRound, replay
 from pop_stream.ports.wire import Record
 from pop_stream.pullers import Puller, builtin
 from pop_stream.scheduler import checkpoints
@@ -79,9 +79,9 @@ async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
 
 
 class Again(NamedTuple):
-    history: History
-    rounds: list[Replayed]
-    missed: list[Unreadable]
+    history: DecisionHistory
+    rounds: list[ReplayedRound]
+    missed: list[UnreadableRecord]
 
 
 def chosen_again(settings: Settings) -> Again:
@@ -169,7 +169,7 @@ async def test_a_waiting_agenda_is_explained_and_its_rounds_come_out_again(syste
     assert sum(len(one.recorded.chosen) for one in rounds) == 30
     assert all(one.is_same for one in rounds)
     assert {(one.topic, one.partition, one.offset) for one in missed} == spoiled
-    doubtful = first_doubtful(history.decisions, missed)
+    doubtful = first_inexact_round(history.decisions, missed)
     assert doubtful is not None
     assert doubtful.round > 1
 

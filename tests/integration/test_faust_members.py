@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import pytest
 from aiokafka.errors import KafkaError
 from faust.types import TP
-from group_members import WITHIN_S, has, work_topic
+from group_members import WITHIN_S, until_assigned, work_topic
 
 from pop_stream.bus import clients
 from pop_stream.scheduler.faust_app import faust_app
-from pop_stream.scheduler.transport import join_again_after_errors
+from pop_stream.scheduler.transport import rejoin_on_error
 
 
 @pytest.mark.parametrize("step", ["_do_heartbeat", "ensure_coordinator_known"])
@@ -19,9 +19,9 @@ async def test_an_error_that_nobody_takes_ends_in_a_new_membership(settings, ste
     async with clients.consumer(
         settings, topic, client_id="m", group_id=f"{topic}.g", heartbeat_interval_ms=100
     ) as member:
-        await has(member, 2)
+        await until_assigned(member, 2)
         coordinator = member._coordinator
-        join_again_after_errors(coordinator)
+        rejoin_on_error(coordinator)
         before, intact = coordinator.generation, getattr(coordinator, step)
 
         async def fail_once():

@@ -5,17 +5,17 @@ import asyncio
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
-from ledger_world import agenda, told_world
+from ledger_world import agenda, running_ledger_world
 from parts_in_process import all_but_pullers
 from puller_world import serving
 
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Insight, Mappers
-from pop_stream.core.events import AgendaProgressed, AgendaRenewed, AgendaStopped
+from pop_stream.core.events import AgendaProgressed, AgendaHeartbeat, AgendaStopped
 from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
 from pop_stream.core.lifecycle.retention import Retention
 from pop_stream.pullers import Puller
-from pop_stream.rollup.retention import retain
+from pop_stream.rollup.retention import remove_expired
 from pop_stream.store.retention import PostgresRetention
 
 PATIENCE_S = 60
@@ -24,7 +24,7 @@ MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitio
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    async with told_world(settings, tmp_path, MEDIA) as world:
+    async with running_ledger_world(settings, tmp_path, MEDIA) as world:
         yield world
 
 
@@ -35,7 +35,7 @@ async def by_deletion(world, session):
 
 async def by_retention(world, _):
     now = WallClock().now()
-    await retain(PostgresRetention(world.pool), Retention(*[now - now] * 4), now)
+    await remove_expired(PostgresRetention(world.pool), Retention(*[now - now] * 4), now)
 
 
 async def until_gone(world):
@@ -47,7 +47,7 @@ def late_events(at):
     """What the puller that was stopped may still tell of its attempt."""
     facts = {"agenda_id": "one", "at": at, "insight_id": "media", "attempt": 1}
     return [
-        AgendaRenewed(**facts, puller_id="gone", lease_ms=60_000),
+        AgendaHeartbeat(**facts, puller_id="gone", lease_ms=60_000),
         AgendaProgressed(**facts, operations=()),
         AgendaStopped(**facts),
     ]

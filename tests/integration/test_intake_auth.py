@@ -20,7 +20,7 @@ from pop_stream.core.events import RecordRefused, decode_lifecycle
 from pop_stream.ports.wire import Record
 from pop_stream.wiring import connections, upkeep
 from pop_stream.wiring.api import run_api
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 
 WITHIN_S = 30
 ACTS_WITHIN_S = 3.0
@@ -171,7 +171,7 @@ async def test_records_are_taken_by_who_sent_them_and_the_rest_is_told_why(world
         "another's": (acme["token"], "beta", "forbidden"),
         "no role": (reader["token"], "acme", "forbidden"),
     }
-    async with running(run_intake, world.settings):
+    async with running(run_ingest, world.settings):
         for token, customer, _ in cases.values():
             agenda = {"id": "k1", "customer_id": customer, "operations": WORK}
             await world.produce(agenda, token, traceparent=TRACE)
@@ -240,7 +240,7 @@ async def test_who_starts_while_postgres_is_away_takes_submissions_all_the_same(
 
     await until(are_told)
     agenda = {"customer_id": "acme", "operations": WORK}
-    async with running(run_intake, away), serving(away) as url:
+    async with running(run_ingest, away), serving(away) as url:
         world.urls.append(url)
         await world.produce({**agenda, "id": "k1"}, acme["token"])
         await world.produce({**agenda, "id": "k2"}, ended["token"])

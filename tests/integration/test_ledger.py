@@ -8,12 +8,12 @@ import pytest
 import pytest_asyncio
 from ledger_world import (
     PATIENCE_S,
-    Told,
+    LedgerWorld,
     accepted,
     claimed,
     parts,
     succeeded,
-    told_world,
+    running_ledger_world,
 )
 
 from pop_stream.bus.ready import ready_record
@@ -21,9 +21,9 @@ from pop_stream.cli.ledger.audit import audit_ledger
 from pop_stream.cli.ledger.report import lines, report
 from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import InsightNoted, Settlement
+from pop_stream.core.events import InsightAttemptsReported, Settlement
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
 
@@ -31,7 +31,7 @@ MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4
 NOTHING = timedelta(0)
 
 
-class World(Told):
+class World(LedgerWorld):
     async def audit(self, **changes):
         known = {"quiet": NOTHING, "repair": False, **changes}
         async with asyncio.timeout(PATIENCE_S):
@@ -51,11 +51,11 @@ def missing(audit):
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    async with told_world(settings, tmp_path, MEDIA, World) as world:
+    async with running_ledger_world(settings, tmp_path, MEDIA, World) as world:
         yield world
 
 
-ALL = (run_intake, run_scheduler, run_rollup)
+ALL = (run_ingest, run_scheduler, run_rollup)
 
 
 async def test_what_waits_and_runs_as_it_should_is_no_fault(world):
@@ -64,7 +64,7 @@ async def test_what_waits_and_runs_as_it_should_is_no_fault(world):
         await world.submit(*ids)
         await world.until_known(*ids)
         audit = await world.audit()
-    assert audit.looked_at >= 20
+    assert audit.checked >= 20
     assert not missing(audit)
     assert {one.kind for one in audit.faults} <= {"not_claimed"}  # there is no puller
 
@@ -90,8 +90,8 @@ async def test_what_nobody_has_is_found_and_placed_again_once(world):
         repaired = await world.audit(repair=True)
         assert sorted(repaired.repaired) == ["died", "lost"]
         await world.until_known("lost", "died", states={State.EMITTED})
-        again = await world.audit(repair=True)
-        assert not again.repaired
+        recheck = await world.audit(repair=True)
+        assert not recheck.repaired
         attempts = {one.agenda_id: one.attempt for one in await world.emitted()}
     # One that was claimed may still run somewhere: the next attempt outdates it.
     assert attempts == {"fine": 1, "lost": 1, "died": 2}
@@ -111,7 +111,7 @@ async def test_what_changed_lately_is_passed_over(world):
         await world.tell(accepted("new"))
         await world.until_known("new")
         audit = await world.audit(quiet=timedelta(minutes=5))
-    assert audit.looked_at == 0
+    assert audit.checked == 0
 
 
 async def test_without_a_scheduler_nothing_is_called_missing(world):
@@ -169,7 +169,7 @@ async def test_a_summary_that_is_gone_or_not_what_kafka_tells_is_made_anew(world
 
         repaired = await world.audit(repair=True)
         assert {*repaired.repaired} == {"gone", "wrong", "done"}
-        assert not repaired.beyond_repair
+        assert not repaired.unrepairable
         after = {row["agenda_id"]: row for row in await pool.fetch("select * from agendas")}
         passing = {"version", "updated_at"}
         assert {
@@ -182,8 +182,8 @@ async def test_a_summary_that_is_gone_or_not_what_kafka_tells_is_made_anew(world
         # The rollup goes on with what was made anew.
         await world.tell(*(succeeded(one) for one in ("gone", "wrong", "fine")))
         await world.until_known("gone", "wrong", "fine", states={State.SUCCEEDED})
-        again = await world.audit()
-        assert (again.faults, again.is_clean) == ([], True)
+        recheck = await world.audit()
+        assert (recheck.faults, recheck.is_clean) == ([], True)
         attempts = sorted((one.agenda_id, one.attempt) for one in await world.emitted())
     assert attempts == [("fine", 1), ("gone", 1), ("wrong", 1)]
 
@@ -211,11 +211,11 @@ async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world)
 async def test_an_end_is_told_to_a_scheduler_that_has_gone_on_to_the_next_attempt(world):
     async with ended_unheard(world):
         lost = Settlement(agenda_id="a", attempt=1, outcome="failed", retryable=True)
-        await world.note(InsightNoted(insight_id="media", settlements=(lost,)))
+        await world.note(InsightAttemptsReported(insight_id="media", settlements=(lost,)))
         async with asyncio.timeout(PATIENCE_S):
             while [one.attempt for one in await world.emitted()] != [1, 2]:
                 pass
         repaired = await world.audit(repair=True)
-        assert [(one.kind, one.held_attempt) for one in repaired.faults] == [("ended", 2)]
+        assert [(one.kind, one.scheduler_attempt) for one in repaired.faults] == [("ended", 2)]
         assert (repaired.repaired, repaired.is_clean) == (["a"], True)
         assert (await world.audit()).faults == []

@@ -22,7 +22,7 @@ from pop_stream.bus import clients
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
 from pop_stream.core.errors import TransitionError
@@ -30,17 +30,17 @@ from pop_stream.core.events import (
     AgendaClaimed,
     AgendaCommanded,
     AgendaFailed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaRestarted,
     AgendaStopped,
     AgendaSucceeded,
     AttemptStop,
     EmittedAgenda,
-    InsightAsked,
-    InsightNoted,
-    PlacedAgenda,
+    QueueQueried,
+    InsightAttemptsReported,
+    RoutedAgenda,
     RecordRefused,
-    decode_answer,
+    decode_query_reply,
     decode_emitted,
     decode_lifecycle,
     decode_ready,
@@ -130,7 +130,7 @@ class Story:
         topics = {
             self.topics.agenda_events: self._hear_lifecycle,
             self.topics.controls: lambda value: self.stops.append(decode_stop(value)),
-            self.topics.answers: lambda value: self.answers.append(decode_answer(value)),
+            self.topics.answers: lambda value: self.answers.append(decode_query_reply(value)),
             self.topics.dead_letters: lambda value: self.letters.append(
                 msgspec.json.decode(value, type=RecordRefused)
             ),
@@ -184,9 +184,9 @@ class Story:
         left = set(agenda_ids)
         async with asyncio.timeout(PATIENCE_S):
             while left:
-                async for record in read_whole(self.settings, self.topics.ready):
+                async for record in read_topic(self.settings, self.topics.ready):
                     for event in decode_ready(record.value):
-                        if isinstance(event, InsightNoted):
+                        if isinstance(event, InsightAttemptsReported):
                             left -= {one.agenda_id for one in event.commands}
 
     def start_pulling(self) -> None:
@@ -233,7 +233,7 @@ class Story:
         await self.tell(one, AgendaClaimed, puller_id="hand", lease_ms=one.lease_ms)
 
     async def renew(self, one: EmittedAgenda) -> None:
-        await self.tell(one, AgendaRenewed, puller_id="hand", lease_ms=one.lease_ms)
+        await self.tell(one, AgendaHeartbeat, puller_id="hand", lease_ms=one.lease_ms)
 
     @asynccontextmanager
     async def beating(self, one: EmittedAgenda) -> AsyncIterator[None]:
@@ -263,7 +263,7 @@ class Story:
 
     async def rerun(self, agenda_id: str, attempt: int) -> None:
         now = self.clock.now()
-        placed = PlacedAgenda(
+        placed = RoutedAgenda(
             agenda_id=agenda_id,
             customer_id="ann",
             accepted_at=now,
@@ -287,8 +287,8 @@ class Story:
 
     async def ask(self, *agenda_ids: str) -> Any:
         """What the scheduler says of these agendas."""
-        question = InsightAsked(
-            insight_id="media", question_id=f"q{len(self.answers)}", agenda_ids=agenda_ids
+        question = QueueQueried(
+            insight_id="media", query_id=f"q{len(self.answers)}", agenda_ids=agenda_ids
         )
         partitions = await self.publisher.partitions(self.topics.ready)
         where = partition_of(b"media", partitions)
@@ -296,7 +296,7 @@ class Story:
         await self.publisher.publish([record])
         return await self.until(
             lambda: next(
-                (one for one in self.answers if one.question_id == question.question_id), None
+                (one for one in self.answers if one.query_id == question.query_id), None
             )
         )
 

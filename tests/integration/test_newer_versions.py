@@ -4,18 +4,18 @@ import asyncio
 import json
 
 import pytest_asyncio
-from ledger_world import told_world
-from poison_world import MEDIA, PATIENCE_S, World, agenda, ran
+from ledger_world import running_ledger_world
+from poison_world import MEDIA, PATIENCE_S, PoisonWorld, agenda, ran
 
 from pop_stream.bus.topics import catalog
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.core.events import SCHEMA_HEADER, SCHEMA_VERSION
 from pop_stream.ports.wire import Record
 
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    async with told_world(settings, tmp_path, MEDIA, World) as world:
+    async with running_ledger_world(settings, tmp_path, MEDIA, PoisonWorld) as world:
         yield world
 
 
@@ -25,7 +25,7 @@ async def test_what_a_newer_version_adds_is_passed_over(world):
         await world.ended("warm")
         emitted = [
             json.loads(one.value)
-            async for one in read_whole(world.settings, world.names.insight("media"))
+            async for one in read_topic(world.settings, world.names.insight("media"))
         ]
         newer = emitted[0] | {
             "agenda_id": "newer",
@@ -50,7 +50,7 @@ async def test_what_a_newer_version_adds_is_passed_over(world):
         await world.ended("newer")
         await world.submit(agenda("then"))
         await world.ended("then")
-    [letter] = await world.letters()
+    [letter] = await world.read_dead_letters()
     assert letter["topic"] == world.names.agenda_events
     assert "agenda.painted" in letter["reason"]
 
@@ -99,7 +99,7 @@ async def test_records_of_a_newer_version_are_read_in_every_topic(world):
                     [(SCHEMA_HEADER, b"%d" % (SCHEMA_VERSION + 1))],
                 )
                 for topic in topics
-                async for one in read_whole(world.settings, topic)
+                async for one in read_topic(world.settings, topic)
                 if if_in in one.value
             ]
         )
@@ -121,7 +121,9 @@ async def test_records_of_a_newer_version_are_read_in_every_topic(world):
         await world.ended("new-one")
         await world.submit(agenda("last-one"), {**agenda("odd-one"), "colour": "blue"})
         await world.ended("last-one")
-    [letter] = await world.letters()  # of what a submitter asks for, nothing is passed over
+    [
+        letter
+    ] = await world.read_dead_letters()  # of what a submitter asks for, nothing is passed over
     assert letter["topic"] == names.submissions
     assert "colour" in letter["reason"]
 
@@ -134,17 +136,17 @@ async def test_all_that_is_written_tells_its_version_and_one_too_far_off_is_not_
         await world.submit(agenda("before"))
         await world.ended("before")
         for topic in topics:
-            [value, *_] = [one.value async for one in read_whole(world.settings, topic)]
+            [value, *_] = [one.value async for one in read_topic(world.settings, topic)]
             value = value.replace(b"before", b"far-off")
             await world.publisher.publish([Record(topic, b"media", value, headers=far)])
         await world.submit(agenda("after"))
         await world.ended("after")
-    letters = await world.letters()
-    assert {one["topic"] for one in letters} == {*topics}
-    assert all("of schema version '9'" in one["reason"] for one in letters)
-    assert len(letters) == len(topics)
+    read_dead_letters = await world.read_dead_letters()
+    assert {one["topic"] for one in read_dead_letters} == {*topics}
+    assert all("of schema version '9'" in one["reason"] for one in read_dead_letters)
+    assert len(read_dead_letters) == len(topics)
     assert await world.ledger.entries(["far-off"]) == {}
     for topic in (*(spec.name for spec in catalog(names)), names.insight("media")):
-        told = [one.headers async for one in read_whole(world.settings, topic)]
+        told = [one.headers async for one in read_topic(world.settings, topic)]
         versions = [dict(headers).get(SCHEMA_HEADER) for headers in told]
         assert {*versions} <= {b"%d" % SCHEMA_VERSION, b"9"}, topic

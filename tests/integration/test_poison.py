@@ -3,18 +3,18 @@
 from collections import Counter
 
 import pytest_asyncio
-from ledger_world import told_world
-from poison_world import GARBAGE, KEYS, MEDIA, World, agenda
+from ledger_world import running_ledger_world
+from poison_world import GARBAGE, KEYS, MEDIA, PoisonWorld, agenda
 
 from pop_stream.bus.burial import judges
 from pop_stream.bus.topics import catalog
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.ports.wire import Record
 
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    async with told_world(settings, tmp_path, MEDIA, World) as world:
+    async with running_ledger_world(settings, tmp_path, MEDIA, PoisonWorld) as world:
         yield world
 
 
@@ -32,7 +32,7 @@ async def test_poison_in_every_topic_is_told_of_and_stops_nothing(world):
             await world.poison(topic, *GARBAGE)
         await world.submit(*map(agenda, after))
         await world.ended(*after)
-        await world.buried(
+        await world.until_dead_lettered(
             {
                 (topic, partition): len(KEYS) * len(GARBAGE)
                 for topic in (*readers, names.insight("media"))
@@ -43,10 +43,14 @@ async def test_poison_in_every_topic_is_told_of_and_stops_nothing(world):
         await world.submit(agenda("again"))
         await world.ended("again")
         await world.poison(names.definitions, GARBAGE[0])
-        await world.buried({(names.definitions, 0): len(KEYS) * (len(GARBAGE) + 1)})
-    letters = await world.letters()
-    assert all(one["reason"] and one["code"] for one in letters)
-    places = Counter((one["topic"], one["partition"], one["offset"]) for one in letters)
+        await world.until_dead_lettered(
+            {(names.definitions, 0): len(KEYS) * (len(GARBAGE) + 1)}
+        )
+    read_dead_letters = await world.read_dead_letters()
+    assert all(one["reason"] and one["code"] for one in read_dead_letters)
+    places = Counter(
+        (one["topic"], one["partition"], one["offset"]) for one in read_dead_letters
+    )
     assert {times for (topic, *_), times in places.items() if topic in judges(names)} == {1}
 
 
@@ -60,7 +64,7 @@ async def test_a_garbled_page_of_the_table_is_told_of_and_the_others_go_on(world
     changelog = f"{names.prefix}scheduler-ready-changelog"
     pages = [
         (one.key, one.partition)
-        async for one in read_whole(world.settings, changelog)
+        async for one in read_topic(world.settings, changelog)
         if b"/page/" in one.key
     ]
     assert pages
@@ -70,7 +74,7 @@ async def test_a_garbled_page_of_the_table_is_told_of_and_the_others_go_on(world
     async with world.running():
         await world.submit(agenda("fine"))
         await world.ended("fine")
-    rows = [one for one in await world.letters() if one["topic"] == changelog]
+    rows = [one for one in await world.read_dead_letters() if one["topic"] == changelog]
     assert {one["reason"].split()[1].rstrip(":") for one in rows} == {
         key.decode() for key, _ in pages
     }

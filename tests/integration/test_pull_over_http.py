@@ -9,17 +9,17 @@ from datetime import timedelta
 import aiohttp
 import msgspec
 import pytest
-from http_worker import Worker
+from http_worker import HttpWorker
 from puller_world import WITHIN_S, agenda, open_world, serving, work
 
-from pop_stream.bus.handouts import KafkaHandouts
+from pop_stream.bus.handouts import KafkaHttpDeliveries
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaClaimed,
     AgendaProgressed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaStopped,
     AgendaSucceeded,
 )
@@ -73,7 +73,7 @@ async def workers(world):
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         urls = [await stack.enter_async_context(served(world.settings)) for _ in range(2)]
-        yield [Worker(session, url, f"w{i}") for i, url in enumerate(urls, start=1)]
+        yield [HttpWorker(session, url, f"w{i}") for i, url in enumerate(urls, start=1)]
 
 
 async def test_agenda_is_pulled_reported_on_and_completed_at_any_process(world, workers):
@@ -102,7 +102,7 @@ async def test_agenda_is_pulled_reported_on_and_completed_at_any_process(world, 
     assert (ended.insight_id, ended.spent_s) == ("media", spent)
     assert bytes(ended.operations[0].result) == b'{"size":12}'
     assert [event.attempt for event in world.of(AgendaClaimed)] == [1]
-    assert {event.puller_id for event in world.of(AgendaRenewed)} == {"w1"}
+    assert {event.puller_id for event in world.of(AgendaHeartbeat)} == {"w1"}
     assert len(world.of(AgendaProgressed)) == 1
     assert await world.committed() == 1
 
@@ -197,26 +197,26 @@ async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_n
     settings, publisher, clock = world.settings, world._publisher, WallClock()
     await world.emit(agenda("a1", work()))
     async with AsyncExitStack() as stack:
-        desk = await stack.enter_async_context(KafkaHandouts(settings, publisher))
+        desk = await stack.enter_async_context(KafkaHttpDeliveries(settings, publisher))
         dispatchers = [Dispatcher(settings, publisher, clock) for _ in range(2)]
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = [tasks.create_task(dispatchers[0].run())]
         async with asyncio.timeout(WITHIN_S):
-            (one,) = await desk.take("media", 1, WAIT, is_there=lambda: True)
+            (one,) = await desk.take("media", 1, WAIT, is_connected=lambda: True)
             desk.give_back(one)
             while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             running.append(tasks.create_task(dispatchers[1].run()))
             while counters(dispatchers):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            (again,) = await desk.take("media", 1, WAIT, is_there=lambda: True)
+            (again,) = await desk.take("media", 1, WAIT, is_connected=lambda: True)
         for each in running:
             each.cancel()
     assert (again.agenda_id, again.attempt) == ("a1", 1)
 
 
 def counters(dispatchers):
-    return [one for each in dispatchers for one in each._counters.values()]
+    return [one for each in dispatchers for one in each._dispatches.values()]
 
 
 async def test_wait_ends_with_nothing_when_there_is_nothing(workers):

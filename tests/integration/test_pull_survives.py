@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 from http_parts import WITHIN_S, api_process, parts_running
-from http_worker import Worker
+from http_worker import HttpWorker
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def test_agenda_on_its_way_to_a_caller_comes_back_when_the_process_is_kill
         doomed, doomed_url = await stack.enter_async_context(
             api_process(settings, POP_FAULT=place)
         )
-        worker = Worker(session, doomed_url)
+        worker = HttpWorker(session, doomed_url)
         waits = asyncio.create_task(worker.pull(wait_s=50))
         body = {
             "id": "a1",
@@ -41,7 +41,7 @@ async def test_agenda_on_its_way_to_a_caller_comes_back_when_the_process_is_kill
             await doomed.wait()
         assert doomed.returncode == -signal.SIGKILL
         _, url = await stack.enter_async_context(api_process(settings))
-        worker = Worker(session, url, "w2")
+        worker = HttpWorker(session, url, "w2")
         async with asyncio.timeout(WITHIN_S):
             while not (pulled := await worker.pull(wait_s=10)):
                 pass
@@ -71,7 +71,9 @@ async def test_worker_that_falls_silent_loses_its_lease_and_prior_progress_goes_
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         urls = [(await stack.enter_async_context(api_process(settings)))[1] for _ in range(2)]
-        first, second = (Worker(session, url, f"w{i}") for i, url in enumerate(urls, start=1))
+        first, second = (
+            HttpWorker(session, url, f"w{i}") for i, url in enumerate(urls, start=1)
+        )
         body = {
             "id": "a1",
             "customer_id": "acme",

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 from http_parts import WITHIN_S, api_process, parts_running
-from http_worker import Worker
+from http_worker import HttpWorker
 
 NAMES = ("done", "failed", "cancelled", "again")
 
@@ -17,8 +17,8 @@ class Caller:
     def __init__(self, session, url):
         self._session = session
         self._url = url
-        self.worker = Worker(session, url)
-        self.other = Worker(session, url, "w2")
+        self.worker = HttpWorker(session, url)
+        self.other = HttpWorker(session, url, "w2")
 
     async def post(self, path, **body):
         async with self._session.post(f"{self._url}/v1/{path}", json=body) as response:

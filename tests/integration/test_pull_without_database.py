@@ -7,9 +7,9 @@ import aiohttp
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
-from gate import Gate
+from gate import TcpProxy
 from http_parts import WITHIN_S, api_process, parts_running
-from http_worker import Worker
+from http_worker import HttpWorker
 from pydantic import SecretStr
 
 from pop_stream.bus.topics import Topics
@@ -19,7 +19,7 @@ from pop_stream.wiring import connections
 @pytest.fixture
 async def gate(settings):
     """Between all parts and Postgres."""
-    async with Gate(settings.postgres_dsn.get_secret_value()).standing() as gate:
+    async with TcpProxy(settings.postgres_dsn.get_secret_value()).listening() as gate:
         yield gate
 
 
@@ -40,17 +40,17 @@ async def test_a_new_process_without_the_database_ends_no_lease_but_of_who_is_si
         doomed, url = await stack.enter_async_context(api_process(settings))
         for name in ("held", "silent"):
             await submit(session, url, name)
-        held = await pulled_both(Worker(session, url))
+        held = await pulled_both(HttpWorker(session, url))
         doomed.kill()
         await doomed.wait()
         gate.close()
         if not is_remembered:
             await remove_handouts(settings)
         _, url = await stack.enter_async_context(api_process(settings))
-        worker = Worker(session, url)
+        worker = HttpWorker(session, url)
         async with asyncio.timeout(WITHIN_S):
             async with staying_alive(worker, held) as answers:
-                again = await pulled_up_to(Worker(session, url, "w2"), attempt=3)
+                again = await pulled_up_to(HttpWorker(session, url, "w2"), attempt=3)
             assert set(again) == {"silent"}
             assert answers[-1] == (200 if is_remembered else 503)
             if not is_remembered:

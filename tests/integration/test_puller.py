@@ -14,11 +14,11 @@ from pop_stream.core.events import (
     AgendaClaimed,
     AgendaFailed,
     AgendaProgressed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaSucceeded,
 )
 from pop_stream.pullers import Puller, builtin
-from pop_stream.pullers.commits import ClaimCommits
+from pop_stream.pullers.commits import ClaimCommitter
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_puller_that_is_there_before_the_topic_picks_it_up(world):
 async def test_offsets_are_committed_only_once_the_claims_can_be_read(world, monkeypatch):
     await world.create()
     await world.emit(*[agenda(f"a{i}") for i in range(20)])
-    commit = ClaimCommits.commit
+    commit = ClaimCommitter.commit
     seen = []
 
     async def check(commits, offsets):
@@ -77,7 +77,7 @@ async def test_offsets_are_committed_only_once_the_claims_can_be_read(world, mon
         seen.append((await world.committed(), len(world.of(AgendaSucceeded))))
         return await commit(commits, offsets)
 
-    monkeypatch.setattr(ClaimCommits, "commit", check)
+    monkeypatch.setattr(ClaimCommitter, "commit", check)
     puller = Puller(
         "media", handlers=builtin(world.settings), settings=world.settings, concurrency=20
     )
@@ -124,7 +124,7 @@ async def test_long_agenda_keeps_its_lease_tells_its_progress_and_blocks_nobody(
 
     await world.emit(agenda("long", work(), lease_ms=1000))
     async with serving(puller):
-        await world.until(lambda: world.of(AgendaRenewed) and world.of(AgendaProgressed))
+        await world.until(lambda: world.of(AgendaHeartbeat) and world.of(AgendaProgressed))
         await world.emit(agenda("short"))
         await world.until_ended(1)
         assert world.ids(AgendaSucceeded) == ["short"]
@@ -138,7 +138,7 @@ async def test_long_agenda_keeps_its_lease_tells_its_progress_and_blocks_nobody(
         40,
         "half way",
     )
-    assert {event.lease_ms for event in world.of(AgendaRenewed)} == {1000}
+    assert {event.lease_ms for event in world.of(AgendaHeartbeat)} == {1000}
 
 
 async def test_repeats_and_outdated_attempts_are_dropped(world):

@@ -17,7 +17,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.events import (
     AgendaClaimed,
     AgendaProgressed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaStopped,
     AgendaSucceeded,
 )
@@ -177,7 +177,7 @@ async def test_attempt_that_waits_for_its_results_keeps_its_lease_and_may_be_sto
         waits = agenda("a1", work(), work("b"), attempt=2, lease_ms=900, resumes=True)
         await world.emit(waits)
         async with serving(patient(settings)):
-            await world.until(lambda: len(world.of(AgendaRenewed)) >= 4)
+            await world.until(lambda: len(world.of(AgendaHeartbeat)) >= 4)
             await world.stop("a1", 2)
             await world.until(lambda: world.of(AgendaStopped))
     assert len(api.asked) >= 2

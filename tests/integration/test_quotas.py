@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from pop_stream.bus.definitions import publish_definitions
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.core.events import (
     AgendaAccepted,
@@ -78,7 +78,7 @@ class World:
             while True:
                 found = [
                     msgspec.json.decode(one.value, type=RecordRefused)
-                    async for one in read_whole(self.settings, self.topics.dead_letters)
+                    async for one in read_topic(self.settings, self.topics.dead_letters)
                     if customer_id.encode() in one.value
                 ]
                 if len(found) >= count:
@@ -188,7 +188,7 @@ async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(w
             await dying.wait()
     told = [
         event
-        async for one in read_whole(world.settings, world.topics.agenda_events)
+        async for one in read_topic(world.settings, world.topics.agenda_events)
         for event in decode_lifecycle(one.value)
     ]
     accepted = {
@@ -207,7 +207,7 @@ async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(w
     assert len(refused) >= 2
     late = [
         event.agenda_id
-        async for one in read_whole(world.settings, world.topics.agenda_events)
+        async for one in read_topic(world.settings, world.topics.agenda_events)
         for event in decode_lifecycle(one.value)
         if isinstance(event, AgendaRefused)
     ]

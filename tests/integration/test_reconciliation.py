@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest_asyncio
 from agenda_rows import DAY, keep
-from ledger_world import PATIENCE_S, accepted, claimed, parts, told_world
+from ledger_world import PATIENCE_S, accepted, claimed, parts, running_ledger_world
 
 from pop_stream.core.definitions.definitions import Insight, Mappers
 from pop_stream.core.lifecycle.lifecycle import State
@@ -15,7 +15,7 @@ from pop_stream.store import reconciliation as module
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
 from pop_stream.store.reconciliation import PostgresOpenAgendas
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
 
@@ -51,7 +51,7 @@ async def test_what_has_not_ended_is_listed_until_it_has(pool):
 
 async def test_what_has_ended_is_passed_once_a_round_and_costs_nothing_else(pool, monkeypatch):
     monkeypatch.setattr(module, "_PAGE", 10)
-    monkeypatch.setattr(module, "ROUND_AT_ONCE", 20)
+    monkeypatch.setattr(module, "FULL_SCAN_PER_RUN", 20)
     for number in range(50):
         state = State.READY if number == 45 else State.SUCCEEDED
         await keep(pool, f"a-{number:02}", state, accepted=(90 - number) * DAY)
@@ -66,7 +66,7 @@ async def test_what_has_ended_is_passed_once_a_round_and_costs_nothing_else(pool
 
 async def test_what_is_new_is_listed_at_once_however_much_there_is(pool, monkeypatch):
     monkeypatch.setattr(module, "_PAGE", 10)
-    monkeypatch.setattr(module, "ROUND_AT_ONCE", 10)
+    monkeypatch.setattr(module, "FULL_SCAN_PER_RUN", 10)
     for number in range(40):
         await keep(pool, f"old-{number:02}", State.SUCCEEDED)
     agendas = PostgresOpenAgendas(pool)
@@ -79,7 +79,7 @@ async def test_what_is_new_is_listed_at_once_however_much_there_is(pool, monkeyp
 
 async def test_a_long_list_is_looked_at_in_turns(pool, monkeypatch):
     monkeypatch.setattr(module, "_PAGE", 2)
-    monkeypatch.setattr(module, "LISTED_AT_ONCE", 4)
+    monkeypatch.setattr(module, "LISTED_PER_RUN", 4)
     for number in range(7):
         await keep(pool, f"a-{number}", State.READY)
     agendas = PostgresOpenAgendas(pool)
@@ -104,7 +104,9 @@ async def test_one_process_at_a_time_has_the_turn(pool, settings):
 async def world(settings, tmp_path):
     port = next(one for one in PORTS if is_free_port(one))
     changes = {"reconcile_every": timedelta(seconds=2), "rollup_metrics_port": port}
-    async with told_world(settings.model_copy(update=changes), tmp_path, MEDIA) as world:
+    async with running_ledger_world(
+        settings.model_copy(update=changes), tmp_path, MEDIA
+    ) as world:
         yield world
 
 
@@ -127,7 +129,7 @@ async def looked(settings, times):
 
 
 async def test_what_nobody_has_is_placed_again_once_without_a_hand(world):
-    runs = (run_intake, run_scheduler, run_rollup)
+    runs = (run_ingest, run_scheduler, run_rollup)
     async with parts(world.settings, *runs):
         await world.submit("fine")
         await world.until_known("fine", states={State.EMITTED})

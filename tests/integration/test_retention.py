@@ -9,7 +9,7 @@ from agenda_rows import DAY, NOW, keep
 
 from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
 from pop_stream.core.lifecycle.retention import Retention
-from pop_stream.rollup.retention import retain
+from pop_stream.rollup.retention import remove_expired
 from pop_stream.store import retention as store
 from pop_stream.store.migrate import migrate
 from pop_stream.store.pool import open_pool
@@ -35,7 +35,7 @@ async def left(pool):
 async def test_each_end_is_kept_for_its_own_span(pool):
     for state, days in itertools.product(sorted(TERMINAL, key=str), (4, 6, 11, 21, 41)):
         await keep(pool, f"{state.value}-{days}", state, ended=days * DAY)
-    removed = await retain(PostgresRetention(pool), KEPT, NOW)
+    removed = await remove_expired(PostgresRetention(pool), KEPT, NOW)
     spans = {"succeeded": 10, "failed": 40, "cancelled": 20, "expired": 20, "refused": 5}
     assert await left(pool) == {
         f"{state}-{days}" for state, span in spans.items() for days in (4, 6, 11, 21, 41)
@@ -51,14 +51,14 @@ async def test_what_has_not_ended_is_never_removed(pool, state):
     # `retrying` has the instant of its last attempt's end, and goes on all the same.
     await keep(pool, "old", state, ended=90 * DAY)
     await keep(pool, "older", state, ended=None)
-    removed = await retain(PostgresRetention(pool), KEPT, NOW)
+    removed = await remove_expired(PostgresRetention(pool), KEPT, NOW)
     assert await left(pool) == {"old", "older"}
     assert sum(removed.values()) == 0
 
 
 async def test_a_dry_run_counts_and_removes_nothing(pool):
     await keep(pool, "old", State.SUCCEEDED, ended=50 * DAY)
-    counted = await retain(PostgresRetention(pool), KEPT, NOW, dry_run=True)
+    counted = await remove_expired(PostgresRetention(pool), KEPT, NOW, dry_run=True)
     assert counted == {"succeeded": 1, "callbacks": 0}
     assert await left(pool) == {"old"}
 
@@ -69,7 +69,7 @@ async def test_more_than_a_batch_goes_and_what_lies_between_stays(pool, monkeypa
         state = State.RUNNING if number % 5 == 0 else State.SUCCEEDED
         ended = None if state is State.RUNNING else 50 * DAY
         await keep(pool, f"a-{number}", state, ended=ended, accepted=(90 - number) * DAY)
-    removed = await retain(PostgresRetention(pool), KEPT, NOW)
+    removed = await remove_expired(PostgresRetention(pool), KEPT, NOW)
     assert removed["succeeded"] == 32
     assert await left(pool) == {f"a-{number}" for number in range(0, 40, 5)}
 
@@ -82,7 +82,7 @@ async def test_one_that_runs_again_meanwhile_stays(pool):
         await connection.execute(
             "update agendas set state = 'ready', ended_at = null where agenda_id = 'again'"
         )
-        removing = asyncio.create_task(retain(PostgresRetention(pool), KEPT, NOW))
+        removing = asyncio.create_task(remove_expired(PostgresRetention(pool), KEPT, NOW))
         async with asyncio.timeout(20):
             while not await pool.fetchval(  # noqa: ASYNC110  # the database tells
                 "select count(*) from pg_stat_activity "
@@ -98,7 +98,9 @@ async def test_one_that_runs_again_meanwhile_stays(pool):
 async def test_two_at_once_remove_everything_once(pool):
     for number in range(300):
         await keep(pool, f"a-{number}", State.SUCCEEDED, ended=50 * DAY)
-    both = await asyncio.gather(*(retain(PostgresRetention(pool), KEPT, NOW) for _ in range(2)))
+    both = await asyncio.gather(
+        *(remove_expired(PostgresRetention(pool), KEPT, NOW) for _ in range(2))
+    )
     assert sum(one.get("succeeded", 0) for one in both) == 300
     assert await left(pool) == set()
 
@@ -116,7 +118,7 @@ async def test_callbacks_that_were_given_up_go_as_failures_do(pool):
         " values ('a/9', 'a', 'anna', 'https://x.example', '{}', $1)",
         NOW - 99 * DAY,
     )
-    assert (await retain(PostgresRetention(pool), KEPT, NOW))["callbacks"] == 1
+    assert (await remove_expired(PostgresRetention(pool), KEPT, NOW))["callbacks"] == 1
     rows = await pool.fetch("select callback_id from callbacks")
     kept = [row["callback_id"] for row in rows]
     assert sorted(kept) == ["a/0", "a/9"]

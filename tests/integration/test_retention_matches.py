@@ -5,17 +5,17 @@ from datetime import timedelta
 
 import pytest_asyncio
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from ledger_world import PATIENCE_S, parts, told_world
+from ledger_world import PATIENCE_S, parts, running_ledger_world
 
 from pop_stream.bus.topics import catalog
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.core.definitions.definitions import Insight, Mappers
-from pop_stream.core.lifecycle.lifecycle import ENDS, State
+from pop_stream.core.lifecycle.lifecycle import OUTCOMES, State
 from pop_stream.pullers import Handlers, Puller
-from pop_stream.rollup.retention import retain, retention_of
+from pop_stream.rollup.retention import remove_expired, retention_from
 from pop_stream.store.retention import PostgresRetention
 from pop_stream.wiring import connections
-from pop_stream.wiring.intake import run_intake
+from pop_stream.wiring.intake import run_ingest
 from pop_stream.wiring.rollup import run_rollup
 from pop_stream.wiring.scheduler import run_scheduler
 
@@ -30,7 +30,7 @@ async def noop(call):
 
 @pytest_asyncio.fixture
 async def world(settings, tmp_path):
-    async with told_world(settings, tmp_path, MEDIA) as world:
+    async with running_ledger_world(settings, tmp_path, MEDIA) as world:
         yield world
 
 
@@ -41,7 +41,7 @@ async def puller(settings, stop):
 async def kept(world, topic):
     """By key, what a compacted topic comes to; deletions left out."""
     last = {}
-    async for record in read_whole(world.settings, topic):
+    async for record in read_topic(world.settings, topic):
         last[record.key] = record.value
     return {key: value for key, value in last.items() if value is not None}
 
@@ -56,7 +56,7 @@ async def test_the_broker_keeps_events_no_longer_than_postgres_keeps_ends(world)
         for answer in answers
         for resource in answer.resources
     }
-    span = retention_of(world.settings)
+    span = retention_from(world.settings)
     events_kept = timedelta(milliseconds=int(found[world.names.agenda_events]["retention.ms"]))
     assert events_kept <= min(span.shortest, span.refused)
     compacted = {name for name in names if found[name]["cleanup.policy"] == "compact"}
@@ -75,19 +75,19 @@ async def test_the_compacted_table_holds_what_postgres_says_waits_and_no_more(wo
         found = await kept(world, changelog)
         return b"".join(value for key, value in found.items() if b"/page/" in key)
 
-    async with parts(world.settings, run_intake, run_scheduler, run_rollup):
+    async with parts(world.settings, run_ingest, run_scheduler, run_rollup):
         await world.submit(*ids)
         await world.until_known(*ids, states={State.EMITTED, State.READY})
         async with parts(world.settings, puller):
-            await world.until_known(*ids, states=ENDS)
+            await world.until_known(*ids, states=OUTCOMES)
             async with asyncio.timeout(PATIENCE_S):
                 while b"e-" in await pages():  # noqa: ASYNC110  # the topic tells
                     await asyncio.sleep(0.2)
         await world.submit("waits")  # and nobody is there to pull it
         await world.until_known("waits", states={State.READY, State.EMITTED})
-        removed = await retain(
+        removed = await remove_expired(
             PostgresRetention(world.pool),
-            retention_of(world.settings),
+            retention_from(world.settings),
             await world.pool.fetchval("select now() + interval '91 days'"),
         )
         assert removed == {"succeeded": len(ids), "callbacks": 0}

@@ -15,7 +15,7 @@ from aiokafka import TopicPartition
 from lifecycle_events import BODY, accepted, at, claimed, emitted, operation, succeeded
 from memory_summaries import MemorySummaries
 from structlog.testing import capture_logs
-from watched_store import PATIENCE_S, Ledger, WatchedStore
+from watched_store import PATIENCE_S, FoldCounter, WatchedStore
 
 from pop_stream.bus import clients, topics
 from pop_stream.bus.publisher import KafkaPublisher, lifecycle_records
@@ -101,7 +101,7 @@ async def world(settings: Settings) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(admin.close)
         producer = clients.producer(settings, client_id="test")
-        publisher = KafkaPublisher(producer, give_up_after=settings.publish_timeout)
+        publisher = KafkaPublisher(producer, acknowledge_timeout=settings.publish_timeout)
         await stack.enter_async_context(publisher)
         pool = await stack.enter_async_context(open_pool(settings))
         postgres, reader = PostgresSummaries(pool), PostgresSummaryReader(pool)
@@ -134,7 +134,7 @@ async def test_events_become_rows(world):
     ids = spread(40)
     async with world.rolling(store):
         await world.tell_lives(ids)
-        await store.ledger.until_told(4, ids)
+        await store.ledger.until_folded(4, ids)
     for agenda_id in ids:
         summary = await world.reader.agenda(agenda_id)
         assert (summary.state, summary.percent) == (State.SUCCEEDED, 100)
@@ -145,7 +145,7 @@ async def test_kafka_shows_how_far_the_rollup_is(world):
     store = WatchedStore(world.postgres)
     async with world.rolling(store):
         await world.tell(*life("a1"))
-        await store.ledger.until_told(4, ["a1"])
+        await store.ledger.until_folded(4, ["a1"])
     admin = clients.admin(world.settings, client_id="test")
     await admin.start()
     try:
@@ -162,7 +162,7 @@ async def test_a_crash_between_fold_and_commit_folds_nothing_twice(world):
     async def crash() -> None:
         raise CrashError
 
-    ids, ledger = spread(20), Ledger()
+    ids, ledger = spread(20), FoldCounter()
     crashing = WatchedStore(world.postgres, ledger, after=crash)
     await world.tell_lives(ids, slice(0, 2))
     with pytest.raises(CrashError):
@@ -172,8 +172,8 @@ async def test_a_crash_between_fold_and_commit_folds_nothing_twice(world):
 
     async with world.rolling(WatchedStore(world.postgres, ledger)):
         await world.tell_lives(ids, slice(2, 4))
-        await ledger.until_told(4, ids)
-    assert ledger.told == Counter(dict.fromkeys(ids, 4))
+        await ledger.until_folded(4, ids)
+    assert ledger.folded_counts == Counter(dict.fromkeys(ids, 4))
     for agenda_id in ids:
         assert (await world.reader.agenda(agenda_id)).state is State.SUCCEEDED
 
@@ -205,33 +205,35 @@ async def test_what_cannot_be_used_goes_to_the_dead_letters_and_the_rest_goes_on
 
 
 async def test_members_that_come_and_go_fold_everything_once(world):
-    ledger = Ledger()
+    ledger = FoldCounter()
     first, second = WatchedStore(world.postgres, ledger), WatchedStore(world.postgres, ledger)
     alone, shared, again = (spread(40, tag) for tag in "abc")
     async with world.rolling(first):
         await world.tell_lives(alone)
-        await ledger.until_told(4, alone)
+        await ledger.until_folded(4, alone)
         async with world.rolling(second):
             probes = await _until_both_fold(world, ledger, second)
             await world.tell_lives(shared)
-            await ledger.until_told(4, shared)
+            await ledger.until_folded(4, shared)
         await world.tell_lives(again)
-        await ledger.until_told(4, again)
+        await ledger.until_folded(4, again)
     ids = [*alone, *probes, *shared, *again]
-    assert ledger.told == Counter(dict.fromkeys(ids, 4))
+    assert ledger.folded_counts == Counter(dict.fromkeys(ids, 4))
     for agenda_id in ids:
         assert (await world.reader.agenda(agenda_id)).state is State.SUCCEEDED
 
 
-async def _until_both_fold(world: World, ledger: Ledger, second: WatchedStore) -> list[str]:
+async def _until_both_fold(
+    world: World, ledger: FoldCounter, second: WatchedStore
+) -> list[str]:
     """Tell of further agendas until the second member has folded some; their ids."""
-    told: list[str] = []
+    folded_counts: list[str] = []
     while not second.batches:
-        probes = spread(PARTITIONS, f"probe{len(told)}-")
+        probes = spread(PARTITIONS, f"probe{len(folded_counts)}-")
         await world.tell_lives(probes)
-        await ledger.until_told(4, probes)
-        told += probes
-    return told
+        await ledger.until_folded(4, probes)
+        folded_counts += probes
+    return folded_counts
 
 
 async def test_an_outage_of_the_database_is_waited_out(world):
@@ -246,7 +248,7 @@ async def test_an_outage_of_the_database_is_waited_out(world):
     with capture_logs() as logs:
         async with world.rolling(store):
             await world.tell(*life("a1"))
-            await store.ledger.until_told(4, ["a1"])
+            await store.ledger.until_folded(4, ["a1"])
     noted = [log["event"] for log in logs if log["event"].startswith("rollup.")]
     assert noted.count("rollup.waiting") == 1
     assert noted.count("rollup.resumed") == 1
@@ -257,7 +259,7 @@ async def test_connections_that_the_server_cuts_are_made_anew(world):
     store = WatchedStore(world.postgres)
     async with world.rolling(store):
         await world.tell(*life("a1")[:2])
-        await store.ledger.until_told(2, ["a1"])
+        await store.ledger.until_folded(2, ["a1"])
         connection = await asyncpg.connect(world.settings.postgres_dsn.get_secret_value())
         await connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -265,7 +267,7 @@ async def test_connections_that_the_server_cuts_are_made_anew(world):
         )
         await connection.close()
         await world.tell(*life("a1")[2:])
-        await store.ledger.until_told(4, ["a1"])
+        await store.ledger.until_folded(4, ["a1"])
     assert (await world.reader.agenda("a1")).state is State.SUCCEEDED
 
 
@@ -283,7 +285,7 @@ async def test_offsets_moved_by_another_process_are_asked_for_anew(world):
     await world.write(encode(first))
     await world.write(frame(map(encode, others)))
     async with world.rolling(store):
-        await store.ledger.until_told(3, ["a1"])
+        await store.ledger.until_folded(3, ["a1"])
     assert store.batches == [{0: (1, 2)}]
     assert memory.agendas["a1"].state is State.SUCCEEDED
 

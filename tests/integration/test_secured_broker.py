@@ -88,7 +88,7 @@ async def test_every_part_reaches_a_broker_by_tls_and_password(settings):
                     done |= {one.agenda_id for one in told if isinstance(one, AgendaSucceeded)}
         # The rollup was not started; all others are there.
         async with DefinitionFollower(settings, client_id="test") as follower:
-            absent = await attendance.absences(settings, follower.current)
+            absent = await attendance.find_stalled_parts(settings, follower.current)
         assert all("rollup" in one for one in absent)
     wrong = settings.model_copy(update={"kafka_password": SecretStr("wrong")})
     with pytest.raises(UnavailableError):

@@ -9,7 +9,7 @@ from puller_world import agenda, open_world, serving, work
 from pop_stream.bus import clients
 from pop_stream.bus.groups import count_members
 from pop_stream.bus.lag import KafkaLagProbe
-from pop_stream.bus.share_member import ShareMember
+from pop_stream.bus.share_member import ShareGroupConsumer
 from pop_stream.core.events import AgendaClaimed, AgendaSucceeded
 from pop_stream.core.values.ids import InsightId
 from pop_stream.pullers import Puller, builtin, supply
@@ -28,7 +28,7 @@ async def world(settings):
 def member(world):
     topic = world.topics.insight(MEDIA, "share")
     group = world.topics.puller_group(MEDIA, "share")
-    return ShareMember(world.settings, topic=topic, group=group)
+    return ShareGroupConsumer(world.settings, topic=topic, group=group)
 
 
 async def taken(one):
@@ -101,14 +101,14 @@ async def test_a_full_puller_keeps_nothing_from_the_others(world):
 
 
 async def test_a_record_is_done_with_only_once_its_claim_can_be_read(world, monkeypatch):
-    settle, seen = ShareMember.settle, []
+    acknowledge, seen = ShareGroupConsumer.acknowledge, []
 
     async def check(one, accepted, released=()):
         await world.until(lambda: len(world.of(AgendaClaimed)) >= 1)
         seen.append(world.ids(AgendaSucceeded))
-        return await settle(one, accepted, released)
+        return await acknowledge(one, accepted, released)
 
-    monkeypatch.setattr(ShareMember, "settle", check)
+    monkeypatch.setattr(ShareGroupConsumer, "settle", check)
     await world.emit(agenda("a1"), group_type="share")
     puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
     async with serving(puller):
@@ -120,16 +120,16 @@ async def test_a_record_is_done_with_only_once_its_claim_can_be_read(world, monk
 async def test_what_the_broker_does_not_let_go_is_not_started_but_claimed_by_the_next(
     world, monkeypatch
 ):
-    settle, refusals = ShareMember.settle, []
+    acknowledge, refusals = ShareGroupConsumer.acknowledge, []
 
     async def refuse_once(one, accepted, released=()):
         if refusals:
-            return await settle(one, accepted, released)
+            return await acknowledge(one, accepted, released)
         refusals.append(1)
-        await settle(one, (), [*accepted, *released])  # others may have them
+        await acknowledge(one, (), [*accepted, *released])  # others may have them
         return False
 
-    monkeypatch.setattr(ShareMember, "settle", refuse_once)
+    monkeypatch.setattr(ShareGroupConsumer, "settle", refuse_once)
     await world.emit(agenda("a1"), group_type="share")
     puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
     async with serving(puller):
@@ -155,13 +155,13 @@ async def test_one_poll_takes_one_record_and_what_a_member_leaves_goes_to_anothe
         async with member(world) as second:
             [one] = await taken(second)
             assert one.offset == 1
-            assert await second.settle([one])
+            assert await second.acknowledge([one])
         # All but the first one are free, and nobody is done with it.
         assert await lag(world) == [20]
     async with member(world) as third:
         [one] = await taken(third)
         assert one.offset == 0
-        assert await third.settle([], released=[one])
+        assert await third.acknowledge([], released=[one])
         assert [again.offset for again in await taken(third)] == [0]
 
 

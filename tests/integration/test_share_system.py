@@ -27,7 +27,7 @@ from pop_stream.core.events import (
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.ports.wire import Record
-from pop_stream.pullers.lookahead import MOST_AHEAD
+from pop_stream.pullers.lookahead import MAX_PREFETCH_PER_RUNNER
 from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 90
@@ -154,7 +154,7 @@ async def test_a_killed_puller_loses_nothing_and_only_what_it_had_is_run_again(w
     again = {one.agenda_id for one in starts if one.attempt > 1}
     held = {one.agenda_id for one in starts if one.pid == victim.pid}
     # Its runners' agendas, and what it had claimed and not started.
-    assert len(again - held) <= MOST_AHEAD * RUNNERS
+    assert len(again - held) <= MAX_PREFETCH_PER_RUNNER * RUNNERS
     assert place != "puller.claimed:4" or again <= held
     assert not world.ids(AgendaFailed)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from time import monotonic
 
 import pytest
-from group_members import WITHIN_S, has, work_topic
+from group_members import WITHIN_S, until_assigned, work_topic
 
 from pop_stream.bus import clients, succession
 
@@ -42,14 +42,14 @@ async def test_who_bears_a_dead_ones_name_takes_its_place_at_once(settings, topi
         if others:
             async with member(settings, topic, "b") as other:
                 async with member(settings, topic, "a") as dead:
-                    await asyncio.gather(has(dead, 1), has(other, 1))
+                    await asyncio.gather(until_assigned(dead, 1), until_assigned(other, 1))
                 async with member(settings, topic, "a") as next_one:
-                    await asyncio.gather(has(next_one, 1), has(other, 1))
+                    await asyncio.gather(until_assigned(next_one, 1), until_assigned(other, 1))
         else:
             async with member(settings, topic, "a") as dead:
-                await has(dead, 2)
+                await until_assigned(dead, 2)
             async with member(settings, topic, "a") as next_one:
-                await has(next_one, 2)
+                await until_assigned(next_one, 2)
 
 
 async def test_who_is_seen_to_die_is_out_of_all_groups_before_anybody_takes_its_place(
@@ -57,21 +57,21 @@ async def test_who_is_seen_to_die_is_out_of_all_groups_before_anybody_takes_its_
 ):
     async with asyncio.timeout(2 * WITHIN_S), member(settings, topic, "b") as other:
         async with member(settings, topic, "a") as dead:
-            await asyncio.gather(has(dead, 1), has(other, 1))
-        await succession.bury(clients.admin(settings, client_id="t"), "a")
-        await has(other, 2)
+            await asyncio.gather(until_assigned(dead, 1), until_assigned(other, 1))
+        await succession.evict_instance(clients.admin(settings, client_id="t"), "a")
+        await until_assigned(other, 2)
 
 
 async def test_a_death_is_told_to_nobody_for_no_longer_than_a_moment(settings):
     away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:1"})
     began = monotonic()
-    await succession.bury(clients.admin(away, client_id="t"), "a")
+    await succession.evict_instance(clients.admin(away, client_id="t"), "a")
     assert monotonic() - began < WITHIN_S
 
 
 async def test_nobody_elses_member_is_removed(settings, topic):
     async with member(settings, topic, "a") as one:
-        await has(one, 2)
+        await until_assigned(one, 2)
         async with member(settings, topic, "ab") as two, member(settings, topic, None) as three:
             while {len(each.assignment()) for each in (one, two, three)} != {0, 1}:
                 await asyncio.gather(
@@ -89,10 +89,10 @@ async def test_a_group_without_coordinator_holds_nobody_up_for_ever(settings, mo
 
     monkeypatch.setattr(succession, "_is_done", no_answer)
     began = monotonic()
-    await succession.succeed(clients.admin(settings, client_id="t"), "nobody", "m@a")
+    await succession.evict_predecessor(clients.admin(settings, client_id="t"), "nobody", "m@a")
     assert monotonic() - began < WITHIN_S
 
 
 async def test_a_broker_that_is_away_is_for_the_client_to_meet(settings):
     away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:1"})
-    await succession.succeed(clients.admin(away, client_id="t"), "nobody", "m@a")
+    await succession.evict_predecessor(clients.admin(away, client_id="t"), "nobody", "m@a")

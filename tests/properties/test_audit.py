@@ -26,7 +26,7 @@ deeds = st.lists(
 )
 
 
-class Told:
+class AgendaEvidence:
     """A log, and beside it, after every event, who is backlogged and what was served."""
 
     def __init__(self, script):
@@ -125,7 +125,7 @@ class Told:
 
 @given(deeds)
 def test_the_worst_gap_is_that_of_the_worst_interval(script):
-    told = Told(script)
+    told = AgendaEvidence(script)
     gaps = {
         pair: told.gap(*pair)
         for pair in permutations(range(CUSTOMERS), 2)
@@ -162,7 +162,7 @@ def shared(told, customer, rivals, begin, end):
 
 
 def enough(due, largest, stretches):
-    return sum(due) >= contest.LEAST_TURNS * largest * stretches
+    return sum(due) >= contest.MIN_TURNS * largest * stretches
 
 
 def largest_of(told, customer):
@@ -195,8 +195,8 @@ def competitors(told):
 
 @given(deeds)
 def test_competitors_are_given_and_due_what_a_slow_count_says(script):
-    told = Told(script)
-    turns, contest.LEAST_TURNS = contest.LEAST_TURNS, 1.001  # no ties
+    told = AgendaEvidence(script)
+    turns, contest.MIN_TURNS = contest.MIN_TURNS, 1.001  # no ties
     try:
         found = {
             customer: (one.given, one.due)
@@ -204,7 +204,7 @@ def test_competitors_are_given_and_due_what_a_slow_count_says(script):
         }
         expected = competitors(told)
     finally:
-        contest.LEAST_TURNS = turns
+        contest.MIN_TURNS = turns
     assert found.keys() == expected.keys()
     for customer, pair in expected.items():
         assert found[customer] == pytest.approx(pair)

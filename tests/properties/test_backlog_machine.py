@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from backlogs import START, failed, placed, settled
-from fakes import MemoryTable
+from fakes import MemoryReadyTable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -31,7 +31,7 @@ from pop_stream.core.events import (
 from pop_stream.core.fairness.flow import Share
 from pop_stream.core.lifecycle.fold import fold
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.scheduler.shelf import Shelf, insights_in
+from pop_stream.scheduler.shelf import BacklogStore, rows_by_insight
 
 EVER = 1e9
 MAX_ATTEMPTS = 3
@@ -75,13 +75,13 @@ class Known:
 
 
 @dataclass
-class LoggedTable(MemoryTable):
+class LoggedTable(MemoryReadyTable):
     """Rows whose writes of one event can be cut short."""
 
     log: list = field(default_factory=list)
 
     def __post_init__(self):
-        MemoryTable.__init__(self)
+        MemoryReadyTable.__init__(self)
 
     def put(self, key, value):
         super().put(key, value)
@@ -112,7 +112,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.shares = {}
         self.table = LoggedTable()
         self.now = BEGAN
-        self.term = 0
+        self.epoch = 0
         self.late = []
         self.came_late = set()
         self.is_kept = False
@@ -125,14 +125,14 @@ class BacklogMachine(RuleBasedStateMachine):
         self.take_over()
 
     def take_over(self):
-        self.term += 1
-        self.backlog, self.shelf = self.loaded(self.table, self.term)
+        self.epoch += 1
+        self.backlog, self.store = self.loaded(self.table, self.epoch)
 
-    def loaded(self, table, term):
+    def loaded(self, table, epoch):
         backlog = Backlog(self.insight, lambda one: self.shares.get(one, Share()))
-        shelf = Shelf(table, 0, "media", term)
-        shelf.load(insights_in(table, 0).get("media", {}), backlog, self.now)
-        return backlog, shelf
+        store = BacklogStore(table, 0, "media", epoch)
+        store.load(rows_by_insight(table, 0).get("media", {}), backlog, self.now)
+        return backlog, store
 
     # ---- events ----
 
@@ -178,14 +178,14 @@ class BacklogMachine(RuleBasedStateMachine):
         return result
 
     def apply(self, change, slots):
-        changed = change(self.backlog, self.shelf)
-        self.backlog.wake(self.now)
+        changed = change(self.backlog, self.store)
+        self.backlog.apply_due(self.now)
         chosen = self.backlog.choose(slots, self.now)
-        for event in self.backlog.take_told().lifecycle:
+        for event in self.backlog.drain_outbox().lifecycle:
             self.hear(event)
         for one in chosen:
             self.hear(self.told(AgendaEmitted, one.agenda_id, one.attempt))
-        self.shelf.save(self.backlog)
+        self.store.save(self.backlog)
         return changed, [(one.agenda_id, one.attempt, one.customer_id) for one in chosen]
 
     def told(self, kind, agenda_id, attempt, **fields):
@@ -251,11 +251,11 @@ class BacklogMachine(RuleBasedStateMachine):
         return any(one.state == "ready" for one in own) and below and not share.paused
 
     def place(self, agendas, origins):
-        def change(backlog, shelf):
+        def change(backlog, store):
             fresh = backlog.news(agendas, origins)
             if fresh:
                 number = backlog.place([agendas[index] for index in fresh], self.now)
-                shelf.put_page(number, [encode(agendas[index]) for index in fresh])
+                store.write_page(number, [encode(agendas[index]) for index in fresh])
             return [agendas[index].agenda_id for index in fresh]
 
         return change
@@ -428,8 +428,8 @@ class BacklogMachine(RuleBasedStateMachine):
 
         def expire(backlog, _):
             # What was let go and told to stop in the same event has its lease anew.
-            heard_until = self.now if self.is_kept else EVER * 3
-            return backlog.attempts.expire_leases(heard_until, self.now)
+            relayed_until = self.now if self.is_kept else EVER * 3
+            return backlog.attempts.expire_leases(relayed_until, self.now)
 
         lost, chosen = self.event(expire, slots, crash)
         assert lost == len(silent)
@@ -441,7 +441,7 @@ class BacklogMachine(RuleBasedStateMachine):
         """A command; returns whether it changed anything."""
         wanted = Command(agenda_id=agenda_id, **fields)
         changed, chosen = self.event(
-            lambda backlog, _: backlog.obey(wanted, self.now), slots, crash
+            lambda backlog, _: backlog.apply_command(wanted, self.now), slots, crash
         )
         return changed, chosen
 
@@ -501,7 +501,7 @@ class BacklogMachine(RuleBasedStateMachine):
         assert not self.backlog.attempts.renew(agenda_id, wrong, self.now)
         assert not self.backlog.settle(settled(agenda_id, wrong, cut=1.0), self.now)
         assert not self.backlog.settle(failed(agenda_id, wrong, cut=1.0), self.now)
-        self.backlog.take_told()
+        self.backlog.drain_outbox()
 
     @rule(
         customer_id=st.sampled_from(CUSTOMERS),
@@ -509,7 +509,7 @@ class BacklogMachine(RuleBasedStateMachine):
         slots=st.integers(0, 4),
         crash=CRASHES,
     )
-    def reshare(self, customer_id, share, slots, crash):
+    def refresh_shares(self, customer_id, share, slots, crash):
         self.shares[customer_id] = share
 
         def change(backlog, _):
@@ -544,7 +544,9 @@ class BacklogMachine(RuleBasedStateMachine):
             lane.append((agenda, origin))
             self.event(self.place([agenda], [origin]), 0, None)
             wanted = Command(agenda_id=agenda.agenda_id, action="cancel")
-            self.event(lambda backlog, _, one=wanted: backlog.obey(one, self.now), 0, None)
+            self.event(
+                lambda backlog, _, one=wanted: backlog.apply_command(one, self.now), 0, None
+            )
             self.take_round([], 0)
         self.made += 1
 
@@ -566,9 +568,12 @@ class BacklogMachine(RuleBasedStateMachine):
     @invariant()
     def every_agenda_is_where_the_model_says(self):
         for agenda_id, known in self.model.items():
-            where = self.backlog.whereabouts(agenda_id)
+            where = self.backlog.position_of(agenda_id)
             assert (STATES[where.state], where.attempt) == (known.state, known.attempt)
-            assert (where.mark.stopping, where.mark.hold) == (known.stopping, known.hold)
+            assert (where.overrides.stopping, where.overrides.hold) == (
+                known.stopping,
+                known.hold,
+            )
 
     @invariant()
     def what_was_told_adds_up_to_where_it_is(self):
@@ -590,7 +595,7 @@ class BacklogMachine(RuleBasedStateMachine):
         assert numbers == sorted(page.number for page in self.backlog.slots.pages())
         assert all(page.left > 0 for page in self.backlog.slots.pages())
         bodies = {
-            self.shelf.agenda(ref >> 9, ref & 511).agenda_id: ref
+            self.store.agenda(ref >> 9, ref & 511).agenda_id: ref
             for ref in self.backlog.slots.refs().values()
         }
         assert bodies == self.backlog.slots.refs()
@@ -599,7 +604,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def nobody_is_further_ahead_than_the_bound_that_is_shown(self):
         queue = self.backlog.queue
         if not queue.algorithm.by_age:
-            assert queue.spread() <= queue.bound() * (1 + 1e-9)
+            assert queue.tag_gap() <= queue.bound() * (1 + 1e-9)
             clock = queue.clock
             going = [flow for flow in queue.flows() if flow.level]
             assert all(flow.tag >= clock[flow.level - 1] for flow in going)
@@ -610,11 +615,11 @@ class BacklogMachine(RuleBasedStateMachine):
         copies = [LoggedTable() for _ in range(2)]
         for copy in copies:
             copy.data = dict(self.table.data)
-        whole, parts = (self.loaded(copy, self.term + 1)[0] for copy in copies)
+        whole, parts = (self.loaded(copy, self.epoch + 1)[0] for copy in copies)
         live, at = deepcopy(self.backlog), self.now + 1.0
         for cut in range(2, 5):
             for one in (live, whole, parts):
-                one.wake(at)
+                one.apply_due(at)
             rounds = [one.choose(7, at) for one in (live, whole)]
             assert rounds[0] == rounds[1]
             assert rounds[0] == parts.choose(cut, at) + parts.choose(7 - cut, at)

@@ -121,7 +121,7 @@ def test_what_may_start_is_counted_in_few_steps_whatever_waits():
     def steps_to_count(customers):
         queue, steps = queue_of(customers, 2 * MANY), Steps()
         with steps:
-            assert queue.startable(5, 0.0) == 5
+            assert queue.eligible_count(5, 0.0) == 5
         return steps.count
 
     assert steps_to_count(MANY) <= 2 * steps_to_count(FEW)

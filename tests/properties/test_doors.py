@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.core.definitions.definitions import Customer
-from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.door import QuotaLedger
 from pop_stream.core.errors import QuotaError
-from pop_stream.core.events import BacklogCounted
+from pop_stream.core.events import BacklogUsage
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT = 5
@@ -36,7 +36,7 @@ class Street:
     """One partition of submissions, one insight; statements on a log that each reads late."""
 
     def __init__(self, customer):
-        self.doors = {name: Door(name, {"c": customer}.get) for name in DOORS}
+        self.doors = {name: QuotaLedger(name, {"c": customer}.get) for name in DOORS}
         self.now_s = 0.0
         self.log = []
         self.read = Counter()
@@ -75,11 +75,11 @@ class Street:
             assert total <= BURST + RATE_PER_S * self.now_s - 1 + unheard + 1e-6
         self.submissions.append(name)
         if name == "intake":
-            door.written("c", (offset, 0), lane=("media", 0))
+            door.record_position("c", (offset, 0), lane=("media", 0))
             self.taken_in = offset + 1
-            door.handled({0: self.taken_in})
+            door.mark_processed({0: self.taken_in})
         else:
-            door.written("c", (offset, 0), lane=0)
+            door.record_position("c", (offset, 0), lane=0)
 
     def refused(self, name, error):
         """Never while all is told and heard and there is room."""
@@ -89,10 +89,10 @@ class Street:
     def take_in(self, most):
         door = self.doors["intake"]
         for _ in range(min(most, len(self.submissions) - self.taken_in)):
-            door.let_in("c")
-            door.written("c", (self.taken_in, 0), lane=("media", 0))
+            door.count_admitted("c")
+            door.record_position("c", (self.taken_in, 0), lane=("media", 0))
             self.taken_in += 1
-        door.handled({0: self.taken_in})
+        door.mark_processed({0: self.taken_in})
 
     def place(self, most):
         count = min(most, self.taken_in - self.placed)
@@ -105,12 +105,12 @@ class Street:
     def tell(self, name):
         if name == "scheduler":
             placed = {"0": (self.placed - 1, 0)} if self.placed else {}
-            counted = BacklogCounted(
+            counted = BacklogUsage(
                 insight_id="media", at=AT, customers={"c": self.ready}, placed=placed
             )
             self.log.append((None, 0, counted))
             return
-        for event in self.doors[name].statements(self.now_s):
+        for event in self.doors[name].drain_reports(self.now_s):
             self.log.append((name, self.admitted[name], event))
 
     def hear(self, name):

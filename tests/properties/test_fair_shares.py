@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from pop_stream.core.delta import Tags
+from pop_stream.core.delta import FairnessState
 from pop_stream.core.fairness.algorithms import ALGORITHMS
 from pop_stream.core.fairness.flow import Aging, Share
 from pop_stream.core.fairness.line import entry_of
@@ -44,8 +44,8 @@ class World:
 
     def keep(self):
         """Note what moved, as it is noted with every round."""
-        for one, moved in self.queue.take_moved().items():
-            known = self.kept.get(one, Tags(tag=0.0))
+        for one, moved in self.queue.drain_moved().items():
+            known = self.kept.get(one, FairnessState(tag=0.0))
             self.kept[one] = structs.replace(moved, keys={**known.keys, **moved.keys})
 
     def reload(self):
@@ -97,9 +97,9 @@ class World:
         for number in range(count):
             self.push(customer, costs[number % len(costs)])
 
-    def reshare(self, customer, share):
+    def refresh_shares(self, customer, share):
         self.shares[customer] = share
-        self.queue.reshare()
+        self.queue.refresh_shares()
 
     def gaps(self, picks):
         """How far a is ahead of b, pick by pick from now."""
@@ -247,7 +247,7 @@ def test_a_pick_fails_only_if_nobody_may_go(shares, steps, algorithm, step_s):
             out[world.settle(choice % len(world.out), spent=choice / 3).customer_id] -= 1
         elif step == "reshare":
             old = world.shares[one]
-            world.reshare(one, replace(old, paused=not old.paused))
+            world.refresh_shares(one, replace(old, paused=not old.paused))
         elif step == "pick":
             able = {other for other in CUSTOMERS if may_go(other)}
             pick = world.pick(now)
@@ -409,12 +409,12 @@ def test_an_absence_is_neither_made_up_for_nor_held_against_one(spell, costs, we
         pass
     if hold is not None:
         world.push_many("a", costs, 200)
-        world.reshare("a", Share(weight=weights[0], **hold))
+        world.refresh_shares("a", Share(weight=weights[0], **hold))
     assert {world.pick().customer_id for _ in range(spell)} == {"b"}
     ahead = max(0.0, world.queue.flow("a").tag - world.queue.virtual_time)
     if hold is None:
         world.push_many("a", costs, 200)
-    world.reshare("a", Share(weight=weights[0]))
+    world.refresh_shares("a", Share(weight=weights[0]))
     gaps = world.gaps(picks=100)
     most = sum(max(costs) / world.weight(one) for one in "ab")
     assert max(gaps) <= most * ROUNDING
@@ -434,7 +434,7 @@ def test_new_weights_rule_from_the_next_pick(before, after, costs, picks):
     for _ in range(picks):
         world.pick()
     for one, weight in zip("ab", after, strict=True):
-        world.reshare(one, Share(weight=weight))
+        world.refresh_shares(one, Share(weight=weight))
     gaps = world.gaps(picks=150)
     most = 2 * sum(max(costs) / weight for weight in after)
     assert widest(gaps) <= most * ROUNDING, "whatever they weighed before"
@@ -459,7 +459,7 @@ def test_split_rounds_equal_one_round(pushes, cuts, algorithm, step_s):
     whole = [worlds[0].pick(now) for _ in range(sum(cuts))]
     parts = [worlds[1].pick(now) for count in cuts for _ in range(count)]
     assert whole == parts
-    assert worlds[0].queue.all_tags() == worlds[1].queue.all_tags()
+    assert worlds[0].queue.all_fairness_states() == worlds[1].queue.all_fairness_states()
 
 
 @given(
@@ -594,7 +594,7 @@ def stir(world, step, dice, error):
         world.reload()
     elif step == "reshare":
         cap = dice.choice((None, 1, 3))
-        world.reshare(one, Share(dice.choice((0.1, 1.0, 7.0)), max_in_flight=cap))
+        world.refresh_shares(one, Share(dice.choice((0.1, 1.0, 7.0)), max_in_flight=cap))
 
 
 @settings(max_examples=60)
@@ -607,7 +607,7 @@ def test_the_gap_that_is_shown_never_exceeds_the_bound_beside_it(dice, step_s):
         steps = ["push", "pick", "settle", "reload", "reshare"]
         (step,) = dice.choices(steps, [*odds, 0.01, 0.02])
         stir(world, step, dice, errors[number > 60])
-        assert world.queue.spread() <= world.queue.bound() * ROUNDING
+        assert world.queue.tag_gap() <= world.queue.bound() * ROUNDING
 
 
 def take(world, number, step, one, choice):
@@ -620,7 +620,7 @@ def take(world, number, step, one, choice):
         return world.withdraw(choice % len(world.waiting))
     if step == "reshare":
         cap = None if choice > 5 else choice
-        world.reshare(one, Share(choice / 3, max_in_flight=cap, paused=choice == 9))
+        world.refresh_shares(one, Share(choice / 3, max_in_flight=cap, paused=choice == 9))
     return world.pick(float(number)) if step == "pick" else None
 
 
@@ -664,9 +664,9 @@ def places(world):
     """All tags; of keys those that are not past."""
     return {
         one: structs.replace(
-            tags, keys={key: at for key, at in tags.keys.items() if at > tags.keys_at}
+            tags, keys={key: at for key, at in tags.keys.items() if at > tags.keys_virtual_time}
         )
-        for one, tags in world.queue.all_tags().items()
+        for one, tags in world.queue.all_fairness_states().items()
     }
 
 

@@ -12,13 +12,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from backlogs import START, cancel, placed, settled
-from buckets import Bucket
+from buckets import TokenBucketModel
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pop_stream.core.audits.gap import Gaps
+from pop_stream.core.audits.gap import GapTracker
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.costs import bounded
+from pop_stream.core.backlog.costs import clamp_cost
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.events import Command
 from pop_stream.core.fairness.flow import Share
@@ -49,10 +49,10 @@ class Kept:
     deltas: list = field(default_factory=list)
 
     def save(self):
-        delta = self.backlog.take_delta()
+        delta = self.backlog.drain_delta()
         if delta is not None:
             self.deltas.append(delta)
-        for number in self.backlog.take_emptied():
+        for number in self.backlog.drain_emptied():
             self.pages.pop(number, None)
 
     def place(self, agendas):
@@ -83,9 +83,9 @@ class FairnessMachine(RuleBasedStateMachine):
         self.twins_waiting = {one: [] for one in CUSTOMERS}
         self.out = []
         self.twins_out = []
-        self.buckets = {one: Bucket() for one in CUSTOMERS}
+        self.buckets = {one: TokenBucketModel() for one in CUSTOMERS}
         self.fill_buckets()
-        self.gaps = Gaps(range(len(CUSTOMERS)))
+        self.gaps = GapTracker(range(len(CUSTOMERS)))
         self.depth = 0
         self.backlogged = set()
         self.given = Counter()
@@ -158,7 +158,7 @@ class FairnessMachine(RuleBasedStateMachine):
         self.see_who_may_go()
 
     def spent(self, customer):
-        return bounded(self.costs[customer] * self.error)
+        return clamp_cost(self.costs[customer] * self.error)
 
     @rule(customer=st.sampled_from(CUSTOMERS), data=st.data(), slots=st.integers(0, 2))
     def cancel(self, customer, data, slots):
@@ -184,7 +184,7 @@ class FairnessMachine(RuleBasedStateMachine):
                 action="reprioritise",
                 priority=priority,
             )
-            self.backlog.obey(wanted, self.now)
+            self.backlog.apply_command(wanted, self.now)
             self.round(slots)
 
     @rule(customer=st.sampled_from(CUSTOMERS), share=SHARES, slots=st.integers(0, 4))
@@ -219,7 +219,7 @@ class FairnessMachine(RuleBasedStateMachine):
         rounds = [whole.choose(slots, self.now)]
         rounds.append([one for _ in range(slots) for one in parts.choose(1, self.now)])
         assert rounds[0] == rounds[1], "split rounds are one round"
-        foreseen = self.backlog.queue.startable(slots, self.now)
+        foreseen = self.backlog.queue.eligible_count(slots, self.now)
         for number in range(slots):
             if not self.pick_one():
                 assert foreseen == number
@@ -329,7 +329,7 @@ class FairnessMachine(RuleBasedStateMachine):
         worst = self.gaps.worst([*CUSTOMERS], self.depth)
         assert worst is None or worst.over_bound <= ROUNDING
         queue = self.backlog.queue
-        assert queue.spread() <= queue.bound() * ROUNDING
+        assert queue.tag_gap() <= queue.bound() * ROUNDING
 
     @invariant()
     def nobody_who_may_go_is_behind_the_clock(self):

@@ -15,7 +15,7 @@ from pop_stream.core.events import (
     AgendaFailed,
     AgendaProgressed,
     AgendaRefused,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaSucceeded,
     OperationProgress,
     RefusedIssue,
@@ -68,7 +68,7 @@ def events_of(attempt):
     running = (
         build(AgendaEmitted)
         | build(AgendaClaimed, **lease)
-        | build(AgendaRenewed, **lease)
+        | build(AgendaHeartbeat, **lease)
         | build(AgendaProgressed, operations=operations)
     )
     return st.tuples(

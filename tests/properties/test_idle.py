@@ -5,20 +5,20 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pop_stream.core.backlog.idle import KNOWN_FOR_S, MOST_PULLERS, IdleRunners
+from pop_stream.core.backlog.idle import FRESH_FOR_S, MAX_PULLERS, IdleRunners
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.gate.admission import Depth, slots
-from pop_stream.core.gate.pace import Counts, Pace
+from pop_stream.core.gate.admission import CurrentDepth, slots
+from pop_stream.core.gate.pace import FlowCounts, TargetDepth
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 pullers = st.sampled_from("pqr")
 told = st.lists(
-    st.tuples(st.floats(0, 2 * KNOWN_FOR_S), st.dictionaries(pullers, st.integers(-2, 60)))
+    st.tuples(st.floats(0, 2 * FRESH_FOR_S), st.dictionaries(pullers, st.integers(-2, 60)))
 )
 
 
-@given(told, st.floats(0, 3 * KNOWN_FOR_S))
+@given(told, st.floats(0, 3 * FRESH_FOR_S))
 def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
     idle, now, last = IdleRunners(), 0.0, {}
     for pause, counts in words:
@@ -26,7 +26,7 @@ def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
         idle.hear(counts, now)
         last |= {puller: (count, now) for puller, count in counts.items()}
     now += later
-    lately = [max(0, count) for count, at in last.values() if now - at < KNOWN_FOR_S]
+    lately = [max(0, count) for count, at in last.values() if now - at < FRESH_FOR_S]
     assert idle.count(now) == sum(lately)
 
 
@@ -40,12 +40,12 @@ def test_by_a_clock_that_was_set_back_nobody_is_idle(words):
 
 def test_however_many_names_there_are_memory_is_bounded():
     idle = IdleRunners()
-    for number in range(MOST_PULLERS + 5):
+    for number in range(MAX_PULLERS + 5):
         idle.hear({f"p{number}": 1}, 0.0)
-    assert idle.count(0.0) == MOST_PULLERS
+    assert idle.count(0.0) == MAX_PULLERS
     idle.hear({"p5": 3}, 0.0)
     idle.hear({"new": 1}, 0.0)
-    assert idle.count(0.0) == MOST_PULLERS + 2, "who spoke last is not forgotten first"
+    assert idle.count(0.0) == MAX_PULLERS + 2, "who spoke last is not forgotten first"
 
 
 @given(
@@ -57,12 +57,12 @@ def test_however_many_names_there_are_memory_is_bounded():
 def test_idle_runners_bring_out_what_they_can_start_and_no_more(idle, unclaimed, cap, running):
     """Else as if nobody were idle: what is beyond them is the target's and the cap's to say."""
     insight = Insight(id="media", max_in_flight=cap)
-    depth = Depth(unclaimed=unclaimed, in_flight=unclaimed + running)
+    depth = CurrentDepth(unclaimed=unclaimed, in_flight=unclaimed + running)
 
     def may_go(idle):
-        pace = Pace()
-        pace.observe(Counts(emitted=0, claimed=0, ready=1, idle=idle), NOW)
-        return slots(insight, depth, pace, newcomers=lambda: 0)
+        pace = TargetDepth()
+        pace.observe(FlowCounts(emitted=0, claimed=0, ready=1, idle=idle), NOW)
+        return slots(insight, depth, pace, idle_returners=lambda: 0)
 
     least, now = may_go(0), may_go(idle)
     assert now >= least

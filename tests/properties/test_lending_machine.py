@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from backlogs import START, placed, settled
-from buckets import Bucket
-from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryTable
+from buckets import TokenBucketModel
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryReadyTable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec import Raw
@@ -19,15 +19,15 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, ResourcePool
 from pop_stream.core.events import (
     Claim,
-    InsightNoted,
-    InsightPlaced,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     Origin,
     decode_emitted,
     encode,
 )
-from pop_stream.scheduler.emission import Source
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.emission import RecordPosition
+from pop_stream.scheduler.rounds import ReadyEventHandler
 
 TOPICS = Topics("t.")
 NAMES = ("a", "b", "c")
@@ -57,7 +57,7 @@ class Part:
 
     waiting: int = 0
     out: list = field(default_factory=list)
-    bucket: Bucket = field(default_factory=Bucket)
+    bucket: TokenBucketModel = field(default_factory=TokenBucketModel)
 
 
 def run(coroutine):
@@ -85,7 +85,7 @@ class LendingMachine(RuleBasedStateMachine):
         self.redefine()
         self.publisher = MemoryPublisher(partition_count=1)
         self.clock = ManualClock(START)
-        self.table = MemoryTable()
+        self.table = MemoryReadyTable()
         self.offset = 0
         self.made = 0
         self.seen = dict.fromkeys(NAMES, 0)
@@ -111,7 +111,7 @@ class LendingMachine(RuleBasedStateMachine):
         async def create_topic(_):
             pass
 
-        self.rounds = Rounds(
+        self.rounds = ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
             definitions=self.definitions,
@@ -119,8 +119,8 @@ class LendingMachine(RuleBasedStateMachine):
             topics=TOPICS,
             create_topic=create_topic,
             partitions=1,
-            is_sure_of=lambda _: True,
-            tails=self.publisher.tails,
+            owns=lambda _: True,
+            read_newest=self.publisher.read_newest,
         )
         for (_, customer), part in self.parts.items():
             part.bucket.fill(self.customers[customer], self.now)
@@ -140,14 +140,16 @@ class LendingMachine(RuleBasedStateMachine):
         origins = [Origin(partition=0, offset=self.made + n) for n in range(count)]
         self.made += count
         self.parts[name, customer].waiting += count
-        self.tell(InsightPlaced(insight_id=name, agendas=tuple(bodies), origins=tuple(origins)))
+        self.tell(
+            InsightAgendasRouted(insight_id=name, agendas=tuple(bodies), origins=tuple(origins))
+        )
 
     @rule(name=names, count=st.integers(1, 3))
     def claim(self, name, count):
         taken, self.unclaimed[name] = self.unclaimed[name][:count], self.unclaimed[name][count:]
         self.running[name] += taken
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in taken)
-        self.tell(InsightNoted(insight_id=name, claims=claims))
+        self.tell(InsightAttemptsReported(insight_id=name, claims=claims))
 
     @rule(name=names, count=st.integers(1, 3))
     def end(self, name, count):
@@ -156,7 +158,7 @@ class LendingMachine(RuleBasedStateMachine):
         for one in ended:
             self.parts[name, self.whose[one]].out.remove(one)
         self.tell(
-            InsightNoted(
+            InsightAttemptsReported(
                 insight_id=name, settlements=tuple(settled(one, noop=1.0) for one in ended)
             )
         )
@@ -197,7 +199,7 @@ class LendingMachine(RuleBasedStateMachine):
     def tell(self, event):
         before = {one: self.in_flight(one) for one in NAMES}
         self.offset += 1
-        run(self.rounds.handle(Source(0, self.offset), encode(event)))
+        run(self.rounds.handle(RecordPosition(0, self.offset), encode(event)))
         for name in NAMES:
             for record in self.publisher.on(TOPICS.insight(name))[self.seen[name] :]:
                 self.emitted(name, decode_emitted(record.value).agenda_id)

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import msgspec
 from backlogs import START, failed, placed, settled
-from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryTable
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryReadyTable
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -26,8 +26,8 @@ from pop_stream.core.events import (
     AgendaEmitted,
     AgendaWaiting,
     Claim,
-    InsightNoted,
-    InsightPlaced,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     Origin,
     RoundDecided,
@@ -37,8 +37,8 @@ from pop_stream.core.events import (
 )
 from pop_stream.core.values.ids import InsightId
 from pop_stream.core.values.retry import Backoff
-from pop_stream.scheduler.emission import Source
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.emission import RecordPosition
+from pop_stream.scheduler.rounds import ReadyEventHandler
 
 TOPICS = Topics("t.")
 BACKOFF = Backoff(first_s=2.0, jitter=0.0)
@@ -61,7 +61,7 @@ class Killed(BaseException):
     """The process is no more."""
 
 
-class CutTable(MemoryTable):
+class CutTable(MemoryReadyTable):
     """Rows on their way to the changelog, those waited for counted."""
 
     def __init__(self, rows):
@@ -137,20 +137,20 @@ class RoundsMachine(RuleBasedStateMachine):
         self.next = 0
         self.made = 0
         self.kills = 0
-        self.term = 0
+        self.epoch = 0
         self.placed = {}
         self.over = set()
         self.is_settled = False
-        self.start(MemoryTable().data)
+        self.start(MemoryReadyTable().data)
 
     def start(self, rows):
-        self.term += 1
+        self.epoch += 1
         self.table = CutTable(rows)
 
         async def create_topic(_):
             pass
 
-        self.rounds = Rounds(
+        self.rounds = ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
             definitions=self.definitions,
@@ -158,9 +158,9 @@ class RoundsMachine(RuleBasedStateMachine):
             topics=TOPICS,
             create_topic=create_topic,
             partitions=1,
-            is_sure_of=lambda _: True,
-            tails=self.publisher.tails,
-            term=lambda: self.term,
+            owns=lambda _: True,
+            read_newest=self.publisher.read_newest,
+            epoch=lambda: self.epoch,
         )
 
     # ---- what is written to pop.ready ----
@@ -175,7 +175,9 @@ class RoundsMachine(RuleBasedStateMachine):
             self.placed |= {one.agenda_id: insight_id for one in agendas}
             origins = [Origin(partition=0, offset=self.made, index=n) for n in range(count)]
             bodies = tuple(Raw(encode(one)) for one in agendas)
-            page = InsightPlaced(insight_id=insight_id, agendas=bodies, origins=tuple(origins))
+            page = InsightAgendasRouted(
+                insight_id=insight_id, agendas=bodies, origins=tuple(origins)
+            )
             events.append(page)
         self.ready.append(encode(events))
 
@@ -191,7 +193,9 @@ class RoundsMachine(RuleBasedStateMachine):
             self.over.add((agenda_id, attempt))
             end = settled if what == "succeeded" else failed
             news["settlements"] = (end(agenda_id, attempt, noop=1.0),)
-        self.ready.append(encode(InsightNoted(insight_id=self.placed[agenda_id], **news)))
+        self.ready.append(
+            encode(InsightAttemptsReported(insight_id=self.placed[agenda_id], **news))
+        )
 
     @rule()
     def wake(self):
@@ -216,7 +220,7 @@ class RoundsMachine(RuleBasedStateMachine):
         self.kills += 1
         self.start(self.table.arrived(kill[2]))
         # Faust has not acknowledged the record that was being handled.
-        kept = min(self.rounds.kept_until(0) or 0, self.next)
+        kept = min(self.rounds.handled_until(0) or 0, self.next)
         self.next = max(0, kept - kill[3])
         self.is_settled = False
 
@@ -224,14 +228,14 @@ class RoundsMachine(RuleBasedStateMachine):
         self.clock.move(timedelta(seconds=1))
         if self.next >= len(self.ready):
             self.wake()
-        source = Source(0, self.next)
-        run(self.rounds.handle(source, self.ready[self.next], next_waits=waits))
+        record_position = RecordPosition(0, self.next)
+        run(self.rounds.handle(record_position, self.ready[self.next], has_next=waits))
 
     @rule()
     def hand_over(self):
         """An orderly change of owners: all that was written arrives."""
         self.start(self.table.data)
-        self.next = min(self.rounds.kept_until(0) or 0, self.next)
+        self.next = min(self.rounds.handled_until(0) or 0, self.next)
         self.is_settled = False
 
     # ---- what holds ----
@@ -274,8 +278,8 @@ class RoundsMachine(RuleBasedStateMachine):
         waiting = {
             (e.agenda_id, e.attempt) for e in self.told() if isinstance(e, AgendaWaiting)
         }
-        for desk in self.rounds.desks():
-            slots = desk.backlog.slots
+        for scheduler in self.rounds.schedulers():
+            slots = scheduler.backlog.slots
             for agenda_id, ref in slots.refs().items():
                 key = (agenda_id, slots.attempt(ref))
                 if slots.state(ref) in {EMITTED, CLAIMED}:
@@ -295,9 +299,9 @@ class RoundsMachine(RuleBasedStateMachine):
         ]
         decided = (one for one in told if isinstance(one, RoundDecided))
         numbers = Counter((one.insight_id, one.round) for one in decided)
-        for desk in self.rounds.desks():
-            for number in range(1, desk.backlog.rounds + 1):
-                assert numbers[desk.insight_id, number]
+        for scheduler in self.rounds.schedulers():
+            for number in range(1, scheduler.backlog.rounds + 1):
+                assert numbers[scheduler.insight_id, number]
 
     def teardown(self):
         """In the end everything placed runs, and nothing is left."""
@@ -311,12 +315,12 @@ class RoundsMachine(RuleBasedStateMachine):
             if (
                 not out
                 and self.next
-                and not any(one.backlog.slots.total for one in self.rounds.desks())
+                and not any(one.backlog.slots.total for one in self.rounds.schedulers())
             ):
                 break
             for agenda_id, attempt in sorted(out):
                 self.over.add((agenda_id, attempt))
-                noted = InsightNoted(
+                noted = InsightAttemptsReported(
                     insight_id=self.placed[agenda_id],
                     claims=(Claim(agenda_id=agenda_id, attempt=attempt),),
                     settlements=(settled(agenda_id, attempt, noop=1.0),),
@@ -324,7 +328,7 @@ class RoundsMachine(RuleBasedStateMachine):
                 self.ready.append(encode(noted))
             self.wake()
         assert {one[0] for one in self.emissions()} == {*self.placed}
-        assert not any(one.backlog.slots.total for one in self.rounds.desks())
+        assert not any(one.backlog.slots.total for one in self.rounds.schedulers())
 
 
 TestRounds = RoundsMachine.TestCase

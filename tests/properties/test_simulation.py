@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pop_stream.core.audits.audit import audit
-from pop_stream.core.audits.presence import Presence
+from pop_stream.core.audits.presence import BackloggedCustomers
 from pop_stream.core.audits.service import ARRIVED, EMITTED, SETTLED, STARTED
 from pop_stream.core.definitions.definitions import Customer, Insight
 from pop_stream.core.events import Claim
 from pop_stream.core.fairness.flow import Share
 from pop_stream.core.simulation.simulation import simulate
-from pop_stream.core.simulation.virtual_desk import VirtualDesk
+from pop_stream.core.simulation.virtual_desk import SimulatedScheduler
 from pop_stream.core.simulation.workload import (
     Arrival,
-    Plant,
-    Redefine,
-    Regroup,
-    Reload,
-    Setting,
+    SimulatedEnvironment,
+    DefinitionChange,
+    GroupRebalance,
+    SchedulerRestart,
+    SimulationConfig,
 )
 from pop_stream.core.values.ids import CustomerId
 
@@ -37,32 +37,38 @@ weights = st.sampled_from(WEIGHTS)
 instants = st.floats(0, 3).map(lambda seconds: round(seconds, 3))
 delays = st.sampled_from((0.0, 0.001, 0.005, 0.03))
 plants = st.builds(
-    Plant,
+    SimulatedEnvironment,
     runners=st.integers(3, 9),
     partitions=st.integers(1, 3),
-    intake_s=delays,
+    ingest_s=delays,
     emission_s=delays,
     relay_s=delays,
 )
 instant_plants = st.builds(
-    Plant,
+    SimulatedEnvironment,
     runners=st.integers(1, 9),
-    intake_s=st.just(0.0),
+    ingest_s=st.just(0.0),
     emission_s=st.just(0.0),
     relay_s=st.just(0.0),
 )
-reweights = st.builds(Redefine, instants, st.builds(Customer, id=customers, weight=weights))
-pauses = st.builds(Redefine, instants, st.builds(Customer, id=customers, paused=st.booleans()))
+reweights = st.builds(
+    DefinitionChange, instants, st.builds(Customer, id=customers, weight=weights)
+)
+pauses = st.builds(
+    DefinitionChange, instants, st.builds(Customer, id=customers, paused=st.booleans())
+)
 caps = st.builds(
-    Redefine, instants, st.builds(Customer, id=customers, max_in_flight=st.integers(1, 4))
+    DefinitionChange,
+    instants,
+    st.builds(Customer, id=customers, max_in_flight=st.integers(1, 4)),
 )
 limits = st.builds(
-    Redefine,
+    DefinitionChange,
     instants,
     st.builds(Customer, id=customers, rate_per_s=st.floats(1, 100), burst=st.integers(1, 5)),
 )
-crashes = st.builds(Reload, instants, st.sampled_from((0.0, 0.1, 1.0)))
-regroups = st.builds(Regroup, instants, st.sampled_from((0.0, 0.1, 1.0)))
+crashes = st.builds(SchedulerRestart, instants, st.sampled_from((0.0, 0.1, 1.0)))
+regroups = st.builds(GroupRebalance, instants, st.sampled_from((0.0, 0.1, 1.0)))
 anything = st.lists(st.one_of(reweights, pauses, caps, limits, crashes, regroups), max_size=4)
 
 
@@ -79,24 +85,24 @@ def arrivals(draw, *, declared=None):
 
 
 @st.composite
-def settings_of(draw, *, plant=plants, changes=anything):
-    return Setting(
+def settings_of(draw, *, environment=plants, changes=anything):
+    return SimulationConfig(
         insight=Insight(id="x", target=draw(st.sampled_from(("auto", 1, 3, 20)))),
         customers={one: Customer(id=one, weight=draw(weights)) for one in CUSTOMERS},
-        plant=draw(plant),
+        environment=draw(environment),
         changes=draw(changes),
     )
 
 
 @given(arrivals(), settings_of())
-def test_worst_gap_is_within_the_bound(work, setting):
-    run = simulate(work, setting)
+def test_worst_gap_is_within_the_bound(work, config):
+    run = simulate(work, config)
     assert (audit(run.log, depth=run.depth).gap_over_bound or 0.0) <= 1 + HAIR
 
 
-@given(arrivals(declared=WRONG), settings_of() | settings_of(plant=instant_plants))
-def test_worst_gap_is_within_the_bound_whatever_costs_are_declared(work, setting):
-    run = simulate(work, setting)
+@given(arrivals(declared=WRONG), settings_of() | settings_of(environment=instant_plants))
+def test_worst_gap_is_within_the_bound_whatever_costs_are_declared(work, config):
+    run = simulate(work, config)
     assert (audit(run.log, depth=run.depth).gap_over_bound or 0.0) <= 1 + HAIR
 
 
@@ -104,8 +110,10 @@ def test_wrong_costs_can_lead_as_far_as_their_bound():
     """Two of `a` are out when `c` comes, and two more go before one of them has told."""
     work = [Arrival(0.0, CustomerId("a"), 1.0, 0.0001)] * 5
     work += [Arrival(0.5, CustomerId("c"), 0.001, 0.0001)] * 7
-    one = Plant(runners=1, intake_s=0.0, emission_s=0.0, relay_s=0.0)
-    run = simulate(work, Setting(insight=Insight(id="x", target=1), customers={}, plant=one))
+    one = SimulatedEnvironment(runners=1, ingest_s=0.0, emission_s=0.0, relay_s=0.0)
+    run = simulate(
+        work, SimulationConfig(insight=Insight(id="x", target=1), customers={}, environment=one)
+    )
     assert 0.999 < audit(run.log, depth=run.depth).gap_over_bound <= 1
 
 
@@ -127,15 +135,17 @@ def test_the_gap_stays_within_the_bound_however_long_customers_compete(rivals, r
         for customer, (_, runtime, error) in zip(CUSTOMERS, rivals, strict=False)
         for _ in range(150)
     ]
-    setting = Setting(
+    config = SimulationConfig(
         insight=Insight(id="x", target=target),
         customers={
             customer: Customer(id=customer, weight=weight)
             for customer, (weight, _, _) in zip(CUSTOMERS, rivals, strict=False)
         },
-        plant=Plant(runners=runners, intake_s=0.0, emission_s=0.001, relay_s=0.001),
+        environment=SimulatedEnvironment(
+            runners=runners, ingest_s=0.0, emission_s=0.001, relay_s=0.001
+        ),
     )
-    run = simulate(work, setting)
+    run = simulate(work, config)
     assert (audit(run.log, depth=run.depth).gap_over_bound or 0.0) <= 1 + HAIR
 
 
@@ -149,26 +159,28 @@ class Reweighed:
     def __init__(self, costs):
         self.shares, self.costs = {one: Share() for one in "abc"}, costs
         self.insight = Insight(id="x", target=1)
-        self.desk = VirtualDesk(self.insight, self.shares.__getitem__, is_kept=True)
+        self.scheduler = SimulatedScheduler(
+            self.insight, self.shares.__getitem__, is_persisted=True
+        )
         self.given, self.due = Counter(), Counter()
         self.present, self.picks = 0.0, 0
         work = [
             placed(f"{one}-{n}", one, cost_s=costs[one]) for n in range(400) for one in "abc"
         ]
         for one in work:
-            self.desk.receive(one)
+            self.scheduler.receive(one)
 
     def pick(self):
-        [chosen] = self.desk.refill(float(self.picks))
+        [chosen] = self.scheduler.refill(float(self.picks))
         self.picks += 1
         cost = self.costs[chosen.customer_id]
         self.given[chosen.customer_id] += cost
-        self.desk.claim(Claim(chosen.agenda_id, 1), float(self.picks))
-        self.desk.settle(settled(chosen.agenda_id, noop=cost))
+        self.scheduler.claim(Claim(chosen.agenda_id, 1), float(self.picks))
+        self.scheduler.settle(settled(chosen.agenda_id, noop=cost))
 
     def look(self):
         """Let the weights of the time since the last look count."""
-        present = self.desk.backlog.queue.virtual_time
+        present = self.scheduler.backlog.queue.virtual_time
         for one, share in self.shares.items():
             self.due[one] += share.weight * (present - self.present)
         self.present = present
@@ -176,7 +188,7 @@ class Reweighed:
     def reweigh(self, customer, weight):
         self.look()
         self.shares[customer] = Share(weight=weight)
-        self.desk.reconfigure(self.insight)
+        self.scheduler.reconfigure(self.insight)
 
 
 @given(
@@ -204,7 +216,7 @@ def test_weights_that_change_all_the_time_each_rule_for_as_long_as_they_hold(cos
             world.pick()
         world.reweigh(customer, weight)
         if is_crash:
-            world.desk.reload()
+            world.scheduler.reload()
         for one, cost in costs.items():
             ahead = world.given[one] - world.due[one]
             hair = 1e-6 * max(cost, world.given[one])
@@ -213,11 +225,13 @@ def test_weights_that_change_all_the_time_each_rule_for_as_long_as_they_hold(cos
 
 @given(
     arrivals(declared=WRONG),
-    settings_of(plant=instant_plants, changes=st.lists(st.one_of(reweights, pauses, caps))),
+    settings_of(
+        environment=instant_plants, changes=st.lists(st.one_of(reweights, pauses, caps))
+    ),
 )
-def test_no_runner_is_idle_while_an_eligible_agenda_waits(work, setting):
-    log = simulate(work, setting).log
-    presence = Presence(len(log.customers))
+def test_no_runner_is_idle_while_an_eligible_agenda_waits(work, config):
+    log = simulate(work, config).log
+    presence = BackloggedCustomers(len(log.customers))
     on_topic = running = 0
     moments = [*log]
     for (kind, at, customer, value, _), later in pairwise([*moments, (ARRIVED, 1e9, 0, 0, 0)]):
@@ -225,19 +239,19 @@ def test_no_runner_is_idle_while_an_eligible_agenda_waits(work, setting):
         on_topic += (kind == EMITTED) - (kind == STARTED)
         running += (kind == STARTED) - (kind == SETTLED)
         if later[1] > at and (presence.backlogged or on_topic):
-            assert running == setting.plant.runners
+            assert running == config.environment.runners
 
 
 @given(arrivals(declared=WRONG), settings_of(changes=st.lists(st.one_of(reweights, crashes))))
-def test_everything_ends(work, setting):
-    run = simulate(work, setting)
+def test_everything_ends(work, config):
+    run = simulate(work, config)
     assert run.left == 0
     assert sum(kind == SETTLED for kind, *_ in run.log) == len(work)
 
 
 @given(arrivals(declared=WRONG), settings_of())
-def test_equal_input_gives_equal_logs(work, setting):
-    assert [*simulate(work, setting).log] == [*simulate(work, setting).log]
+def test_equal_input_gives_equal_logs(work, config):
+    assert [*simulate(work, config).log] == [*simulate(work, config).log]
 
 
 @given(
@@ -247,21 +261,21 @@ def test_equal_input_gives_equal_logs(work, setting):
     st.lists(instants, min_size=1, max_size=3),
 )
 def test_a_scheduler_that_goes_on_from_the_table_chooses_as_the_first_would(
-    work, setting, cap, ats
+    work, config, cap, ats
 ):
     capped = Customer(id="a", weight=2, max_in_flight=cap)
-    setting = replace(
-        setting,
+    config = replace(
+        config,
         insight=Insight(id="x", target=5),
-        customers={**setting.customers, CustomerId("a"): capped},
+        customers={**config.customers, CustomerId("a"): capped},
     )
-    crashed = replace(setting, changes=[Reload(at, 0.0) for at in ats])
-    assert [*simulate(work, crashed).log] == [*simulate(work, setting).log]
+    crashed = replace(config, changes=[SchedulerRestart(at, 0.0) for at in ats])
+    assert [*simulate(work, crashed).log] == [*simulate(work, config).log]
 
 
 @settings(max_examples=10)
 @given(st.integers(2, 40), st.integers(1, 3), plants)
-def test_splitting_work_over_keys_gains_nothing(keys, costs, plant):
+def test_splitting_work_over_keys_gains_nothing(keys, costs, environment):
     def work(split):
         return [
             Arrival(0.0, customer, runtime, runtime, fairness_key=key)
@@ -271,8 +285,8 @@ def test_splitting_work_over_keys_gains_nothing(keys, costs, plant):
         ]
 
     def served(split):
-        setting = Setting(Insight(id="x", target=10), plant=plant)
-        log = simulate(work(split), setting).log
+        config = SimulationConfig(Insight(id="x", target=10), environment=environment)
+        log = simulate(work(split), config).log
         given, last = {}, {}
         for kind, at, customer, _, spent in log:
             if kind == EMITTED:

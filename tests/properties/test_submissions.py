@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
 from pop_stream.core.agendas.references import UnresolvedReferenceError, find, resolve
 from pop_stream.core.errors import SubmissionError
-from pop_stream.core.events import decode_placed
+from pop_stream.core.events import decode_routed
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
@@ -136,7 +136,7 @@ def test_what_is_accepted_is_carried_unchanged(document, operations):
             assert parse_agenda(encoded) == one
             assert encode_agenda(parse_agenda(encoded)) == encoded
             event = b'{"agenda_id":"a","customer_id":"c","agenda":%s,"accepted_at":"%s"}'
-            carried = decode_placed(event % (encoded, b"2026-01-01T00:00:00Z"))
+            carried = decode_routed(event % (encoded, b"2026-01-01T00:00:00Z"))
             assert bytes(carried.agenda) == encoded
 
 

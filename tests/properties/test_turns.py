@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.core.fairness import turns
-from pop_stream.core.fairness.turns import Turns
+from pop_stream.core.fairness.turns import KeyedHeap
 
 _steps = st.lists(
     st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(0, 9)) | st.none(), max_size=60
@@ -14,7 +14,7 @@ _steps = st.lists(
 
 @given(_steps)
 def test_whatever_is_put_dropped_and_popped_a_plain_table_says_the_same(steps):
-    one, plain = Turns(), dict[str, int]()
+    one, plain = KeyedHeap(), dict[str, int]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(turns, "_SLACK", -20)  # so that the heap is made anew at times
         for step in steps:

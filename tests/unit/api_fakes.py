@@ -9,27 +9,33 @@ from itertools import count
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
-from fakes import FixedAnswers, FixedDefinitions, ManualClock, MemoryDesk, MemoryPublisher
+from fakes import (
+    FixedQueryReplies,
+    FixedDefinitions,
+    ManualClock,
+    MemoryDeliveries,
+    MemoryPublisher,
+)
 from memory_definitions import MemoryDefinitions
 from memory_keys import MemoryKeys
 from memory_summaries import MemorySummaries
 
-from pop_stream.api.agendas.streams import Pace
+from pop_stream.api.agendas.streams import StreamTiming
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.doors.door import Door
+from pop_stream.core.doors.door import QuotaLedger
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import OperationProgress
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.standing import Standing
+from pop_stream.core.lifecycle.standing import AttemptStatus
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary
 from pop_stream.core.values.ids import CustomerId, InsightId
-from pop_stream.ports.summaries import AcceptedBody, LinkPart, Vacated
+from pop_stream.ports.summaries import AcceptedBody, LinkScope, ReusableIds
 from pop_stream.settings import Settings
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
-QUICK = Pace(
+QUICK = StreamTiming(
     tick=timedelta(milliseconds=5),
     heartbeat=timedelta(seconds=15),
     appears_within=timedelta(milliseconds=50),
@@ -88,7 +94,7 @@ class WatchedSummaries(MemorySummaries):
         self._ask("agenda", agenda_id)
         return await super().agenda(agenda_id)
 
-    async def standing(self, agenda_id: str) -> Standing | None:
+    async def standing(self, agenda_id: str) -> AttemptStatus | None:
         self._ask("standing", agenda_id)
         return await super().standing(agenda_id)
 
@@ -100,11 +106,11 @@ class WatchedSummaries(MemorySummaries):
         self._ask("accepted_bodies", *agenda_ids)
         return await super().accepted_bodies(agenda_ids)
 
-    async def vacated(self, agenda_ids: Sequence[str]) -> Vacated:
+    async def reusable_ids(self, agenda_ids: Sequence[str]) -> ReusableIds:
         self._ask("vacated", *agenda_ids)
-        return await super().vacated(agenda_ids)
+        return await super().reusable_ids(agenda_ids)
 
-    async def link(self, link: LinkPart) -> LinkSummary | None:
+    async def link(self, link: LinkScope) -> LinkSummary | None:
         self._ask("link", link.link_id)
         return await super().link(link)
 
@@ -112,7 +118,7 @@ class WatchedSummaries(MemorySummaries):
         self._ask("agenda_versions", *agenda_ids)
         return await super().agenda_versions(agenda_ids)
 
-    async def link_versions(self, links: Sequence[LinkPart]) -> Mapping[LinkPart, int]:
+    async def link_versions(self, links: Sequence[LinkScope]) -> Mapping[LinkScope, int]:
         self._ask("link_versions", *(link.link_id for link in links))
         return await super().link_versions(links)
 
@@ -130,16 +136,16 @@ class WatchedSummaries(MemorySummaries):
 
 
 @dataclass
-class Api:
+class ApiUnderTest:
     """An API that listens, and what stands behind it."""
 
     client: TestClient[Any, Any]
     publisher: MemoryPublisher
     summaries: WatchedSummaries
     definitions: FixedDefinitions
-    questions: FixedAnswers
+    questions: FixedQueryReplies
     store: MemoryDefinitions
-    desk: MemoryDesk
+    desk: MemoryDeliveries
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -187,14 +193,14 @@ def ports() -> ApiPorts:
     numbers, known = count(1), definitions()
     summaries = WatchedSummaries()
     keys = MemoryKeys()
-    desk = MemoryDesk()
+    desk = MemoryDeliveries()
     return ApiPorts(
         publisher=MemoryPublisher(),
         summaries=summaries,
         agendas=summaries,
         definitions=FixedDefinitions(known),
         definition_store=MemoryDefinitions(*known.all()),
-        questions=FixedAnswers(),
+        questions=FixedQueryReplies(),
         keys=keys,
         audit=keys,
         desk=desk,
@@ -206,12 +212,12 @@ def ports() -> ApiPorts:
 
 @asynccontextmanager
 async def open_api(
-    *, pace: Pace = QUICK, door: Door | None = None, **settings: Any
-) -> AsyncIterator[Api]:
+    *, pace: StreamTiming = QUICK, door: QuotaLedger | None = None, **settings: Any
+) -> AsyncIterator[ApiUnderTest]:
     behind = replace(ports(), door=door)
     app = create_app(behind, Settings(**settings), pace=pace)
     async with TestClient(TestServer(app)) as client:
-        yield Api(
+        yield ApiUnderTest(
             client,
             behind.publisher,
             behind.summaries,

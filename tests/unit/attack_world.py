@@ -24,10 +24,10 @@ from pop_stream.core.definitions.definitions import (
 )
 from pop_stream.core.definitions.template import AgendaTemplate
 from pop_stream.core.values.identity import Role
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import KeyBook
-from pop_stream.identity.key_sets import KeySet
-from pop_stream.identity.minting import mint
+from pop_stream.identity.credentials import CredentialVerifier
+from pop_stream.identity.key_book import ApiKeyCache
+from pop_stream.identity.key_sets import Jwks
+from pop_stream.identity.minting import make_key
 from pop_stream.identity.tokens import TokenVerifier
 from pop_stream.settings import Settings
 
@@ -85,7 +85,7 @@ EXPECTED_OF_OTHERS = {
 
 
 @dataclass
-class World:
+class AttackWorld:
     client: TestClient
     tokens: dict[tuple[str | None, Role], str]
     keys: dict[str, str]
@@ -108,7 +108,7 @@ class World:
                 route.method,
                 path,
                 headers=headers,
-                json=BODIES.get(route.name, {}) if route.takes else None,
+                json=BODIES.get(route.name, {}) if route.body_models else None,
             )
             if route.is_stream and response.ok:
                 response.close()
@@ -158,7 +158,7 @@ async def open_world(*, customers=("acme",), pace=QUICK, **changes):
     now = behind.clock.now()
     tokens, ids = {}, {}
     for customer, role in product((*customers, None), Role):
-        key, token = mint(
+        key, token = make_key(
             customer_id=customer, roles=frozenset({role}), now=now, created_by="t"
         )
         behind.keys.stored[key.id] = key
@@ -166,16 +166,16 @@ async def open_world(*, customers=("acme",), pace=QUICK, **changes):
     for whose, customer in (("own", "acme"), ("foreign", "beta")):
         # A role the callers do not have would be refused for that, not for whose it is.
         roles = frozenset({Role.OPERATE})
-        key, _ = mint(customer_id=customer, roles=roles, now=now, created_by="t")
+        key, _ = make_key(customer_id=customer, roles=roles, now=now, created_by="t")
         behind.keys.stored[key.id] = key
         ids[whose] = key.id
-    verifier = TokenVerifier(RULES, KeySet(Issuer(jwk(RSA, "k1")), behind.clock))
-    credentials = Credentials(KeyBook(behind.keys, behind.clock), verifier)
+    verifier = TokenVerifier(RULES, Jwks(Issuer(jwk(RSA, "k1")), behind.clock))
+    credentials = CredentialVerifier(ApiKeyCache(behind.keys, behind.clock), verifier)
     app = create_app(
         replace(behind, authenticator=credentials), Settings(auth="required"), pace=pace
     )
     async with TestClient(TestServer(app)) as client:
-        yield World(
+        yield AttackWorld(
             client,
             tokens,
             ids,

@@ -12,8 +12,8 @@ from fakes import ManualClock
 from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.events import EmittedAgenda
 from pop_stream.pullers.handlers import Handlers
-from pop_stream.pullers.invocation import Equipment
-from pop_stream.pullers.run import AgendaRun, Earlier
+from pop_stream.pullers.invocation import RunContext
+from pop_stream.pullers.run import AgendaRun, PriorResults
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -43,18 +43,18 @@ def emitted(
     return msgspec.structs.replace(one, **changes)
 
 
-def equipment(handlers: Handlers, threads: Executor) -> Equipment:
-    return Equipment(handlers, threads, ManualClock(AT))
+def run_context(handlers: Handlers, threads: Executor) -> RunContext:
+    return RunContext(handlers, threads, ManualClock(AT))
 
 
 def run_of(
     handlers: Handlers,
     *operations: Mapping[str, object],
     threads: Executor | None = None,
-    earlier: Earlier | None = None,
+    earlier: PriorResults | None = None,
 ) -> AgendaRun:
     one = emitted(*operations)
-    tools = equipment(handlers, threads or ThreadPoolExecutor(1))
+    tools = run_context(handlers, threads or ThreadPoolExecutor(1))
     return AgendaRun(one, parse_agenda(bytes(one.agenda)), tools, earlier)
 
 

@@ -6,17 +6,17 @@ import pytest
 
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.gate.admission import (
-    FIRST_TARGET,
-    MOST_TARGET,
-    Depth,
-    is_filling,
+    INITIAL_TARGET,
+    MAX_TARGET,
+    CurrentDepth,
+    is_half_full,
     slots,
     target,
 )
-from pop_stream.core.gate.pace import Pace
+from pop_stream.core.gate.pace import TargetDepth
 
 
-class KnownPace(Pace):
+class KnownTargetDepth(TargetDepth):
     """A pace that asks for so many."""
 
     def __init__(self, wanted=None):
@@ -33,9 +33,11 @@ def insight(**fields):
     return Insight(id="media", **fields)
 
 
-def may_go(unclaimed, in_flight=0, *, pace=None, newcomers=0, **fields):
-    depth = Depth(unclaimed=unclaimed, in_flight=in_flight)
-    return slots(insight(**fields), depth, pace or Pace(), newcomers=lambda: newcomers)
+def may_go(unclaimed, in_flight=0, *, pace=None, idle_returners=0, **fields):
+    depth = CurrentDepth(unclaimed=unclaimed, in_flight=in_flight)
+    return slots(
+        insight(**fields), depth, pace or TargetDepth(), idle_returners=lambda: idle_returners
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,12 +59,12 @@ def test_low_water_is_as_defined(low_water, unclaimed, expected):
     ("unclaimed", "newcomers", "expected"),
     [(8, 1, 4), (9, 1, 1), (9, 2, 2), (9, 7, 3), (11, 2, 1), (12, 2, 0), (99, 2, 0)],
 )
-def test_newcomers_need_not_wait_until_the_topic_is_low(unclaimed, newcomers, expected):
-    assert may_go(unclaimed, newcomers=newcomers, target=12) == expected
+def test_newcomers_need_not_wait_until_the_topic_is_low(unclaimed, idle_returners, expected):
+    assert may_go(unclaimed, idle_returners=idle_returners, target=12) == expected
 
 
 def idle_pace(idle, wanted=None):
-    pace = KnownPace(wanted)
+    pace = KnownTargetDepth(wanted)
     pace.idle = idle
     return pace
 
@@ -70,11 +72,11 @@ def idle_pace(idle, wanted=None):
 @pytest.mark.parametrize(
     ("wanted", "idle", "expected"),
     [
-        (None, 0, FIRST_TARGET),
+        (None, 0, INITIAL_TARGET),
         (None, 50, 50),
         (20, 50, 50),
         (60, 50, 60),
-        (20, 1_000_000, MOST_TARGET),
+        (20, 1_000_000, MAX_TARGET),
     ],
 )
 def test_idle_runners_are_given_one_each_at_least(wanted, idle, expected):
@@ -90,7 +92,7 @@ def test_a_cap_holds_for_idle_runners_too():
 
 
 def test_a_cap_holds_for_newcomers_too():
-    assert may_go(9, 29, newcomers=3, target=12, max_in_flight=30) == 1
+    assert may_go(9, 29, idle_returners=3, target=12, max_in_flight=30) == 1
 
 
 @pytest.mark.parametrize("aim", [1, 2, 3])
@@ -118,43 +120,43 @@ def test_a_cap_counts_what_runs(in_flight, expected):
 def test_news_is_wanted_once_more_than_half_of_the_target_or_of_the_cap_is_taken(
     unclaimed, in_flight, cap, expected
 ):
-    depth = Depth(unclaimed=unclaimed, in_flight=in_flight)
-    assert is_filling(insight(target=10, max_in_flight=cap), depth, Pace()) is expected
+    depth = CurrentDepth(unclaimed=unclaimed, in_flight=in_flight)
+    assert is_half_full(insight(target=10, max_in_flight=cap), depth, TargetDepth()) is expected
 
 
 def test_a_low_water_above_an_automatic_target_is_that_target():
-    pace = KnownPace(20)
+    pace = KnownTargetDepth(20)
     assert may_go(19, low_water=500, pace=pace) == 1
     assert may_go(20, low_water=500, pace=pace) == 0
 
 
 def test_an_automatic_target_is_the_paces_for_the_wanted_wait():
-    pace = KnownPace(77)
+    pace = KnownTargetDepth(77)
     assert target(insight(wanted_wait_ms=250), pace) == 77
     assert pace.asked_for_s == 0.25
 
 
 def test_until_a_pace_is_known_a_first_target_is_tried():
-    assert target(insight(), KnownPace(None)) == FIRST_TARGET
+    assert target(insight(), KnownTargetDepth(None)) == INITIAL_TARGET
 
 
 def test_an_automatic_target_has_a_limit():
-    assert target(insight(), KnownPace(10**9)) == MOST_TARGET
+    assert target(insight(), KnownTargetDepth(10**9)) == MAX_TARGET
 
 
 def test_a_fixed_target_does_not_follow_the_pace():
-    assert target(insight(target=3), KnownPace(10**9)) == 3
+    assert target(insight(target=3), KnownTargetDepth(10**9)) == 3
 
 
 def test_whatever_the_depth_neither_target_nor_cap_is_exceeded():
     numbers = (0, 1, 2, 7, 30, 1_000)
     choices = itertools.product((1, 2, 7, 30), (None, 1, 2), (None, 1, 5, 40), (0, 1, 50))
-    for aim, low, cap, newcomers in choices:
+    for aim, low, cap, idle_returners in choices:
         fields = {
             "target": aim,
             "low_water": low and min(low, aim),
             "max_in_flight": cap,
-            "newcomers": newcomers,
+            "newcomers": idle_returners,
         }
         for unclaimed, running in itertools.product(numbers, numbers):
             in_flight = unclaimed + running

@@ -7,10 +7,10 @@ import pytest
 from api_fakes import AT, open_api, summary
 
 from pop_stream.core.events import (
-    AgendaPlace,
+    QueuedAgendaStatus,
     CustomerShare,
-    InsightAnswered,
-    Limit,
+    QueueDescribed,
+    EmissionLimit,
     RefusedIssue,
 )
 from pop_stream.core.lifecycle.explain import explain
@@ -28,10 +28,12 @@ def share(**changes: Any) -> CustomerShare:
     return CustomerShare(**known | changes)
 
 
-def told(place: AgendaPlace | None = None, limited_by: Limit = "") -> InsightAnswered:
-    return InsightAnswered(
+def told(
+    place: QueuedAgendaStatus | None = None, limited_by: EmissionLimit = ""
+) -> QueueDescribed:
+    return QueueDescribed(
         insight_id="files",
-        question_id="q",
+        query_id="q",
         at=AT,
         algorithm="weighted_fair",
         ready=8120,
@@ -48,7 +50,7 @@ def told(place: AgendaPlace | None = None, limited_by: Limit = "") -> InsightAns
     )
 
 
-def ready(**changes: Any) -> AgendaPlace:
+def ready(**changes: Any) -> QueuedAgendaStatus:
     known: dict[str, Any] = {
         "agenda_id": "a1",
         "state": "ready",
@@ -57,7 +59,7 @@ def ready(**changes: Any) -> AgendaPlace:
         "eta_s": 40.0,
         "customer": share(),
     }
-    return AgendaPlace(**known | changes)
+    return QueuedAgendaStatus(**known | changes)
 
 
 @pytest.mark.parametrize(
@@ -105,28 +107,28 @@ def ready(**changes: Any) -> AgendaPlace:
         ),
         (
             State.EMITTED,
-            AgendaPlace(agenda_id="a1", state="emitted", eta_s=2.25),
+            QueuedAgendaStatus(agenda_id="a1", state="emitted", eta_s=2.25),
             "next in line: one of 12 emitted agendas that pullers take; about 2.2 s",
         ),
         (
             State.EMITTED,
-            AgendaPlace(agenda_id="a1", state="emitted"),
+            QueuedAgendaStatus(agenda_id="a1", state="emitted"),
             "next in line: one of 12 emitted agendas that pullers take; "
             "nothing is being claimed at present: are pullers running?",
         ),
         (
             State.EMITTED,
-            AgendaPlace(agenda_id="a1", state="claimed"),
+            QueuedAgendaStatus(agenda_id="a1", state="claimed"),
             "a puller has just claimed it",
         ),
         (
             State.RUNNING,
-            AgendaPlace(agenda_id="a1", state="claimed"),
+            QueuedAgendaStatus(agenda_id="a1", state="claimed"),
             "it runs, attempt 1, on puller p1",
         ),
         (
             State.READY,
-            AgendaPlace(agenda_id="a1", state="unknown"),
+            QueuedAgendaStatus(agenda_id="a1", state="unknown"),
             "accepted for insight files; the scheduler does not hold it at this moment: "
             "it has just arrived, or has just moved on",
         ),
@@ -134,32 +136,36 @@ def ready(**changes: Any) -> AgendaPlace:
         (State.FAILED, None, "it has ended: failed: no luck"),
         (
             State.HELD,
-            AgendaPlace(agenda_id="a1", state="held"),
+            QueuedAgendaStatus(agenda_id="a1", state="held"),
             "it is on hold, until someone releases it",
         ),
         (
             State.WAITING,
-            AgendaPlace(agenda_id="a1", state="waiting", until=AT, why="not_before"),
+            QueuedAgendaStatus(agenda_id="a1", state="waiting", until=AT, why="not_before"),
             f"it is not to start before {AT.isoformat()}",
         ),
         (
             State.WAITING,
-            AgendaPlace(agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry"),
+            QueuedAgendaStatus(
+                agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry"
+            ),
             f"the attempt before failed, so attempt 2 starts from {AT.isoformat()} on: no luck",
         ),
         (
             State.RUNNING,
-            AgendaPlace(agenda_id="a1", state="waiting", attempt=3, why="lost"),
+            QueuedAgendaStatus(agenda_id="a1", state="waiting", attempt=3, why="lost"),
             "its puller fell silent, so attempt 3 starts from an instant on: no luck",
         ),
         (
             State.RUNNING,
-            AgendaPlace(agenda_id="a1", state="claimed", stopping="cancelled"),
+            QueuedAgendaStatus(agenda_id="a1", state="claimed", stopping="cancelled"),
             "it is to stop, for it is cancelled: its puller was told",
         ),
     ],
 )
-def test_words_fit_the_state(state: State, place: AgendaPlace | None, expected: str) -> None:
+def test_words_fit_the_state(
+    state: State, place: QueuedAgendaStatus | None, expected: str
+) -> None:
     known = summary(state=state, puller_id="p1", message="no luck")
     assert explain(known, told(place)) == expected
 
@@ -172,7 +178,7 @@ def test_words_fit_the_state(state: State, place: AgendaPlace | None, expected: 
     ],
 )
 def test_an_insight_that_is_full_is_not_taken_for_one_without_pullers(
-    limited_by: Limit, words: str
+    limited_by: EmissionLimit, words: str
 ) -> None:
     known = summary(state=State.READY)
     text = explain(known, told(ready(eta_s=None, customer=None), limited_by))
@@ -186,7 +192,9 @@ def test_what_the_scheduler_was_not_asked_about_is_on_its_way() -> None:
 
 
 def test_a_wait_without_a_reason_is_told_without_one() -> None:
-    place = AgendaPlace(agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry")
+    place = QueuedAgendaStatus(
+        agenda_id="a1", state="waiting", attempt=2, until=AT, why="retry"
+    )
     assert explain(summary(state=State.WAITING), told(place)).endswith("on")
 
 
@@ -231,8 +239,10 @@ async def test_why_tells_of_the_more_urgent_and_of_what_limits_the_insight() -> 
 
 
 async def test_why_tells_until_when_it_waits_and_that_it_is_to_stop() -> None:
-    waits = AgendaPlace(agenda_id="a1", state="waiting", until=AT, why="retry", attempt=2)
-    stops = AgendaPlace(agenda_id="a2", state="claimed", stopping="cancelled")
+    waits = QueuedAgendaStatus(
+        agenda_id="a1", state="waiting", until=AT, why="retry", attempt=2
+    )
+    stops = QueuedAgendaStatus(agenda_id="a2", state="claimed", stopping="cancelled")
     async with open_api() as api:
         for place, state in ((waits, State.WAITING), (stops, State.RUNNING)):
             api.summaries.put(summary(place.agenda_id, state=state))

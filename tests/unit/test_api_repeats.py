@@ -9,9 +9,9 @@ import pytest_asyncio
 from api_fakes import agenda, open_api, summary
 from fakes import ManualClock
 
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.api.submissions import repeats
-from pop_stream.core.doors.repeats import MOST_TOLD, differences
+from pop_stream.core.doors.repeats import MAX_DIFFERENCES, differences
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import Summary
@@ -84,10 +84,10 @@ async def test_what_was_refused_may_be_sent_again(api):
 async def test_what_was_removed_may_be_sent_again_though_it_came_of_late(api, later):
     """By clocks that differ by as much; what is younger than all that was removed may not."""
     await api.submit(agenda(id="a1"))
-    api.summaries.removed_until = NOW - later
+    api.summaries.deleted_until = NOW - later
     assert (await api.submit(agenda(id="a1")))[0] == 202
     assert [one["id"] for one in api.published] == ["a1", "a1"]
-    api.summaries.removed_until = NOW - timedelta(minutes=2)
+    api.summaries.deleted_until = NOW - timedelta(minutes=2)
     for _ in range(2):
         assert (await api.submit(agenda(id="a1")))[0] == 202
     assert len(api.published) == 2
@@ -172,7 +172,7 @@ async def test_what_takes_too_long_is_not_waited_for_until_it_has_ended():
 
     async with asyncio.timeout(30):
         with pytest.raises(UnavailableError, match=r"no answer within 0\.01 s"):
-            await answer_in_time(hang(), within_s=0.01)
+            await with_timeout(hang(), within_s=0.01)
     ended.set()
 
 
@@ -195,7 +195,7 @@ def test_the_order_of_fields_makes_no_difference():
         ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, ["a[1].b"]),
         ({"a": 1}, {}, ["a"]),
         ({}, {"a": 1}, ["a"]),
-        ({}, {str(n): n + 1 for n in range(9)}, [str(n) for n in range(MOST_TOLD)]),
+        ({}, {str(n): n + 1 for n in range(9)}, [str(n) for n in range(MAX_DIFFERENCES)]),
     ],
 )
 def test_differences_are_told_by_field(before, after, fields):

@@ -40,9 +40,9 @@ from pop_stream.api.app import create_app
 from pop_stream.api.http.route import Route
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.values.identity import Role
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import KeyBook
-from pop_stream.identity.minting import mint
+from pop_stream.identity.credentials import CredentialVerifier
+from pop_stream.identity.key_book import ApiKeyCache
+from pop_stream.identity.minting import make_key
 from pop_stream.settings import Settings
 
 SOUND = {"operations": AGENDA["operations"]}
@@ -132,7 +132,7 @@ def unfit_tokens(world):
     now, kept = world.clock.now(), world.keys_stored
 
     def key(**changes):
-        made, shown = mint(
+        made, shown = make_key(
             customer_id="acme", roles=frozenset(Role) - {Role.ADMIN}, now=now, created_by="t"
         )
         kept[made.id] = made.model_copy(update=changes)
@@ -473,7 +473,7 @@ async def test_no_secret_is_logged_or_answered(world, caplog):
 async def test_while_postgres_is_away_a_stranger_is_not_called_wrong():
     behind = ports()
     behind.keys.is_away = True
-    credentials = Credentials(KeyBook(behind.keys, behind.clock))
+    credentials = CredentialVerifier(ApiKeyCache(behind.keys, behind.clock))
     app = create_app(replace(behind, authenticator=credentials), Settings(), pace=QUICK)
     headers = {"Authorization": "Bearer pop_aaaaaaaaaaaaaaaa_" + "A" * 43}
     async with (

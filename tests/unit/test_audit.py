@@ -4,18 +4,18 @@ import pytest
 
 from pop_stream.core.audits import audit as audit_module
 from pop_stream.core.audits.audit import audit
-from pop_stream.core.audits.contest import LEAST_TURNS, floor, jain
-from pop_stream.core.audits.gap import Gaps
+from pop_stream.core.audits.contest import MIN_LARGEST_AGENDAS, jain_lower_bound, jain
+from pop_stream.core.audits.gap import GapTracker
 from pop_stream.core.audits.service import (
     EMITTED,
     SETTLED,
-    WEIGHED,
-    Served,
+    REWEIGHTED,
+    ServedAttempt,
     ServiceLog,
-    Weighed,
-    log_of,
+    ObservedWeight,
+    service_log_of,
 )
-from pop_stream.core.audits.times import times_of, waits_of
+from pop_stream.core.audits.times import service_times, wait_distribution
 
 
 def told(script):
@@ -87,7 +87,7 @@ def test_turns_of_three_to_one_are_as_uneven_as_jain_says():
 
 
 def test_who_is_starved_counts_though_it_was_given_nothing():
-    log = taking_turns("aaaaaaaaaab", each=2 * LEAST_TURNS + 5)
+    log = taking_turns("aaaaaaaaaab", each=2 * MIN_LARGEST_AGENDAS + 5)
     assert audit(log).competitors == 2
     assert audit(log).jain < 0.8
 
@@ -160,13 +160,13 @@ def test_who_is_starved_of_small_agendas_counts_too():
     [([], 1.0), ([0.0, 0.0], 1.0), ([0.05, 0.05], 1 / 1.0025), ([0.1, 0.0], 1 / 1.005)],
 )
 def test_the_floor_is_the_index_of_shares_that_are_off_by_as_much(coarseness, expected):
-    assert floor(coarseness) == pytest.approx(expected)
+    assert jain_lower_bound(coarseness) == pytest.approx(expected)
 
 
 def test_shares_that_are_off_by_one_agenda_each_come_to_the_floor():
     judged = audit(taking_turns("a" + "ab" * 24 + "a", each=26))
     assert judged.jain == pytest.approx(judged.jain_floor, abs=2e-4)
-    assert judged.jain_floor == pytest.approx(floor([1 / 25, 1 / 25]), abs=1e-4)
+    assert judged.jain_floor == pytest.approx(jain_lower_bound([1 / 25, 1 / 25]), abs=1e-4)
 
 
 def test_longer_competition_has_a_higher_floor():
@@ -271,7 +271,7 @@ def test_a_held_customer_has_no_claim():
 
 def served_in_turn(*services):
     """The worst gap of two customers that wait all the time, after services of `a` and `b`."""
-    gaps = Gaps([0, 1])
+    gaps = GapTracker([0, 1])
     for customer in (0, 1):
         gaps.join(customer)
         gaps.charge(customer, charged=1.0, spent=1.0)
@@ -290,7 +290,7 @@ def test_an_interval_may_begin_where_the_other_was_furthest_ahead():
 
 
 def test_what_was_served_before_one_came_is_in_no_interval():
-    gaps = Gaps([0, 1, 2])
+    gaps = GapTracker([0, 1, 2])
     gaps.join(0)
     gaps.join(1)
     gaps.serve(0, 1.0)
@@ -310,7 +310,7 @@ def test_what_was_served_before_one_came_is_in_no_interval():
 
 
 def test_too_small_a_charge_widens_the_bound_by_what_it_hid():
-    gaps = Gaps([0, 1])
+    gaps = GapTracker([0, 1])
     gaps.join(0)
     gaps.join(1)
     gaps.charge(0, charged=1.0, spent=4.0)
@@ -323,7 +323,7 @@ def test_too_small_a_charge_widens_the_bound_by_what_it_hid():
 
 
 def test_what_a_charge_hid_is_by_weight_in_the_bound():
-    gaps = Gaps([0, 1])
+    gaps = GapTracker([0, 1])
     gaps.join(0)
     gaps.join(1)
     gaps.charge(0, charged=4.0, spent=12.0, weight=4.0)
@@ -332,7 +332,7 @@ def test_what_a_charge_hid_is_by_weight_in_the_bound():
 
 
 def test_intervals_end_where_a_weight_changes_and_the_bound_holds_for_both():
-    gaps = Gaps([0, 1])
+    gaps = GapTracker([0, 1])
     for customer in (0, 1):
         gaps.join(customer)
         gaps.charge(customer, charged=1.0, spent=1.0)
@@ -349,7 +349,7 @@ def test_intervals_end_where_a_weight_changes_and_the_bound_holds_for_both():
 
 
 def test_customers_that_are_not_compared_make_no_gap():
-    gaps = Gaps([0])
+    gaps = GapTracker([0])
     for customer in (0, 1):
         gaps.join(customer)
         gaps.charge(customer, charged=1.0, spent=1.0)
@@ -360,8 +360,8 @@ def test_customers_that_are_not_compared_make_no_gap():
 
 def test_only_the_largest_customers_are_compared():
     log = told("a+ b+ c+ c+ a! b! c! c! a. b. c. c.")
-    assert audit(log, most_paired=2).paired == 2
-    assert audit(log, most_paired=0).gap is None
+    assert audit(log, max_paired=2).paired == 2
+    assert audit(log, max_paired=0).gap is None
 
 
 def uneven(name, *, ends, behind):
@@ -371,9 +371,9 @@ def uneven(name, *, ends, behind):
 
 def test_those_with_the_most_agendas_are_compared():
     log = told(" ".join([*uneven("a", ends=2, behind="z"), *uneven("b", ends=7, behind="z")]))
-    [both] = [audit(log, most_paired=2).gap]
+    [both] = [audit(log, max_paired=2).gap]
     assert {both.ahead, both.behind} == {"a", "b"}, "z ended none"
-    assert audit(log, most_paired=3).gap.seconds == 7.0
+    assert audit(log, max_paired=3).gap.seconds == 7.0
 
 
 def test_of_a_very_long_log_fewer_are_compared_but_never_under_a_handful(monkeypatch):
@@ -415,15 +415,15 @@ def test_an_empty_log_is_judged_too():
 
 
 def test_waits_are_ranked_without_making_values_up():
-    waits = waits_of([float(number) for number in range(1, 101)])
+    waits = wait_distribution([float(number) for number in range(1, 101)])
     assert (waits.p50, waits.p95, waits.p99, waits.longest) == (50.0, 95.0, 99.0, 100.0)
     assert (waits.count, waits.mean) == (100, 50.5)
-    assert waits_of([]).count == 0
-    assert waits_of([3.0]).p99 == 3.0
+    assert wait_distribution([]).count == 0
+    assert wait_distribution([3.0]).p99 == 3.0
 
 
 def served(customer_id, *, emitted_at, weight=1.0, **fields):
-    return Served(
+    return ServedAttempt(
         customer_id=customer_id,
         submitted_at=fields.get("submitted_at", emitted_at - 2.0),
         arrived_at=fields.get("arrived_at", emitted_at - 1.0),
@@ -438,23 +438,25 @@ def served(customer_id, *, emitted_at, weight=1.0, **fields):
 
 def test_a_log_can_be_made_of_what_an_observer_gathered():
     attempts = [served("b", emitted_at=20.0, weight=2.0), served("a", emitted_at=10.0)]
-    log = log_of(attempts)
+    log = service_log_of(attempts)
     assert log.customers == ["a", "b"]
-    assert times_of(log).waits == {"a": pytest.approx([3.0]), "b": pytest.approx([3.0])}
+    assert service_times(log).waits == {"a": pytest.approx([3.0]), "b": pytest.approx([3.0])}
     assert log.span == (9.0, 22.0)
     ends = [(customer, *values) for kind, _, customer, *values in log if kind == SETTLED]
     assert ends == [(0, 3.0, 3.0), (1, 1.5, 3.0)]
-    assert [values[0] for kind, _, _, *values in log if kind == WEIGHED] == [2.0]
+    assert [values[0] for kind, _, _, *values in log if kind == REWEIGHTED] == [2.0]
 
 
 def test_a_weight_that_was_seen_before_an_emission_counts_from_there():
-    weighings = [Weighed(15.0, "b", 2.0)]
-    log = log_of([served("b", emitted_at=20.0, weight=2.0)], weighings)
-    assert [(at, values[0]) for kind, at, _, *values in log if kind == WEIGHED] == [(15.0, 2.0)]
+    weight_changes = [ObservedWeight(15.0, "b", 2.0)]
+    log = service_log_of([served("b", emitted_at=20.0, weight=2.0)], weight_changes)
+    assert [(at, values[0]) for kind, at, _, *values in log if kind == REWEIGHTED] == [
+        (15.0, 2.0)
+    ]
 
 
 def test_nobody_is_emitted_before_it_arrives():
-    log = log_of([served("a", emitted_at=10.0, arrived_at=10.5)])
+    log = service_log_of([served("a", emitted_at=10.0, arrived_at=10.5)])
     assert [kind for kind, *_ in log][:2] == [0, EMITTED]
 
 
@@ -533,20 +535,20 @@ def test_who_is_given_nothing_while_the_others_are_is_no_exception(after):
     assert result.jain == pytest.approx(2 / 3, abs=0.001)
 
 
-@pytest.mark.parametrize("most_paired", [2, 3])
-def test_too_large_a_charge_of_anybody_widens_the_bound_by_its_weight(most_paired):
+@pytest.mark.parametrize("max_paired", [2, 3])
+def test_too_large_a_charge_of_anybody_widens_the_bound_by_its_weight(max_paired):
     log = told("c=2 a+ a+ b+ b+ c+")
     for name, charged in (("a", 1.0), ("b", 1.0), ("c", 3.0)):
         log.emitted(9.0, log.index(name), charged=charged, spent=1.0)
     for name, weight in (("a", 1.0), ("a", 1.0), ("b", 1.0), ("b", 1.0), ("c", 2.0)):
         log.settled(10.0, log.index(name), spent=1.0, weight=weight)
-    result = audit(log, most_paired=most_paired)
+    result = audit(log, max_paired=max_paired)
     assert {result.gap.ahead, result.gap.behind} == {"a", "b"}
     assert result.gap.bound == (3 + 1) * (1 + 1) + 3 * (2 + 1) * (3 - 1) / 2
 
 
 def test_half_of_three_is_the_second():
-    waits = waits_of([3.0, 1.0, 2.0])
+    waits = wait_distribution([3.0, 1.0, 2.0])
     assert (waits.p50, waits.p95, waits.longest) == (2.0, 3.0, 3.0)
 
 
@@ -557,5 +559,5 @@ def test_it_lasts_from_the_first_arrival_to_the_last_end():
     log.emitted(6.0, a, charged=1.0, spent=1.0)
     log.settled(8.0, a, spent=1.0, weight=1.0)
     log.started(9.0, a, waited=4.0)
-    times = times_of(log)
+    times = service_times(log)
     assert (times.begins_at, times.ends_at, times.seconds) == (5.0, 8.0, 3.0)

@@ -2,7 +2,17 @@
 
 import msgspec
 import pytest
-from backlogs import START, backlog, cancel, give_back, ids, nowhere, placed, settled, several
+from backlogs import (
+    START,
+    backlog,
+    cancel,
+    give_back,
+    ids,
+    incomparable_origins,
+    placed,
+    settled,
+    several,
+)
 
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.page import (
@@ -11,13 +21,13 @@ from pop_stream.core.backlog.page import (
     GONE,
     PAGE_SLOTS,
     READY,
-    Page,
-    place_of,
+    BacklogPage,
+    page_and_slot,
     ref_of,
-    slots_in,
+    slots_of_bitmap,
 )
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.delta import Delta, SlotNote, Tags
+from pop_stream.core.delta import Delta, AgendaRecord, FairnessState
 from pop_stream.core.events import Command, Origin
 from pop_stream.core.fairness.flow import Share
 
@@ -73,22 +83,22 @@ def test_partitions_have_origins_of_their_own():
 def test_an_id_that_waits_is_not_placed_twice_whatever_its_origin():
     one = backlog()
     agendas = several("ann", 1)
-    one.place([agendas[index] for index in one.news(agendas, nowhere(1))])
-    assert one.news(agendas, nowhere(1)) == []
+    one.place([agendas[index] for index in one.news(agendas, incomparable_origins(1))])
+    assert one.news(agendas, incomparable_origins(1)) == []
     assert one.news(agendas, origins(1)) == []
 
 
 def test_of_two_with_one_id_in_a_page_the_first_counts():
     agendas = [placed("same", "ann"), placed("same", "bob")]
-    assert backlog().news(agendas, nowhere(2)) == [0]
+    assert backlog().news(agendas, incomparable_origins(2)) == [0]
 
 
 def test_pages_are_numbered_in_order_and_never_again():
     one = backlog()
     assert one.place(several("ann", 1)) == 0
     cancel(one, "ann-0")
-    assert one.take_emptied() == [0]
-    assert one.take_emptied() == []
+    assert one.drain_emptied() == [0]
+    assert one.drain_emptied() == []
     assert one.place(several("bob", 1)) == 1
 
 
@@ -186,7 +196,7 @@ def test_a_claim_of_what_a_crash_made_forgotten_takes_it_out():
     assert one.settle(settled("ann-2"))
     assert (one.ready, one.in_flight, one.unclaimed) == (1, 1, 0)
     assert ids(one.choose(5)) == ["ann-0"]
-    assert one.whereabouts("ann-1").state == CLAIMED
+    assert one.position_of("ann-1").state == CLAIMED
     assert one.queue.flow("ann").tag == 3.0
 
 
@@ -211,8 +221,8 @@ def test_costs_are_learned_from_what_ended():
     one.choose(1)
     one.settle(settled("a", noop=0.25, other=3.0))
     assert one.costs.learned == {"noop": 0.25}
-    assert one.take_delta().learned == {"noop": 0.25}
-    assert one.whereabouts("b").cost == 1.25
+    assert one.drain_delta().learned == {"noop": 0.25}
+    assert one.position_of("b").cost == 1.25
 
 
 def test_an_end_corrects_the_tag():
@@ -327,11 +337,11 @@ def test_who_was_given_most_by_another_algorithm_is_where_newcomers_begin():
     one = backlog()
     one.place([placed("dear", "ann", cost_s=50.0), *several("ann", 9), *several("bob", 9)])
     one.choose(3)
-    one.take_delta()
+    one.drain_delta()
     one.reconfigure(Insight(id="media", algorithm="round_robin"))
     assert one.queue.virtual_time == 50.0
     assert {flow.tag for flow in one.queue.flows()} == {50.0}
-    told = one.take_delta()
+    told = one.drain_delta()
     assert {name: tags.tag for name, tags in told.tags.items()} == {"ann": 50.0, "bob": 50.0}
 
 
@@ -361,9 +371,9 @@ def test_whereabouts_of_an_agenda():
     one = backlog()
     one.place(several("ann", 4))
     one.choose(1)
-    assert one.whereabouts("nobody") is None
-    assert one.whereabouts("ann-0").state == EMITTED
-    where = one.whereabouts("ann-3")
+    assert one.position_of("nobody") is None
+    assert one.position_of("ann-0").state == EMITTED
+    where = one.position_of("ann-3")
     assert (where.state, where.flow.customer_id, where.cost) == (READY, "ann", 1.0)
     assert where.flow is one.queue.flow("ann")
     assert one.cost_of(where.flow.line.head()) == 1.0
@@ -374,12 +384,12 @@ def test_whereabouts_of_an_agenda():
 
 def test_nothing_changed_is_no_delta():
     one = backlog()
-    assert one.take_delta() is None
+    assert one.drain_delta() is None
     one.place(several("ann", 1))
-    assert one.take_delta() is not None
-    assert one.take_delta() is None
+    assert one.drain_delta() is not None
+    assert one.drain_delta() is None
     assert one.choose(0) == []
-    assert one.take_delta() is None
+    assert one.drain_delta() is None
 
 
 def test_a_delta_holds_what_an_event_changed():
@@ -387,8 +397,8 @@ def test_a_delta_holds_what_an_event_changed():
     one.news(several("ann", 2), origins(4, 5))
     one.place(several("ann", 2))
     one.choose(1)
-    delta = one.take_delta()
-    note = SlotNote(ref=0, state=EMITTED, attempt=1, charge=1.0, cost=1.0)
+    delta = one.drain_delta()
+    note = AgendaRecord(ref=0, state=EMITTED, attempt=1, charge=1.0, cost=1.0)
     assert delta.slots == (note,)
     assert delta.tags["ann"].tag == 1.0
     assert delta.origins == {"0": (5, 0)}
@@ -400,13 +410,13 @@ def test_a_reload_restores_pages_with_all_deltas_laid_over_them():
     one = backlog(shares)
     agendas = [*several("ann", 4), *several("bob", 4)]
     one.place(agendas)
-    deltas = [one.take_delta()]
+    deltas = [one.drain_delta()]
     one.choose(5)
-    deltas.append(one.take_delta())
+    deltas.append(one.drain_delta())
     one.claim("ann-0", 1)
     one.settle(settled("bob-0", noop=0.5))
     give_back(one, "ann-1", 1)
-    deltas.append(one.take_delta())
+    deltas.append(one.drain_delta())
     other = reloaded([(0, agendas)], *deltas, shares=shares)
     for name in ("ready", "in_flight", "unclaimed", "emitted", "claimed", "rounds"):
         assert getattr(other, name) == getattr(one, name), name
@@ -449,8 +459,8 @@ def test_a_page_that_was_to_be_deleted_is_listed_again():
     one.place(agendas)
     cancel(one, "ann-0")
     cancel(one, "ann-1")
-    other = reloaded([(0, agendas)], one.take_delta())
-    assert other.take_emptied() == [0]
+    other = reloaded([(0, agendas)], one.drain_delta())
+    assert other.drain_emptied() == [0]
     assert other.ready == 0
     assert other.place(several("bob", 1)) == 1
 
@@ -464,7 +474,7 @@ def test_a_page_whose_event_was_not_noted_joins_at_the_present():
     one.choose(25)
     first = [*several("ann", 30), *several("bob", 1)]
     more = several("bob", 20, first=1)
-    other = reloaded([(0, first), (1, more)], one.take_delta())
+    other = reloaded([(0, first), (1, more)], one.drain_delta())
     one.place(more)
     assert other.choose(8) == one.choose(8)
     assert other.news(more, origins(*range(20))) == []
@@ -477,7 +487,7 @@ def test_a_customer_unpaused_while_nobody_looked_gets_no_credit():
     one.place(agendas)
     one.choose(50)
     shares.clear()
-    other = reloaded([(0, agendas)], one.take_delta())
+    other = reloaded([(0, agendas)], one.drain_delta())
     assert [each.customer_id for each in other.choose(10)].count("bob") == 5
 
 
@@ -488,9 +498,9 @@ def test_notes_of_pages_that_are_gone_are_passed_over():
         claimed=0,
         rounds=1,
         next_page=5,
-        slots=(SlotNote(ref=ref_of(3, 1), state=EMITTED),),
+        slots=(AgendaRecord(ref=ref_of(3, 1), state=EMITTED),),
         gone={"4": "3"},
-        tags={"ann": Tags(tag=2.0)},
+        tags={"ann": FairnessState(tag=2.0)},
     )
     one = reloaded([], delta)
     assert (one.ready, one.in_flight, one.next_page) == (0, 0, 5)
@@ -500,7 +510,7 @@ def test_a_restored_fifo_is_by_age_whatever_the_keys():
     agendas = [placed("a", fairness_key="x"), placed("b"), placed("c", fairness_key="x")]
     one = backlog(algorithm="fifo")
     one.place(agendas)
-    other = reloaded([(0, agendas)], one.take_delta(), algorithm="fifo")
+    other = reloaded([(0, agendas)], one.drain_delta(), algorithm="fifo")
     assert cancel(other, "b")
     assert ids(other.choose(3)) == ["a", "c"]
 
@@ -510,7 +520,7 @@ def test_keys_survive_a_reload():
     one = backlog()
     one.place(agendas)
     one.choose(7)
-    other = reloaded([(0, agendas)], one.take_delta())
+    other = reloaded([(0, agendas)], one.drain_delta())
     assert ids(other.choose(20)) == ids(one.choose(20))
 
 
@@ -520,10 +530,10 @@ def test_a_key_that_came_back_is_noted_though_its_customer_did_not_move():
     agendas += [placed(f"{key}{n}", fairness_key=key) for n in range(9) for key in "yz"]
     one.place(agendas)
     one.choose(11)
-    deltas = [one.take_delta()]
+    deltas = [one.drain_delta()]
     more = [placed(f"x{n}", fairness_key="x") for n in range(1, 9)]
     one.place(more)
-    deltas.append(one.take_delta())
+    deltas.append(one.drain_delta())
     other = reloaded([(0, agendas), (1, more)], *deltas)
     assert ids(other.choose(12)) == ids(one.choose(12))
 
@@ -533,7 +543,7 @@ def test_a_new_key_joins_at_the_present_after_a_reload_too():
     agendas = [placed(f"{key}{n}", fairness_key=key) for n in range(30) for key in "xy"]
     one.place(agendas)
     one.choose(40)
-    other = reloaded([(0, agendas)], one.take_delta())
+    other = reloaded([(0, agendas)], one.drain_delta())
     more = [placed(f"z{n}", fairness_key="z") for n in range(9)]
     other.place(more)
     one.place(more)
@@ -545,8 +555,8 @@ def test_a_reload_notes_nothing_anew():
     agendas = several("ann", 3)
     one.place(agendas)
     one.choose(1)
-    other = reloaded([(0, agendas)], one.take_delta())
-    assert other.take_delta() is None
+    other = reloaded([(0, agendas)], one.drain_delta())
+    assert other.drain_delta() is None
 
 
 def test_a_key_that_waits_below_the_urgent_keeps_its_turn_over_a_reload():
@@ -557,7 +567,7 @@ def test_a_key_that_waits_below_the_urgent_keeps_its_turn_over_a_reload():
     agendas += [placed(f"late {key}{n}", fairness_key=key) for n in range(9) for key in "xz"]
     one.place(agendas)
     one.choose(10)
-    other = reloaded([(0, agendas)], one.take_delta())
+    other = reloaded([(0, agendas)], one.drain_delta())
     expected = ids(one.choose(6))
     assert ids(other.choose(6)) == expected
     assert sum("z" in name for name in expected) > 3
@@ -571,12 +581,12 @@ def test_what_is_learned_stays_known_whatever_comes_after():
     ]
     one.place(agendas)
     one.choose(2)
-    deltas = [one.take_delta()]
+    deltas = [one.drain_delta()]
     for name, kind in (("a0", "cut"), ("a1", "mix")):
         one.settle(settled(name, **{kind: 0.5}))
-        deltas.append(one.take_delta())
+        deltas.append(one.drain_delta())
     one.choose(1)
-    deltas.append(one.take_delta())
+    deltas.append(one.drain_delta())
     other = reloaded([(0, agendas)], *deltas)
     assert other.costs.learned == {"cut": 0.5, "mix": 0.5}
 
@@ -586,9 +596,9 @@ def test_origins_of_repeats_known_by_id_are_noted_too():
     one = backlog()
     agendas = several("ann", 2)
     one.place(agendas)
-    one.take_delta()
+    one.drain_delta()
     assert one.news(agendas, origins(4, 5)) == []
-    assert one.take_delta().origins == {"0": (5, 0)}
+    assert one.drain_delta().origins == {"0": (5, 0)}
 
 
 def test_operation_types_that_are_used_no_more_are_let_go():
@@ -611,9 +621,9 @@ def test_an_empty_delta_is_one_part():
 
 def test_parts_come_to_the_whole():
     whole = delta_of(
-        slots=tuple(SlotNote(ref=number, state=EMITTED) for number in range(25)),
+        slots=tuple(AgendaRecord(ref=number, state=EMITTED) for number in range(25)),
         gone={str(number): "f" for number in range(3)},
-        tags={f"c{number}": Tags(tag=float(number)) for number in range(40)},
+        tags={f"c{number}": FairnessState(tag=float(number)) for number in range(40)},
         learned={f"t{number}": 1.0 for number in range(11)},
         ratios={f"c{number}": 2.0 for number in range(31)},
         origins={"0": (1, 2)},
@@ -622,11 +632,11 @@ def test_parts_come_to_the_whole():
     assert len(parts) == 4
     assert tuple(note for part in parts for note in part.slots) == whole.slots
     for kind in ("gone", "tags", "learned", "ratios"):
-        merged = {}
+        apply_merge_patch = {}
         for part in parts:
             assert len(getattr(part, kind)) <= 10
-            merged |= getattr(part, kind)
-        assert merged == getattr(whole, kind)
+            apply_merge_patch |= getattr(part, kind)
+        assert apply_merge_patch == getattr(whole, kind)
     assert {part.next_page for part in parts} == {5}
     assert all(part.origins == whole.origins for part in parts)
 
@@ -634,15 +644,18 @@ def test_parts_come_to_the_whole():
 def test_a_customer_with_many_keys_is_cut_too():
     keys = {f"k{number}": float(number) for number in range(95)}
     tags = {
-        "few": Tags(tag=1.0, keys={"a": 1.0}),
-        "many": Tags(tag=3.0, keys_at=2.0, keys=keys),
+        "few": FairnessState(tag=1.0, keys={"a": 1.0}),
+        "many": FairnessState(tag=3.0, keys_virtual_time=2.0, keys=keys),
     }
     parts = delta_of(tags=tags).parts(30)
     found = {}
     for part in parts:
         assert sum(1 + len(one.keys) for one in part.tags.values()) <= 31
         for name, one in part.tags.items():
-            assert (one.tag, one.keys_at) == (tags[name].tag, tags[name].keys_at)
+            assert (one.tag, one.keys_virtual_time) == (
+                tags[name].tag,
+                tags[name].keys_virtual_time,
+            )
             found.setdefault(name, {}).update(one.keys)
     assert found == {"few": {"a": 1.0}, "many": keys}
 
@@ -656,28 +669,28 @@ def test_a_customer_with_many_keys_is_cut_too():
 )
 def test_a_place_is_one_number(page, slot, ref):
     assert ref_of(page, slot) == ref
-    assert place_of(ref) == (page, slot)
+    assert page_and_slot(ref) == (page, slot)
 
 
 def test_a_page_knows_which_slots_are_gone():
-    page = Page(3, several("ann", PAGE_SLOTS))
+    page = BacklogPage(3, several("ann", PAGE_SLOTS))
     assert page.gone() == "0"
     for slot in (0, 5, 511):
         page.forget(slot)
-    assert [*slots_in(page.gone())] == [0, 5, 511]
+    assert [*slots_of_bitmap(page.gone())] == [0, 5, 511]
     assert page.left == PAGE_SLOTS - 3
     assert page.states.count(GONE) == 3
 
 
 @pytest.mark.parametrize("cost", [1e-4, 1.0, 2.0, None])
 def test_any_cost_may_be_declared_or_none(cost):
-    assert Page(0, [placed("a", cost_s=cost)]).declared_cost(0) == cost
+    assert BacklogPage(0, [placed("a", cost_s=cost)]).declared_cost(0) == cost
 
 
 def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
     """They outlive the process that wrote them: short, as lists by position."""
-    tags = {"acme": Tags(tag=2.0, keys_at=1.0, keys={"k": 1.5})}
-    note = SlotNote(ref=ref_of(1, 2), state=CLAIMED, attempt=2, charge=0.5, cost=1.0)
+    tags = {"acme": FairnessState(tag=2.0, keys_virtual_time=1.0, keys={"k": 1.5})}
+    note = AgendaRecord(ref=ref_of(1, 2), state=CLAIMED, attempt=2, charge=0.5, cost=1.0)
     kept = Delta(
         virtual_time=1.0, emitted=3, claimed=2, rounds=1, next_page=2,
         slots=(note,), gone={"1": "f"}, tags=tags,
@@ -687,12 +700,12 @@ def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
     assert told["tags"] == {"acme": [2.0, 1.0, {"k": 1.5}, 0, 0.0]}
     assert (told["gone"], told["next_page"]) == ({"1": "f"}, 2)
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Delta) == kept
-    short = msgspec.convert([3, READY], SlotNote)
+    short = msgspec.convert([3, READY], AgendaRecord)
     assert (short.attempt, short.charge, short.cost, short.mark) == (1, 0.0, 0.0, None)
 
 
 def test_a_page_holds_costs_as_declared():
-    page = Page(0, [placed("a", cost_s=None), placed("b", cost_s=2.5)])
+    page = BacklogPage(0, [placed("a", cost_s=None), placed("b", cost_s=2.5)])
     assert page.declared_cost(0) is None
     assert page.declared_cost(1) == 2.5
 
@@ -711,32 +724,36 @@ def test_claims_that_a_runner_waited_for_are_timed_from_their_emission():
     one.place(several("ann", 5))
     chosen = one.choose(4, 10.0)
     for number, emitted in enumerate(chosen[:3]):
-        one.on_topic.send(emitted.ref, 0, 10.0 + number)
+        one.emitted_offsets.send(emitted.ref, 0, 10.0 + number)
     one.claim("ann-0", 1, 10.5, awaited=True)
     one.claim("ann-0", 1, 99.0, awaited=True)
     one.claim("ann-1", 1, 12.0)
     one.claim("ann-2", 1, 12.25, awaited=True)
-    assert (one.awaited, one.awaited_s) == (2, 0.75)
+    assert (one.awaited, one.sync_matched_s) == (2, 0.75)
     one.claim("ann-3", 1, 50.0, awaited=True)
     one.claim("ann-4", 1, 50.0, awaited=True)
-    assert (one.awaited, one.awaited_s) == (4, 0.75), "when these two were sent is not known"
+    assert (one.awaited, one.sync_matched_s) == (4, 0.75), (
+        "when these two were sent is not known"
+    )
 
 
 def test_on_a_clock_set_back_a_claim_took_no_time():
     one = backlog()
     one.place(several("ann", 1))
     [chosen] = one.choose(1, 10.0)
-    one.on_topic.send(chosen.ref, 0, 10.0)
+    one.emitted_offsets.send(chosen.ref, 0, 10.0)
     one.claim("ann-0", 1, 5.0, awaited=True)
-    assert (one.awaited, one.awaited_s) == (1, 0.0)
+    assert (one.awaited, one.sync_matched_s) == (1, 0.0)
 
 
 def test_only_what_came_from_submissions_counts_as_placed_up_to():
     one = backlog()
     one.news(several("ann", 1), [Origin(partition=3, offset=7)])
     one.news(several("bob", 1), [Origin(partition=0, offset=4)])
-    one.obey(Command(agenda_id="x", action="cancel", origin=Origin(partition=-1, offset=1)))
-    assert one.placed_up_to == {"3": (7, 0), "0": (4, 0)}
+    one.apply_command(
+        Command(agenda_id="x", action="cancel", origin=Origin(partition=-1, offset=1))
+    )
+    assert one.placed_offsets == {"3": (7, 0), "0": (4, 0)}
 
 
 def test_what_is_declared_is_compared_with_what_it_took_not_with_what_was_charged():
@@ -746,14 +763,14 @@ def test_what_is_declared_is_compared_with_what_it_took_not_with_what_was_charge
         one.choose(1)
         one.settle(settled(f"a-{number}", noop=6.0))
     one.place([placed("next", cost_s=2.0)])
-    assert one.whereabouts("next").cost == pytest.approx(6.0, rel=0.01)
+    assert one.position_of("next").cost == pytest.approx(6.0, rel=0.01)
 
 
 def test_a_page_of_which_nothing_is_ready_is_a_change_too():
     one = backlog()
     one.place([placed("a", held=True)])
-    assert one.take_delta().next_page == 1
-    assert one.take_delta() is None
+    assert one.drain_delta().next_page == 1
+    assert one.drain_delta() is None
 
 
 def test_on_a_clock_set_back_nothing_waited_less_than_no_time():
@@ -775,7 +792,7 @@ def test_what_was_learned_of_declarations_is_kept_whether_told_at_once_or_bit_by
     for _, agendas in pages:
         one.place(agendas)
         settled_all(one, 2)
-        deltas.append(one.take_delta())
+        deltas.append(one.drain_delta())
     ratios = dict(one.costs.ratios)
     assert ratios.keys() == {"ann", "bob", ""}
     assert reloaded(pages, *deltas).costs.ratios == ratios
@@ -795,7 +812,7 @@ def test_with_strict_priorities_every_level_goes_on_at_its_own_time():
     one.place(agendas, NOW)
     one.choose(7, NOW)
     assert len({*one.queue.clock}) > 1
-    for delta in (one.take_delta(), one.snapshot()):
+    for delta in (one.drain_delta(), one.snapshot()):
         fresh = backlog(aging_s=3_600.0)
         fresh.restore([(0, agendas)], [delta], NOW)
         assert fresh.queue.clock == one.queue.clock
@@ -809,13 +826,13 @@ def test_all_that_has_not_ended_counts_before_a_restart_and_after_it():
         one.claim(chosen.agenda_id, 1)
     one.settle(settled("ann-0"))
     assert one.slots.total == 4
-    assert reloaded([(0, agendas)], one.take_delta()).slots.total == 4
+    assert reloaded([(0, agendas)], one.drain_delta()).slots.total == 4
 
 
 def test_the_number_of_a_page_that_no_delta_knows_is_not_used_again():
     one = backlog()
     one.place(several("ann", 1))
-    fresh = reloaded([(0, several("ann", 1)), (1, several("bob", 1))], one.take_delta())
+    fresh = reloaded([(0, several("ann", 1)), (1, several("bob", 1))], one.drain_delta())
     assert fresh.next_page == 2
 
 
@@ -824,9 +841,9 @@ def test_what_is_gone_is_neither_found_nor_told_after_a_restart():
     agendas = several("ann", 2)
     one.place(agendas)
     one.choose(1)
-    before = one.take_delta()
+    before = one.drain_delta()
     one.settle(settled("ann-0"))
-    fresh = reloaded([(0, agendas)], before, one.take_delta())
+    fresh = reloaded([(0, agendas)], before, one.drain_delta())
     assert fresh.slots.find("ann-0") is None
     assert fresh.snapshot().slots == ()
     assert ids(reloaded([(0, agendas)], fresh.snapshot()).choose(9)) == ["ann-1"]
@@ -856,7 +873,7 @@ def test_who_has_work_with_the_scheduler_is_known_until_it_is_out_or_ended():
     cancel(one, "ann-2")
     one.choose(1)
     for each in (one, reloaded([(0, agendas)], one.snapshot())):
-        assert dict(each.slots.staying) == {"ann": 1, "bob": 1}
+        assert dict(each.slots.pending_by_customer) == {"ann": 1, "bob": 1}
 
 
 def test_how_urgent_one_is_follows_from_when_agendas_come_and_end():

@@ -7,7 +7,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError
 
-from pop_stream.bus.batches import Beat, Commits, handle_batches
+from pop_stream.bus.batches import BatchPacer, OffsetCommitter, handle_batches
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -111,9 +111,9 @@ async def test_batch_that_failed_is_not_committed():
 
 async def test_partition_that_moved_keeps_no_other_from_being_committed():
     consumer = Consumer()
-    commits = Commits(consumer)
-    await commits.note({HERE: 1})
-    await commits.note({HERE: 2, THERE: 7})
+    commits = OffsetCommitter(consumer)
+    await commits.mark_processed({HERE: 1})
+    await commits.mark_processed({HERE: 2, THERE: 7})
     consumer.mine = {THERE}
     await commits.flush()
     assert consumer.committed == [{HERE: 1}, {THERE: 7}]
@@ -128,60 +128,60 @@ async def test_commit_that_is_overtaken_is_no_failure():
 
 async def test_beat_keeps_batches_apart_and_delays_none_after_a_rest():
     loop = asyncio.get_running_loop()
-    beat = Beat(0.05)
+    pacer = BatchPacer(0.05)
     begun = loop.time()
-    await beat.wait()
+    await pacer.wait()
     assert loop.time() - begun < 0.04
-    beat.begin()
-    assert not beat.is_due
+    pacer.begin()
+    assert not pacer.is_due
     begun = loop.time()
-    await beat.wait()
+    await pacer.wait()
     assert loop.time() - begun > 0.04
-    assert beat.is_due
+    assert pacer.is_due
 
 
 async def test_who_is_in_a_hurry_waits_for_less_company():
     now = 0.0
-    beat = Beat(0.1, 0.1, unhurried_s=0.3, now=lambda: now)
-    assert beat.is_due, "the first after a rest"
-    beat.begin()
+    pacer = BatchPacer(0.1, 0.1, relaxed_interval_s=0.3, now=lambda: now)
+    assert pacer.is_due, "the first after a rest"
+    pacer.begin()
     now = 0.2
-    assert not beat.is_due
-    beat.hurry(1.0)
-    assert beat.is_due, "what has begun already is in a hurry, too"
-    beat.begin()
+    assert not pacer.is_due
+    pacer.expedite(1.0)
+    assert pacer.is_due, "what has begun already is in a hurry, too"
+    pacer.begin()
     now = 0.25
-    assert not beat.is_due
+    assert not pacer.is_due
     now = 1.3
-    beat.begin()
+    pacer.begin()
     now = 1.5
-    assert not beat.is_due, "the hurry is over"
+    assert not pacer.is_due, "the hurry is over"
 
 
 async def test_batches_are_kept_further_apart_the_larger_they_are():
     now = 0.0
-    beat = Beat(0.1, 0.5, 1_000, now=lambda: now)
+    pacer = BatchPacer(0.1, 0.5, 1_000, now=lambda: now)
     for size, until in ((0, 0.1), (500, 0.3), (1_000, 0.5), (10**9, 0.5)):
-        beat.begin(size)
+        pacer.begin(size)
         now += until - 0.001
-        assert not beat.is_due
+        assert not pacer.is_due
         now += 0.002
-        assert beat.is_due
+        assert pacer.is_due
 
 
 async def test_batches_that_take_long_are_kept_further_apart_and_then_nearer_again():
     now = 0.0
-    beat = Beat(0.1, 0.5, easing=3.0, now=lambda: now)
+    pacer = BatchPacer(0.1, 0.5, adaptive_factor=3.0, now=lambda: now)
 
     def pauses(took_s):
         """The last of many that took so long each: from its begin to the next one's."""
         nonlocal now
         for _ in range(50):
-            beat.begin(records=3)
-            pause_s = beat.pause_s
+            pacer.begin(records=3)
+            pause_s = pacer.pause_s
             now += took_s
-            beat.end()
-            now += max(0.0, beat.pause_s)
+            pacer.end()
+            now += max(0.0, pacer.pause_s)
         return pause_s
 
     assert pauses(0.01) == pytest.approx(0.1), "no nearer than ever"
@@ -192,23 +192,23 @@ async def test_batches_that_take_long_are_kept_further_apart_and_then_nearer_aga
 
 async def test_a_batch_of_many_bytes_is_not_kept_nearer_for_being_quick():
     now = 0.0
-    beat = Beat(0.1, 0.5, 1_000, easing=3.0, now=lambda: now)
-    beat.begin(1_000)
-    assert beat.pause_s == pytest.approx(0.5)
+    pacer = BatchPacer(0.1, 0.5, 1_000, adaptive_factor=3.0, now=lambda: now)
+    pacer.begin(1_000)
+    assert pacer.pause_s == pytest.approx(0.5)
 
 
 async def test_whoever_handles_batches_is_eased():
     consumer, now = Consumer([batch(0), batch(1, 2, 3)]), 0.0
-    beat = Beat(0.0, 30.0, 10**9, easing=3.0, now=lambda: now)
+    pacer = BatchPacer(0.0, 30.0, 10**9, adaptive_factor=3.0, now=lambda: now)
     pauses = []
 
     async def handle(_):
         nonlocal now
-        pauses.append(beat.pause_s)
+        pauses.append(pacer.pause_s)
         now += 10.0
 
-    await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, beat=beat)
+    await handle_batches(consumer, handle, max_records=9, stop=consumer.stop, pacer=pacer)
     assert pauses == [pytest.approx(0.0, abs=1e-3), pytest.approx(0.3 * 3.0 * 10.0, rel=1e-3)]
     for records, pause_s in ((1, 0.0), (2, 0.0), (3, 0.51 * 3.0 * 10.0)):
-        beat.begin(records=records)
-        assert beat.pause_s == pytest.approx(pause_s), "few wait for nobody"
+        pacer.begin(records=records)
+        assert pacer.pause_s == pytest.approx(pause_s), "few wait for nobody"

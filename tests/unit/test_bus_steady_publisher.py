@@ -8,7 +8,7 @@ from aiokafka.errors import (
 )
 from fakes import MemoryPublisher
 
-from pop_stream.bus.steady_publisher import SteadyPublisher
+from pop_stream.bus.steady_publisher import ReconnectingPublisher
 from pop_stream.core.errors import UnavailableError
 from pop_stream.ports.wire import Record
 
@@ -48,7 +48,7 @@ def steady(made, *producers):
         made.append(next(left))
         return made[-1]
 
-    return SteadyPublisher(make)
+    return ReconnectingPublisher(make)
 
 
 async def test_producer_is_made_once_and_when_needed(made):

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pop_stream.callbacks.guard import ForbiddenAddressError, Guard, GuardedResolver
+from pop_stream.callbacks.guard import ForbiddenAddressError, SsrfGuard, GuardedResolver
 
 INTERNAL = [
     "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
@@ -19,16 +19,16 @@ INTERNAL = [
 @pytest.mark.parametrize("address", INTERNAL)
 def test_internal_addresses_are_refused(address):
     with pytest.raises(ForbiddenAddressError, match="internal"):
-        Guard().check(address)
+        SsrfGuard().check(address)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
 def test_addresses_of_everyone_pass(address):
-    Guard().check(address)
+    SsrfGuard().check(address)
 
 
 def test_a_network_that_is_allowed_passes_and_its_neighbour_does_not():
-    guard = Guard(["10.1.0.0/16", "::1/128"])
+    guard = SsrfGuard(["10.1.0.0/16", "::1/128"])
     guard.check("10.1.2.3")
     guard.check("::1")
     with pytest.raises(ForbiddenAddressError):
@@ -41,7 +41,7 @@ def test_a_network_that_is_allowed_passes_and_its_neighbour_does_not():
 )
 def test_a_url_with_an_internal_address_is_refused(url):
     with pytest.raises(ForbiddenAddressError):
-        Guard().check_url(url)
+        SsrfGuard().check_url(url)
 
 
 @pytest.mark.parametrize(
@@ -55,23 +55,23 @@ def test_a_url_with_an_internal_address_is_refused(url):
 )  # fmt: skip
 def test_an_address_in_another_spelling_is_refused_before_anything_is_looked_up(host):
     with pytest.raises(ForbiddenAddressError):
-        Guard().check_url(f"http://{host}:8080/x")
+        SsrfGuard().check_url(f"http://{host}:8080/x")
 
 
 def test_a_socket_is_opened_for_addresses_that_may_be_called_alone():
     def found(address):
         return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, 80)
 
-    Guard().open_socket(found("8.8.8.8")).close()
+    SsrfGuard().open_socket(found("8.8.8.8")).close()
     for address in ("127.0.0.1", "10.0.0.1"):
         with pytest.raises(ForbiddenAddressError):
-            Guard().open_socket(found(address))
+            SsrfGuard().open_socket(found(address))
     with pytest.raises(ValueError, match=r"127\.1"):
-        Guard().open_socket(found("127.1"))
+        SsrfGuard().open_socket(found("127.1"))
 
 
 def test_a_url_with_a_name_is_judged_when_the_name_is_looked_up():
-    Guard().check_url("http://localhost/")
+    SsrfGuard().check_url("http://localhost/")
 
 
 class Resolver:
@@ -89,17 +89,17 @@ class Resolver:
 
 
 async def test_a_name_with_one_internal_address_among_others_is_refused():
-    resolver = GuardedResolver(Guard(), Resolver("8.8.8.8", "10.0.0.1"))
+    resolver = GuardedResolver(SsrfGuard(), Resolver("8.8.8.8", "10.0.0.1"))
     with pytest.raises(ForbiddenAddressError, match=r"10\.0\.0\.1"):
         await resolver.resolve("tricky.example", 80)
 
 
 async def test_the_addresses_that_were_judged_are_those_that_are_used():
-    resolver = GuardedResolver(Guard(), Resolver("8.8.8.8", "8.8.4.4"))
+    resolver = GuardedResolver(SsrfGuard(), Resolver("8.8.8.8", "8.8.4.4"))
     found = await resolver.resolve("fine.example", 443)
     assert [one["host"] for one in found] == ["8.8.8.8", "8.8.4.4"]
 
 
 async def test_localhost_by_name_is_refused_for_real():
     with pytest.raises(ForbiddenAddressError):
-        await GuardedResolver(Guard()).resolve("localhost", 80)
+        await GuardedResolver(SsrfGuard()).resolve("localhost", 80)

@@ -4,21 +4,21 @@ from datetime import timedelta
 
 import pytest
 from backlogs import START, placed
-from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryTable
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryReadyTable
 from msgspec import Raw
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
-from pop_stream.core.doors.fullness import Load
-from pop_stream.core.events import InsightPlaced, Origin, encode
+from pop_stream.core.doors.fullness import MemoryLoad
+from pop_stream.core.events import InsightAgendasRouted, Origin, encode
 from pop_stream.core.values.ids import CustomerId, InsightId
 from pop_stream.core.values.partitioning import partition_of
-from pop_stream.scheduler.census import Census
-from pop_stream.scheduler.emission import Source
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.census import UsageReporter
+from pop_stream.scheduler.emission import RecordPosition
+from pop_stream.scheduler.rounds import ReadyEventHandler
 
 PARTITIONS = 4
-ROOMY = Load(agendas=1_000, size=1_000_000)
+ROOMY = MemoryLoad(agendas=1_000, size=1_000_000)
 
 
 class Stage:
@@ -36,8 +36,8 @@ class Stage:
         async def create_topic(_):
             pass
 
-        self.table = MemoryTable()
-        self.rounds = Rounds(
+        self.table = MemoryReadyTable()
+        self.rounds = ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
             definitions=self.definitions,
@@ -45,11 +45,11 @@ class Stage:
             topics=topics,
             create_topic=create_topic,
             partitions=PARTITIONS,
-            is_sure_of=lambda _: self.is_sure,
-            tails=self.publisher.tails,
+            owns=lambda _: self.is_sure,
+            read_newest=self.publisher.read_newest,
         )
         self.is_sure = True
-        self.census = Census(
+        self.usage_reporter = UsageReporter(
             self.rounds,
             publisher=self.publisher,
             definitions=self.definitions,
@@ -64,19 +64,19 @@ class Stage:
         origins = tuple(
             Origin(partition=3, offset=self.offset, index=n) for n in range(len(ids))
         )
-        event = InsightPlaced(
+        event = InsightAgendasRouted(
             insight_id=insight,
             agendas=tuple(Raw(encode(one)) for one in agendas),
             origins=origins,
         )
         partition = partition_of(insight.encode(), PARTITIONS)
-        await self.rounds.handle(Source(partition, self.offset), encode(event))
+        await self.rounds.handle(RecordPosition(partition, self.offset), encode(event))
         self.offset += 1
 
     def told(self):
         return {
-            one.insight_id: (one.customers, one.is_whole, one.placed)
-            for one in self.census.statements()
+            one.insight_id: (one.customers, one.is_complete, one.placed)
+            for one in self.usage_reporter.drain_reports()
         }
 
 
@@ -127,8 +127,8 @@ async def test_all_is_told_again_now_and_then_while_there_is_any(stage):
 async def test_a_backlog_that_was_read_anew_is_told_as_a_whole(stage):
     await stage.place("a")
     stage.told()
-    for desk in stage.rounds.desks():
-        stage.rounds.unload(desk.partition)
+    for scheduler in stage.rounds.schedulers():
+        stage.rounds.unload(scheduler.partition)
     assert stage.told() == {}
     await stage.place("b")
     assert stage.told()["media"][:2] == ({"few": 2}, True)
@@ -162,23 +162,23 @@ async def test_a_new_quota_is_taken_up(stage):
 
 
 async def test_a_worker_that_is_full_says_so_and_when_it_is_not():
-    stage = Stage(Load(agendas=2, size=1_000_000))
+    stage = Stage(MemoryLoad(agendas=2, size=1_000_000))
     stage.definitions.current = Definitions(insights=stage.definitions.current.insights)
     await stage.place("a")
-    assert stage.census.statements() == []
+    assert stage.usage_reporter.drain_reports() == []
     await stage.place("b", "c")
-    [full] = stage.census.statements()
+    [full] = stage.usage_reporter.drain_reports()
     assert (full.fullness.present, full.fullness.limit, full.fullness.is_full) == (3, 2, True)
-    assert stage.census.statements() == []
-    stage.census._limit = ROOMY
-    [roomy] = stage.census.statements()
+    assert stage.usage_reporter.drain_reports() == []
+    stage.usage_reporter._limit = ROOMY
+    [roomy] = stage.usage_reporter.drain_reports()
     assert roomy.fullness is None
 
 
 async def test_bytes_count_too():
-    stage = Stage(Load(agendas=1_000, size=300))
+    stage = Stage(MemoryLoad(agendas=1_000, size=300))
     await stage.place("a", "b", "c", "d")
-    [full] = [one for one in stage.census.statements() if one.fullness]
+    [full] = [one for one in stage.usage_reporter.drain_reports() if one.fullness]
     assert (full.fullness.what, full.fullness.is_full) == ("bytes", True)
     assert full.fullness.present == sum(
         len(row) for key, row in stage.table.data.items() if "/page/" in key

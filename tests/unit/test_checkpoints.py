@@ -15,17 +15,17 @@ from pop_stream.core.backlog.slots import Slots
 from pop_stream.core.definitions.definitions import Customer, Insight
 from pop_stream.core.events import (
     Claim,
-    InsightNoted,
-    InsightPlaced,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     RoundDecided,
     encode,
 )
 from pop_stream.core.simulation.beginnings import beginnings
-from pop_stream.core.simulation.replay import last_words, replay
-from pop_stream.core.simulation.stage import Input
+from pop_stream.core.simulation.replay import final_decisions, replay
+from pop_stream.core.simulation.stage import ReadyInput
 from pop_stream.core.simulation.what_if import recorded_outcomes, what_if
-from pop_stream.scheduler.checkpoints import EVERY_S
+from pop_stream.scheduler.checkpoints import CHECKPOINT_EVERY_S
 
 MEDIA = Insight(id="media", target=6, low_water=6, lease_ms=30_000, partitions=PARTITIONS)
 CUSTOMERS = (
@@ -51,7 +51,8 @@ class Day(Stage):
         self.clock.move(timedelta(seconds=20))
         await super().tell(*ready_events, **kwargs)
         self.inputs += [
-            Input(self.offset, event, self.clock.now().timestamp()) for event in ready_events
+            ReadyInput(self.offset, event, self.clock.now().timestamp())
+            for event in ready_events
         ]
 
     async def pass_hours(self, steps):
@@ -65,7 +66,7 @@ class Day(Stage):
         self.placed += 10
 
     async def end_some(self):
-        slots = self.desk().backlog.slots if self.rounds.desks() else Slots()
+        slots = self.scheduler().backlog.slots if self.rounds.schedulers() else Slots()
         notes = [(name, slots.out(ref)) for name, ref in slots.refs().items()]
         out = [(name, note.attempt) for name, note in notes if note is not None]
         some = self.chance.sample(out, k=min(len(out), 3))
@@ -76,16 +77,16 @@ class Day(Stage):
         ]
         claims = tuple(Claim(agenda_id=name, attempt=attempt) for name, attempt in out)
         await self.tell(
-            InsightNoted(insight_id="media", claims=claims, settlements=tuple(ends))
+            InsightAttemptsReported(insight_id="media", claims=claims, settlements=tuple(ends))
         )
 
     async def look(self):
         await self.tell(
             InsightTick(
                 insight_id="media",
-                heard_until=self.clock.now() - timedelta(seconds=1),
+                relayed_until=self.clock.now() - timedelta(seconds=1),
                 lags=(0,) * PARTITIONS,
-                emitted=self.desk().backlog.emitted if self.rounds.desks() else 0,
+                emitted=self.scheduler().backlog.emitted if self.rounds.schedulers() else 0,
             )
         )
 
@@ -108,9 +109,13 @@ class Day(Stage):
     def beginnings(self, decisions=None, inputs=None):
         inputs = self.inputs if inputs is None else inputs
         placings = [
-            (one.offset, one.event) for one in inputs if isinstance(one.event, InsightPlaced)
+            (one.offset, one.event)
+            for one in inputs
+            if isinstance(one.event, InsightAgendasRouted)
         ]
-        return beginnings(self.parts(), placings, last_words(decisions or self.decisions()))
+        return beginnings(
+            self.parts(), placings, final_decisions(decisions or self.decisions())
+        )
 
     def definitions_at(self, version):
         return self.versions[max(one for one in self.versions if one <= version)]
@@ -135,7 +140,7 @@ async def day(request):
 
 
 async def test_rounds_come_out_the_same_from_every_checkpoint_on(day):
-    rounds = last_words(day.decisions())
+    rounds = final_decisions(day.decisions())
     found = day.beginnings()
     assert len(found) >= 3
     assert sum(one.begins for one in found) == 1
@@ -149,7 +154,7 @@ async def test_rounds_come_out_the_same_from_every_checkpoint_on(day):
 
 async def test_what_is_before_the_first_checkpoint_is_passed_over(day):
     known = day.beginnings()
-    kept = [one for one in last_words(day.decisions()) if one.round > 1]
+    kept = [one for one in final_decisions(day.decisions()) if one.round > 1]
     again = [*replay(day.inputs, kept, day.definitions_at, known)]
     assert again[0].recorded.round == known[0].round > kept[0].round
     assert [*replay(day.inputs, kept, day.definitions_at)] == []
@@ -157,7 +162,7 @@ async def test_what_is_before_the_first_checkpoint_is_passed_over(day):
 
 async def test_a_restart_is_gone_through_as_the_scheduler_did(day):
     """It knew neither leases nor what was left of rate limits."""
-    rounds = last_words(day.decisions())
+    rounds = final_decisions(day.decisions())
     again = [*replay(day.inputs, rounds, day.definitions_at, day.beginnings())]
     assert [one.recorded.round for one in again] == [one.round for one in rounds]
     assert all(one.is_same for one in again)
@@ -169,7 +174,7 @@ async def test_a_look_that_chooses_nothing_makes_no_difference(seed):
     day = await a_day(seed)
     found = day.beginnings()
     for number, one in enumerate(found):
-        kept = [each for each in last_words(day.decisions()) if each.round >= one.round]
+        kept = [each for each in final_decisions(day.decisions()) if each.round >= one.round]
         again = [*replay(day.inputs, kept, day.definitions_at, found[number:])]
         assert all(each.is_same for each in again)
 
@@ -179,7 +184,7 @@ async def test_the_same_weights_change_little_from_a_checkpoint_on():
     day = Day(1, lease_ms=3_600_000)
     await day.pass_hours(200)
     known = day.beginnings()
-    kept = [one for one in last_words(day.decisions()) if one.round >= known[0].round]
+    kept = [one for one in final_decisions(day.decisions()) if one.round >= known[0].round]
     before = recorded_outcomes(day.inputs, kept, known)
     after = what_if(day.inputs, kept, day.definitions_at, {}, known)
     assert {*after} == {*before}
@@ -207,7 +212,7 @@ async def test_a_checkpoint_of_a_round_that_was_decided_anew_is_not_begun_with(d
 
 async def test_a_checkpoint_that_lacks_a_part_is_not_begun_with(day, monkeypatch):
     monkeypatch.setattr(checkpoint, "_PART", 2)
-    day.clock.move(timedelta(seconds=EVERY_S))
+    day.clock.move(timedelta(seconds=CHECKPOINT_EVERY_S))
     before = len(day.beginnings())
     while len(day.beginnings()) == before:
         await day.pass_hours(1)
@@ -218,7 +223,7 @@ async def test_a_checkpoint_that_lacks_a_part_is_not_begun_with(day, monkeypatch
 
 
 async def test_none_is_written_that_would_be_too_large(monkeypatch):
-    monkeypatch.setattr(checkpoint, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(checkpoint, "MAX_ENTRIES", 3)
     day = Day(1)
     await day.pass_hours(150)
     assert day.parts() == []
@@ -227,7 +232,7 @@ async def test_none_is_written_that_would_be_too_large(monkeypatch):
 async def test_checkpoints_are_ten_minutes_apart_and_no_more_than_the_rounds_between(day):
     parts = [one for one in day.parts() if not one.begins]
     ats = [one.at.timestamp() for one in parts]
-    assert all(after - before >= EVERY_S for before, after in pairwise(ats))
+    assert all(after - before >= CHECKPOINT_EVERY_S for before, after in pairwise(ats))
     told = day.rounds_told()
     first, second = [told.index(one) for one in parts[:2]]
     between = [one for one in told[first + 1 : second] if isinstance(one, RoundDecided)]
@@ -244,16 +249,18 @@ async def test_a_page_is_found_that_was_placed_with_fewer_than_came():
     await day.pass_hours(20)
     [begin] = [one for one in day.beginnings() if one.begins]
     assert [len(agendas) for _, agendas in begin.pages][:2] == [30, 20]
-    kept = [one for one in last_words(day.decisions()) if one.round >= begin.round]
+    kept = [one for one in final_decisions(day.decisions()) if one.round >= begin.round]
     again = [*replay(day.inputs, kept, day.definitions_at, [begin])]
     assert all(one.is_same for one in again)
 
 
 async def test_what_was_placed_is_kept_only_for_the_pages_that_are_looked_for(day):
     placings = [
-        (one.offset, one.event) for one in day.inputs if isinstance(one.event, InsightPlaced)
+        (one.offset, one.event)
+        for one in day.inputs
+        if isinstance(one.event, InsightAgendasRouted)
     ]
-    found = beginnings(day.parts(), placings, last_words(day.decisions()))
+    found = beginnings(day.parts(), placings, final_decisions(day.decisions()))
     kept = {one.agenda_id for begin in found for _, page in begin.pages for one in page}
     assert kept
     assert all(bytes(one.agenda) == b"null" for _, page in found[0].pages for one in page)

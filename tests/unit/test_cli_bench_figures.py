@@ -2,14 +2,20 @@
 
 import pytest
 
-from pop_stream.cli.bench.figures import Sample, percentiles_ms, rate, spread, thinned
-from pop_stream.cli.bench.folded import Ends
-from pop_stream.cli.bench.meter import Cost, Machine, others, own, spent
+from pop_stream.cli.bench.figures import ProgressSample, percentiles_ms, rate, spread, thinned
+from pop_stream.cli.bench.folded import EndCounter
+from pop_stream.cli.bench.meter import (
+    ProcessUsage,
+    MachineUsage,
+    other_usage,
+    own_parts,
+    cpu_seconds,
+)
 from pop_stream.cli.bench.stages import stages
-from pop_stream.cli.bench.tail import Told
+from pop_stream.cli.bench.tail import LifecycleCounts
 from pop_stream.core.events import AgendaClaimed, AgendaFailed, AgendaSucceeded
 
-STEADY = [Sample(at, 1_000 * at, 100 * max(0, at - 2)) for at in range(13)]
+STEADY = [ProgressSample(at, 1_000 * at, 100 * max(0, at - 2)) for at in range(13)]
 
 
 def test_spread_of_runs_is_their_least_median_and_most():
@@ -32,12 +38,12 @@ def test_rate_of_a_sustained_run_leaves_ramp_and_drain_out():
 
 
 def test_rate_of_no_time_is_zero():
-    assert rate([Sample(0.0, 0, 0)]) == 0
+    assert rate([ProgressSample(0.0, 0, 0)]) == 0
     assert rate(STEADY, begin=99.0) == 0
 
 
 def test_thinned_samples_keep_both_ends():
-    samples = [Sample(float(at), at, at) for at in range(1_001)]
+    samples = [ProgressSample(float(at), at, at) for at in range(1_001)]
     kept = thinned(samples, 11)
     assert [one.submitted for one in kept] == list(range(0, 1_001, 100))
     assert thinned(samples[:5], 11) == samples[:5]
@@ -45,7 +51,7 @@ def test_thinned_samples_keep_both_ends():
 
 @pytest.fixture
 def ends():
-    ends = Ends()
+    ends = EndCounter()
     ended = b'{"type":"agenda.succeeded","agenda_id":"a"}'
     ends.note(0, 5, b"[" + ended + b"," + ended + b"]")
     ends.note(0, 6, b'{"type":"agenda.claimed","agenda_id":"b"}')
@@ -67,21 +73,28 @@ def test_an_offset_counts_once_however_often_it_is_asked_for(ends):
 
 
 def test_processor_time_is_the_difference_of_two_readings():
-    before = {"a": Cost(2.0, 1, 1), "b": Cost(9.0, 1, 1)}
-    after = {"a": Cost(2.5, 1, 1), "b": Cost(1.0, 1, 1), "c": Cost(3.0, 1, 1)}
+    before = {"a": ProcessUsage(2.0, 1, 1), "b": ProcessUsage(9.0, 1, 1)}
+    after = {
+        "a": ProcessUsage(2.5, 1, 1),
+        "b": ProcessUsage(1.0, 1, 1),
+        "c": ProcessUsage(3.0, 1, 1),
+    }
     # b was started again, and c is new: both count from their own start.
-    assert spent(before, after) == {"a": 0.5, "b": 1.0, "c": 3.0}
+    assert cpu_seconds(before, after) == {"a": 0.5, "b": 1.0, "c": 3.0}
 
 
 def test_what_else_the_machine_did_is_told():
-    before, after = Machine(10.0, 100.0, 1.0), Machine(14.0, 107.0, 1.4)
-    assert others(before, after, 6.0) == {"others": 0.25, "stolen": 0.1}
+    before, after = MachineUsage(10.0, 100.0, 1.0), MachineUsage(14.0, 107.0, 1.4)
+    assert other_usage(before, after, 6.0) == {"others": 0.25, "stolen": 0.1}
     # Ticks of the kernel are coarse: ours may seem to be more than all.
-    assert others(before, after, 7.1)["others"] == 0
+    assert other_usage(before, after, 7.1)["others"] == 0
 
 
 def test_servers_are_not_ours():
-    assert own(["kafka", "scheduler", "postgres", "puller-1"]) == ["scheduler", "puller-1"]
+    assert own_parts(["kafka", "scheduler", "postgres", "puller-1"]) == [
+        "scheduler",
+        "puller-1",
+    ]
 
 
 def test_stages_leave_out_agendas_that_miss_one():
@@ -100,7 +113,7 @@ def lifecycle(event, agenda_id, attempt=1, **more):
 
 
 def test_repeats_are_told_apart_from_further_attempts():
-    told = Told()
+    told = LifecycleCounts()
     for agenda_id, attempt in (("a", 1), ("a", 2), ("b", 1), ("b", 1)):
         told.note(lifecycle(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1_000))
     told.note(lifecycle(AgendaFailed, "a", message="no"))

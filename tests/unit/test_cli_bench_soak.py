@@ -3,7 +3,7 @@
 import pytest
 
 from pop_stream.cli.bench.soak import report
-from pop_stream.cli.bench.soak_run import Growth, Sample, Soaked, growth
+from pop_stream.cli.bench.soak_run import Growth, ResourceSample, SoakResult, growth
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def test_what_grows_all_the_time_is_found():
 
 
 def test_the_report_tells_every_part_and_quantity():
-    samples = [Sample(at, 80.0 + at, 20, 5, 3) for at in range(60)]
-    told = report(Soaked(10, 0, {"intake": samples}))
+    samples = [ResourceSample(at, 80.0 + at, 20, 5, 3) for at in range(60)]
+    told = report(SoakResult(10, 0, {"intake": samples}))
     assert told["flat"] is False
     assert told["parts"]["intake"]["rss_mb"]["flat"] is False
     assert told["parts"]["intake"]["files"] == {"middle": 20.0, "last": 20.0, "flat": True}

@@ -8,26 +8,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from pop_stream.bus.history import History
+from pop_stream.bus.history import DecisionHistory
 from pop_stream.cli.bench.backlog import report as backlog_report
 from pop_stream.cli.bench.backlog import steps
-from pop_stream.cli.bench.backlog_run import Wanted
+from pop_stream.cli.bench.backlog_run import BacklogBenchOptions
 from pop_stream.cli.bench.compare import compared, read_result
-from pop_stream.cli.bench.drive import Pace, drive
-from pop_stream.cli.bench.figures import Sample
+from pop_stream.cli.bench.drive import LoadProfile, drive
+from pop_stream.cli.bench.figures import ProgressSample
 from pop_stream.cli.bench.handlers import handlers, read_starts
 from pop_stream.cli.bench.idle import report as idle_report
-from pop_stream.cli.bench.ledger import Attempt, depth_of, weighings
-from pop_stream.cli.bench.noop_work import NoopWork
+from pop_stream.cli.bench.ledger import MeasuredAttempt, depth_of, weight_changes
+from pop_stream.cli.bench.noop_work import NoopWorkload
 from pop_stream.cli.bench.open_loop import run_open_loop
-from pop_stream.cli.bench.picture import Lines, draw_lines
-from pop_stream.cli.bench.pipeline_run import Idle
-from pop_stream.cli.bench.session import Phase
-from pop_stream.cli.bench.trial import Comparison, middle, runtime_cv
+from pop_stream.cli.bench.picture import LineChart, draw_lines
+from pop_stream.cli.bench.pipeline_run import IdleUsage
+from pop_stream.cli.bench.session import BenchPhase
+from pop_stream.cli.bench.trial import PhaseComparison, median_comparison, runtime_cv
 from pop_stream.cli.errors import UsageError
-from pop_stream.cli.served import since
+from pop_stream.cli.served import decisions_since
 from pop_stream.core.agendas.agenda import parse_agenda
-from pop_stream.core.audits.service import EMITTED, Served
+from pop_stream.core.audits.service import EMITTED, ServedAttempt
 
 INSIGHTS = ("one", "two")
 
@@ -35,7 +35,7 @@ INSIGHTS = ("one", "two")
 @pytest.mark.parametrize("operations", [1, 3])
 @pytest.mark.parametrize("size", [1, 300, 5_000])
 def test_work_is_valid_and_of_the_wanted_size(operations, size):
-    work = NoopWork("run", INSIGHTS, customers=3, operations=operations, size=size)
+    work = NoopWorkload("run", INSIGHTS, customers=3, operations=operations, size=size)
     bodies = [work.body(number) for number in range(12)]
     agendas = [parse_agenda(body) for body in bodies]
     assert {len(one.operations) for one in agendas} == {operations}
@@ -45,7 +45,7 @@ def test_work_is_valid_and_of_the_wanted_size(operations, size):
 
 
 def test_work_takes_insights_and_customers_in_turn():
-    work = NoopWork("run", INSIGHTS, customers=3)
+    work = NoopWorkload("run", INSIGHTS, customers=3)
     agendas = [parse_agenda(work.body(number)) for number in range(12)]
     pairs = [(work.insight_id(number), one.customer_id) for number, one in enumerate(agendas)]
     assert {pairs.count(pair) for pair in set(pairs)} == {2}
@@ -76,15 +76,15 @@ class Path:
 
 async def test_a_burst_submits_exactly_what_it_should_and_waits_for_all_of_it():
     path = Path(a_look=500, base=7)
-    samples = await drive(path.submit, path.ended, Pace(agendas=1_234))
+    samples = await drive(path.submit, path.ended, LoadProfile(agendas=1_234))
     assert path.submitted == 1_234
-    assert samples[0] == Sample(0.0, 0, 0)
+    assert samples[0] == ProgressSample(0.0, 0, 0)
     assert samples[-1].submitted == samples[-1].ended == 1_234
 
 
 async def test_a_closed_loop_never_has_more_outstanding_than_its_window():
     path = Path(a_look=30)
-    samples = await drive(path.submit, path.ended, Pace(seconds=0.5, window=100))
+    samples = await drive(path.submit, path.ended, LoadProfile(seconds=0.5, window=100))
     assert 100 < samples[-1].ended == path.submitted
     assert path.most_open <= 100
 
@@ -93,7 +93,7 @@ async def test_a_path_that_stands_still_is_given_up(monkeypatch):
     monkeypatch.setattr("pop_stream.cli.bench.drive._STALLED_S", 0.2)
     path = Path(a_look=0)
     with pytest.raises(BaseExceptionGroup) as failed:
-        await drive(path.submit, path.ended, Pace(agendas=10))
+        await drive(path.submit, path.ended, LoadProfile(agendas=10))
     assert "only 0 of 10 agendas have ended" in str(failed.value.exceptions[0])
 
 
@@ -134,7 +134,7 @@ def test_the_first_of_several_starts_counts(tmp_path):
 
 
 def test_growth_changes_one_size_and_is_compared_with_the_least():
-    base = Wanted(ready=100_000, customers=7, insights=3, picks=10, size=300)
+    base = BacklogBenchOptions(ready=100_000, customers=7, insights=3, picks=10, size=300)
     assert steps(base, None) == [base]
     grown = steps(base, "customers")
     assert [one.customers for one in grown] == [10, 100, 1_000, 10_000]
@@ -150,7 +150,7 @@ def test_growth_changes_one_size_and_is_compared_with_the_least():
 
 
 def test_idle_parts_are_summed_with_and_without_the_servers():
-    parts = {"kafka": Idle(0.03, 40, 380.0), "api": Idle(0.004, 3, 70.0)}
+    parts = {"kafka": IdleUsage(0.03, 40, 380.0), "api": IdleUsage(0.004, 3, 70.0)}
     found = idle_report(parts)
     assert (found["core_share"], found["own_core_share"]) == (0.034, 0.004)
     assert found["parts"]["api"] == {"core_share": 0.004, "connections": 3, "rss_mb": 70.0}
@@ -160,7 +160,7 @@ def test_idle_parts_are_summed_with_and_without_the_servers():
     ("ready", "insights", "target"), [(1_000_000, 1, 200), (1_000, 1, 200), (1_000, 200, 1)]
 )
 def test_what_is_out_is_a_part_of_what_waits(ready, insights, target):
-    assert Wanted(ready, 10, insights, 10, 300).target == target
+    assert BacklogBenchOptions(ready, 10, insights, 10, 300).target == target
 
 
 def test_two_results_are_compared_by_name():
@@ -211,9 +211,9 @@ def test_a_file_that_is_no_result_is_refused_with_a_remedy(tmp_path, content, sa
 
 
 def test_a_picture_has_a_line_for_every_run():
-    lines = Lines(
+    lines = LineChart(
         title="Runs & floors",
-        about="Agendas",
+        description="Agendas",
         across="seconds",
         named={
             "ours": [[(0.0, 0.0), (2.0, 10.0)], [(0.0, 0.0), (1.5, 10.0)]],
@@ -224,7 +224,7 @@ def test_a_picture_has_a_line_for_every_run():
     assert svg.count('<path class="line"') == 3
     assert "Runs &amp; floors" in svg
     assert json.dumps("floor").strip('"') in svg
-    assert draw_lines(Lines("Nothing", "", "", {})).endswith("</svg>\n")
+    assert draw_lines(LineChart("Nothing", "", "", {})).endswith("</svg>\n")
 
 
 def test_weights_and_depths_of_an_earlier_run_are_none_of_a_later_one():
@@ -238,16 +238,18 @@ def test_weights_and_depths_of_an_earlier_run_are_none_of_a_later_one():
             chosen=["x"],
         )
 
-    history = History((), [decided(10, 4.0, 90), decided(50, 2.0, 5), decided(60, 3.0, 7)], ())
-    own = since(history, 50.0)
-    assert [(one.at, one.weight) for one in weighings(own)] == [(50.0, 2.0), (60.0, 3.0)]
+    history = DecisionHistory(
+        (), [decided(10, 4.0, 90), decided(50, 2.0, 5), decided(60, 3.0, 7)], ()
+    )
+    own = decisions_since(history, 50.0)
+    assert [(one.at, one.weight) for one in weight_changes(own)] == [(50.0, 2.0), (60.0, 3.0)]
     assert (depth_of(history), depth_of(own)) == (91, 8)
 
 
 def phase_of(waits):
     """A run in which customer q waited so long for each of its agendas."""
     served = (
-        Served(
+        ServedAttempt(
             customer_id="q",
             submitted_at=0.0,
             arrived_at=0.0,
@@ -259,32 +261,32 @@ def phase_of(waits):
         )
         for wait in waits
     )
-    attempts = [Attempt(str(n), one, 0.0, 1.0) for n, one in enumerate(served)]
-    return Phase(attempts=attempts, depth=1)
+    attempts = [MeasuredAttempt(str(n), one, 0.0, 1.0) for n, one in enumerate(served)]
+    return BenchPhase(attempts=attempts, depth=1)
 
 
 def test_a_quiet_customers_wait_is_compared_within_each_pair_and_the_median_counts():
     alone, longer = [0.01] * 98 + [0.1, 9.0], [0.02] * 98 + [0.25, 9.0]
     by_age = phase_of([0.01] * 100)
     runs = [
-        Comparison(by_age, phase_of(longer), phase_of(alone), "q"),
-        Comparison(by_age, phase_of([9.0] * 100), phase_of(alone), "q"),
-        Comparison(by_age, phase_of(alone), phase_of(longer), "q"),
+        PhaseComparison(by_age, phase_of(longer), phase_of(alone), "q"),
+        PhaseComparison(by_age, phase_of([9.0] * 100), phase_of(alone), "q"),
+        PhaseComparison(by_age, phase_of(alone), phase_of(longer), "q"),
     ]
     assert runs[0].p99s == (0.25, 0.1)
     assert [one.over_alone for one in runs] == pytest.approx([2.5, 90.0, 0.4])
-    assert middle(runs, is_of_waits=True) is runs[0]
-    assert middle(runs[1:2], is_of_waits=True) is runs[1]
+    assert median_comparison(runs, compares_waits=True) is runs[0]
+    assert median_comparison(runs[1:2], compares_waits=True) is runs[1]
     in_turn = sorted(runs, key=lambda one: one.over_fifo)
-    assert middle(runs, is_of_waits=False) is in_turn[1]
-    assert Comparison(by_age, phase_of([0.5]), phase_of([0.0]), "q").over_alone == 500.0
+    assert median_comparison(runs, compares_waits=False) is in_turn[1]
+    assert PhaseComparison(by_age, phase_of([0.5]), phase_of([0.0]), "q").over_alone == 500.0
 
 
 def test_the_noise_of_the_machine_is_told_by_what_agendas_took_of_what_they_were_told_to():
     phase = phase_of([0.0, 0.0])
     assert runtime_cv(phase) == 0.0
     one, other = phase.attempts
-    slower = replace(other, served=replace(other.served, spent=3.0), asked_s=1.0)
+    slower = replace(other, served=replace(other.served, spent=3.0), requested_s=1.0)
     assert runtime_cv(replace(phase, attempts=[one, slower])) == 0.5  # 1 and 3: 2, off by 1
     assert runtime_cv(replace(phase, attempts=[])) == 0.0
 
@@ -292,15 +294,17 @@ def test_the_noise_of_the_machine_is_told_by_what_agendas_took_of_what_they_were
 def test_what_the_machine_adds_is_shared_out_evenly_before_shares_are_judged():
     """So a long sleep by accident is nobody's share, and short agendas cost what they cost."""
 
-    def attempt(number, *, asked_s, spent):
+    def attempt(number, *, requested_s, spent):
         (one,) = phase_of([float(number)]).attempts
-        return replace(one, served=replace(one.served, spent=spent), asked_s=asked_s)
+        return replace(one, served=replace(one.served, spent=spent), requested_s=requested_s)
 
     runs = [(1.0, 1.2), (1.0, 1.8), (9.0, 9.5)]
-    attempts = [attempt(n, asked_s=asked, spent=spent) for n, (asked, spent) in enumerate(runs)]
+    attempts = [
+        attempt(n, requested_s=asked, spent=spent) for n, (asked, spent) in enumerate(runs)
+    ]
     phase = replace(phase_of([]), attempts=attempts)
-    spent = [second for kind, _, _, _, second in phase.even if kind == EMITTED]
+    spent = [second for kind, _, _, _, second in phase.log_without_noise if kind == EMITTED]
     assert sorted(spent) == pytest.approx([1.5, 1.5, 9.5])
-    quick = replace(phase, attempts=[attempt(0, asked_s=1.0, spent=0.9)])
-    assert [second for kind, *_, second in quick.even if kind == EMITTED] == [1.0]
-    assert [*replace(phase, attempts=[]).even] == []
+    quick = replace(phase, attempts=[attempt(0, requested_s=1.0, spent=0.9)])
+    assert [second for kind, *_, second in quick.log_without_noise if kind == EMITTED] == [1.0]
+    assert [*replace(phase, attempts=[]).log_without_noise] == []

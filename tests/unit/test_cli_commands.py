@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from pop_stream.cli import main as command_line
 from pop_stream.core.errors import UnavailableError
-from pop_stream.embedded.errors import EmbeddedError
+from pop_stream.embedded.errors import DevServerError
 
 COMMANDS = sorted(get_command(command_line.app).commands)
 
@@ -90,7 +90,9 @@ def test_error_is_one_line_without_a_trace(run, failing):
     assert said.err == "pop-stream: OSError: broken pipe\n"
 
 
-@pytest.mark.parametrize("error", [UnavailableError("Kafka is away"), EmbeddedError("no Java")])
+@pytest.mark.parametrize(
+    "error", [UnavailableError("Kafka is away"), DevServerError("no Java")]
+)
 def test_our_own_errors_speak_for_themselves(run, failing, error):
     failing(error)
     assert run("doctor")[1].err == f"pop-stream: {error}\n"

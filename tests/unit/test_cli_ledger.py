@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from pop_stream.cli.ledger import audit as module
-from pop_stream.cli.ledger.looks import Audit
+from pop_stream.cli.ledger.looks import LedgerAudit
 from pop_stream.settings import Settings
 
 
@@ -19,7 +19,7 @@ async def found(monkeypatch, *, before, after, begin=0, end=5):
         return {0: after if asked else before}
 
     monkeypatch.setattr(module, "_offsets", offsets)
-    audit = Audit()
+    audit = LedgerAudit()
     ledger = SimpleNamespace(folded=folded)
     await module._until_folded(Settings(), ledger, audit)
     return audit.offsets

@@ -2,13 +2,13 @@
 
 import pytest
 
-from pop_stream.cli.demo.measures import contended, given, percentile
-from pop_stream.core.audits.service import Served
+from pop_stream.cli.demo.measures import contended_span, given, percentile
+from pop_stream.core.audits.service import ServedAttempt
 from pop_stream.core.values.ids import CustomerId
 
 
 def served(arrived, emitted, *, spent=1.0):
-    return Served(
+    return ServedAttempt(
         customer_id=CustomerId("any"),
         submitted_at=0,
         arrived_at=arrived,
@@ -48,15 +48,15 @@ def test_impossible_percentile_is_refused(percent):
 def test_contention_lasts_from_the_last_arrival_to_the_first_backlog_that_empties():
     flood = [served(0, 1), served(0, 90)]
     small = [served(5, 6), served(6, 30)]
-    assert contended({"flood": flood, "small": small}) == (5, 30)
+    assert contended_span({"flood": flood, "small": small}) == (5, 30)
 
 
 def test_backlogs_that_never_met_were_never_contended():
-    assert contended({"early": [served(0, 1)], "late": [served(5, 6)]}) is None
+    assert contended_span({"early": [served(0, 1)], "late": [served(5, 6)]}) is None
 
 
 def test_a_customer_that_was_never_served_leaves_no_contended_span():
-    assert contended({"served": [served(0, 9)], "starved": []}) is None
+    assert contended_span({"served": [served(0, 9)], "starved": []}) is None
 
 
 def test_given_is_what_was_emitted_within_the_span_whenever_it_ran():

@@ -10,7 +10,7 @@ from test_replay import Recorder
 
 from pop_stream.bus import history
 from pop_stream.cli import main as command_line
-from pop_stream.core.simulation.doubts import Unreadable
+from pop_stream.core.simulation.doubts import UnreadableRecord
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_record_is_chosen_again(replay):
 
 
 def test_what_cannot_be_read_is_named_with_the_round_from_which_it_matters(replay):
-    lost = Unreadable("pop.ready", 5, 4, "no event", is_decision=False)
+    lost = UnreadableRecord("pop.ready", 5, 4, "no event", is_decision=False)
     code, report, said = replay(unreadable=(lost,))
     assert code == 0
     assert report["unreadable"] == [
@@ -59,8 +59,8 @@ def test_what_cannot_be_read_is_named_with_the_round_from_which_it_matters(repla
 
 
 def test_what_no_round_needs_leaves_the_record_exact(replay):
-    late = Unreadable("pop.ready", 5, 99, "no event", is_decision=False)
-    letter = Unreadable("pop.decisions", 1, 7, "no round", is_decision=True)
+    late = UnreadableRecord("pop.ready", 5, 99, "no event", is_decision=False)
+    letter = UnreadableRecord("pop.decisions", 1, 7, "no round", is_decision=True)
     code, report, said = replay(unreadable=(late, letter))
     assert code == 0
     assert len(report["unreadable"]) == 2

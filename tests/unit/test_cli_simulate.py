@@ -349,10 +349,10 @@ POOL_OF_TWO = ("--pool", "2", "--runners", "2", "--target", "2", "--delay-ms", "
     ("terms", "media", "mail"),
     [((), [0, 0, 20], [10, 20, 30]), (("--pool-minimums", "mail=2"), [0, 0, 30], [10, 20, 20])],
 )
-def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, terms, media, mail):
+def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, options, media, mail):
     """`mail` comes at 5, to a pool that is lent out until 10 and 20."""
     path = tmp_path / "events.csv"
-    code, report, _ = trace(POOLED, *POOL_OF_TWO, *terms, "--events", str(path))
+    code, report, _ = trace(POOLED, *POOL_OF_TWO, *options, "--events", str(path))
     assert code == 0
     assert report["unfinished"] == 0
     rows = [*csv.DictReader(path.read_text().splitlines())]
@@ -377,8 +377,8 @@ def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, terms, media, ma
         (("--pool-minimums", "mail=1"), "give --trace and --pool"),
     ],
 )
-def test_what_is_no_pool_is_refused(trace, terms, told):
-    code, report, said = trace(POOLED, *terms)
+def test_what_is_no_pool_is_refused(trace, options, told):
+    code, report, said = trace(POOLED, *options)
     assert code != 0
     assert not report
     assert told in " ".join(said.replace("│", " ").split())

@@ -72,9 +72,9 @@ async def changes():
 
 @pytest.fixture
 async def supervisor(tmp_path: Path, changes: list):
-    policy = RestartPolicy(first_pause=SOON, longest_pause=SOON, most_crashes=3)
+    policy = RestartPolicy(first_pause=SOON, longest_pause=SOON, max_crashes=3)
     async with Supervisor(
-        tmp_path, environment={"GREETING": "hello"}, policy=policy, tell=changes.append
+        tmp_path, environment={"GREETING": "hello"}, policy=policy, on_progress=changes.append
     ) as supervisor:
         yield supervisor
 
@@ -114,13 +114,13 @@ async def test_crash_tells_exit_code_and_last_words(supervisor, changes):
     await supervisor.start(part("worker", "import sys; print('why'); sys.exit(3)"))
     await until(supervisor, lambda parts: parts["worker"].state == "failed")
     crash = next(change for change in changes if change.state == "crashed")
-    assert (crash.exit_code, crash.last_words) == (3, "why")
+    assert (crash.exit_code, crash.last_log_line) == (3, "why")
 
 
 async def test_part_that_crashes_again_and_again_is_given_up(supervisor):
     await supervisor.start(part("worker", "raise SystemExit(1)"))
     async with asyncio.timeout(PATIENCE_S):
-        status = await supervisor.gave_up()
+        status = await supervisor.until_part_failed()
     assert (status.name, status.restarts) == ("worker", 2)
 
 
@@ -178,8 +178,8 @@ async def test_parts_get_the_environment_and_log_to_a_file(supervisor):
 
 
 async def test_a_part_has_the_same_name_again_when_it_is_started_anew(supervisor):
-    tell = "import os; print(os.environ['POP_INSTANCE'], flush=True); os._exit(1)"
-    await supervisor.start(part("worker", tell))
+    on_progress = "import os; print(os.environ['POP_INSTANCE'], flush=True); os._exit(1)"
+    await supervisor.start(part("worker", on_progress))
     await until(supervisor, lambda parts: parts["worker"].restarts > 1)
     names = {*supervisor.log_file("worker").read_text().split()}
     assert len(names) == 1
@@ -207,7 +207,7 @@ async def test_a_death_is_told_with_the_parts_name_and_holds_no_restart_up(tmp_p
 
 
 def test_pauses_double_up_to_the_longest():
-    policy = RestartPolicy(timedelta(seconds=1), timedelta(seconds=5), most_crashes=5)
+    policy = RestartPolicy(timedelta(seconds=1), timedelta(seconds=5), max_crashes=5)
     pauses = [policy.pause(crashes) for crashes in (1, 2, 3, 4, 5)]
     assert pauses == [timedelta(seconds=s) for s in (1, 2, 4, 5)] + [None]
 

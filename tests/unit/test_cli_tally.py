@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from pop_stream.cli.demo.tally import Tally
+from pop_stream.cli.demo.tally import RunStatistics
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaClaimed,
@@ -63,53 +63,55 @@ def _at(seconds):
 
 
 @pytest.fixture
-def tally():
-    return Tally({"a1": "small"})
+def run_statistics():
+    return RunStatistics({"a1": "small"})
 
 
-def test_wait_runs_from_acceptance_to_the_first_claim(tally):
-    tally.note([claimed(9, attempt=2), accepted(seconds=1), claimed(4)])
-    assert tally.courses["a1"].wait == timedelta(seconds=3)
+def test_wait_runs_from_acceptance_to_the_first_claim(run_statistics):
+    run_statistics.note([claimed(9, attempt=2), accepted(seconds=1), claimed(4)])
+    assert run_statistics.by_agenda["a1"].wait == timedelta(seconds=3)
 
 
-def test_wait_is_unknown_until_both_ends_are(tally):
-    tally.note([claimed(4)])
-    assert tally.courses["a1"].wait is None
+def test_wait_is_unknown_until_both_ends_are(run_statistics):
+    run_statistics.note([claimed(4)])
+    assert run_statistics.by_agenda["a1"].wait is None
 
 
-def test_events_of_other_runs_are_ignored(tally):
-    tally.note([accepted("of-yesterday")])
-    assert set(tally.courses) == {"a1"}
+def test_events_of_other_runs_are_ignored(run_statistics):
+    run_statistics.note([accepted("of-yesterday")])
+    assert set(run_statistics.by_agenda) == {"a1"}
 
 
-def test_an_event_published_twice_is_no_duplicate(tally):
-    tally.note([claimed(4), claimed(4), succeeded(5), succeeded(5)])
-    assert tally.duplicates == 0
-    assert tally.done == 1
+def test_an_event_published_twice_is_no_duplicate(run_statistics):
+    run_statistics.note([claimed(4), claimed(4), succeeded(5), succeeded(5)])
+    assert run_statistics.duplicates == 0
+    assert run_statistics.done == 1
 
 
-def test_one_attempt_started_by_two_pullers_is_a_duplicate(tally):
-    tally.note([claimed(4), claimed(5, puller_id="p2")])
-    assert tally.duplicates == 1
+def test_one_attempt_started_by_two_pullers_is_a_duplicate(run_statistics):
+    run_statistics.note([claimed(4), claimed(5, puller_id="p2")])
+    assert run_statistics.duplicates == 1
 
 
-def test_a_retry_is_no_duplicate(tally):
-    tally.note([claimed(4), claimed(9, attempt=2), succeeded(10, attempt=2)])
-    assert tally.duplicates == 0
+def test_a_retry_is_no_duplicate(run_statistics):
+    run_statistics.note([claimed(4), claimed(9, attempt=2), succeeded(10, attempt=2)])
+    assert run_statistics.duplicates == 0
 
 
-def test_a_second_success_is_a_duplicate(tally):
-    tally.note([claimed(4), succeeded(5), claimed(9, attempt=2), succeeded(10, attempt=2)])
-    assert tally.duplicates == 1
+def test_a_second_success_is_a_duplicate(run_statistics):
+    run_statistics.note(
+        [claimed(4), succeeded(5), claimed(9, attempt=2), succeeded(10, attempt=2)]
+    )
+    assert run_statistics.duplicates == 1
 
 
-def test_service_is_what_the_successful_attempt_spent(tally):
-    tally.note([succeeded(5)])
-    assert tally.courses["a1"].spent_s == 2.0
+def test_service_is_what_the_successful_attempt_spent(run_statistics):
+    run_statistics.note([succeeded(5)])
+    assert run_statistics.by_agenda["a1"].spent_s == 2.0
 
 
-def test_a_failure_to_be_retried_leaves_the_agenda_open(tally):
-    tally.note([failed(5, retryable=True)])
-    assert tally.done == 0
-    tally.note([failed(6, retryable=False)])
-    assert tally.done == 1
+def test_a_failure_to_be_retried_leaves_the_agenda_open(run_statistics):
+    run_statistics.note([failed(5, retryable=True)])
+    assert run_statistics.done == 0
+    run_statistics.note([failed(6, retryable=False)])
+    assert run_statistics.done == 1

@@ -17,15 +17,15 @@ from pop_stream.cli.demo.workload import (
     workload,
 )
 from pop_stream.core.agendas.agenda import parse_agenda
-from pop_stream.core.definitions.definition_records import definitions_from
+from pop_stream.core.definitions.definition_records import parse_definitions_file
 from pop_stream.core.definitions.definitions import Customer, Insight
-from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.placement import InsightRouter
 
 ROOM = Path(pop_stream.cli.__file__).parent
 
 
 def definitions(file):
-    return definitions_from(tomllib.loads((ROOM / file).read_text()))
+    return parse_definitions_file(tomllib.loads((ROOM / file).read_text()))
 
 
 def insights(file):
@@ -54,7 +54,7 @@ def test_ids_belong_to_one_run_only():
 
 @pytest.mark.parametrize("work", [workload("r1", 30), warm_up("r1")])
 def test_agendas_are_valid_and_fit_the_insight(work):
-    placement = Placement(insights("demo/definitions.toml"))
+    placement = InsightRouter(insights("demo/definitions.toml"))
     for own in work.agendas.values():
         for document in own:
             agenda = parse_agenda(json.dumps(document))

@@ -16,26 +16,26 @@ from pop_stream.client import (
     NO_RETRY,
     BulkCommand,
     Client,
-    ConflictError,
-    FaultError,
-    ForbiddenError,
-    NotFoundError,
-    PreconditionError,
-    RateLimitedError,
-    RefusedError,
+    ApiConflictError,
+    ApiFaultError,
+    ApiForbiddenError,
+    ApiNotFoundError,
+    ApiPreconditionError,
+    ApiRateLimitedError,
+    ApiRefusedError,
     Retry,
     Selection,
     Trace,
-    UnauthenticatedError,
-    UnavailableError,
-    UnreachableError,
+    ApiUnauthenticatedError,
+    ApiUnavailableError,
+    ApiUnreachableError,
     tracing,
 )
 from pop_stream.core.agendas.agenda import Agenda
 from pop_stream.core.definitions.template import TEMPLATE_CALL
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.values.retry import Backoff
-from pop_stream.shapes.pulls import Heard
+from pop_stream.shapes.pulls import ReportAcknowledgement
 
 ISSUES = [
     {"field": "operations", "value": "[]", "message": "at least one"},
@@ -123,7 +123,7 @@ def problem(status: int, **changes: Any) -> web.Response:
 async def test_a_refusal_is_told_with_its_issues(script):
     script.answers = [problem(422)]
     async with script.client() as client:
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(ApiRefusedError) as refused:
             await client.submit(NAMED)
     assert str(refused.value).splitlines() == [
         "the agenda is refused for 2 reasons; see issues",
@@ -138,23 +138,23 @@ async def test_refusals_of_a_list_are_told_by_their_place(script):
     results = [{"index": n, "status": 422, "issues": ISSUES[:1]} for n in range(25)]
     script.answers = [problem(422, detail="none was accepted", issues=[], results=results)]
     async with script.client() as client:
-        with pytest.raises(RefusedError, match=r"(?s)agenda 7 of the list.*and 5 more"):
+        with pytest.raises(ApiRefusedError, match=r"(?s)agenda 7 of the list.*and 5 more"):
             await client.submit_many([NAMED])
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, RefusedError),
-        (401, UnauthenticatedError),
-        (403, ForbiddenError),
-        (404, NotFoundError),
-        (409, ConflictError),
-        (412, PreconditionError),
-        (413, RefusedError),
-        (429, RateLimitedError),
-        (500, FaultError),
-        (503, UnavailableError),
+        (400, ApiRefusedError),
+        (401, ApiUnauthenticatedError),
+        (403, ApiForbiddenError),
+        (404, ApiNotFoundError),
+        (409, ApiConflictError),
+        (412, ApiPreconditionError),
+        (413, ApiRefusedError),
+        (429, ApiRateLimitedError),
+        (500, ApiFaultError),
+        (503, ApiUnavailableError),
     ],
 )
 async def test_each_status_is_an_error_of_its_own(script, status, kind):
@@ -177,7 +177,7 @@ async def test_each_status_is_an_error_of_its_own(script, status, kind):
 async def test_an_answer_of_someone_else_is_a_fault(script, answer):
     script.answers = [answer]
     async with script.client() as client:
-        with pytest.raises(FaultError):
+        with pytest.raises(ApiFaultError):
             await client.agenda("a1")
 
 
@@ -202,7 +202,7 @@ async def test_what_is_the_same_done_twice_is_sent_again(script, failure):
 async def test_what_could_run_twice_is_sent_once(script, submission, failure):
     script.answers = [None if failure is None else problem(failure, code="unavailable")]
     async with script.client() as client:
-        with pytest.raises(UnavailableError):
+        with pytest.raises(ApiUnavailableError):
             await client.submit(submission)
     assert len(script.asked) == 1
 
@@ -216,7 +216,7 @@ async def test_a_run_is_sent_again_only_if_it_names_its_agenda(script, shape, na
         if named:
             await client.templates.run("nightly", call)
         else:
-            with pytest.raises(UnavailableError):
+            with pytest.raises(ApiUnavailableError):
                 await client.templates.run("nightly", call)
     assert len(script.asked) == 1 + named
 
@@ -236,7 +236,7 @@ async def test_a_list_is_sent_again_only_if_all_are_named(script, named):
     async with script.client() as client:
         try:
             await client.submit_many([NAMED, NAMED if named else NAMELESS])
-        except UnavailableError:
+        except ApiUnavailableError:
             assert not named
     assert len(script.asked) == 1 + named
 
@@ -246,7 +246,7 @@ async def test_patience_has_an_end_that_the_api_cannot_lengthen(script):
     busy.headers["Retry-After"] = "3600"
     script.answers = [busy]
     async with script.client() as client:
-        with pytest.raises(UnavailableError) as error:
+        with pytest.raises(ApiUnavailableError) as error:
             await client.agenda("a1")
     assert error.value.retry_after_s == 3600
     assert len(script.asked) == 1
@@ -299,7 +299,7 @@ async def test_a_stream_is_not_waited_for_for_ever(script):
     script.answers = [event(1)]
     async with script.client(NO_RETRY) as client, aclosing(client.follow("a1")) as news:
         assert (await anext(news)).percent == 0
-        with pytest.raises(UnavailableError, match="ended the stream early"):
+        with pytest.raises(ApiUnavailableError, match="ended the stream early"):
             await anext(news)
 
 
@@ -357,7 +357,7 @@ async def test_a_definition_is_read_and_changed_in_the_version_that_was_seen(scr
 async def test_a_conditional_change_is_not_sent_again_after_a_lost_answer(script):
     script.answers = [None]
     async with script.client() as client:
-        with pytest.raises(UnreachableError):
+        with pytest.raises(ApiUnreachableError):
             await client.customers.put("acme", {}, if_match=7)
     assert len(script.asked) == 1
 
@@ -383,7 +383,7 @@ async def test_requests_carry_the_trace_and_the_token(script):
 async def test_no_text_can_leave_its_place_in_the_path(script):
     script.answers = [problem(404)]
     async with script.client() as client:
-        with pytest.raises(NotFoundError):
+        with pytest.raises(ApiNotFoundError):
             await client.operation("a/../b", "x?y=1 ü")
     assert script.asked[0].path == "/v1/agendas/a%2F..%2Fb/operations/x%3Fy%3D1%20%C3%BC"
 
@@ -392,7 +392,7 @@ async def test_a_command_for_many_says_only_what_was_set(script):
     script.answers = [problem(503, code="unavailable")]
     command = BulkCommand(action="hold", filter=Selection(ids=("a1",)), reason="late")
     async with script.client() as client:
-        with pytest.raises(UnavailableError):
+        with pytest.raises(ApiUnavailableError):
             await client.command(command)
     (asked,) = script.asked
     assert asked.body == {"action": "hold", "filter": {"ids": ["a1"]}, "reason": "late"}
@@ -406,7 +406,9 @@ async def test_a_pull_may_take_as_long_as_it_waits(script):
 
 
 async def test_an_attempt_is_reported_on_by_its_path(script):
-    heard = Heard(agenda_id="a1", attempt=3, lease_ms=1000, stop=None, appended=[])
+    heard = ReportAcknowledgement(
+        agenda_id="a1", attempt=3, lease_ms=1000, stop=None, appended=[]
+    )
     script.answers = [ok(msgspec.to_builtins(heard))] * 1
     async with script.client() as client:
         assert await client.heartbeat(heard, "w1") == heard
@@ -416,7 +418,7 @@ async def test_an_attempt_is_reported_on_by_its_path(script):
 async def test_an_api_that_is_away_is_unreachable(unused_tcp_port):
     url = f"http://127.0.0.1:{unused_tcp_port}"
     async with Client(url, retry=NO_RETRY) as client:
-        with pytest.raises(UnreachableError, match="cannot reach the API at") as error:
+        with pytest.raises(ApiUnreachableError, match="cannot reach the API at") as error:
             await client.agenda("a1")
         assert not error.value.may_be_done
         assert not await client.is_ready()
@@ -425,7 +427,7 @@ async def test_an_api_that_is_away_is_unreachable(unused_tcp_port):
 async def test_an_answer_that_does_not_come_is_not_waited_for(script):
     script.answers = [asyncio.Event()]
     async with script.client(NO_RETRY, timeout=timedelta(milliseconds=50)) as client:
-        with pytest.raises(UnreachableError) as error:
+        with pytest.raises(ApiUnreachableError) as error:
             await client.agenda("a1")
     assert error.value.may_be_done
 

@@ -7,8 +7,8 @@ from lifecycle_events import START, at, operation
 
 from pop_stream.core.agendas.agenda import parse_agenda
 from pop_stream.core.errors import StateError, SubmissionError
-from pop_stream.core.events import decode_placed
-from pop_stream.core.lifecycle.commands import is_due, kept, restarted
+from pop_stream.core.events import decode_routed
+from pop_stream.core.lifecycle.commands import has_effect, kept_operations, restart_event
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import Summary
 
@@ -59,7 +59,7 @@ def ended(state=State.FAILED, done=("fetch", "pack", "mail"), **changes):
 
 
 def again(summary=None, what="failed", *, now=START, hold=False):
-    return restarted(
+    return restart_event(
         summary or ended(), PARSED, again=what, hold=hold, by="ann", reason="", now=now
     )
 
@@ -69,14 +69,14 @@ def test_each_command_in_each_state(state, action, verdict):
     summary = Summary(agenda_id="a1", state=State(state))
     if verdict == "-":
         with pytest.raises(StateError, match=f"'a1' is {state}; {action} needs"):
-            is_due(action, summary)
+            has_effect(action, summary)
     else:
-        assert is_due(action, summary) is (verdict == "do")
+        assert has_effect(action, summary) is (verdict == "do")
 
 
 def test_what_stops_already_need_not_be_cancelled():
     stopping = Summary(agenda_id="a1", state=State.RUNNING, stopping="cancelled")
-    assert not is_due("cancel", stopping)
+    assert not has_effect("cancel", stopping)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def test_what_stops_already_need_not_be_cancelled():
     ],
 )
 def test_what_is_run_anew_takes_along_what_depends_on_it(what, keep):
-    assert kept(ended(), PARSED.operations, what) == keep
+    assert kept_operations(ended(), PARSED.operations, what) == keep
 
 
 def test_an_operation_that_is_not_there_is_named():
     with pytest.raises(SubmissionError, match="operations = pick: no operation of this agenda"):
-        kept(ended(), PARSED.operations, ["pack", "pick"])
+        kept_operations(ended(), PARSED.operations, ["pack", "pick"])
 
 
 def test_it_runs_again_as_the_next_attempt_with_all_its_settings():
     event = again()
-    placed = decode_placed(event.placed)
+    placed = decode_routed(event.placed)
     assert (event.attempt, placed.attempt) == (4, 4)
     assert event.keep == ("mail", "fetch", "pack")
     assert (event.insight_id, event.by) == ("files", "ann")
@@ -114,11 +114,11 @@ def test_it_runs_again_as_the_next_attempt_with_all_its_settings():
 
 
 def test_a_deadline_that_has_passed_does_not_end_it_at_once():
-    assert decode_placed(again(now=at(7200)).placed).expires_at is None
+    assert decode_routed(again(now=at(7200)).placed).expires_at is None
 
 
 def test_it_can_be_reset_without_running():
-    assert decode_placed(again(hold=True).placed).held
+    assert decode_routed(again(hold=True).placed).held
 
 
 @pytest.mark.parametrize("state", [State.READY, State.RUNNING, State.RETRYING, State.REFUSED])
@@ -138,5 +138,5 @@ def test_what_depends_on_two_that_are_run_anew_is_run_anew_once():
     }).operations  # fmt: skip
     done = {one: operation(one, "succeeded") for one in ("root", *names)}
     summary = Summary(agenda_id="a1", state=State.FAILED, operations=done)
-    assert kept(summary, operations, ["root"]) == ("other",)
-    assert kept(summary, operations, ["right"]) == ("root", "left", "other")
+    assert kept_operations(summary, operations, ["root"]) == ("other",)
+    assert kept_operations(summary, operations, ["right"]) == ("root", "left", "other")

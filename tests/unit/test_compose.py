@@ -9,7 +9,7 @@ import yaml
 from typer.main import get_command
 
 from pop_stream.cli.main import app
-from pop_stream.core.definitions.definition_records import definitions_from
+from pop_stream.core.definitions.definition_records import parse_definitions_file
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.embedded.jars import RECORD
 from pop_stream.settings import Settings
@@ -87,7 +87,7 @@ def test_probes_ask_the_ports_that_are_listened_to():
 def test_the_puller_pulls_what_the_definitions_define():
     source, target, *_ = SERVICES["puller"]["volumes"][0].split(":")
     assert target == SERVICES["migrate"]["environment"]["POP_DEFINITIONS_FILE"]
-    found = definitions_from(tomllib.loads((ROOT / source).read_text()))
+    found = parse_definitions_file(tomllib.loads((ROOT / source).read_text()))
     insights = [one.id for one in found if isinstance(one, Insight)]
     assert option("puller", "--insight") in insights
 

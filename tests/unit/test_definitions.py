@@ -5,7 +5,7 @@ import pytest
 from pop_stream.core.definitions.definition_records import (
     decode_definition,
     definition_key,
-    definitions_from,
+    parse_definitions_file,
     encode_definition,
 )
 from pop_stream.core.definitions.definitions import (
@@ -102,7 +102,7 @@ def test_insights_of_a_pool_are_at_home_together():
 
 
 def test_a_file_is_read_by_tables():
-    found = definitions_from(
+    found = parse_definitions_file(
         {
             "customers": {"acme": {"weight": 2}},
             "insights": {"media": {"pool": "gpu", "mappers": {"operation_types": ["scan"]}}},
@@ -124,7 +124,7 @@ def test_a_file_is_read_by_tables():
 )
 def test_a_wrong_file_names_the_table(document, error, words):
     with pytest.raises(error, match=words):
-        definitions_from(document)
+        parse_definitions_file(document)
 
 
 def test_low_water_may_be_left_to_the_target():

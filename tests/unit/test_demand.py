@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from pop_stream.core.events import EmittedAgenda, PullWanted
-from pop_stream.core.pulls.demand import SILENT_S, Demand
-from pop_stream.core.pulls.handed import REMEMBERED_BYTES, Handed
+from pop_stream.core.events import EmittedAgenda, PollWanted
+from pop_stream.core.pulls.demand import PROCESS_TIMEOUT_S, PollDemand
+from pop_stream.core.pulls.handed import MAX_DELIVERED_BYTES, DeliveredAttempts
 
 
 def wanted(count, api_id="x", received=0):
-    return PullWanted(insight_id="media", api_id=api_id, wanted=count, received={"d": received})
+    return PollWanted(insight_id="media", api_id=api_id, wanted=count, received={"d": received})
 
 
 def emitted(agenda_id="a1", attempt=1, lease_ms=60_000, body=b"{}"):
@@ -27,7 +27,7 @@ def emitted(agenda_id="a1", attempt=1, lease_ms=60_000, body=b"{}"):
 
 @pytest.fixture
 def demand():
-    return Demand("d")
+    return PollDemand("d")
 
 
 def test_nobody_is_sent_more_than_it_has_callers_for(demand):
@@ -54,15 +54,15 @@ def test_processes_take_turns(demand):
 
 def test_process_that_fell_silent_gets_nothing(demand):
     demand.hear(wanted(1, "x"), 0)
-    demand.hear(wanted(1, "y"), SILENT_S)
-    demand.forget_silent(SILENT_S + 0.1)
+    demand.hear(wanted(1, "y"), PROCESS_TIMEOUT_S)
+    demand.expire_silent(PROCESS_TIMEOUT_S + 0.1)
     assert [demand.next_process() for _ in range(2)] == ["y", None]
 
 
 def test_process_that_comes_back_is_not_charged_with_what_it_got_before(demand):
     demand.hear(wanted(1), 0)
     assert demand.next_process() == "x"
-    demand.forget_silent(SILENT_S + 0.1)
+    demand.expire_silent(PROCESS_TIMEOUT_S + 0.1)
     demand.hear(wanted(1, received=1), 10)
     assert [demand.next_process(), demand.next_process()] == ["x", None]
 
@@ -75,16 +75,16 @@ def test_what_arrives_late_of_before_a_silence_makes_no_room(demand):
 
 def test_process_that_speaks_is_not_silent(demand):
     demand.hear(wanted(1), 0)
-    demand.hear(wanted(1), SILENT_S)
-    demand.forget_silent(SILENT_S + 0.1)
+    demand.hear(wanted(1), PROCESS_TIMEOUT_S)
+    demand.expire_silent(PROCESS_TIMEOUT_S + 0.1)
     assert demand.next_process() == "x"
 
 
 def test_counts_of_other_dispatchers_do_not_count(demand):
-    told = PullWanted(insight_id="media", api_id="x", wanted=1, received={"other": 9})
+    told = PollWanted(insight_id="media", api_id="x", wanted=1, received={"other": 9})
     demand.hear(told, 0)
     assert [demand.next_process(), demand.next_process()] == ["x", None]
-    told = PullWanted(insight_id="media", api_id="x", wanted=1, received={"other": 10})
+    told = PollWanted(insight_id="media", api_id="x", wanted=1, received={"other": 10})
     demand.hear(told, 1)
     assert demand.next_process() is None, "what was sent has not arrived"
 
@@ -94,15 +94,15 @@ def test_returned_agenda_goes_to_the_next_who_wants_one_while_its_lease_may_run(
         demand.put_back(emitted(f"a{number}"), number)
     assert demand.take_returned() is None
     demand.hear(wanted(2), 30)
-    demand.forget_silent(30)  # half a lease after the first was put back
+    demand.expire_silent(30)  # half a lease after the first was put back
     assert demand.take_returned().agenda_id == "a1"
-    demand.forget_silent(32.9)
+    demand.expire_silent(32.9)
     assert demand.take_returned().agenda_id == "a3"
     assert demand.take_returned() is None
 
 
 def test_newest_attempt_is_remembered():
-    handed = Handed()
+    handed = DeliveredAttempts()
     for attempt in (2, 1):
         handed.remember(emitted(attempt=attempt))
     assert handed.of("a1").attempt == 2
@@ -110,8 +110,8 @@ def test_newest_attempt_is_remembered():
 
 
 def test_memory_of_handed_agendas_is_bounded_in_bytes():
-    handed = Handed()
-    body = b'"' + b"x" * (REMEMBERED_BYTES // 4) + b'"'
+    handed = DeliveredAttempts()
+    body = b'"' + b"x" * (MAX_DELIVERED_BYTES // 4) + b'"'
     for number in range(6):
         handed.remember(emitted(f"a{number}", body=body))
     assert [handed.of(f"a{number}") is not None for number in range(6)] == [

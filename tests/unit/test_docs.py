@@ -12,7 +12,7 @@ from pop_stream.cli.generate import schemas
 from pop_stream.cli.main import app
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Customer, Insight, ResourcePool
-from pop_stream.rollup.regularly import Reconciliations
+from pop_stream.rollup.regularly import ReconciliationMetrics
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.settings import Settings
 
@@ -133,7 +133,7 @@ def test_the_reference_has_every_metric():
     registry = CollectorRegistry()
     Metrics(registry)
     registry.register(SchedulerCollector(list, WallClock()))
-    Reconciliations(registry)
+    ReconciliationMetrics(registry)
     families = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

@@ -5,13 +5,18 @@ import pytest
 from pop_stream.core.definitions.definitions import Customer
 from pop_stream.core.doors import door as door_module
 from pop_stream.core.doors import under_way as under_way_module
-from pop_stream.core.doors.door import FORGOTTEN_AFTER_S, WHOLE_EVERY_S, Door
-from pop_stream.core.doors.fullness import Load, fullness
-from pop_stream.core.doors.under_way import UnderWay
-from pop_stream.core.errors import FullError, QuotaError
-from pop_stream.core.events import BacklogCounted, DoorCounted, Fullness, encode
-from pop_stream.core.events.codec import decode_count
-from pop_stream.core.values.counted import MOST_NAMED, Changes, Sums, portions
+from pop_stream.core.doors.door import PEER_EXPIRY_S, FULL_REPORT_INTERVAL_S, QuotaLedger
+from pop_stream.core.doors.fullness import MemoryLoad, fullness
+from pop_stream.core.doors.under_way import InFlightSubmissions
+from pop_stream.core.errors import CapacityError, QuotaError
+from pop_stream.core.events import BacklogUsage, IngressUsage, CapacityLimit, encode
+from pop_stream.core.events.codec import decode_usage
+from pop_stream.core.values.counted import (
+    MAX_CUSTOMERS_PER_RECORD,
+    UsageDelta,
+    UsageTotals,
+    chunks,
+)
 
 START = "2026-01-01T00:00:00Z"
 CUSTOMERS = {
@@ -22,7 +27,7 @@ CUSTOMERS = {
 
 
 def door(name="one", customers=None):
-    return Door(name, (CUSTOMERS if customers is None else customers).get)
+    return QuotaLedger(name, (CUSTOMERS if customers is None else customers).get)
 
 
 def admitted(one, customer_id, most=100, *, now_s=0.0, insight_id="media"):
@@ -30,17 +35,17 @@ def admitted(one, customer_id, most=100, *, now_s=0.0, insight_id="media"):
     for number in range(most):
         try:
             one.admit(customer_id, insight_id, now_s=now_s)
-        except (QuotaError, FullError):
+        except (QuotaError, CapacityError):
             return number
     return most
 
 
-def counted(insight_id="media", placed=None, *, is_whole=False, near=None, **customers):
-    return BacklogCounted(
+def counted(insight_id="media", placed=None, *, is_complete=False, near=None, **customers):
+    return BacklogUsage(
         insight_id=insight_id,
         at=START,
         customers=customers,
-        is_whole=is_whole,
+        is_complete=is_complete,
         placed=placed or {},
         fullness=near,
     )
@@ -48,7 +53,7 @@ def counted(insight_id="media", placed=None, *, is_whole=False, near=None, **cus
 
 def tell(one, *others, now_s=0.0):
     """What it has to say, over the wire."""
-    told = [decode_count(encode(event)) for event in one.statements(now_s)]
+    told = [decode_usage(encode(event)) for event in one.drain_reports(now_s)]
     for event in told:
         for other in others:
             other.hear(event, now_s=now_s)
@@ -86,7 +91,7 @@ def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
     assert one.present("ready") == 2
     one.hear(counted("media", ready=0), now_s=0)
     assert one.present("ready") == 1
-    one.hear(counted("other", is_whole=True), now_s=0)
+    one.hear(counted("other", is_complete=True), now_s=0)
     assert admitted(one, "ready") == 3
 
 
@@ -94,11 +99,11 @@ def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
     api, intake, third = door("api"), door("intake"), door("third")
     api.admit("ready", "media", now_s=0)
     assert (api.present("ready"), third.present("ready")) == (1, 0)
-    api.written("ready", (7, 0), lane=2)
+    api.record_position("ready", (7, 0), lane=2)
     tell(api, intake, third)
     assert third.present("ready") == 1
-    intake.let_in("ready")
-    intake.written("ready", (7, 0), lane=("media", 2))
+    intake.count_admitted("ready")
+    intake.record_position("ready", (7, 0), lane=("media", 2))
     intake.handled({2: 8})
     tell(intake, api, third)
     tell(api, intake, third)
@@ -115,8 +120,8 @@ def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
 def test_what_could_not_be_written_counts_no_more():
     one = door()
     one.admit("ready", "media", now_s=0)
-    one.given_up("ready")
-    one.given_up("ready")
+    one.release("ready")
+    one.release("ready")
     assert one.present("ready") == 0
     assert admitted(one, "ready") == 3
 
@@ -125,9 +130,9 @@ def test_what_is_not_handled_counts_however_long_intake_is_away():
     one = door()
     for offset in range(3):
         one.admit("ready", "media", now_s=0)
-        one.written("ready", (offset, 0), lane=0)
+        one.record_position("ready", (offset, 0), lane=0)
     assert admitted(one, "ready", now_s=1e6) == 0
-    one.hear(DoorCounted(door_id="intake", number=1, handled={"0": 2}), now_s=1e6)
+    one.hear(IngressUsage(ingress_id="intake", number=1, handled={"0": 2}), now_s=1e6)
     assert admitted(one, "ready", now_s=1e6) == 2
 
 
@@ -136,32 +141,32 @@ def test_a_door_that_fell_silent_counts_no_more_and_one_that_speaks_does():
     other.admit("ready", "media", now_s=0)
     tell(other, one)
     assert not tell(other, one, now_s=1)
-    tell(other, one, now_s=WHOLE_EVERY_S)
-    one.statements(WHOLE_EVERY_S + FORGOTTEN_AFTER_S)
+    tell(other, one, now_s=FULL_REPORT_INTERVAL_S)
+    one.drain_reports(FULL_REPORT_INTERVAL_S + PEER_EXPIRY_S)
     assert one.present("ready") == 1
-    one.statements(WHOLE_EVERY_S + FORGOTTEN_AFTER_S + 1)
+    one.drain_reports(FULL_REPORT_INTERVAL_S + PEER_EXPIRY_S + 1)
     assert one.present("ready") == 0
 
 
 def test_nothing_is_told_while_nothing_changes():
     one = door()
-    assert not one.statements(0)
+    assert not one.drain_reports(0)
     assert admitted(one, "free", 5) == 5
-    assert not one.statements(1)
+    assert not one.drain_reports(1)
 
 
 def test_a_newcomer_hears_all_within_seconds():
     one, late = door(), door("late")
     one.admit("ready", "media", now_s=0)
     tell(one)
-    tell(one, late, now_s=WHOLE_EVERY_S)
+    tell(one, late, now_s=FULL_REPORT_INTERVAL_S)
     assert late.present("ready") == 1
 
 
 def test_what_is_told_again_counts_once():
     one, other = door(), door("other")
     other.admit("rate", "media", now_s=0)
-    [told] = other.statements(0)
+    [told] = other.drain_reports(0)
     for _ in range(3):
         one.hear(told, now_s=0)
     assert admitted(one, "rate") == 3
@@ -177,27 +182,29 @@ def test_a_rate_that_is_no_more_is_not_counted_any_longer():
 
 
 def test_several_that_are_begun_together_end_one_by_one():
-    under_way = UnderWay()
+    under_way = InFlightSubmissions()
     for _ in range(3):
         under_way.begin("acme")
     under_way.place("acme", "lane", (7, 0))
-    under_way.abandon("acme")
+    under_way.discard("acme")
     assert under_way.counts == {"acme": 2}
-    under_way.pass_by("lane", (7, 0))
-    under_way.abandon("acme")
+    under_way.advance("lane", (7, 0))
+    under_way.discard("acme")
     assert under_way.counts == {}
-    under_way.abandon("acme")
+    under_way.discard("acme")
     assert under_way.counts == {}, "no more end than began"
 
 
 def test_many_customers_are_told_in_several_records(monkeypatch):
-    customers = {f"c{n}": Customer(id=f"c{n}", max_ready=1) for n in range(MOST_NAMED + 1)}
+    customers = {
+        f"c{n}": Customer(id=f"c{n}", max_ready=1) for n in range(MAX_CUSTOMERS_PER_RECORD + 1)
+    }
     one, other = door(customers=customers), door("other", customers)
     for name in customers:
         one.admit(name, "media", now_s=0)
     told = tell(one, other)
-    assert [len(event.under_way) for event in told] == [MOST_NAMED, 1]
-    assert [event.is_whole for event in told] == [True, False]
+    assert [len(event.under_way) for event in told] == [MAX_CUSTOMERS_PER_RECORD, 1]
+    assert [event.is_complete for event in told] == [True, False]
     assert all(other.present(name) == 1 for name in customers)
 
 
@@ -233,7 +240,7 @@ def test_a_refusal_for_the_rate_says_when_to_come_back():
 
 
 def test_the_allowances_remembered_are_bounded(monkeypatch):
-    monkeypatch.setattr(door_module, "MOST_KNOWN", 2)
+    monkeypatch.setattr(door_module, "MAX_KNOWN", 2)
     customers = {one: Customer(id=one, max_submit_per_s=1, submit_burst=1) for one in "abc"}
     one = door(customers=customers)
     for name in "abc":
@@ -247,36 +254,40 @@ def test_the_allowances_remembered_are_bounded(monkeypatch):
 
 def test_a_full_insight_lets_nothing_in_and_one_that_is_nearly_full_does():
     one = door()
-    near = Fullness(what="agendas", limit=10, present=9)
+    near = CapacityLimit(what="agendas", limit=10, present=9)
     one.hear(counted(near=near), now_s=0)
     assert admitted(one, "free", 5) == 5
-    assert one.asks_for("free", "media")
-    full = Fullness(what="agendas", limit=10, present=12)
+    assert one.is_limited("free", "media")
+    full = CapacityLimit(what="agendas", limit=10, present=12)
     one.hear(counted(near=full), now_s=0)
-    with pytest.raises(FullError, match=r"12 agendas waiting and takes 10"):
+    with pytest.raises(CapacityError, match=r"12 agendas waiting and takes 10"):
         one.admit("free", "media", now_s=0)
     assert admitted(one, "free", 5, insight_id="other") == 5
     one.hear(counted(), now_s=0)
     assert admitted(one, "free", 5) == 5
-    assert not one.asks_for("free", "media")
+    assert not one.is_limited("free", "media")
 
 
 def test_small_insights_stay_open_while_large_ones_fill_a_scheduler():
-    limit = Load(agendas=100, size=10_000)
-    loads = {"large": Load(95, 950), "small": Load(6, 60), "empty": Load(0, 0)}
+    limit = MemoryLoad(agendas=100, size=10_000)
+    loads = {
+        "large": MemoryLoad(95, 950),
+        "small": MemoryLoad(6, 60),
+        "empty": MemoryLoad(0, 0),
+    }
     assert {one: told.is_full for one, told in fullness(loads, limit).items()} == {
         "large": True
     }
-    assert fullness({"large": Load(80, 800)}, limit) == {}
-    [near] = fullness({"large": Load(92, 800)}, limit).values()
+    assert fullness({"large": MemoryLoad(80, 800)}, limit) == {}
+    [near] = fullness({"large": MemoryLoad(92, 800)}, limit).values()
     assert (near.what, near.present, near.is_full) == ("agendas", 92, False)
 
 
 def test_bytes_fill_a_scheduler_too_and_what_is_full_is_told_first():
-    limit = Load(agendas=100, size=10_000)
-    [full] = fullness({"a": Load(95, 10_000)}, limit).values()
+    limit = MemoryLoad(agendas=100, size=10_000)
+    [full] = fullness({"a": MemoryLoad(95, 10_000)}, limit).values()
     assert (full.what, full.limit, full.is_full) == ("bytes", 10_000, True)
-    [full] = fullness({"a": Load(100, 9_500)}, limit).values()
+    [full] = fullness({"a": MemoryLoad(100, 9_500)}, limit).values()
     assert (full.what, full.is_full) == ("agendas", True)
 
 
@@ -284,43 +295,43 @@ def test_bytes_fill_a_scheduler_too_and_what_is_full_is_told_first():
 
 
 def test_changes_are_told_once_and_zeros_only_after_something():
-    changes = Changes()
+    changes = UsageDelta()
     assert not changes
-    assert changes.since({"a": 1}, ["a", "b"]) == {"a": 1}
-    assert changes.since({"a": 1}, ["a"]) == {}
+    assert changes.take_changed({"a": 1}, ["a", "b"]) == {"a": 1}
+    assert changes.take_changed({"a": 1}, ["a"]) == {}
     assert changes
-    assert changes.since({}, ["a"]) == {"a": 0}
+    assert changes.take_changed({}, ["a"]) == {"a": 0}
     assert changes.whole({"a": 2, "b": 0}) == {"a": 2}
 
 
 def test_sums_follow_each_teller():
-    sums = Sums()
-    sums.lay("x", {"a": 2, "b": 1}, is_whole=True)
-    sums.lay("y", {"a": 3}, is_whole=False)
-    sums.lay("x", {"a": 1, "b": 0}, is_whole=False)
+    sums = UsageTotals()
+    sums.apply("x", {"a": 2, "b": 1}, is_complete=True)
+    sums.apply("y", {"a": 3}, is_complete=False)
+    sums.apply("x", {"a": 1, "b": 0}, is_complete=False)
     assert (sums.of("a"), sums.of("b")) == (4, 0)
-    sums.lay("x", {"c": 1}, is_whole=True)
+    sums.apply("x", {"c": 1}, is_complete=True)
     assert (sums.of("a"), sums.of("c")) == (3, 1)
     sums.forget("y")
     assert sums.of("a") == 0
 
 
 def test_portions_of_nothing_are_one():
-    assert [*portions({})] == [{}]
+    assert [*chunks({})] == [{}]
 
 
 def test_in_a_long_lane_neighbours_of_a_customer_leave_together_and_late_ones_too(monkeypatch):
     monkeypatch.setattr(under_way_module, "LONG", 0)
-    under_way = UnderWay()
+    under_way = InFlightSubmissions()
     for offset in (5, 7, 6):
         under_way.begin("a")
         under_way.place("a", "lane", (offset, 0))
     under_way.begin("b")
     under_way.place("b", "lane", (8, 0))
     under_way.place("b", "lane", (9, 0))  # never begun
-    under_way.pass_by("lane", (6, 0))
+    under_way.advance("lane", (6, 0))
     assert under_way.counts == {"a": 3, "b": 1}
-    under_way.pass_by("lane", (8, 0))
+    under_way.advance("lane", (8, 0))
     assert under_way.counts == {}
-    under_way.pass_by("lane", (9, 0))
-    assert under_way.take_touched() == {"a", "b"}
+    under_way.advance("lane", (9, 0))
+    assert under_way.drain_changed() == {"a", "b"}

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pop_stream.core.gate.drain import Drain
+from pop_stream.core.gate.drain import DrainRate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -13,7 +13,7 @@ class Watched:
     """A backlog that is looked at at given seconds."""
 
     def __init__(self):
-        self.drain, self.claimed = Drain(), 0
+        self.drain, self.claimed = DrainRate(), 0
 
     def look(self, at, claims=0, *, waits=True):
         self.claimed += claims

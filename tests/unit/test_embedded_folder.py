@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from pop_stream.embedded.errors import EmbeddedError, FolderLockedError
+from pop_stream.embedded.errors import DevServerError, FolderLockedError
 from pop_stream.embedded.folder import PORTS, DataFolder
 
 
@@ -36,7 +36,7 @@ def test_the_lock_of_a_dead_owner_does_not_count(tmp_path):
 def test_a_path_that_cannot_be_a_folder_says_so(tmp_path):
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(EmbeddedError, match=r"Cannot use the data folder .*file"):
+    with pytest.raises(DevServerError, match=r"Cannot use the data folder .*file"):
         DataFolder(tmp_path / "file").__enter__()
 
 
@@ -80,6 +80,6 @@ def test_unreadable_memory_of_ports_is_forgotten(tmp_path):
 def test_no_free_port_is_an_error_not_a_loop(tmp_path):
     with (
         DataFolder(tmp_path, is_free=lambda _: False) as folder,
-        pytest.raises(EmbeddedError, match="No free loopback port"),
+        pytest.raises(DevServerError, match="No free loopback port"),
     ):
         folder.port("kafka")

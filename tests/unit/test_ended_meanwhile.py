@@ -8,12 +8,12 @@ import pytest_asyncio
 from aiohttp import ClientTimeout
 from api_fakes import QUICK, summary
 from attack_world import PULL, READ, open_world
-from fakes import MemoryDesk
+from fakes import MemoryDeliveries
 from memory_keys import MemoryKeys
 from test_api_pulls import WHO, emitted
 from test_api_streams import chunk
 
-from pop_stream.identity.key_book import FRESH_FOR, USABLE_FOR
+from pop_stream.identity.key_book import FRESH_FOR, STALE_FOR
 
 A_MOMENT = timedelta(seconds=1)
 RESTLESS = replace(QUICK, heartbeat=timedelta(milliseconds=20))
@@ -61,12 +61,12 @@ async def test_a_stream_goes_on_while_nobody_can_say_whether_the_key_has_ended()
     async with open_world(pace=RESTLESS, keys=keys) as world, follow(world) as stream:
         await chunk(stream)
         keys.is_away = True
-        world.clock.move(USABLE_FOR + A_MOMENT)
+        world.clock.move(STALE_FOR + A_MOMENT)
         assert await chunk(stream) == ":"
         assert await chunk(stream) == ":"
 
 
-class PatientDesk(MemoryDesk):
+class PatientDesk(MemoryDeliveries):
     """Lets something happen while a caller waits."""
 
     meanwhile = staticmethod(lambda: None)

@@ -11,21 +11,21 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     Claim,
     EmittedAgenda,
-    InsightNoted,
-    InsightPlaced,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     LifecycleEvent,
     Origin,
     ReadyEvent,
     RoundDecided,
     Settlement,
-    decode_answer,
-    decode_count,
+    decode_query_reply,
+    decode_usage,
     decode_emitted,
-    decode_handout,
+    decode_delivery,
     decode_lifecycle,
-    decode_placed,
-    decode_pull,
+    decode_routed,
+    decode_poll_demand,
     decode_ready,
     decode_stop,
     encode,
@@ -108,9 +108,9 @@ def test_other_offsets_are_the_same_instant():
         decode_ready,
         decode_emitted,
         decode_stop,
-        decode_pull,
-        decode_handout,
-        decode_count,
+        decode_poll_demand,
+        decode_delivery,
+        decode_usage,
     ],
 )
 @pytest.mark.parametrize("value", UNREADABLE, ids=lambda one: str(one)[:12])
@@ -122,14 +122,14 @@ def test_what_is_no_event_is_told(decode, value):
 @pytest.mark.parametrize("value", UNREADABLE[1:], ids=lambda one: str(one)[:12])
 def test_what_is_no_placed_agenda_or_answer_is_told(value):
     with pytest.raises(UnreadableRecordError):
-        decode_placed(value)
+        decode_routed(value)
     with pytest.raises(UnreadableRecordError):
-        decode_answer(value)
+        decode_query_reply(value)
 
 
 def test_events_of_the_scheduler_come_back_the_same():
     agendas = tuple(msgspec.Raw(encode(placed(name))) for name in "ab")
-    page = InsightPlaced(
+    page = InsightAgendasRouted(
         insight_id="media",
         agendas=agendas,
         origins=(
@@ -137,7 +137,7 @@ def test_events_of_the_scheduler_come_back_the_same():
             Origin(partition=1, offset=8, index=3),
         ),
     )
-    noted = InsightNoted(
+    noted = InsightAttemptsReported(
         insight_id="media",
         claims=(Claim(agenda_id="a", attempt=1),),
         settlements=(
@@ -146,7 +146,7 @@ def test_events_of_the_scheduler_come_back_the_same():
     )
     tick = InsightTick(insight_id="", lag=3, emitted=9)
     back = decode_ready(encode([page, noted, tick]))
-    assert [decode_placed(one) for one in back[0].agendas] == [placed("a"), placed("b")]
+    assert [decode_routed(one) for one in back[0].agendas] == [placed("a"), placed("b")]
     assert back[0].origins == page.origins
     assert back[1:] == [noted, tick]
 

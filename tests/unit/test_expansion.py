@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pop_stream.core.agendas.agenda import encode_agenda, parse_agenda
-from pop_stream.core.definitions.expansion import MOST_FILLED_IN, expand
+from pop_stream.core.definitions.expansion import MAX_EXPANDED_CHARACTERS, expand
 from pop_stream.core.definitions.template import OVERRIDES, TEMPLATE_CALL, AgendaTemplate
 from pop_stream.core.errors import SubmissionError
 
@@ -260,7 +260,7 @@ def test_what_comes_out_is_judged_like_any_agenda():
 
 
 def test_a_small_run_cannot_grow_without_bound():
-    large = "x" * (MOST_FILLED_IN // 8)
+    large = "x" * (MAX_EXPANDED_CHARACTERS // 8)
     [issue] = refused(template(["@<pop.payload>"] * 10_000), large)
     assert "characters are filled in" in issue.message
 

@@ -4,7 +4,7 @@ import pytest
 
 from pop_stream.core.fairness.algorithms import ALGORITHMS
 from pop_stream.core.fairness.flow import Aging, Share
-from pop_stream.core.fairness.line import Line, entry_of
+from pop_stream.core.fairness.line import CustomerQueue, entry_of
 from pop_stream.core.fairness.queue import FairQueue
 
 EQUAL: dict[str, Share] = {}
@@ -115,8 +115,8 @@ def test_nothing_is_picked_from_nothing():
     queue = queue_of()
     assert queue.pick(lambda _: 1.0) is None
     assert queue.due_at is None
-    assert queue.upcoming(5) == []
-    assert queue.spread() == 0.0
+    assert queue.next_customers(5) == []
+    assert queue.tag_gap() == 0.0
     assert not queue.may_pick(0.0)
 
 
@@ -262,11 +262,11 @@ def test_a_pause_acts_on_the_next_pick_and_its_end_too():
     fill(queue, "b", range(20, 40))
     assert picked(queue, 2) == "ab"
     shares["a"] = Share(paused=True)
-    queue.reshare()
+    queue.refresh_shares()
     assert queue.flow("a").held_by == "paused"
     assert picked(queue, 8) == "b" * 8
     shares["a"] = Share()
-    queue.reshare()
+    queue.refresh_shares()
     assert 4 <= picked(queue, 10).count("a") <= 6
 
 
@@ -278,7 +278,7 @@ def test_arrivals_of_a_paused_customer_wait():
     assert not queue.may_pick(0.0)
     assert queue.ready == 3
     shares.clear()
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 4) == "aaa-"
 
 
@@ -288,10 +288,10 @@ def test_a_cap_that_is_raised_or_lowered_acts_on_the_next_pick():
     fill(queue, "a", range(10))
     assert picked(queue, 2) == "a-"
     shares["a"] = Share(max_in_flight=3)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 3) == "aa-"
     shares["a"] = Share(max_in_flight=2)
-    queue.reshare()
+    queue.refresh_shares()
     queue.settle("a")
     assert picked(queue, 1) == "-"
     queue.settle("a")
@@ -305,14 +305,14 @@ def test_a_new_weight_acts_on_the_standing_backlog():
     fill(queue, "b", range(200, 300))
     assert picked(queue, 10).count("a") == 5
     shares["a"] = Share(weight=4.0)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 50).count("a") == 40
 
 
 def test_an_unchanged_share_moves_nobody():
     queue = queue_of()
     fill(queue, "a", range(3))
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 4) == "aaa-"
 
 
@@ -353,9 +353,9 @@ def test_so_many_may_start_at_once_as_a_customers_own_limits_leave(share, most):
     queue = queue_of({"a": share})
     fill(queue, "a", range(5))
     for left in range(most, 0, -1):
-        assert queue.flow("a").startable(0.0) == left, "what is out counts"
+        assert queue.flow("a").eligible_count(0.0) == left, "what is out counts"
         assert picked(queue, 1) == "a"
-    assert queue.flow("a").startable(0.0) == 0
+    assert queue.flow("a").eligible_count(0.0) == 0
     assert picked(queue, 1) == "-"
 
 
@@ -363,7 +363,7 @@ def test_who_waited_for_a_token_could_start_once_it_is_there():
     queue = queue_of({"a": Share(rate_per_s=1.0, burst=2)})
     fill(queue, "a", range(9))
     assert picked(queue, 3) == "aa-"
-    assert [queue.startable(9, now) for now in (0.5, 1.0, 7.0)] == [0, 1, 2]
+    assert [queue.eligible_count(9, now) for now in (0.5, 1.0, 7.0)] == [0, 1, 2]
 
 
 def test_a_rate_limited_customer_does_not_hold_up_the_others():
@@ -398,7 +398,7 @@ def test_a_limit_that_is_lifted_acts_at_once():
     fill(queue, "a", range(5))
     assert picked(queue, 2, now=50.0) == "a-"
     shares["a"] = Share(weight=2.0)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 5, now=50.0) == "aaaa-"
 
 
@@ -408,7 +408,7 @@ def test_a_customer_paused_while_it_waits_for_a_token_stays_paused():
     fill(queue, "a", range(5))
     assert picked(queue, 2, now=50.0) == "a-"
     shares["a"] = Share(rate_per_s=1.0, paused=True)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 1, now=60.0) == "-"
 
 
@@ -438,7 +438,7 @@ def test_a_customer_that_was_parked_returns_at_the_present():
     fill(queue, "b", range(200, 400))
     assert picked(queue, 100, now=50.0).count("a") == 1
     shares.clear()
-    queue.reshare()
+    queue.refresh_shares()
     assert 5 <= picked(queue, 10, now=50.0).count("a") <= 6
 
 
@@ -556,7 +556,7 @@ def test_a_withdrawn_agenda_may_come_back():
 
 
 def test_a_key_that_comes_back_before_its_old_turn_was_noticed_has_one_turn():
-    line = Line()
+    line = CustomerQueue()
     line.push(entry(1), "x")
     line.push(entry(2), "y")
     line.withdraw(entry(1), "x")
@@ -569,7 +569,7 @@ def test_a_key_that_comes_back_before_its_old_turn_was_noticed_has_one_turn():
 
 
 def test_a_key_that_comes_back_behind_the_others_has_one_turn():
-    line = Line()
+    line = CustomerQueue()
     line.push(entry(1), "x")
     line.push(entry(2), "x")
     line.push(entry(3), "y")
@@ -688,10 +688,10 @@ def test_a_paused_customer_is_not_moved_up():
     fill(queue, "a", [1], priority=5)
     fill(queue, "b", [2], priority=5)
     shares["b"] = Share(paused=True)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 2, now=15.0) == "a-"
     shares.clear()
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 2, now=16.0) == "b-"
 
 
@@ -828,9 +828,9 @@ def test_upcoming_names_the_next_customers():
     queue = queue_of()
     for customer_id in "dcba":
         fill(queue, customer_id, range(3))
-    assert [flow.customer_id for flow in queue.upcoming(2)] == ["a", "b"]
+    assert [flow.customer_id for flow in queue.next_customers(2)] == ["a", "b"]
     picked(queue, 1)
-    assert [flow.customer_id for flow in queue.upcoming(2)] == ["b", "c"]
+    assert [flow.customer_id for flow in queue.next_customers(2)] == ["b", "c"]
 
 
 def test_the_gap_stays_below_its_bound():
@@ -840,7 +840,7 @@ def test_the_gap_stays_below_its_bound():
     gaps = []
     for _ in range(50):
         picked(queue, 1, cost=lambda ref: 7.0 if ref < 100 else 1.0)
-        gaps.append(queue.spread())
+        gaps.append(queue.tag_gap())
         assert gaps[-1] <= queue.bound()
     assert max(gaps) == queue.bound() == 7.0
 
@@ -853,8 +853,8 @@ def test_the_bound_remembers_how_many_were_out_and_what_they_were_off_by():
     for _ in range(5):
         queue.settle("a", correction=5.0)
     picked(queue, 3, cost=0.1)
-    assert queue.spread() > 20.0
-    assert queue.spread() <= queue.bound() == 2 * 10 * 5.0
+    assert queue.tag_gap() > 20.0
+    assert queue.tag_gap() <= queue.bound() == 2 * 10 * 5.0
 
 
 def test_the_bound_forgets_what_all_have_been_passed_since():
@@ -869,7 +869,7 @@ def test_the_bound_forgets_what_all_have_been_passed_since():
     for number in range(80):
         picked(queue, 1, cost=0.01)
         queue.settle("ab"[number % 2])
-    assert queue.spread() <= queue.bound()
+    assert queue.tag_gap() <= queue.bound()
     assert queue.bound() == pytest.approx(0.01)
 
 
@@ -893,7 +893,7 @@ def test_the_bound_covers_who_came_before_the_present_went_back():
     for number in range(80):
         picked(queue, 1, cost=0.01)
         queue.settle("ab"[number % 2])
-    assert 9.0 < queue.spread() <= queue.bound(), "c still waits where it began"
+    assert 9.0 < queue.tag_gap() <= queue.bound(), "c still waits where it began"
 
 
 @pytest.mark.parametrize("correction", [5.0, -0.05])
@@ -905,11 +905,11 @@ def test_what_one_took_while_nobody_else_wanted_it_is_no_debt_to_who_comes_later
     assert [queue.flow("a").uncontested, queue.flow("b").uncontested] == [10, 0]
     for _ in range(10):
         queue.settle("a", correction=correction)
-    assert queue.spread() <= 0.1 + 1e-9
+    assert queue.tag_gap() <= 0.1 + 1e-9
     picked(queue, 4, cost=0.1)
     assert queue.flow("b").in_flight == 2
     queue.settle("a", correction=5.0)  # emitted while b competed
-    assert queue.spread() > 4.5
+    assert queue.tag_gap() > 4.5
 
 
 def test_who_comes_back_with_work_out_or_third_changes_no_debts():
@@ -1040,7 +1040,7 @@ def test_a_debt_is_of_worker_seconds_whatever_they_weighed(before, after, expect
     assert picked(queue, 1) == "a"
     fill(queue, "b", range(100, 120))
     shares["a"] = Share(weight=after)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 7) == expected
 
 
@@ -1052,7 +1052,7 @@ def test_turns_without_weights_are_not_scaled(before, after):
     fill(queue, "b", range(100, 120))
     picked(queue, 1)
     shares["a"] = Share(weight=after)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 4) == "baba"
 
 
@@ -1069,22 +1069,22 @@ def flooded(**known):
 
 def test_who_comes_back_from_idleness_is_a_newcomer_until_its_next_pick():
     queue = flooded()
-    assert queue.newcomers() == 0
+    assert queue.idle_returners() == 0
     fill(queue, "b", [100, 101])
     fill(queue, "c", [102])
-    assert queue.newcomers() == 2
+    assert queue.idle_returners() == 2
     assert picked(queue, 1) == "b"
-    assert queue.newcomers() == 1
+    assert queue.idle_returners() == 1
     assert picked(queue, 1) == "c"
-    assert queue.newcomers() == 0, "b has been given something, and its next agenda waits"
+    assert queue.idle_returners() == 0, "b has been given something, and its next agenda waits"
 
 
 def test_newcomers_are_next():
     queue = flooded()
     fill(queue, "c", [100])
     fill(queue, "b", [101])
-    newcomers = queue.newcomers()
-    assert sorted(picked(queue, newcomers)) == ["b", "c"]
+    idle_returners = queue.idle_returners()
+    assert sorted(picked(queue, idle_returners)) == ["b", "c"]
 
 
 def test_who_is_ahead_by_what_it_was_given_is_no_newcomer():
@@ -1092,20 +1092,20 @@ def test_who_is_ahead_by_what_it_was_given_is_no_newcomer():
     fill(queue, "b", [100])
     picked(queue, 1, cost=3.0)
     fill(queue, "b", [101])
-    assert queue.newcomers() == 0
+    assert queue.idle_returners() == 0
     picked(queue, 4)
     assert queue.flow("b").tag > queue.virtual_time
     fill(queue, "c", [102])
-    assert queue.newcomers() == 1
+    assert queue.idle_returners() == 1
 
 
 def test_who_is_refunded_while_its_part_is_out_is_no_newcomer():
     queue = flooded()
     queue.settle("a", correction=-3.0)
     assert queue.flow("a").tag == queue.virtual_time, "by tag alone it would be one"
-    assert queue.newcomers() == 0
+    assert queue.idle_returners() == 0
     fill(queue, "b", [100])
-    assert queue.newcomers() == 1, "b has nothing out"
+    assert queue.idle_returners() == 1, "b has nothing out"
 
 
 def test_those_who_tie_are_newcomers_only_while_little_of_theirs_is_out():
@@ -1113,9 +1113,9 @@ def test_those_who_tie_are_newcomers_only_while_little_of_theirs_is_out():
     for number, name in enumerate("abc"):
         fill(queue, name, range(100 * number, 100 * number + 50))
     picked(queue, 4)
-    assert queue.newcomers() == 0, "b and c tie, and each has a part like any"
+    assert queue.idle_returners() == 0, "b and c tie, and each has a part like any"
     fill(queue, "d", [900])
-    assert queue.newcomers() == 1
+    assert queue.idle_returners() == 1
 
 
 def test_who_has_nothing_left_or_may_not_go_is_no_newcomer():
@@ -1124,22 +1124,22 @@ def test_who_has_nothing_left_or_may_not_go_is_no_newcomer():
     fill(queue, "b", [100])
     fill(queue, "c", [101])
     queue.withdraw("b", entry(100))
-    assert queue.newcomers() == 1
+    assert queue.idle_returners() == 1
     shares["c"] = Share(paused=True)
-    queue.reshare()
-    assert queue.newcomers() == 0
+    queue.refresh_shares()
+    assert queue.idle_returners() == 0
     shares["c"] = Share()
-    queue.reshare()
-    assert queue.newcomers() == 1
+    queue.refresh_shares()
+    assert queue.idle_returners() == 1
 
 
 def test_who_waits_for_a_token_is_no_newcomer_until_it_has_one():
     queue = flooded(shares={"b": Share(rate_per_s=1.0, burst=1)})
     fill(queue, "b", [100, 101])
     assert picked(queue, 3) == "baa"
-    assert queue.newcomers() == 0
+    assert queue.idle_returners() == 0
     picked(queue, 5, now=0.5)
-    assert queue.newcomers() == 0
+    assert queue.idle_returners() == 0
     assert picked(queue, 1, now=2.0) == "b"
 
 
@@ -1148,29 +1148,29 @@ def test_by_age_nobody_is_a_newcomer():
     picked(queue, 2, cost=1_000.0)
     fill(queue, "b", [100])
     assert queue.virtual_time > 100, "so by its tag and its age b would be one"
-    assert queue.newcomers() == 0
+    assert queue.idle_returners() == 0
 
 
 @pytest.mark.parametrize(
     ("total", "costs", "out", "newcomers"),
     [(8, (3.0, 4.0), 3, 0), (8, (2.0, 5.0), 2, 1), (14, (5.0, 8.0), 5, 1)],
 )
-def test_three_quarters_of_an_equal_part_are_not_little(total, costs, out, newcomers):
+def test_three_quarters_of_an_equal_part_are_not_little(total, costs, out, idle_returners):
     """An equal part of the two is half of all that are out; b ties with the virtual time."""
     queue = queue_of()
     fill(queue, "a", range(50))
     fill(queue, "b", range(100, 150))
     picked(queue, total, cost=lambda ref: costs[ref >= 100])
     assert queue.flow("b").tag == queue.virtual_time
-    assert (queue.flow("b").in_flight, queue.newcomers()) == (out, newcomers)
+    assert (queue.flow("b").in_flight, queue.idle_returners()) == (out, idle_returners)
 
 
 def test_who_is_less_urgent_is_no_newcomer():
     queue = flooded(aging=Aging(10.0, lambda _: 0.0))
     fill(queue, "b", [100], priority=6)
-    assert queue.newcomers() == 0
+    assert queue.idle_returners() == 0
     fill(queue, "c", [101], priority=1)
-    assert queue.newcomers() == 1
+    assert queue.idle_returners() == 1
     assert picked(queue, 1) == "c"
 
 
@@ -1194,7 +1194,7 @@ def test_a_debt_is_what_one_is_ahead_of_the_present_of_its_own_urgency():
     fill(queue, "c", range(40, 60), priority=5)
     assert picked(queue, 2, cost=lambda ref: 8.0 if ref < 40 else 1.0) == "bc"
     shares["b"] = Share(weight=8.0)
-    queue.reshare()
+    queue.refresh_shares()
     assert picked(queue, 1) == "b", "8 s are 1 at its new weight, and c is as far"
     assert queue.clock[0] > queue.flow("b").tag
 
@@ -1239,7 +1239,7 @@ def test_who_is_still_without_tokens_is_not_forgotten():
     picked(queue, 5)
     queue.settle("a")
     for now, names in ((9.0, "ab"), (10.0, "b")):
-        queue.hear(now)
+        queue.advance_to(now)
         queue.forget_idle()
         assert "".join(flow.customer_id for flow in queue.flows()) == names
 
@@ -1250,7 +1250,7 @@ def test_who_rises_to_another_urgency_with_a_correction_takes_no_present_along()
     fill(queue, "b", [10], priority=5)
     assert picked(queue, 1) == "a"
     before = queue.clock
-    queue.hear(10.0)
+    queue.advance_to(10.0)
     queue.settle("a", correction=50.0)
     assert queue.flow("a").level == 4
     assert queue.clock == before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pop_stream import faults
-from pop_stream.faults import Fault, fault_in
+from pop_stream.faults import CrashPoint, crash_point_from
 
 PART = """
 from pop_stream import faults
@@ -49,15 +49,15 @@ def test_the_process_is_killed_at_the_pass_asked_for_and_at_that_place_only(tmp_
 
 def test_without_a_file_it_happens_again():
     died = []
-    fault = Fault("puller.ran", 2, None, die=lambda: died.append(1))
+    fault = CrashPoint("puller.ran", 2, None, terminate=lambda: died.append(1))
     for _ in range(4):
-        fault.come_by()
+        fault.hit()
     assert died == [1]
-    assert not fault.is_spent
+    assert not fault.has_fired
 
 
 def test_a_place_alone_means_its_first_pass():
-    fault = fault_in({"POP_FAULT": "puller.ran"})
+    fault = crash_point_from({"POP_FAULT": "puller.ran"})
     assert fault is not None
     assert (fault.place, fault._left) == ("puller.ran", 1)
 
@@ -67,7 +67,7 @@ def test_a_place_alone_means_its_first_pass():
 )
 def test_a_wrong_fault_is_refused_by_name(asked):
     with pytest.raises(ValueError, match="POP_FAULT = ") as refused:
-        fault_in({"POP_FAULT": asked})
+        crash_point_from({"POP_FAULT": asked})
     assert asked in str(refused.value)
 
 
@@ -77,16 +77,16 @@ def test_a_wrong_fault_is_refused_by_name(asked):
 )
 def test_a_cluster_elsewhere_gets_no_faults(monkeypatch, bootstrap, is_fine):
     monkeypatch.setenv("POP_FAULT", "rollup.folded")
-    monkeypatch.setattr(faults, "_fault", Fault("rollup.folded", 1, None))
+    monkeypatch.setattr(faults, "_fault", CrashPoint("rollup.folded", 1, None))
     if is_fine:
-        faults.refuse_far_from_here(bootstrap)
+        faults.require_local_brokers(bootstrap)
     else:
         with pytest.raises(ValueError, match="kafka-1:9092"):
-            faults.refuse_far_from_here(bootstrap)
+            faults.require_local_brokers(bootstrap)
 
 
 def test_every_place_is_passed_somewhere():
     package = Path(faults.__file__).parent
     code = "".join(path.read_text() for path in package.rglob("*.py"))
-    missing = [one for one in faults.PLACES if f'reach("{one}")' not in code]
+    missing = [one for one in faults.CRASH_POINTS if f'reach("{one}")' not in code]
     assert not missing

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pop_stream.bus.publisher import PORTION_BYTES
+from pop_stream.bus.publisher import CHUNK_BYTES
 from pop_stream.core.errors import UnavailableError
 from pop_stream.scheduler.table import FaustReadyTable
 
@@ -80,7 +80,7 @@ class Changelog:
         self.asked = []
         self.on_lot = lambda: None
 
-    async def read_on(self, starts):
+    async def read_to_end(self, starts):
         self.asked.append({one.partition: offset for one, offset in starts.items()})
         for one, start in starts.items():
             assert one.topic == "changelog"
@@ -99,13 +99,13 @@ def changelog():
 
 @pytest.fixture
 def rows(faust, brokers, sure, changelog):
-    rows = FaustReadyTable(faust, brokers, changelog.read_on, sure.__contains__)
+    rows = FaustReadyTable(faust, brokers, changelog.read_to_end, sure.__contains__)
     rows.settle({3})
     return rows
 
 
 async def is_kept(rows, written=None):
-    waiting = asyncio.ensure_future(rows.kept(written))
+    waiting = asyncio.ensure_future(rows.wait_durable(written))
     for _ in range(5):
         await asyncio.sleep(0)
     done = waiting.done()
@@ -183,7 +183,7 @@ async def test_who_loses_all_partitions_waits_for_no_row(rows, brokers):
     rows.settle(set())
     brokers.fail()
     async with asyncio.timeout(5):
-        await rows.kept()
+        await rows.wait_durable()
     assert len(brokers.lots) == 1
 
 
@@ -196,13 +196,13 @@ async def test_what_was_written_since_need_not_be_waited_for(rows, brokers):
     assert not await is_kept(rows, before)
     brokers.acknowledge()
     async with asyncio.timeout(5):
-        await rows.kept(before)
+        await rows.wait_durable(before)
     assert not await is_kept(rows)
 
 
 async def test_a_large_lot_goes_in_portions(rows, brokers):
     for number in range(3):
-        rows.put(f"3/media/page/{number}", bytes(PORTION_BYTES // 2))
+        rows.put(f"3/media/page/{number}", bytes(CHUNK_BYTES // 2))
     rows.send()
     await brokers.begun()
     brokers.acknowledge()
@@ -243,7 +243,7 @@ async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, bro
     sure.clear()
     rows.put("3/media/head", b"one")
     rows.send()
-    waiting = asyncio.ensure_future(rows.kept())
+    waiting = asyncio.ensure_future(rows.wait_durable())
     assert not await is_kept(rows)
     rows.settle(set())
     sure.add(3)
@@ -273,10 +273,10 @@ async def test_rows_are_what_the_changelog_says_last(rows, changelog):
         (b"3/media/page/0", None),
         (b"3/media/page/9", None),
     ]
-    assert not rows.is_whole
+    assert not rows.is_complete
     assert await rows.recover()
-    assert rows.is_whole
-    assert (found(rows, 3), rows.recovered) == ({"3/media/head": b"two"}, 5)
+    assert rows.is_complete
+    assert (found(rows, 3), rows.rows_recovered) == ({"3/media/head": b"two"}, 5)
     assert await rows.recover()
     assert len(changelog.asked) == 1
 
@@ -308,7 +308,7 @@ async def test_a_rebalance_need_not_wait_for_a_long_recovery(rows, faust, change
 
     changelog.on_lot = begin_another
     assert not await rows.recover()
-    assert not rows.is_whole
+    assert not rows.is_complete
     changelog.on_lot = lambda: None
     rows.settle({3})
     assert await rows.recover()

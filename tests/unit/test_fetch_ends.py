@@ -18,8 +18,8 @@ from aiokafka.errors import KafkaConnectionError, NotLeaderForPartitionError
 from aiokafka.protocol.fetch import FetchRequest
 from fakes import ManualClock
 
-from pop_stream.bus.clients import wait_for_consumption
-from pop_stream.bus.patience import hold_while_quiet
+from pop_stream.bus.clients import harden_fetcher
+from pop_stream.bus.patience import use_adaptive_fetch_wait
 
 SOON_S = 1.0
 """Less than until the fetcher looks by the clock."""
@@ -105,8 +105,8 @@ async def fetching(client, *partitions, now=monotonic):
     subscription = SubscriptionState()
     fetcher = Fetcher(client, subscription)
     consumer = SimpleNamespace(_fetcher=fetcher, _client=client)
-    wait_for_consumption(consumer)
-    hold_while_quiet(consumer, now=now)
+    harden_fetcher(consumer)
+    use_adaptive_fetch_wait(consumer, now=now)
     try:
         subscription.assign_from_user(partitions)
         for one in partitions:

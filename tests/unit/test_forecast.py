@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from backlogs import START, backlog, cancel, nowhere, placed, settled, several
+from backlogs import START, backlog, cancel, incomparable_origins, placed, settled, several
 
 from pop_stream.core.backlog.page import READY
 from pop_stream.core.events import Command
@@ -16,7 +16,7 @@ NOW = START.timestamp() + 10
 def fill(target, *customers: tuple[str, int]):
     for customer_id, count in customers:
         agendas = several(customer_id, count)
-        target.news(agendas, nowhere(count))
+        target.news(agendas, incomparable_origins(count))
         target.place(agendas)
     return target
 
@@ -154,7 +154,7 @@ def test_agendas_that_were_withdrawn_are_not_ahead():
 def test_own_agendas_ahead_are_counted_exactly():
     target = backlog()
     agendas = [*several("acme", 5), placed("urgent", "acme", priority=1)]
-    target.news(agendas, nowhere(6))
+    target.news(agendas, incomparable_origins(6))
     target.place(agendas)
     assert where(target, "urgent").own_ahead == 0
     assert where(target, "acme-4").own_ahead == 5
@@ -251,7 +251,7 @@ def test_what_waits_says_for_what_and_until_when():
     assert (told.own_ahead, told.urgent_ahead, told.rises_at) == (0, 0, None)
     ready = where(target, "a-0")
     assert (ready.why, ready.until) == (None, None)
-    target.obey(Command(agenda_id="a-1", action="hold"), NOW)
+    target.apply_command(Command(agenda_id="a-1", action="hold"), NOW)
     told = where(target, "a-1")
     assert (told.state, told.why, told.until, told.eta_s) == ("held", None, None, None)
 

@@ -5,8 +5,14 @@ from datetime import timedelta
 import pytest
 from backlogs import START, backlog, placed, settled
 
-from pop_stream.core.backlog.hearing import hear, look_again
-from pop_stream.core.events import Claim, Command, Idle, InsightNoted, InsightTick
+from pop_stream.core.backlog.hearing import apply_relayed, apply_tick
+from pop_stream.core.events import (
+    Claim,
+    Command,
+    IdleRunners,
+    InsightAttemptsReported,
+    InsightTick,
+)
 
 NOW = START.timestamp()
 
@@ -16,13 +22,13 @@ def started(*names, **insight):
     one = backlog(lease_ms=60_000, **insight)
     one.place([placed(name) for name in names], NOW)
     for chosen in one.choose(len(names), NOW):
-        one.on_topic.send(chosen.ref, 0, NOW)
-    one.take_told()
+        one.emitted_offsets.send(chosen.ref, 0, NOW)
+    one.drain_outbox()
     return one
 
 
 def noted(**heard):
-    return InsightNoted(insight_id="media", **heard)
+    return InsightAttemptsReported(insight_id="media", **heard)
 
 
 def tick(**known):
@@ -32,29 +38,33 @@ def tick(**known):
 def test_a_success_that_was_told_with_a_cancel_is_not_undone():
     one = started("a")
     cancel = Command(agenda_id="a", action="cancel")
-    hear(one, noted(commands=(cancel,), settlements=(settled("a"),)), NOW)
-    assert not one.take_told()
-    assert one.steering.ignored == 1
+    apply_relayed(one, noted(commands=(cancel,), settlements=(settled("a"),)), NOW)
+    assert not one.drain_outbox()
+    assert one.commands.ignored == 1
 
 
 def test_claims_for_which_a_runner_waited_are_counted():
     one = started("a", "b")
-    hear(one, noted(claims=(Claim("a", 1, awaited=True), Claim("b", 1))), NOW + 0.5)
-    assert (one.claimed, one.awaited, one.awaited_s) == (2, 1, 0.5)
+    apply_relayed(one, noted(claims=(Claim("a", 1, awaited=True), Claim("b", 1))), NOW + 0.5)
+    assert (one.claimed, one.awaited, one.sync_matched_s) == (2, 1, 0.5)
 
 
 def test_runners_that_are_left_are_counted_by_what_pullers_said_last():
     one = started("a", "b")
-    hear(one, noted(claims=(Claim("a", 1),), idle=(Idle("p", 7), Idle("q", 2))), NOW)
-    hear(one, noted(claims=(Claim("b", 1),), idle=(Idle("p", 5),)), NOW + 0.5)
-    hear(one, noted(settlements=(settled("a"),)), NOW + 0.75)
+    apply_relayed(
+        one,
+        noted(claims=(Claim("a", 1),), idle=(IdleRunners("p", 7), IdleRunners("q", 2))),
+        NOW,
+    )
+    apply_relayed(one, noted(claims=(Claim("b", 1),), idle=(IdleRunners("p", 5),)), NOW + 0.5)
+    apply_relayed(one, noted(settlements=(settled("a"),)), NOW + 0.75)
     assert one.idle.count(NOW + 0.75) == 7
 
 
 def test_signs_of_life_are_heard():
     one = started("a")
-    hear(one, noted(claims=(Claim("a", 1),)), NOW)
-    hear(one, noted(renewals=(Claim("a", 1),)), NOW + 30)
+    apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
+    apply_relayed(one, noted(heartbeats=(Claim("a", 1),)), NOW + 30)
     assert one.attempts.lease_ends_at == NOW + 90
 
 
@@ -65,23 +75,23 @@ def test_signs_of_life_are_heard():
 def test_what_was_emitted_after_a_look_at_the_lag_was_not_passed_over(lag, emitted, ends_at):
     """A look by who had the insight before may count more than are known here."""
     one = started("a")
-    look_again(one, tick(lags=(lag,), emitted=emitted), NOW + 5)
+    apply_tick(one, tick(lags=(lag,), emitted=emitted), NOW + 5)
     assert one.attempts.lease_ends_at == ends_at
 
 
 def test_with_a_lag_unknown_nothing_was_passed_over():
     one = started("a")
-    look_again(one, tick(emitted=1), NOW + 5)
-    look_again(one, tick(lags=(0,)), NOW + 5)
+    apply_tick(one, tick(emitted=1), NOW + 5)
+    apply_tick(one, tick(lags=(0,)), NOW + 5)
     assert one.attempts.lease_ends_at is None
 
 
 @pytest.mark.parametrize(("heard_s", "lost"), [(61, 1), (60, 0), (3_600, 0)])
 def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
     one = started("a")
-    hear(one, noted(claims=(Claim("a", 1),)), NOW)
+    apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
     now = NOW + 30 if heard_s > 100 else NOW + 90
-    look_again(one, tick(heard_until=START + timedelta(seconds=heard_s)), now)
+    apply_tick(one, tick(relayed_until=START + timedelta(seconds=heard_s)), now)
     assert one.attempts.lost == lost
 
 
@@ -90,15 +100,15 @@ def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
 
 def claimed(*names, **insight):
     one = started(*names, **insight)
-    hear(one, noted(claims=tuple(Claim(name, 1) for name in names)), NOW)
+    apply_relayed(one, noted(claims=tuple(Claim(name, 1) for name in names)), NOW)
     return one
 
 
 def lost_after(one, *signs):
     """How many lose their leases though these signs came shortly before the end."""
-    hear(one, noted(unproven=signs), NOW + 50)
-    heard_until = START + timedelta(seconds=61)
-    look_again(one, tick(heard_until=heard_until), NOW + 61)
+    apply_relayed(one, noted(unverified=signs), NOW + 50)
+    relayed_until = START + timedelta(seconds=61)
+    apply_tick(one, tick(relayed_until=relayed_until), NOW + 61)
     return one.attempts.lost
 
 
@@ -111,11 +121,11 @@ def test_a_sign_of_another_attempt_or_agenda_changes_nothing(sign):
     """A later attempt is not believed, as it would be of the relay: it may never have been."""
     one = claimed("a")
     assert lost_after(one, sign) == 1
-    assert one.whereabouts("a").attempt == 2
+    assert one.position_of("a").attempt == 2
 
 
 def test_a_sign_of_what_was_not_claimed_is_no_claim():
     one = started("a")
-    hear(one, noted(unproven=(Claim("a", 1),)), NOW)
+    apply_relayed(one, noted(unverified=(Claim("a", 1),)), NOW)
     assert one.claimed == 0
     assert one.attempts.lease_ends_at is None

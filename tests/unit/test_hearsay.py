@@ -39,7 +39,7 @@ async def test_what_is_said_again_goes_once_to_each_scheduler_that_may_know():
         for agenda_id in ("a", "b", "a"):
             hearsay.pass_on(agenda_id, 2, ["media", "files"])
         await until_published(publisher, 2)
-    told = {one.insight_id: one.unproven for one in notes(publisher)}
+    told = {one.insight_id: one.unverified for one in notes(publisher)}
     assert told == dict.fromkeys(("media", "files"), (Claim("a", 2), Claim("b", 2)))
     for record in publisher.records:
         assert record.topic == "t.ready"
@@ -54,7 +54,7 @@ async def test_many_go_in_records_of_a_bounded_size(monkeypatch):
         for number in range(9):
             hearsay.pass_on(f"a{number}", 1, ["media"])
         await until_published(publisher, 3)
-    assert Counter(len(one.unproven) for one in notes(publisher)) == {2: 2, 1: 1}
+    assert Counter(len(one.unverified) for one in notes(publisher)) == {2: 2, 1: 1}
 
 
 async def test_a_broker_that_is_away_ends_nothing():
@@ -66,4 +66,4 @@ async def test_a_broker_that_is_away_ends_nothing():
                 await asyncio.sleep(0.01)
         hearsay.pass_on("b", 1, ["media"])
         await until_published(publisher, 1)
-    assert [one.unproven for one in notes(publisher)] == [(Claim("b", 1),)]
+    assert [one.unverified for one in notes(publisher)] == [(Claim("b", 1),)]

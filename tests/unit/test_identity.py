@@ -10,10 +10,10 @@ from pop_stream.core.values.identity import (
     Ownership,
     Principal,
     Role,
-    Verdict,
+    AccessDecision,
     decide,
-    expect_access,
-    expect_role,
+    require_access,
+    require_role,
 )
 
 OWN = Ownership("acme")
@@ -27,7 +27,11 @@ READER = Principal("k", "acme", frozenset({Role.READ}))
 PULLER = Principal("k", "acme", frozenset({Role.PULL}))
 OPERATOR = Principal("k", None, frozenset({Role.READ}))
 
-GRANTED, FORBIDDEN, HIDDEN = Verdict.GRANTED, Verdict.FORBIDDEN, Verdict.HIDDEN
+GRANTED, FORBIDDEN, HIDDEN = (
+    AccessDecision.GRANTED,
+    AccessDecision.FORBIDDEN,
+    AccessDecision.HIDDEN,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +59,15 @@ def test_to_an_operator_every_object_is_its_own(what):
 
 
 def test_admin_stands_for_every_role_of_an_operator():
-    assert all(Principal("k", None, frozenset({Role.ADMIN})).holds(role) for role in Role)
-    assert all(ANYONE.holds(role) for role in Role)
+    assert all(Principal("k", None, frozenset({Role.ADMIN})).has_role(role) for role in Role)
+    assert all(ANYONE.has_role(role) for role in Role)
 
 
 def test_admin_of_a_customer_counts_for_nothing():
     granted = Principal("k", "acme", frozenset({Role.ADMIN, Role.READ}))
-    assert [role for role in Role if granted.holds(role)] == [Role.READ]
+    assert [role for role in Role if granted.has_role(role)] == [Role.READ]
     everything = Principal("k", "acme", ALL_ROLES)
-    assert not everything.holds(Role.ADMIN)
+    assert not everything.has_role(Role.ADMIN)
 
 
 @pytest.mark.parametrize("case", ["acme", "ACME", "Acme"])
@@ -90,17 +94,17 @@ def test_definitions_say_who_sees_them(insight, seen):
 
 
 def test_what_is_hidden_is_not_found_and_what_is_own_is_forbidden():
-    expect_access(READER, Role.READ, OWN, named=("agenda", "a1"))
+    require_access(READER, Role.READ, OWN, named=("agenda", "a1"))
     with pytest.raises(NotFoundError, match="no agenda with id 'a1'"):
-        expect_access(READER, Role.READ, FOREIGN, named=("agenda", "a1"))
+        require_access(READER, Role.READ, FOREIGN, named=("agenda", "a1"))
     with pytest.raises(ForbiddenError, match="'operate'"):
-        expect_access(READER, Role.OPERATE, OWN, named=("agenda", "a1"))
+        require_access(READER, Role.OPERATE, OWN, named=("agenda", "a1"))
 
 
 def test_deeds_without_an_object_need_the_role_alone():
-    expect_role(READER, Role.READ)
-    expect_role(OPERATOR, Role.READ, operators_only=True)
+    require_role(READER, Role.READ)
+    require_role(OPERATOR, Role.READ, operators_only=True)
     with pytest.raises(ForbiddenError, match="'submit'"):
-        expect_role(READER, Role.SUBMIT)
+        require_role(READER, Role.SUBMIT)
     with pytest.raises(ForbiddenError, match="only an operator"):
-        expect_role(READER, Role.READ, operators_only=True)
+        require_role(READER, Role.READ, operators_only=True)

@@ -12,11 +12,11 @@ from submissions import record
 from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
 from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
-from pop_stream.core.doors.seal import JUDGED_BY
+from pop_stream.core.doors.seal import DEFINITIONS_VERSION_HEADER
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import AgendaAccepted, AgendaRefused, decode_lifecycle
-from pop_stream.intake.abreast import Abreast
-from pop_stream.intake.intake import Intake
+from pop_stream.intake.abreast import DefinitionsBarrier
+from pop_stream.intake.intake import Ingest
 from pop_stream.settings import Settings
 
 WEB = Insight(id="web", mappers=Mappers(operation_types=("http",)))
@@ -33,7 +33,7 @@ class Source:
     asked: int = 0
 
     @property
-    def reached(self):
+    def read_up_to(self):
         return self.current.version
 
     async def written(self):
@@ -46,12 +46,14 @@ class Source:
 
 def judged_by(*versions):
     value = json.dumps(AGENDA).encode()
-    return [record(value, headers=[(JUDGED_BY, version)]) for version in versions]
+    return [
+        record(value, headers=[(DEFINITIONS_VERSION_HEADER, version)]) for version in versions
+    ]
 
 
 async def told_of(records, source):
     publisher = MemoryPublisher()
-    intake = Intake(Settings(), publisher, source, WallClock())
+    intake = Ingest(Settings(), publisher, source, WallClock())
     handling = asyncio.create_task(intake.handle(records))
     await asyncio.sleep(0)
     assert not publisher.records
@@ -75,12 +77,12 @@ async def test_a_version_made_up_does_not_keep_intake_from_waiting_for_a_real_on
 async def test_what_is_no_newer_or_no_version_is_not_waited_for(version):
     source = Source(Definitions(version=5))
     async with asyncio.timeout(1):
-        await Abreast(source).catch_up(judged_by(version))
+        await DefinitionsBarrier(source).catch_up(judged_by(version))
     assert not source.asked
 
 
 async def test_versions_that_are_not_written_hold_nobody_up():
-    abreast = Abreast(Source(Definitions(version=7)))
+    abreast = DefinitionsBarrier(Source(Definitions(version=7)))
     with capture_logs() as logs:
         async with asyncio.timeout(1):
             for version in range(8, 2_000):
@@ -91,7 +93,7 @@ async def test_versions_that_are_not_written_hold_nobody_up():
 @pytest.mark.parametrize("end", [7, -1])
 async def test_definitions_that_cannot_be_read_are_waited_for_once_and_told_of(end):
     source = Source(end=end)
-    abreast = Abreast(source, patience_s=0.01)
+    abreast = DefinitionsBarrier(source, max_wait_s=0.01)
     with capture_logs() as logs:
         async with asyncio.timeout(1):
             for _ in range(2_000):

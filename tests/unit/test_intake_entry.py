@@ -9,18 +9,18 @@ from submissions import record
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Customer, Insight, Mappers
-from pop_stream.core.doors.door import Door
-from pop_stream.core.doors.placement import Placement
-from pop_stream.core.doors.seal import ADMITTED, SEAL_HEADER, seal
+from pop_stream.core.doors.door import QuotaLedger
+from pop_stream.core.doors.placement import InsightRouter
+from pop_stream.core.doors.seal import ADMITTED_HEADER, RECORD_SIGNATURE_HEADER, seal
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaRefused,
-    BacklogCounted,
-    Fullness,
+    BacklogUsage,
+    CapacityLimit,
     RecordRefused,
 )
-from pop_stream.intake.entry import Entry
-from pop_stream.intake.sorting import Sorter
+from pop_stream.intake.entry import KafkaAdmission
+from pop_stream.intake.sorting import SubmissionProcessor
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -35,11 +35,14 @@ class Hall:
     """A sorter with a door of its own."""
 
     def __init__(self, secret=None, name="intake"):
-        self.door = Door(name, CUSTOMERS.get)
-        self.entry = Entry(self.door, secret)
+        self.door = QuotaLedger(name, CUSTOMERS.get)
+        self.admission = KafkaAdmission(self.door, secret)
         insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
-        self.sorter = Sorter(
-            Topics("pop."), Placement([insight]), max_agenda_bytes=100_000, entry=self.entry
+        self.sorter = SubmissionProcessor(
+            Topics("pop."),
+            InsightRouter([insight]),
+            max_agenda_bytes=100_000,
+            admission=self.admission,
         )
 
     def sort(self, *records, now=NOW):
@@ -49,8 +52,8 @@ class Hall:
         return kinds.count(AgendaAccepted), kinds.count(AgendaRefused), letters
 
     def fill(self, present=12):
-        near = Fullness(what="agendas", limit=10, present=present)
-        self.door.hear(BacklogCounted(insight_id="web", at=NOW, fullness=near), now_s=0)
+        near = CapacityLimit(what="agendas", limit=10, present=present)
+        self.door.hear(BacklogUsage(insight_id="web", at=NOW, fullness=near), now_s=0)
 
 
 def sent(customer_id, offset=0, *, count=1, after_s=0.0, headers=()):
@@ -98,15 +101,15 @@ def test_what_the_api_let_in_is_not_refused_any_more_but_counts(secret):
     hall.fill()
     plain = sent("few", count=4)
     stamp = seal(SECRET, key=None, value=plain.value)
-    header = ADMITTED if secret is None else (SEAL_HEADER, stamp)
+    header = ADMITTED_HEADER if secret is None else (RECORD_SIGNATURE_HEADER, stamp)
     assert hall.sort(sent("few", count=4, headers=[header]))[:2] == (4, 0)
     assert hall.door.present("few") == 4
-    assert not hall.entry.take_decided()
+    assert not hall.admission.take_has_decided()
 
 
 def test_where_there_is_a_secret_a_word_without_a_seal_counts_for_nothing():
     hall = Hall(SECRET)
-    headers = [ADMITTED, (SEAL_HEADER, b"v1=00")]
+    headers = [ADMITTED_HEADER, (RECORD_SIGNATURE_HEADER, b"v1=00")]
     assert hall.sort(sent("few", count=4, headers=headers))[:2] == (2, 2)
 
 
@@ -115,7 +118,7 @@ def test_what_may_have_been_accepted_before_a_crash_is_not_refused_any_more():
     before, after = Hall(), Hall(name="another")
     records = [sent("few", 7, count=2), sent("few", 8)]
     assert before.sort(*records)[:2] == (2, 1)
-    assert before.entry.take_decided()
+    assert before.admission.take_has_decided()
     after.door.hear(before.door.begin({0: 9}), now_s=0)
     after.fill()
     assert after.sort(*records)[:2] == (3, 0)
@@ -133,7 +136,7 @@ def test_a_full_insight_refuses_everyone_with_the_reason():
 def test_nothing_is_decided_where_nobody_has_a_quota_and_there_is_room():
     hall = Hall()
     assert hall.sort(sent("free", count=50))[:2] == (50, 0)
-    assert not hall.entry.take_decided()
+    assert not hall.admission.take_has_decided()
     hall.fill(present=9)
     hall.sort(sent("free", 1))
-    assert hall.entry.take_decided()  # it may be full when these records are read again
+    assert hall.admission.take_has_decided()  # it may be full when these records are read again

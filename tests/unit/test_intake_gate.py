@@ -10,13 +10,13 @@ from submissions import record
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Insight, Mappers, VersionedTemplate
 from pop_stream.core.definitions.template import AgendaTemplate
-from pop_stream.core.doors.placement import Placement
-from pop_stream.core.doors.seal import is_sealed, seal
+from pop_stream.core.doors.placement import InsightRouter
+from pop_stream.core.doors.seal import is_signed_by, seal
 from pop_stream.core.errors import UnauthenticatedError, UnavailableError
 from pop_stream.core.events import RecordRefused
 from pop_stream.core.values.identity import ANYONE, Principal, Role
 from pop_stream.intake.gate import Gate
-from pop_stream.intake.sorting import Sorted, Sorter
+from pop_stream.intake.sorting import BatchResult, SubmissionProcessor
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRET = b"s" * 32
@@ -59,9 +59,11 @@ def sent(body, *, token=None, offset=0, **headers):
 
 async def sort(gate, *records):
     insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
-    sorter = Sorter(Topics("pop."), Placement([insight]), max_agenda_bytes=100_000)
+    sorter = SubmissionProcessor(
+        Topics("pop."), InsightRouter([insight]), max_agenda_bytes=100_000
+    )
     senders = await gate.senders(records)
-    result = Sorted()
+    result = BatchResult()
     for one in records:
         sender = senders.get((one.partition, one.offset), ANYONE)
         sorter.add(result, one, now=NOW, sender=sender)
@@ -122,8 +124,8 @@ async def test_a_seal_fits_its_own_record_only(tokens):
     for forged in (sent(other, pop_seal=stamp), sent(AGENDA, pop_seal=b"v1=00")):
         result, (letter,) = await sort(strict(tokens), forged)
         assert (letter.code, result.placed) == ("unauthenticated", {})
-    assert not is_sealed(SECRET, seal(SECRET, key=b"ab", value=b"c"), key=b"a", value=b"bc")
-    assert not is_sealed(b"other", stamp, key=b"k", value=json.dumps(AGENDA).encode())
+    assert not is_signed_by(SECRET, seal(SECRET, key=b"ab", value=b"c"), key=b"a", value=b"bc")
+    assert not is_signed_by(b"other", stamp, key=b"k", value=json.dumps(AGENDA).encode())
 
 
 async def test_without_a_secret_no_seal_counts(tokens):
@@ -194,11 +196,11 @@ async def test_a_sender_runs_only_templates_that_it_sees(tokens):
             AgendaTemplate(id="ours@acme", owner="acme", agenda=agenda),
         )
     }
-    sorter = Sorter(
-        Topics("pop."), Placement([insight]), max_agenda_bytes=10_000, templates=templates
+    sorter = SubmissionProcessor(
+        Topics("pop."), InsightRouter([insight]), max_agenda_bytes=10_000, templates=templates
     )
     for named, code in (("theirs", "submission_refused"), ("ours", None)):
-        result = Sorted()
+        result = BatchResult()
         run = sent({"template_id": named}, token=GOOD)
         sorter.add(result, run, now=NOW, sender=ACME)
         told = [msgspec.json.decode(one.value, type=RecordRefused).code for one in result.dead]

@@ -8,7 +8,7 @@ from pop_stream.core.fairness.line import entry_of
 from pop_stream.core.fairness.queue import FairQueue
 
 
-class Turns:
+class KeyedHeap:
     """A queue whose agendas cost 1 s each; every step returns who was told of."""
 
     def __init__(self):
@@ -19,7 +19,7 @@ class Turns:
         )
 
     def told(self):
-        return self.queue.take_moved()
+        return self.queue.drain_moved()
 
     def push(self, customer):
         self.made += 1
@@ -37,15 +37,15 @@ class Turns:
         self.queue.settle(customer, correction=correction)
         return self.told()
 
-    def reshare(self, customer, **share):
+    def refresh_shares(self, customer, **share):
         self.shares[customer] = Share(**share)
-        self.queue.reshare()
+        self.queue.refresh_shares()
         return self.told()
 
 
 @pytest.fixture
 def turns():
-    turns = Turns()
+    turns = KeyedHeap()
     for _ in range(3):
         turns.push("a")
     return turns
@@ -84,14 +84,14 @@ def test_what_is_no_debt_any_more_since_another_came_is_told(turns):
 def test_who_may_go_again_begins_at_the_present(turns):
     turns.push("b")
     turns.pick()
-    turns.reshare("b", paused=True)
+    turns.refresh_shares("b", paused=True)
     turns.pick()
-    assert {one: tags.tag for one, tags in turns.reshare("b").items()} == {"b": 1.0}
+    assert {one: tags.tag for one, tags in turns.refresh_shares("b").items()} == {"b": 1.0}
 
 
 def test_a_new_weight_is_told_with_the_next_pick_also_of_who_owes_nothing(turns):
     turns.push("b")
-    assert turns.reshare("b", weight=2.0) == {}
+    assert turns.refresh_shares("b", weight=2.0) == {}
     told = turns.pick()
     assert {one: (tags.tag, tags.weight) for one, tags in told.items()} == {
         "a": (1.0, 1.0),
@@ -101,7 +101,7 @@ def test_a_new_weight_is_told_with_the_next_pick_also_of_who_owes_nothing(turns)
 
 def test_who_has_nothing_waiting_any_more_is_held_by_nothing(turns):
     turns.push("b")
-    turns.reshare("b", paused=True)
+    turns.refresh_shares("b", paused=True)
     assert [flow.customer_id for flow in turns.queue.held(9)] == ["b"]
     turns.queue.withdraw("b", turns.entry(4))
     assert turns.queue.held(9) == []

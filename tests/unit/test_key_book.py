@@ -15,9 +15,9 @@ from pop_stream.core.errors import (
 )
 from pop_stream.core.values.identity import ANYONE, Principal, Role
 from pop_stream.identity import key_book
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import FRESH_FOR, USABLE_FOR, KeyBook
-from pop_stream.identity.minting import mint
+from pop_stream.identity.credentials import CredentialVerifier
+from pop_stream.identity.key_book import FRESH_FOR, STALE_FOR, ApiKeyCache
+from pop_stream.identity.minting import make_key
 
 READ = frozenset({Role.READ})
 SOON = timedelta(milliseconds=1)
@@ -58,7 +58,7 @@ def store():
 def make(store, clock):
     def make(**changes):
         made = {"customer_id": "acme", "roles": READ, "created_by": "t"} | changes
-        key, token = mint(now=clock.now(), **made)
+        key, token = make_key(now=clock.now(), **made)
         store.keys[key.id] = key
         return key, f"Bearer {token}"
 
@@ -67,7 +67,7 @@ def make(store, clock):
 
 @pytest.fixture
 def credentials(store, clock):
-    return Credentials(KeyBook(store, clock))
+    return CredentialVerifier(ApiKeyCache(store, clock))
 
 
 async def test_a_key_tells_its_principal(credentials, make):
@@ -152,7 +152,7 @@ async def test_while_postgres_is_away_known_keys_go_on_and_others_cannot_be_judg
     _, stranger = make()
     await credentials.identify(header)
     store.is_away = True
-    clock.move(USABLE_FOR)
+    clock.move(STALE_FOR)
     assert (await credentials.identify(header)).customer_id == "acme"
     with pytest.raises(UnavailableError):
         await credentials.identify(stranger)
@@ -163,7 +163,7 @@ async def test_while_postgres_is_away_known_keys_go_on_and_others_cannot_be_judg
 
 async def test_while_postgres_is_away_what_was_told_of_a_key_counts(store, clock, make):
     told = {}
-    credentials = Credentials(KeyBook(store, clock, told.get))
+    credentials = CredentialVerifier(ApiKeyCache(store, clock, told.get))
     key, header = make()
     _, untold = make()
     store.is_away = True
@@ -181,7 +181,7 @@ async def test_while_postgres_is_away_what_was_told_of_a_key_counts(store, clock
 @pytest.mark.parametrize("who_knows", ["told", "remembered"])
 async def test_a_revocation_that_is_known_of_counts(store, clock, make, who_knows):
     told = {}
-    credentials = Credentials(KeyBook(store, clock, told.get))
+    credentials = CredentialVerifier(ApiKeyCache(store, clock, told.get))
     key, header = make()
     revoked = key.model_copy(update={"revoked_at": clock.now()})
     told[key.id] = key
@@ -222,8 +222,8 @@ async def test_postgres_is_left_alone_for_a_moment_once_it_did_not_answer(
 
 
 async def test_only_so_many_keys_are_remembered(store, clock, make, monkeypatch):
-    monkeypatch.setattr(key_book, "_MOST_KNOWN", 2)
-    credentials = Credentials(KeyBook(store, clock))
+    monkeypatch.setattr(key_book, "_MAX_KNOWN", 2)
+    credentials = CredentialVerifier(ApiKeyCache(store, clock))
     headers = [make()[1] for _ in range(3)]
     for header in headers:
         await credentials.identify(header)
@@ -234,7 +234,7 @@ async def test_only_so_many_keys_are_remembered(store, clock, make, monkeypatch)
 
 
 def test_a_key_keeps_no_secret():
-    key, token = mint(customer_id=None, roles=READ, now=ManualClock().now(), created_by="t")
+    key, token = make_key(customer_id=None, roles=READ, now=ManualClock().now(), created_by="t")
     found = keys.parse_token(token)
     assert found is not None
     assert found[0] == key.id

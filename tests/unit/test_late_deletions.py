@@ -7,13 +7,13 @@ heard their ends yet, or that began their leases anew.
 
 import pytest
 from backlogs import backlog, settled, several
-from fakes import MemoryTable
+from fakes import MemoryReadyTable
 
 from pop_stream.core.events import encode
-from pop_stream.scheduler.shelf import Shelf, insights_in
+from pop_stream.scheduler.shelf import BacklogStore, rows_by_insight
 
 
-class Sent(MemoryTable):
+class Sent(MemoryReadyTable):
     """What an owner writes, as it leaves its process."""
 
     def __init__(self, data):
@@ -30,17 +30,17 @@ class Sent(MemoryTable):
         self.sent.append((key, None))
 
 
-def taken_over(table, term):
+def taken_over(table, epoch):
     one = backlog()
-    shelf = Shelf(table, 0, "media", term)
-    shelf.load(insights_in(table, 0).get("media", {}), one)
-    return one, shelf
+    store = BacklogStore(table, 0, "media", epoch)
+    store.load(rows_by_insight(table, 0).get("media", {}), one)
+    return one, store
 
 
-def keep(shelf, one, agendas):
+def keep(store, one, agendas):
     number = one.place(agendas)
-    shelf.put_page(number, [encode(agenda) for agenda in agendas])
-    shelf.save(one)
+    store.write_page(number, [encode(agenda) for agenda in agendas])
+    store.save(one)
 
 
 def arrive(table, rows):
@@ -55,18 +55,18 @@ def arrive(table, rows):
 @pytest.mark.parametrize("later", [0, 1])
 def test_a_page_deleted_late_takes_along_only_what_had_ended(has_begun, later):
     first = Sent({})
-    one, shelf = taken_over(first, 3)
-    keep(shelf, one, several("a", 2))
-    keep(shelf, one, several("b", 2))
+    one, store = taken_over(first, 3)
+    keep(store, one, several("a", 2))
+    keep(store, one, several("b", 2))
     out = one.choose(4)
-    shelf.save(one)
-    topic = MemoryTable()
+    store.save(one)
+    topic = MemoryReadyTable()
     topic.data = dict(first.data)
     first.sent.clear()
     for chosen in out:  # of the first page both end, which its owner is frozen in writing
         if chosen.agenda_id.startswith("a"):
             assert one.settle(settled(chosen.agenda_id))
-    shelf.save(one)
+    store.save(one)
     assert [key for key, value in first.sent if value is None and "/page/" in key]
 
     second = Sent(topic.data)

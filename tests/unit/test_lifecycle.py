@@ -14,12 +14,12 @@ from pop_stream.core.events import (
     AgendaEmitted,
     AgendaExpired,
     AgendaFailed,
-    AgendaGivenUp,
+    AgendaExhausted,
     AgendaHeld,
     AgendaProgressed,
-    AgendaReadied,
+    AgendaReady,
     AgendaRefused,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaReprioritised,
     AgendaRestarted,
     AgendaStopped,
@@ -42,17 +42,17 @@ EVENTS = {
     "moved": AgendaReprioritised(**ATTEMPT, priority=1),
     "stopping": AgendaStopping(**ATTEMPT, reason="cancelled"),
     "waiting": AgendaWaiting(**ATTEMPT, until=AGENDA["at"], reason="retry"),
-    "readied": AgendaReadied(**ATTEMPT),
+    "readied": AgendaReady(**ATTEMPT),
     "held": AgendaHeld(**ATTEMPT),
     "emitted": AgendaEmitted(**ATTEMPT),
     "claimed": AgendaClaimed(**LEASE),
-    "renewed": AgendaRenewed(**LEASE),
+    "renewed": AgendaHeartbeat(**LEASE),
     "progressed": AgendaProgressed(**ATTEMPT, operations=()),
     "stopped": AgendaStopped(**ATTEMPT),
     "failed": AgendaFailed(**ATTEMPT, message="disk full"),
     "broke": AgendaFailed(**ATTEMPT, message="no such file", retryable=False),
     "succeeded": AgendaSucceeded(**ATTEMPT),
-    "given_up": AgendaGivenUp(**ATTEMPT),
+    "given_up": AgendaExhausted(**ATTEMPT),
     "cancelled": AgendaCancelled(**ATTEMPT),
     "expired": AgendaExpired(**ATTEMPT),
     "refused": AgendaRefused(**AGENDA, issues=()),
@@ -106,7 +106,7 @@ expired    expired    expired    expired    expired    expired    expired
 refused    emitted    running    running    running    running    retrying
 """
 
-ENDS = """
+OUTCOMES = """
 state      succeeded  given_up   broke      cancelled  expired    refused
 unknown    succeeded  failed     failed     cancelled  expired    refused
 ready      succeeded  failed     failed     cancelled  expired    -
@@ -124,7 +124,7 @@ refused    succeeded  failed     failed     cancelled  expired    refused
 
 
 def cases():
-    for table in (REMARKS, WAITS, AFTER_EMISSION, ENDS):
+    for table in (REMARKS, WAITS, AFTER_EMISSION, OUTCOMES):
         heading, *rows = [line.split() for line in table.strip().splitlines()]
         for state, *cells in rows:
             for event, after in zip(heading[1:], cells, strict=True):

@@ -1,6 +1,6 @@
 """A customer's own backlog: classes, lanes by fairness key, and what is kept of them."""
 
-from pop_stream.core.fairness.line import Line, entry_of, ref_in
+from pop_stream.core.fairness.line import CustomerQueue, entry_of, ref_in
 
 
 def entry(ref, *, priority=5, rank=0):
@@ -9,7 +9,7 @@ def entry(ref, *, priority=5, rank=0):
 
 def line(**keys):
     """A line with some entries under each key."""
-    one = Line()
+    one = CustomerQueue()
     for key, refs in keys.items():
         for ref in refs:
             one.push(entry(ref), key)
@@ -26,14 +26,14 @@ def popped(one, count, cost=1.0):
 
 
 def test_a_whole_backlog_may_come_in_any_order():
-    one = Line()
+    one = CustomerQueue()
     one.fill({"": [entry(1, rank=2), entry(2, rank=1), entry(3), entry(4, priority=1)]})
     assert one.ready == 4
     assert popped(one, 4) == [4, 3, 2, 1]
 
 
 def test_keys_that_are_back_have_the_turns_they_had():
-    one = Line()
+    one = CustomerQueue()
     one.virtual_time, one.tags = 2.0, {"k": 1.0, "l": 3.0}
     one.fill({"l": [entry(1), entry(2)], "k": [entry(3), entry(4), entry(5)]})
     assert one.tags == {"k": 1.0, "l": 3.0}
@@ -71,12 +71,12 @@ def test_the_clock_of_keys_does_not_go_back_for_another_class():
 
 def test_every_tag_that_moved_is_told_once():
     one = line(a=[1, 2], b=[3, 4])
-    assert one.take_moved() == {"a": 0.0, "b": 0.0}
+    assert one.drain_moved() == {"a": 0.0, "b": 0.0}
     popped(one, 2, cost=3.0)
-    assert one.take_moved() == {"a": 3.0, "b": 3.0}
+    assert one.drain_moved() == {"a": 3.0, "b": 3.0}
     one.push(entry(5), "c")
-    assert one.take_moved() == {"c": 3.0}
-    assert one.take_moved() == {}
+    assert one.drain_moved() == {"c": 3.0}
+    assert one.drain_moved() == {}
 
 
 def test_keys_without_work_are_forgotten_once_the_clock_has_reached_them():

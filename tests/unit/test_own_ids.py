@@ -17,38 +17,44 @@ from pop_stream.core.definitions.definition_records import (
 )
 from pop_stream.core.definitions.definitions import VersionedTemplate
 from pop_stream.core.definitions.template import AgendaTemplate
-from pop_stream.core.doors.submission import TemplatesSeenBy
+from pop_stream.core.doors.submission import VisibleTemplates
 from pop_stream.core.errors import SubmissionError, UnreadableRecordError
-from pop_stream.core.lifecycle.callbacks import owed
+from pop_stream.core.lifecycle.callbacks import webhook_payload
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.values.identity import ANYONE, Principal, Role
-from pop_stream.core.values.own_ids import foreign_issue, is_marked, meant_by, own_id, plain_id
-from pop_stream.identity.minting import mint
+from pop_stream.core.values.own_ids import (
+    foreign_id_issue,
+    is_qualified,
+    candidate_ids,
+    qualified_id,
+    display_id,
+)
+from pop_stream.identity.minting import make_key
 
 ACME = Principal("key:acme", "acme", frozenset({Role.SUBMIT}))
 TEMPLATE = {"agenda": {"customer_id": "acme", "operations": AGENDA["operations"]}}
 
 
 def test_what_a_customer_chooses_is_its_own_inside_and_plain_outside():
-    assert own_id("order-7", "acme") == "order-7@acme"
-    assert plain_id("order-7@acme", "acme") == "order-7"
-    assert plain_id("order-7@acme", "beta") == "order-7@acme"
-    assert plain_id("order-7@acme", None) == "order-7@acme"
-    assert own_id("order-7@acme", "acme") == "order-7@acme"
-    assert own_id("order-7", None) == "order-7"
-    assert is_marked("a@b")
-    assert not is_marked("a")
+    assert qualified_id("order-7", "acme") == "order-7@acme"
+    assert display_id("order-7@acme", "acme") == "order-7"
+    assert display_id("order-7@acme", "beta") == "order-7@acme"
+    assert display_id("order-7@acme", None) == "order-7@acme"
+    assert qualified_id("order-7@acme", "acme") == "order-7@acme"
+    assert qualified_id("order-7", None) == "order-7"
+    assert is_qualified("a@b")
+    assert not is_qualified("a")
 
 
 def test_customers_whose_ids_run_into_each_other_stay_apart():
-    assert own_id("a", "b.c") != own_id("a.b", "c")
-    assert len({own_id(one, whom) for one in ("a", "a.b") for whom in ("c", "b.c")}) == 4
+    assert qualified_id("a", "b.c") != qualified_id("a.b", "c")
+    assert len({qualified_id(one, whom) for one in ("a", "a.b") for whom in ("c", "b.c")}) == 4
 
 
 def test_a_customer_means_its_own_first_and_an_operator_what_it_says():
-    assert meant_by("a", ACME) == ("a@acme", "a")
-    assert meant_by("a@beta", ACME) == ("a@beta",)
-    assert meant_by("a", ANYONE) == ("a",)
+    assert candidate_ids("a", ACME) == ("a@acme", "a")
+    assert candidate_ids("a@beta", ACME) == ("a@beta",)
+    assert candidate_ids("a", ANYONE) == ("a",)
 
 
 def test_an_id_that_says_another_customer_is_refused_by_its_form_alone():
@@ -56,7 +62,7 @@ def test_an_id_that_says_another_customer_is_refused_by_its_form_alone():
         parse_agenda({**AGENDA, "id": "a@beta"})
     assert [(one.field, one.value) for one in refused.value.issues] == [("id", "a@beta")]
     assert parse_agenda({**AGENDA, "id": "a@acme"}).id == "a@acme"
-    assert foreign_issue(None, "acme") is None
+    assert foreign_id_issue(None, "acme") is None
     for odd in ("@acme", "a@", "a@@acme", "a@b@acme", "a" * 129, "a" * 129 + "@acme"):
         with pytest.raises(SubmissionError):
             parse_agenda({**AGENDA, "id": odd})
@@ -64,7 +70,7 @@ def test_an_id_that_says_another_customer_is_refused_by_its_form_alone():
 
 def test_a_callback_tells_the_id_that_the_customer_knows_under_a_unique_one():
     ended = summary("a1@acme", state=State.SUCCEEDED, callback_url="https://a.example")
-    told = owed(None, ended)
+    told = webhook_payload(None, ended)
     assert (told.agenda_id, told.id) == ("a1", "a1@acme/1")
 
 
@@ -319,7 +325,7 @@ def test_templates_are_those_that_a_caller_sees_by_what_it_calls_them():
             AgendaTemplate(id="theirs", owner="beta", agenda={}),
         )
     }
-    seen = TemplatesSeenBy(defined, ACME)
+    seen = VisibleTemplates(defined, ACME)
     assert seen["nightly"].template.owner == "acme"
     assert (sorted(seen), len(seen)) == (["nightly", "nightly@acme"], 2)
     assert seen.get("theirs") is None
@@ -331,7 +337,7 @@ def test_a_template_cannot_say_that_another_than_its_owner_chose_its_id():
 
 
 def test_a_record_of_a_key_is_read_as_that_key_or_refused():
-    key, _ = mint(
+    key, _ = make_key(
         customer_id="acme", roles=frozenset({Role.READ}), now=AT, created_by="key:alice"
     )
     named = f"key/{key.id}"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pop_stream.core.gate.pace import Counts, Pace
+from pop_stream.core.gate.pace import FlowCounts, TargetDepth
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WANTED_S = 0.1
@@ -20,7 +20,7 @@ class Pullers:
     """
 
     def __init__(self, *, runners, takes_s, trip_s, step_s=0.005):
-        self.pace = Pace()
+        self.pace = TargetDepth()
         self.now = 0.0
         self.runners, self.takes_s, self.trip_s, self.step_s = runners, takes_s, trip_s, step_s
         self.emitted = 0
@@ -31,18 +31,18 @@ class Pullers:
         self.claimed = 0
         self.heard = 0
         self.awaited = 0
-        self.awaited_s = 0.0
+        self.sync_matched_s = 0.0
         self.idle = runners
         self.starved_s = 0.0
         self.waits = []
 
     def counts(self, ready):
-        return Counts(
+        return FlowCounts(
             emitted=self.emitted,
             claimed=self.heard,
             ready=ready,
             awaited=self.awaited,
-            awaited_s=self.awaited_s,
+            sync_matched_s=self.sync_matched_s,
         )
 
     def step(self, ready):
@@ -64,7 +64,7 @@ class Pullers:
             _, taken, awaited = self.news.pop(0)
             self.heard += taken
             self.awaited += awaited
-            self.awaited_s += awaited * self.trip_s
+            self.sync_matched_s += awaited * self.trip_s
         self.pace.observe(self.counts(ready), START + timedelta(seconds=self.now))
         aim = self.pace.target(WANTED_S) or 8
         count = max(0, aim - (self.emitted - self.heard)) if ready else 0
@@ -79,8 +79,8 @@ class Pullers:
 
 
 def test_nothing_is_known_at_first():
-    assert Pace().target(WANTED_S) is None
-    assert Pace().rate_per_s == 0.0
+    assert TargetDepth().target(WANTED_S) is None
+    assert TargetDepth().rate_per_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_a_clock_that_is_set_back_does_not_stop_emission(back_s):
 
 def test_a_claim_heard_in_the_very_moment_of_its_emission_is_no_trip_of_nothing():
     """As when claims of a round that a crash made forgotten are believed."""
-    pace = Pace()
+    pace = TargetDepth()
     for number in range(1, 60):
-        counts = Counts(emitted=10 * number, claimed=10 * number, ready=100)
+        counts = FlowCounts(emitted=10 * number, claimed=10 * number, ready=100)
         pace.observe(counts, START + timedelta(seconds=number / 10))
         pace.observe(counts, START + timedelta(seconds=number / 10))
     assert pace.target(WANTED_S) >= 1
@@ -190,9 +190,9 @@ class Watched:
     """
 
     def __init__(self, emitted=0, claimed=0, ready=1_000):
-        self.pace = Pace()
+        self.pace = TargetDepth()
         self.emitted, self.claimed, self.ready, self.awaited = emitted, claimed, ready, 0
-        self.awaited_s = 0.0
+        self.sync_matched_s = 0.0
         self.look(0)
 
     def look(self, at, *, emitted=0, claimed=0, awaited=0, trip_s=0.0):
@@ -200,8 +200,10 @@ class Watched:
         self.emitted += emitted
         self.claimed += claimed
         self.awaited += awaited
-        self.awaited_s += awaited * trip_s
-        counts = Counts(self.emitted, self.claimed, self.ready, self.awaited, self.awaited_s)
+        self.sync_matched_s += awaited * trip_s
+        counts = FlowCounts(
+            self.emitted, self.claimed, self.ready, self.awaited, self.sync_matched_s
+        )
         self.pace.observe(counts, START + timedelta(seconds=at / 8))
 
     def spans(self, first, last, **claims):

@@ -10,7 +10,7 @@ from pullers_fakes import node, pool, run_of, states
 from pop_stream.core.agendas.agenda import Operation
 from pop_stream.core.errors import SubmissionError
 from pop_stream.pullers import Handlers
-from pop_stream.pullers.run import PARALLEL_OPERATIONS, Earlier
+from pop_stream.pullers.run import PARALLEL_OPERATIONS, PriorResults
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ async def test_later_attempt_knows_what_an_earlier_one_appended(handlers):
         Operation(name="a", type="work"),
         Operation(name="b", type="work", payload="@<a.out>"),
     )
-    earlier = Earlier({"gen": b"", "a": b"7"}, appended=new)
+    earlier = PriorResults({"gen": b"", "a": b"7"}, appended=new)
     run = run_of(handlers, node("gen", kind="generate"), earlier=earlier)
     assert await run.run() is None
     assert ran == [("b", 7)]

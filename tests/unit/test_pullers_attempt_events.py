@@ -13,17 +13,17 @@ from pop_stream.core.events import (
     encode,
 )
 from pop_stream.pullers.attempt_events import (
-    NOTHING,
+    NO_CHANGES,
     PROGRESS_BYTES,
-    Changes,
-    Ending,
-    bytes_of,
-    ending,
+    AttemptChanges,
+    AttemptOutcome,
+    encoded_size,
+    outcome_events,
     progress,
 )
 from pop_stream.pullers.failure import Failure
 from pop_stream.pullers.invocation import DETAIL_BYTES
-from pop_stream.pullers.messages import BRIEF_LENGTH, MESSAGE_LENGTH
+from pop_stream.pullers.messages import BRIEF_LENGTH, MAX_MESSAGE_LENGTH
 from pop_stream.pullers.results import RESULT_BYTES
 
 RECORD_BYTES = 512 * 1024
@@ -44,7 +44,9 @@ def told(name, size=0, message="", diagnostics=()):
 
 def test_small_agenda_ends_in_one_event_with_all_its_operations():
     operations = [told("a"), told("b")]
-    (end,) = ending(emitted(), Changes(operations), Ending(AT, {"work": 0.1234567}))
+    (end,) = outcome_events(
+        emitted(), AttemptChanges(operations), AttemptOutcome(AT, {"work": 0.1234567})
+    )
     assert isinstance(end, AgendaSucceeded)
     assert end.operations == tuple(operations)
     assert end.spent_s == {"work": 0.123457}
@@ -54,14 +56,14 @@ def test_small_agenda_ends_in_one_event_with_all_its_operations():
 def test_failure_says_why_and_whether_to_retry():
     diagnostics = (Diagnostic(message="m", at=AT),)
     failure = Failure("no", retryable=False, diagnostics=diagnostics)
-    (end,) = ending(emitted(), NOTHING, Ending(AT, {}, failure))
+    (end,) = outcome_events(emitted(), NO_CHANGES, AttemptOutcome(AT, {}, failure))
     assert isinstance(end, AgendaFailed)
     assert (end.message, end.retryable, end.diagnostics) == ("no", False, diagnostics)
 
 
 def test_large_results_go_ahead_of_the_end_each_record_bounded_and_each_operation_once():
     operations = [told(f"o{i}", size=RESULT_BYTES // 4) for i in range(40)]
-    lifecycle = ending(emitted(), Changes(operations), Ending(AT))
+    lifecycle = outcome_events(emitted(), AttemptChanges(operations), AttemptOutcome(AT))
     *earlier, end = lifecycle
     assert earlier
     assert all(isinstance(event, AgendaProgressed) for event in earlier)
@@ -73,7 +75,7 @@ def test_large_results_go_ahead_of_the_end_each_record_bounded_and_each_operatio
 
 
 def test_worst_operation_with_the_worst_failure_fits_a_record():
-    worst = "\x01" * MESSAGE_LENGTH
+    worst = "\x01" * MAX_MESSAGE_LENGTH
     diagnostic = Diagnostic(message=worst, at=AT, code="c", detail={"operation": "\x01" * 200})
     failure = Failure(worst, retryable=True, diagnostics=(diagnostic,) * 10)
     noted = Diagnostic(
@@ -82,30 +84,34 @@ def test_worst_operation_with_the_worst_failure_fits_a_record():
     operation = told(
         "\x01" * 200, size=RESULT_BYTES - 2, message=worst, diagnostics=(noted,) * 10
     )
-    assert bytes_of([operation]) < PROGRESS_BYTES
-    lifecycle = ending(emitted(), Changes([operation] * 3), Ending(AT, {}, failure))
+    assert encoded_size([operation]) < PROGRESS_BYTES
+    lifecycle = outcome_events(
+        emitted(), AttemptChanges([operation] * 3), AttemptOutcome(AT, {}, failure)
+    )
     assert max(len(encode(event)) for event in lifecycle) < RECORD_BYTES
 
 
 def test_thousands_of_operation_types_do_not_share_a_record_with_operations():
     spent_s = {f"type {i} {'x' * 80}": 0.5 for i in range(4000)}
-    lifecycle = ending(emitted(), Changes([told("a", RESULT_BYTES - 2)]), Ending(AT, spent_s))
+    lifecycle = outcome_events(
+        emitted(), AttemptChanges([told("a", RESULT_BYTES - 2)]), AttemptOutcome(AT, spent_s)
+    )
     assert [len(event.operations) for event in lifecycle] == [1, 0]
     assert max(len(encode(event)) for event in lifecycle) < RECORD_BYTES
 
 
 def test_progress_without_operations_is_no_event():
-    assert progress(emitted(), NOTHING, at=AT) == []
+    assert progress(emitted(), NO_CHANGES, at=AT) == []
 
 
 @pytest.mark.parametrize("operation", [told("a"), told("\x01é", 1000, "\x01" * 100)])
 def test_size_is_never_guessed_too_low(operation):
-    assert len(encode(operation)) <= bytes_of([operation])
+    assert len(encode(operation)) <= encoded_size([operation])
 
 
 def test_stopped_attempt_says_what_it_got_done_and_spent():
-    stopped = Ending(AT, {"work": 1.5}, Failure("puller stopped", retryable=True), True)
-    (end,) = ending(emitted(), Changes([told("a")]), stopped)
+    stopped = AttemptOutcome(AT, {"work": 1.5}, Failure("puller stopped", retryable=True), True)
+    (end,) = outcome_events(emitted(), AttemptChanges([told("a")]), stopped)
     assert isinstance(end, AgendaStopped)
     assert ([one.name for one in end.operations], end.spent_s) == (["a"], {"work": 1.5})
 
@@ -115,7 +121,9 @@ def test_appended_operations_are_told_before_their_progress_in_bounded_records()
         AppendedOperation(by="a", at=AT, operation=msgspec.Raw(b'"' + b"x" * 100_000 + b'"'))
         for _ in range(10)
     ]
-    *earlier, end = ending(emitted(), Changes([told("a")], appended), Ending(AT))
+    *earlier, end = outcome_events(
+        emitted(), AttemptChanges([told("a")], appended), AttemptOutcome(AT)
+    )
     assert sum(len(event.appended) for event in earlier) == 10
     assert not any(event.operations for event in earlier)
     assert [one.name for one in end.operations] == ["a"]

@@ -314,7 +314,7 @@ STUBBORN = f"trap '' TERM; {FOREVER}"
 async def test_cancelled_command_may_clean_up_but_not_stay(
     handlers, tmp_path, monkeypatch, program, last_words
 ):
-    monkeypatch.setattr(command_module, "TERMINATED_S", 0.5)
+    monkeypatch.setattr(command_module, "TERMINATE_TIMEOUT_S", 0.5)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     payload = {"program": SHELL, "args": ["-c", program, str(pipe)]}

@@ -94,7 +94,7 @@ async def test_what_is_claimed_and_not_started_is_there_to_be_kept_alive(claimer
     records = taken(emitted(agenda_id="a1"), emitted(agenda_id="a2"))
     both = await claimer.claim(records)
     assert [one.emitted.agenda_id for one in claimer] == ["a1", "a2"]
-    claimer.let_go(both.fresh)
+    claimer.release(both.fresh)
     assert [*claimer] == []
     other = await claimer.claim(taken(emitted(agenda_id="a3")))
     claimer.give_up(other.fresh)
@@ -104,5 +104,5 @@ async def test_what_is_claimed_and_not_started_is_there_to_be_kept_alive(claimer
 async def test_letting_go_of_an_outdated_attempt_leaves_the_next_one_alone(claimer):
     old = await claimer.claim(taken(emitted(attempt=1)))
     await claimer.claim(taken(emitted(attempt=2)))
-    claimer.let_go(old.fresh)
+    claimer.release(old.fresh)
     assert [one.emitted.attempt for one in claimer] == [2]

@@ -14,7 +14,7 @@ from aiokafka.errors import (
 from aiokafka.structs import OffsetAndMetadata
 
 from pop_stream.pullers import commits as module
-from pop_stream.pullers.commits import ClaimCommits, Trail
+from pop_stream.pullers.commits import ClaimCommitter, Trail
 
 MEDIA, OTHER = TopicPartition("t.insight.media", 0), TopicPartition("t.insight.media", 1)
 
@@ -90,7 +90,7 @@ def group():
 @asynccontextmanager
 async def member(group, *places):
     """One that has just been given these partitions."""
-    one = ClaimCommits(group)
+    one = ClaimCommitter(group)
     beginning = asyncio.create_task(one.begin())
     try:
         one.moved(places)

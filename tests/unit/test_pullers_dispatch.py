@@ -12,10 +12,10 @@ import pytest
 from fakes import ManualClock, MemoryPublisher
 from pullers_fakes import AT, emitted
 
-from pop_stream.core.events import PullReturned, PullWanted, decode_pull, encode
-from pop_stream.core.pulls.demand import Demand
+from pop_stream.core.events import DeliveryReturned, PollWanted, decode_poll_demand, encode
+from pop_stream.core.pulls.demand import PollDemand
 from pop_stream.core.values.ids import HTTP_PULLER
-from pop_stream.pullers.dispatch import LINGER_S, Dispatcher, _Counter, _Slots
+from pop_stream.pullers.dispatch import LINGER_S, Dispatcher, _InsightDispatch, _DemandSlots
 from pop_stream.settings import Settings
 
 WITHIN_S = 10
@@ -47,7 +47,7 @@ def publisher() -> MemoryPublisher:
     return MemoryPublisher(partition_count=1)
 
 
-def renewals(publisher: MemoryPublisher) -> list[dict[str, Any]]:
+def heartbeats(publisher: MemoryPublisher) -> list[dict[str, Any]]:
     told = [json.loads(one.value or b"") for one in publisher.on("pop.agenda-events")]
     events = [one for some in told for one in (some if isinstance(some, list) else [some])]
     return [one for one in events if one["type"] == "agenda.renewed"]
@@ -64,11 +64,11 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
 ):
     record = Record(encode(emitted(attempt=2, lease_ms=300)))
     claimed = await dispatcher._claimer.claim([record])
-    await until(lambda: len(renewals(publisher)) > 1)
-    renewed = renewals(publisher)[0]
+    await until(lambda: len(heartbeats(publisher)) > 1)
+    renewed = heartbeats(publisher)[0]
     assert (renewed["agenda_id"], renewed["attempt"]) == ("a1", 2)
     assert renewed["puller_id"] == HTTP_PULLER
-    dispatcher._claimer.let_go(claimed.fresh)
+    dispatcher._claimer.release(claimed.fresh)
     assert not [*dispatcher._claimer]
 
 
@@ -76,14 +76,14 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
 
 
 def returns(publisher: MemoryPublisher) -> list[str]:
-    told = [decode_pull(one.value or b"") for one in publisher.on("pop.pulls")]
-    return [one.emitted.agenda_id for one in told if isinstance(one, PullReturned)]
+    told = [decode_poll_demand(one.value or b"") for one in publisher.on("pop.pulls")]
+    return [one.emitted.agenda_id for one in told if isinstance(one, DeliveryReturned)]
 
 
-def counter_of(dispatcher: Dispatcher) -> _Counter:
+def counter_of(dispatcher: Dispatcher) -> _InsightDispatch:
     """An open one, of which nobody wants anything."""
-    demand = Demand("d1")
-    counter = dispatcher._counters["media"] = _Counter(demand, _Slots(demand))
+    demand = PollDemand("d1")
+    counter = dispatcher._dispatches["media"] = _InsightDispatch(demand, _DemandSlots(demand))
     return counter
 
 
@@ -98,13 +98,13 @@ async def test_what_a_closed_counter_has_left_goes_to_the_next_dispatcher_at_onc
     if comes == "after":
         dispatcher.start(counter, emitted(lease_ms=60_000))
     now_s = monotonic()
-    dispatcher._tidy(now_s + 10)
-    dispatcher.adrift.settle(now_s)
-    dispatcher._tidy(now_s + 1)
+    dispatcher._expire(now_s + 10)
+    dispatcher.orphaned.settle(now_s)
+    dispatcher._expire(now_s + 1)
     assert returns(publisher) == [], "not all may hear it yet"
-    dispatcher._tidy(now_s + 3)
+    dispatcher._expire(now_s + 3)
     await until(lambda: returns(publisher))
-    dispatcher._tidy(now_s + 6)
+    dispatcher._expire(now_s + 6)
     await asyncio.sleep(0)
     assert returns(publisher) == ["a1"]
     assert not publisher.on("pop.handouts")
@@ -114,8 +114,8 @@ async def test_what_may_have_lost_its_lease_meanwhile_is_left_to_that(dispatcher
     counter = counter_of(dispatcher)
     dispatcher.start(counter, emitted(lease_ms=2_000))
     dispatcher.close_all()
-    dispatcher.adrift.settle(monotonic())
-    dispatcher._tidy(monotonic() + 10)
+    dispatcher.orphaned.settle(monotonic())
+    dispatcher._expire(monotonic() + 10)
     for _ in range(10):
         await asyncio.sleep(0)
     assert returns(publisher) == []
@@ -125,9 +125,9 @@ async def test_a_counter_stays_open_for_what_was_returned_to_it(dispatcher):
     counter = counter_of(dispatcher)
     dispatcher.start(counter, emitted(lease_ms=60_000))
     now_s = monotonic()
-    dispatcher._tidy(now_s + LINGER_S)
+    dispatcher._expire(now_s + LINGER_S)
     assert not counter.stop.is_set()
-    dispatcher._tidy(now_s + 31)
+    dispatcher._expire(now_s + 31)
     assert counter.stop.is_set()
 
 
@@ -152,11 +152,11 @@ async def test_nothing_is_claimed_for_callers_while_much_is_not_told_yet(
         counter = dispatcher._open("media", feeds)
         await until(lambda: intakes)
         large = emitted(agenda=msgspec.Raw(b'"' + bytes(900_000) + b'"'))
-        counter.demand.hear(PullWanted(insight_id="media", api_id="x", wanted=100), monotonic())
+        counter.demand.hear(PollWanted(insight_id="media", api_id="x", wanted=100), monotonic())
         for _ in range(37):
-            dispatcher._hand(counter, large)
+            dispatcher._deliver(counter, large)
             assert not intakes[0].reporter.is_full
-        dispatcher._hand(counter, large)
+        dispatcher._deliver(counter, large)
         assert intakes[0].reporter.is_full
         answers.set()
         await until(lambda: not intakes[0].reporter.is_full)

@@ -4,27 +4,27 @@ import asyncio
 
 import pytest
 
-from pop_stream.pullers.ages import Ages
+from pop_stream.pullers.ages import RunDurations
 from pop_stream.pullers.capacity import Capacity
-from pop_stream.pullers.lookahead import MOST_AHEAD, Lookahead
+from pop_stream.pullers.lookahead import MAX_PREFETCH_PER_RUNNER, Prefetch
 
 
 def learned(*, runners=8, claim_s=0.004, run_s=0.005):
-    look = Lookahead(runners)
+    look = Prefetch(runners)
     look.note_claim(claim_s)
     look.note_run(run_s)
     return look
 
 
 def test_nothing_is_claimed_ahead_before_anything_is_known():
-    look = Lookahead(8)
+    look = Prefetch(8)
     assert look.ahead(0, 0.0) == 0
     look.note_claim(1.0)
     assert look.ahead(0, 0.0) == 0
 
 
 def test_runs_before_the_first_claim_are_learned_from_too():
-    look = Lookahead(8)
+    look = Prefetch(8)
     look.note_run(0.005)
     look.note_claim(0.004)
     assert look.ahead(0, 0.0) == 10
@@ -36,7 +36,7 @@ def test_runs_before_the_first_claim_are_learned_from_too():
 )
 def test_as_many_are_claimed_ahead_as_end_during_a_claim(run_s, ahead):
     assert learned(run_s=run_s).ahead(0, 0.0) == ahead
-    assert ahead <= MOST_AHEAD * 8
+    assert ahead <= MAX_PREFETCH_PER_RUNNER * 8
 
 
 def test_runs_that_have_not_ended_yet_count_with_their_age():
@@ -54,7 +54,7 @@ def test_what_was_learned_gives_way_to_what_is():
 
 def mixed(*, long_run_s, in_hundred=1):
     """Runs of 5 ms but for a few, and claims of 15 ms; for four runners."""
-    look = Lookahead(4)
+    look = Prefetch(4)
     look.note_claim(0.015)
     for number in range(1000):
         look.note_run(long_run_s if number % 100 < in_hundred else 0.005)
@@ -89,19 +89,19 @@ def test_what_runs_is_long_once_it_has_run_for_four_claims():
 
 
 def test_ages_are_of_those_that_run():
-    ages = Ages()
-    for begun_s in (1.0, 1.0, 2.0, 3.0):
-        ages.begin(begun_s)
+    ages = RunDurations()
+    for started_s in (1.0, 1.0, 2.0, 3.0):
+        ages.begin(started_s)
     assert (len(ages), ages.long(2.5, 4.0)) == (4, (2, 3.0))
     ages.end(1.0)
     assert ages.long(1.5, 4.0) == (2, 2.5)
-    for begun_s in (1.0, 2.0, 3.0):
-        ages.end(begun_s)
+    for started_s in (1.0, 2.0, 3.0):
+        ages.end(started_s)
     assert (len(ages), ages.long(0.0, 9.0)) == (0, (0, 0.0))
 
 
 def test_a_long_run_stays_one_when_claims_take_longer():
-    ages = Ages()
+    ages = RunDurations()
     ages.begin(0.0)
     assert ages.long(1.0, 2.0) == (1, 2.0)
     assert ages.long(5.0, 2.0) == (1, 2.0)

@@ -13,7 +13,7 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.events import decode_lifecycle, encode
 from pop_stream.pullers.capacity import Capacity
 from pop_stream.pullers.claims import Claimer
-from pop_stream.pullers.pipeline import HAND_RECORDS, ClaimPipeline, Intake
+from pop_stream.pullers.pipeline import BUFFER_RECORDS, ClaimPipeline, ClaimContext
 from pop_stream.pullers.window import AttemptWindow
 
 MEDIA = TopicPartition("t.insight.media", 0)
@@ -104,7 +104,7 @@ async def pipeline(runners=4, insights=1):
     claimer = Claimer(
         world.publisher, Topics("t."), clock, puller_id="p1", window=AttemptWindow()
     )
-    intake = Intake(claimer, world, Reports(), world.capacity, insights)
+    intake = ClaimContext(claimer, world, Reports(), world.capacity, insights)
     async with ClaimPipeline(intake, world.commit, end_within_s=1.0) as one:
         yield world, one
         world.publisher.gate.let(99)
@@ -294,10 +294,10 @@ async def test_what_a_feed_leaves_behind_is_started_by_the_next_one_that_reads_i
         if is_claimed:
             world.publisher.gate.let()
             await world.commits.arrival()
-        for stage in one._stages:  # as when the feed's task is cancelled
+        for stage in one._stage_tasks:  # as when the feed's task is cancelled
             stage.cancel()
-        await asyncio.wait(one._stages)
-    async with ClaimPipeline(one._intake, world.commit, end_within_s=1.0) as following:
+        await asyncio.wait(one._stage_tasks)
+    async with ClaimPipeline(one._claim_context, world.commit, end_within_s=1.0) as following:
         following.add(records(0))
         await world.until_started(1)
     assert world.started == ["a0"]
@@ -316,7 +316,7 @@ async def test_commit_that_succeeds_after_the_settling_still_starts_what_nobody_
 
 async def test_nothing_is_kept_alive_that_was_started_given_up_or_left_behind():
     async with pipeline() as (world, one):
-        claimer = one._intake.claimer
+        claimer = one._claim_context.claimer
         world.publisher.gate.let(9)
         one.add(records(0))
         await world.commits.arrival()
@@ -329,9 +329,9 @@ async def test_nothing_is_kept_alive_that_was_started_given_up_or_left_behind():
         one.add(records(2))
         while len([*claimer]) < 2:  # noqa: ASYNC110  # no event tells
             await asyncio.sleep(0)  # two stages take turns
-        for stage in one._stages:  # as when the feed's task is cancelled
+        for stage in one._stage_tasks:  # as when the feed's task is cancelled
             stage.cancel()
-        await asyncio.wait(one._stages)
+        await asyncio.wait(one._stage_tasks)
     assert [*claimer] == []
 
 
@@ -377,7 +377,7 @@ async def test_fault_of_a_stage_is_seen_and_raised_on_leaving():
 async def test_full_hand_is_not_read_into():
     async with pipeline(runners=1) as (_, one):
         assert await one.room(0.0)
-        one.add(records(*range(HAND_RECORDS + 1)))
+        one.add(records(*range(BUFFER_RECORDS + 1)))
         assert not await one.room(0.0)
         await one.settle(0.0)
         assert await one.room(0.0)

@@ -9,9 +9,9 @@ from fakes import MemoryPublisher
 from pullers_fakes import AT
 
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import AgendaRenewed, decode_lifecycle
+from pop_stream.core.events import AgendaHeartbeat, decode_lifecycle
 from pop_stream.pullers import reporter as module
-from pop_stream.pullers.reporter import BATCH_EVENTS, FULL_EVENTS, Reporter
+from pop_stream.pullers.reporter import BATCH_EVENTS, MAX_PENDING_EVENTS, Reporter
 
 
 class GatedPublisher(MemoryPublisher):
@@ -31,7 +31,7 @@ class GatedPublisher(MemoryPublisher):
 
 
 def event(agenda_id):
-    return AgendaRenewed(
+    return AgendaHeartbeat(
         agenda_id=agenda_id, at=AT, insight_id="i", attempt=1, puller_id="p", lease_ms=1
     )
 
@@ -127,7 +127,7 @@ async def test_record_too_large_keeps_no_other_back():
 async def test_full_reporter_says_so_and_publishes_in_bounded_batches():
     publisher = GatedPublisher()
     async with running(publisher) as reporter:
-        reporter.add([event("a")] * (FULL_EVENTS + 1))
+        reporter.add([event("a")] * (MAX_PENDING_EVENTS + 1))
         assert reporter.is_full
         for _ in range(100):
             publisher.gate.release()
@@ -137,7 +137,7 @@ async def test_full_reporter_says_so_and_publishes_in_bounded_batches():
 
 
 async def test_publications_are_kept_apart_so_that_more_gathers_for_each(monkeypatch):
-    monkeypatch.setattr(module, "_LEAST_S", 0.05)
+    monkeypatch.setattr(module, "_MIN_S", 0.05)
     publisher = MemoryPublisher(partition_count=1)
     async with running(publisher) as reporter:
         began = asyncio.get_running_loop().time()

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pop_stream.pullers.errors import FinalError
-from pop_stream.pullers.messages import MESSAGE_LENGTH, excerpt, message
+from pop_stream.pullers.messages import MAX_MESSAGE_LENGTH, excerpt, message
 from pop_stream.pullers.results import RESULT_BYTES, encode_result
 
 
@@ -57,7 +57,7 @@ def test_result_at_the_limit_is_taken_and_one_byte_more_is_not():
 
 def test_message_is_cut_and_cleaned():
     assert message("a\0b\ud800c") == "a\N{REPLACEMENT CHARACTER}b?c"
-    assert len(message("x" * 10_000)) == MESSAGE_LENGTH
+    assert len(message("x" * 10_000)) == MAX_MESSAGE_LENGTH
 
 
 @pytest.mark.parametrize("raw", [b"\x01" * 5000, b"\xff" * 5000, "é".encode() * 2500])

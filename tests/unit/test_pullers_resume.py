@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pullers_fakes import emitted
 
 from pop_stream.pullers import resume as module
-from pop_stream.pullers.resume import Resumption
+from pop_stream.pullers.resume import PriorResultsReader
 from pop_stream.settings import Settings
 
 
@@ -21,7 +21,7 @@ async def bounded():
 
 
 @asynccontextmanager
-async def resumption(*answers, token=None):
+async def prior_results_reader(*answers, token=None):
     """A puller's, and what was asked; the last answer stands."""
     left, asked = [*answers], []
 
@@ -33,7 +33,7 @@ async def resumption(*answers, token=None):
     app = web.Application()
     app.router.add_get("/v1/agendas/{id}/progress", get)
     async with TestServer(app) as server:
-        one = Resumption(Settings(api_url=str(server.make_url("/")), api_token=token))
+        one = PriorResultsReader(Settings(api_url=str(server.make_url("/")), api_token=token))
         try:
             yield one, asked
         finally:
@@ -58,7 +58,7 @@ NEW = {"by": "fetch", "at": "2026-01-01T00:00:00Z", "operation": {"name": "m", "
 
 async def test_results_prior_progress_and_appended_operations_are_read():
     whole = progress(2, DONE, EMPTY, LEFT, appended=[NEW])
-    async with resumption(whole, token="k1") as (one, asked):  # noqa: S106  # no secret
+    async with prior_results_reader(whole, token="k1") as (one, asked):  # noqa: S106  # no secret
         earlier = await one.earlier(emitted(attempt=2), pytest.fail)
     assert dict(earlier.succeeded) == {"fetch": b'{"size": 12}', "check": b""}
     assert earlier.unfinished["store"].percent == 70
@@ -69,7 +69,7 @@ async def test_results_prior_progress_and_appended_operations_are_read():
 async def test_summary_that_is_behind_and_an_api_that_is_away_are_waited_for():
     told = []
     answers = (503, {}), (401, {}), (200, "nonsense"), progress(1), progress(1), progress(2)
-    async with resumption(*answers) as (one, asked):
+    async with prior_results_reader(*answers) as (one, asked):
         await one.earlier(emitted(attempt=2), told.append)
     assert len(asked) == 6
     assert told[0].endswith("the database is away")
@@ -83,36 +83,36 @@ async def test_summary_that_is_behind_and_an_api_that_is_away_are_waited_for():
 async def test_an_agenda_that_ended_earlier_in_its_run_is_not_waited_for(state):
     """Its summary will never come to this attempt."""
     ended = progress(2, state=state)
-    async with resumption(ended) as (one, _):
+    async with prior_results_reader(ended) as (one, _):
         for run_from in (1, 2):
             third = replace(emitted(attempt=3), run_from=run_from)
-            assert (await one.earlier(third, pytest.fail)).ended_as == state
-            assert (await one.glance(third)).ended_as == state
+            assert (await one.earlier(third, pytest.fail)).final_state == state
+            assert (await one.read_if_soon(third)).final_state == state
 
 
 async def test_the_end_of_an_earlier_run_is_waited_past():
     for run_from in (3, 0):  # of an earlier version's scheduler it is not known
         ended, again = progress(2, state="succeeded"), progress(3, DONE)
-        async with resumption(ended, again) as (one, asked):
+        async with prior_results_reader(ended, again) as (one, asked):
             rerun = replace(emitted(attempt=3), run_from=run_from)
             earlier = await one.earlier(rerun, [].append)
-        assert (len(asked), earlier.ended_as, set(earlier.succeeded)) == (2, "", {"fetch"})
+        assert (len(asked), earlier.final_state, set(earlier.succeeded)) == (2, "", {"fetch"})
 
 
 async def test_glance_waits_for_the_summary_but_not_for_an_api_that_is_away():
-    async with resumption(progress(1), progress(2, DONE)) as (one, _):
-        earlier = await one.glance(emitted(attempt=2))
+    async with prior_results_reader(progress(1), progress(2, DONE)) as (one, _):
+        earlier = await one.read_if_soon(emitted(attempt=2))
         assert earlier is not None
         assert set(earlier.succeeded) == {"fetch"}
-    async with resumption((503, {})) as (one, asked):
-        assert await one.glance(emitted(attempt=2)) is None
+    async with prior_results_reader((503, {})) as (one, asked):
+        assert await one.read_if_soon(emitted(attempt=2)) is None
         assert len(asked) == 1
-    nobody = Resumption(Settings(api_url="http://127.0.0.1:9"))
-    assert await nobody.glance(emitted(attempt=2)) is None
+    nobody = PriorResultsReader(Settings(api_url="http://127.0.0.1:9"))
+    assert await nobody.read_if_soon(emitted(attempt=2)) is None
     await nobody.close()
 
 
 async def test_glance_ends_though_the_summary_stays_behind(monkeypatch):
-    monkeypatch.setattr(module, "GLANCE_S", 0.3)
-    async with resumption(progress(1)) as (one, _):
-        assert await one.glance(emitted(attempt=2)) is None
+    monkeypatch.setattr(module, "SHORT_READ_S", 0.3)
+    async with prior_results_reader(progress(1)) as (one, _):
+        assert await one.read_if_soon(emitted(attempt=2)) is None

@@ -12,7 +12,7 @@ from pullers_fakes import node, pool, run_of, states
 
 from pop_stream.pullers import FinalError, Handlers, RetryableError
 from pop_stream.pullers.results import RESULT_BYTES
-from pop_stream.pullers.run import PARALLEL_OPERATIONS, Earlier
+from pop_stream.pullers.run import PARALLEL_OPERATIONS, PriorResults
 
 
 @pytest.fixture
@@ -434,7 +434,7 @@ async def test_operations_of_an_earlier_attempt_are_not_run_again(handlers):
         node("d"),
     ]
     earlier = {"a": b"", "b": b'{"n":5}'}
-    run = run_of(handlers, *graph, earlier=Earlier(earlier))
+    run = run_of(handlers, *graph, earlier=PriorResults(earlier))
     assert await run.run() is None
     assert sorted(ran) == [("c", 5), ("d", None)]
     assert states(run) == {"c": "succeeded", "d": "succeeded"}
@@ -442,7 +442,9 @@ async def test_operations_of_an_earlier_attempt_are_not_run_again(handlers):
 
 async def test_nothing_is_left_to_do_when_all_succeeded_before(handlers):
     handlers.handler("work")(_divide)
-    run = run_of(handlers, node("a"), node("b", "a"), earlier=Earlier({"a": b"1", "b": b""}))
+    run = run_of(
+        handlers, node("a"), node("b", "a"), earlier=PriorResults({"a": b"1", "b": b""})
+    )
     assert await run.run() is None
     assert not run.has_changes
 

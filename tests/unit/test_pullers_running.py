@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from fakes import ManualClock
 from msgspec.structs import replace
-from pullers_fakes import AT, emitted, equipment, node, pool
+from pullers_fakes import AT, emitted, run_context, node, pool
 from structlog.testing import capture_logs
 
 from pop_stream.core.events import (
     AgendaFailed,
     AgendaProgressed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaStopped,
     AgendaSucceeded,
     AttemptStop,
@@ -24,10 +24,10 @@ from pop_stream.core.events import (
 from pop_stream.pullers import FinalError, Handlers
 from pop_stream.pullers import running as module
 from pop_stream.pullers.capacity import Capacity
-from pop_stream.pullers.claims import Unstarted
-from pop_stream.pullers.lease import LeaseKeeper
-from pop_stream.pullers.run import Earlier
-from pop_stream.pullers.running import RunningAgendas
+from pop_stream.pullers.claims import ClaimedAttempt
+from pop_stream.pullers.lease import LeaseRenewer
+from pop_stream.pullers.run import PriorResults
+from pop_stream.pullers.running import AttemptExecutor
 
 
 class Told(list):
@@ -49,12 +49,12 @@ def handlers():
 
 
 @asynccontextmanager
-async def puller(handlers, slots=4, resumption=None):
+async def puller(handlers, slots=4, prior_results_reader=None):
     told, capacity = Told(), Capacity(slots)
     with pool() as threads:
         async with asyncio.TaskGroup() as group:
-            running = RunningAgendas(
-                group, equipment(handlers, threads), told, capacity, resumption
+            running = AttemptExecutor(
+                group, run_context(handlers, threads), told, capacity, prior_results_reader
             )
             yield SimpleNamespace(running=running, told=told, capacity=capacity)
 
@@ -215,7 +215,7 @@ async def one_running_two_waiting(handlers):
         await go_on.wait()
 
     async with puller(handlers, slots=1) as one:
-        one.capacity._held = 3  # as if two were claimed ahead
+        one.capacity._active = 3  # as if two were claimed ahead
         for agenda_id in ("a1", "a2", "a3"):
             one.running.start(emitted(node("a"), agenda_id=agenda_id), claimed_s=monotonic())
         await begun.wait()
@@ -243,7 +243,7 @@ class Away:
 
     def __init__(self, known=None):
         self.back = asyncio.Event()
-        self.known = known or Earlier()
+        self.known = known or PriorResults()
 
     async def earlier(self, emitted, tell):
         await self.back.wait()
@@ -262,7 +262,7 @@ async def test_what_waits_for_earlier_results_keeps_no_runner_from_others(handle
     async def work(operation):
         ran.append(operation.agenda_id)
 
-    async with puller(handlers, slots=2, resumption=away) as one:
+    async with puller(handlers, slots=2, prior_results_reader=away) as one:
         start(one, resuming("r1"), resuming("r2"))
         await until(lambda: one.capacity.free == 2)
         start(one, *(emitted(node("a"), agenda_id=name) for name in ("f1", "f2")))
@@ -274,18 +274,18 @@ async def test_what_waits_for_earlier_results_keeps_no_runner_from_others(handle
 
 
 @pytest.mark.parametrize(
-    ("ended_as", "kind"), [("succeeded", AgendaSucceeded), ("cancelled", AgendaFailed)]
+    ("final_state", "kind"), [("succeeded", AgendaSucceeded), ("cancelled", AgendaFailed)]
 )
 async def test_an_attempt_of_an_agenda_that_had_ended_ends_without_a_run(
-    handlers, ended_as, kind
+    handlers, final_state, kind
 ):
     @handlers.handler("work")
     async def work(_):
         pytest.fail("it had ended")
 
-    known = Away(Earlier(ended_as=ended_as))
+    known = Away(PriorResults(final_state=final_state))
     known.back.set()
-    async with puller(handlers, slots=1, resumption=known) as one:
+    async with puller(handlers, slots=1, prior_results_reader=known) as one:
         start(one, resuming("r1"))
         await one.running.ended()
     [end] = one.told
@@ -294,9 +294,9 @@ async def test_an_attempt_of_an_agenda_that_had_ended_ends_without_a_run(
 
 
 async def test_no_more_than_some_wait_beside_the_runners(handlers, monkeypatch):
-    monkeypatch.setattr(module, "MOST_ASIDE", 1)
+    monkeypatch.setattr(module, "MAX_WAITING_WITHOUT_RUNNER", 1)
     away = Away()
-    async with puller(handlers, slots=1, resumption=away) as one:
+    async with puller(handlers, slots=1, prior_results_reader=away) as one:
         start(one, resuming("r1"))
         await until(lambda: one.capacity.free)
         start(one, resuming("r2"))
@@ -314,7 +314,7 @@ async def test_what_waits_for_earlier_results_can_be_stopped_at_any_moment(handl
     async def work(operation):
         await go.wait()
 
-    async with puller(handlers, slots=1, resumption=away) as one:
+    async with puller(handlers, slots=1, prior_results_reader=away) as one:
         start(
             one,
             resuming("r1"),
@@ -324,7 +324,7 @@ async def test_what_waits_for_earlier_results_can_be_stopped_at_any_moment(handl
         away.back.set()
         for _ in range(10):
             await asyncio.sleep(0)  # by now it waits for a runner again, which f1 has
-        one.running.heed(stop_of(attempt=2, agenda_id="r1"))
+        one.running.stop_attempt(stop_of(attempt=2, agenda_id="r1"))
         await until(lambda: len(one.running) == 1)
         go.set()
         await one.running.ended()
@@ -346,7 +346,7 @@ async def test_stop_tells_that_what_waited_may_be_retried(handlers):
 
 async def test_newer_attempt_takes_the_place_of_one_that_waits(handlers):
     async with one_running_two_waiting(handlers) as (one, started, go_on):
-        one.capacity._held += 1
+        one.capacity._active += 1
         newer = emitted(node("a"), agenda_id="a2", attempt=2)
         one.running.start(newer, claimed_s=monotonic())
         go_on.set()
@@ -359,14 +359,14 @@ async def test_newer_attempt_takes_the_place_of_one_that_waits(handlers):
 async def test_what_waits_for_a_runner_keeps_its_lease(handlers):
     async with one_running_two_waiting(handlers) as (one, _, go_on):
         due = keeper(one).due(monotonic() + 5.1)
-        renewed = [event.agenda_id for event in due if isinstance(event, AgendaRenewed)]
+        renewed = [event.agenda_id for event in due if isinstance(event, AgendaHeartbeat)]
         assert sorted(renewed) == ["a1", "a2", "a3"]
         go_on.set()
         await one.running.ended()
 
 
 def keeper(one, heartbeat_s=5.0):
-    return LeaseKeeper(
+    return LeaseRenewer(
         one.running,
         (),
         one.told,
@@ -405,22 +405,22 @@ async def test_lease_is_renewed_at_the_heartbeat_or_a_third_of_the_lease(
     async with long_agenda(handlers, lease_ms=lease_ms) as (one, claimed_s):
         keep = keeper(one, heartbeat_s)
 
-        def renewals(after_s):
+        def heartbeats(after_s):
             due = keep.due(claimed_s + after_s)
-            return [event for event in due if isinstance(event, AgendaRenewed)]
+            return [event for event in due if isinstance(event, AgendaHeartbeat)]
 
-        assert renewals(interval_s - 0.01) == []
-        (renewed,) = renewals(interval_s)
+        assert heartbeats(interval_s - 0.01) == []
+        (renewed,) = heartbeats(interval_s)
         assert (renewed.agenda_id, renewed.attempt) == ("a1", 1)
         assert (renewed.puller_id, renewed.lease_ms) == ("p1", lease_ms)
-        assert renewals(2 * interval_s - 0.01) == []
-        assert len(renewals(2 * interval_s)) == 1
+        assert heartbeats(2 * interval_s - 0.01) == []
+        assert len(heartbeats(2 * interval_s)) == 1
 
 
 async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(handlers):
     async with puller(handlers) as one:
-        waiting = [Unstarted(emitted(lease_ms=3_000), heard_s=100.0)]
-        keep = LeaseKeeper(
+        waiting = [ClaimedAttempt(emitted(lease_ms=3_000), heard_s=100.0)]
+        keep = LeaseRenewer(
             one.running,
             waiting,
             one.told,
@@ -431,7 +431,7 @@ async def test_lease_of_what_is_claimed_and_waits_for_its_commit_is_renewed_too(
         )
         assert keep.due(100.9) == []
         (renewed,) = keep.due(101.0)
-        assert isinstance(renewed, AgendaRenewed)
+        assert isinstance(renewed, AgendaHeartbeat)
         assert (renewed.agenda_id, renewed.attempt, renewed.puller_id) == ("a1", 1, "p1")
         assert keep.due(101.9) == []
         assert len(keep.due(102.0)) == 1
@@ -461,7 +461,7 @@ async def test_keeper_waits_until_its_events_are_acknowledged_before_it_makes_mo
                 await acknowledge.wait()
 
         away = Away()
-        keep = LeaseKeeper(
+        keep = LeaseRenewer(
             one.running,
             (),
             away,
@@ -507,8 +507,8 @@ async def endless(handlers, **facts):
 @pytest.mark.parametrize("attempt", [2, 3])
 async def test_stop_cancels_the_attempt_which_says_what_it_got_done(handlers, attempt):
     async with endless(handlers, attempt=2) as one:
-        one.running.heed(stop_of(attempt))
-        one.running.heed(stop_of(attempt))
+        one.running.stop_attempt(stop_of(attempt))
+        one.running.stop_attempt(stop_of(attempt))
     (stopped,) = one.told
     assert isinstance(stopped, AgendaStopped)
     assert stopped.attempt == 2
@@ -528,31 +528,31 @@ async def test_what_uses_the_id_of_a_stopped_agenda_anew_runs(handlers):
         await asyncio.Event().wait()
 
     async with puller(handlers) as one:
-        one.running.heed(old)
+        one.running.stop_attempt(old)
         start(one, emitted(node("a"), accepted_at=AT))
         await begun.wait()
-        one.running.heed(old)
+        one.running.stop_attempt(old)
         assert [held.stop for held in one.running] == [None]
         own = replace(stop_of(1), accepted_at=AT)
-        one.running.heed(own)
+        one.running.stop_attempt(own)
         assert [held.stop for held in one.running] == [own]
         await one.running.ended()
 
 
 async def test_stop_of_an_outdated_attempt_is_heeded_in_silence(handlers):
     async with endless(handlers) as one:
-        one.running.heed(stop_of(reason="outdated"))
+        one.running.stop_attempt(stop_of(reason="outdated"))
     assert one.told == []
     assert one.capacity.free == 4
 
 
 async def test_stop_of_an_older_attempt_or_another_agenda_changes_nothing(handlers):
     async with endless(handlers, attempt=2) as one:
-        one.running.heed(stop_of(1))
-        one.running.heed(stop_of(2, agenda_id="a2"))
+        one.running.stop_attempt(stop_of(1))
+        one.running.stop_attempt(stop_of(2, agenda_id="a2"))
         assert len(one.running) == 1
         assert all(held.stop is None for held in one.running)
-        one.running.heed(stop_of(2))
+        one.running.stop_attempt(stop_of(2))
 
 
 @pytest.mark.parametrize(("reason", "told"), [("expired", [AgendaStopped]), ("outdated", [])])
@@ -561,7 +561,7 @@ async def test_attempt_that_was_stopped_before_it_was_claimed_never_runs(
 ):
     handlers.handler("work")(lambda operation: pytest.fail("it ran"))
     async with puller(handlers) as one:
-        one.running.heed(stop_of(2, reason=reason))
+        one.running.stop_attempt(stop_of(2, reason=reason))
         start(one, emitted(node("a"), attempt=2))
         await one.running.ended()
         assert one.capacity.free == 4
@@ -574,7 +574,7 @@ async def test_attempt_after_a_stopped_one_runs(handlers):
         return None
 
     async with puller(handlers) as one:
-        one.running.heed(stop_of(1))
+        one.running.stop_attempt(stop_of(1))
         start(one, emitted(node("a"), attempt=2))
         await one.running.ended()
     assert [type(event) for event in one.told] == [AgendaSucceeded]
@@ -595,8 +595,8 @@ async def test_lease_of_a_stopping_attempt_is_not_renewed(handlers):
         start(one, emitted(node("a")))
         await begun.wait()
         (held,) = one.running
-        one.running.heed(stop_of())
+        one.running.stop_attempt(stop_of())
         due = keeper(one).due(held.claimed_s + 30)
-        assert [event for event in due if isinstance(event, AgendaRenewed)] == []
+        assert [event for event in due if isinstance(event, AgendaHeartbeat)] == []
         go_on.set()
         await one.running.ended()

@@ -10,7 +10,7 @@ from pullers_fakes import AT, node, pool, run_of, states
 from pop_stream.core.events import PriorProgress
 from pop_stream.pullers import FinalError, Handlers, RetryableError
 from pop_stream.pullers import invocation as invocation_module
-from pop_stream.pullers.run import Earlier
+from pop_stream.pullers.run import PriorResults
 
 AT_ONCE = {"first_s": 0}
 
@@ -217,7 +217,7 @@ async def test_handler_is_told_what_an_earlier_attempt_left_and_until_when_it_ha
         calls.append(operation)
 
     prior = PriorProgress(attempt=1, state="running", percent=40.0, message="half way")
-    earlier = Earlier(unfinished={"a": prior})
+    earlier = PriorResults(unfinished={"a": prior})
     await run_of(handlers, {**node("a"), "timeout_s": 30}, earlier=earlier).run()
     (call,) = calls
     assert (call.prior, call.tries) == (prior, 1)

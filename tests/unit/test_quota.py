@@ -6,11 +6,11 @@ import pytest_asyncio
 from api_fakes import AT, agenda, open_api
 
 from pop_stream.core.definitions.definitions import Customer
-from pop_stream.core.doors.door import Door
-from pop_stream.core.doors.quota import take
-from pop_stream.core.doors.seal import ADMITTED
+from pop_stream.core.doors.door import QuotaLedger
+from pop_stream.core.doors.quota import take_token
+from pop_stream.core.doors.seal import ADMITTED_HEADER
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import BacklogCounted, Fullness
+from pop_stream.core.events import BacklogUsage, CapacityLimit
 from pop_stream.core.values.ids import CustomerId
 
 
@@ -18,7 +18,7 @@ def taken(seconds, *, rate_per_s, burst):
     """At which of these instants a token was there."""
     bucket, found = None, []
     for now in seconds:
-        bucket, wait_s = take(bucket, rate_per_s=rate_per_s, burst=burst, now_s=now)
+        bucket, wait_s = take_token(bucket, rate_per_s=rate_per_s, burst=burst, now_s=now)
         found.append(wait_s)
     return found
 
@@ -96,9 +96,9 @@ async def test_what_kafka_did_not_take_uses_nothing_up(api):
 
 
 async def test_a_full_insight_is_told_with_503_and_when_to_come_back():
-    full = Fullness(what="agendas", limit=10, present=12)
-    door = Door("api", lambda _: None)
-    door.hear(BacklogCounted(insight_id="files", at=AT, fullness=full), now_s=0)
+    full = CapacityLimit(what="agendas", limit=10, present=12)
+    door = QuotaLedger("api", lambda _: None)
+    door.hear(BacklogUsage(insight_id="files", at=AT, fullness=full), now_s=0)
     async with open_api(door=door) as api:
         async with api.client.post("/v1/agendas", json=agenda()) as response:
             told = await response.json(content_type=None)
@@ -116,4 +116,4 @@ async def test_a_full_insight_is_told_with_503_and_when_to_come_back():
 async def test_the_apis_word_goes_with_what_it_let_in(api):
     await api.submit(agenda())
     [record] = api.publisher.records
-    assert ADMITTED in record.headers
+    assert ADMITTED_HEADER in record.headers

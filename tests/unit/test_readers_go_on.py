@@ -9,7 +9,7 @@ from submissions import record
 
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
-from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.questions import KafkaQueueQueries
 from pop_stream.core.definitions.definition_records import definition_key, encode_definition
 from pop_stream.core.definitions.definitions import Customer
 from pop_stream.core.events import encode
@@ -57,7 +57,7 @@ async def test_definitions_are_followed_on(reading):
 
 async def test_answers_are_read_on(reading):
     reading(encode(await IdleScheduler().ask("web")))
-    asking = KafkaQuestions(Settings(), None, None)
+    asking = KafkaQueueQueries(Settings(), None, None)
     answered = asyncio.get_running_loop().create_future()
     asking._open["q"] = answered
     listening = asyncio.create_task(asking._read())

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 import pytest
 
 from pop_stream.core.errors import SubmissionError
-from pop_stream.core.events import HeldAgenda
-from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, ENDS, TERMINAL, State
+from pop_stream.core.events import TrackedAgenda
+from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, OUTCOMES, TERMINAL, State
 from pop_stream.core.lifecycle.reconcile import (
     LedgerRow,
     confirmed,
     faults,
-    placed_anew,
-    unsummarised,
-    weighed,
+    placed_for_repair,
+    missing_summary,
+    checked_against_events,
 )
 from pop_stream.core.lifecycle.summary import Summary
 
@@ -31,7 +31,7 @@ def row(state, attempt=1, version=3, **changes):
 
 
 def held(state="ready", attempt=1):
-    return {"a": HeldAgenda("a", state, attempt)}
+    return {"a": TrackedAgenda("a", state, attempt)}
 
 
 def kinds(found):
@@ -43,7 +43,7 @@ def test_open_and_unknown_to_the_scheduler_is_missing(state):
     assert kinds(faults([row(state)], {})) == ["missing"]
 
 
-@pytest.mark.parametrize("state", sorted(ENDS, key=str))
+@pytest.mark.parametrize("state", sorted(OUTCOMES, key=str))
 def test_ended_and_forgotten_is_as_it_should_be(state):
     assert not faults([row(state)], {})
     assert kinds(faults([row(state)], held("claimed"))) == ["ended"]
@@ -56,7 +56,7 @@ def test_held_with_the_same_attempt_is_as_it_should_be(state):
 
 def test_emitted_and_quiet_is_not_claimed():
     assert kinds(faults([row(State.EMITTED)], held("emitted"))) == ["not_claimed"]
-    assert not faults([row(State.EMITTED, is_quiet=False)], held("emitted"))
+    assert not faults([row(State.EMITTED, is_stale=False)], held("emitted"))
 
 
 def test_another_attempt_is_told_with_both():
@@ -83,26 +83,33 @@ def test_only_what_is_missing_can_be_placed_again():
 
 def test_what_kafka_tells_decides_whether_a_summary_can_be_believed():
     [missing] = faults([row(State.RUNNING)], {}).values()
-    ended = weighed(missing, Summary(agenda_id="a", state=State.SUCCEEDED))
+    ended = checked_against_events(missing, Summary(agenda_id="a", state=State.SUCCEEDED))
     assert (ended.kind, ended.is_repairable) == ("summary", False)
     assert "running, attempt 1" in ended.detail
     assert "succeeded, attempt 1" in ended.detail
-    assert weighed(missing, Summary(agenda_id="a", state=State.RUNNING)) == missing
-    ahead = weighed(missing, Summary(agenda_id="a", state=State.RUNNING, attempt=2))
+    assert (
+        checked_against_events(missing, Summary(agenda_id="a", state=State.RUNNING)) == missing
+    )
+    ahead = checked_against_events(
+        missing, Summary(agenda_id="a", state=State.RUNNING, attempt=2)
+    )
     assert ahead.kind == "summary"
 
 
 def test_what_the_scheduler_holds_and_postgres_does_not_know_has_no_summary():
     [one] = held("waiting", attempt=2).values()
-    fault = unsummarised("media", one)
+    fault = missing_summary("media", one)
     assert (fault.kind, fault.row.version, fault.is_repairable) == ("no_summary", 0, False)
     assert "waiting, attempt 2" in fault.detail
-    assert weighed(fault, Summary(agenda_id="a", state=State.WAITING, attempt=2)) == fault
+    assert (
+        checked_against_events(fault, Summary(agenda_id="a", state=State.WAITING, attempt=2))
+        == fault
+    )
 
 
 @pytest.mark.parametrize("state", OPEN)
 def test_what_may_run_somewhere_is_placed_as_the_next_attempt(state):
-    placed = placed_anew(row(state, attempt=4), BODY, NOW)
+    placed = placed_for_repair(row(state, attempt=4), BODY, NOW)
     assert placed.attempt == (4 if state in BEFORE_EMISSION else 5)
     assert placed.held is (state is State.HELD)
     assert (placed.priority, placed.max_attempts, placed.accepted_at) == (2, 7, NOW)
@@ -111,4 +118,4 @@ def test_what_may_run_somewhere_is_placed_as_the_next_attempt(state):
 
 def test_a_body_that_is_no_agenda_is_refused():
     with pytest.raises(SubmissionError):
-        placed_anew(row(State.READY), b'{"id": "a"}', NOW)
+        placed_for_repair(row(State.READY), b'{"id": "a"}', NOW)

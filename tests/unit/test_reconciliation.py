@@ -12,20 +12,20 @@ from prometheus_client import CollectorRegistry
 from pop_stream.bus.topics import Topics
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import (
-    HeldAgenda,
-    InsightAnswered,
+    TrackedAgenda,
+    QueueDescribed,
     decode_lifecycle,
-    decode_placed,
+    decode_routed,
     decode_ready,
 )
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.reconcile import LedgerRow
 from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.ports.lag import Progress
+from pop_stream.ports.lag import GroupOffsets
 from pop_stream.rollup import reconciliation as module
-from pop_stream.rollup.reconciliation import Reconciled, Reconciler
-from pop_stream.rollup.regularly import Reconciliations
-from pop_stream.rollup.told import Told
+from pop_stream.rollup.reconciliation import ReconciliationResult, Reconciler
+from pop_stream.rollup.regularly import ReconciliationMetrics
+from pop_stream.rollup.told import AgendaEvidence
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOPICS = Topics("t.")
@@ -98,16 +98,16 @@ class World:
         if self.unknown:
             return None
         behind = any(group.endswith(part) for part in self.behind)
-        return Progress(ends={0: 10, 1: 0}, committed={0: 5 if behind else 10})
+        return GroupOffsets(ends={0: 10, 1: 0}, committed={0: 5 if behind else 10})
 
     async def ask(self, insight_id, agenda_id="", agenda_ids=()):
         if insight_id in self.silent:
             msg = "the scheduler does not answer"
             raise UnavailableError(msg)
         held = self.holds | (self.held_later if self.looks else set())
-        holds = tuple(HeldAgenda(one, "ready", 1) for one in agenda_ids if one in held)
-        return InsightAnswered(
-            insight_id=insight_id, question_id="q", at=NOW, algorithm="fifo", ready=0, lag=0,
+        holds = tuple(TrackedAgenda(one, "ready", 1) for one in agenda_ids if one in held)
+        return QueueDescribed(
+            insight_id=insight_id, query_id="q", at=NOW, algorithm="fifo", ready=0, lag=0,
             in_flight=0, slots=0, target=0, rate_per_s=0, customers=(), holds=holds,
         )  # fmt: skip
 
@@ -134,7 +134,7 @@ class World:
             (one.agenda_id, one.attempt)
             for record in self.publisher.on(TOPICS.ready)
             for event in decode_ready(record.value)
-            for one in map(decode_placed, event.agendas)
+            for one in map(decode_routed, event.agendas)
         ]
 
 
@@ -150,7 +150,7 @@ async def test_what_nobody_has_is_placed_again():
         [row("lost"), row("fine"), row("ran", State.RUNNING, attempt=2)], holds={"fine"}
     )
     found = await world.reconcile()
-    assert found == Reconciled(3, ("lost", "ran"))
+    assert found == ReconciliationResult(3, ("lost", "ran"))
     assert world.placed == [("lost", 1), ("ran", 3)]
 
 
@@ -159,8 +159,8 @@ async def test_what_has_ended_by_what_kafka_tells_is_not_placed_again():
     world = World(
         [row("lost"), row("done", State.RUNNING)],
         told={
-            "done": Told((), done),
-            "lost": Told((), Summary(agenda_id="lost", state=State.READY)),
+            "done": AgendaEvidence((), done),
+            "lost": AgendaEvidence((), Summary(agenda_id="lost", state=State.READY)),
         },
     )
     found = await world.reconcile()
@@ -174,13 +174,13 @@ async def test_that_the_next_attempt_waits_is_told_for_nobody_else_would():
     await world.reconcile()
     told = [decode_lifecycle(one.value) for one in world.publisher.on(TOPICS.agenda_events)]
     assert [(type(e).__name__, e.agenda_id, e.attempt) for es in told for e in es] == [
-        ("AgendaReadied", "ran", 3)
+        ("AgendaReady", "ran", 3)
     ]
 
 
 async def test_where_all_is_well_nobody_is_waited_for():
     world = World([row("fine")], holds={"fine"}, behind={"relay", "intake"})
-    assert await world.reconcile() == Reconciled(1)
+    assert await world.reconcile() == ReconciliationResult(1)
     assert world.looks == 0
 
 
@@ -237,11 +237,11 @@ async def test_what_cannot_be_placed_is_told_with_the_reason():
 
 def test_what_came_of_looks_is_counted():
     registry = CollectorRegistry()
-    told = Reconciliations(registry)
+    told = ReconciliationMetrics(registry)
     told.note(None)
-    told.note(Reconciled(3, ("a", "b")))
-    told.note(Reconciled(3, unanswered=("media",)))
-    told.note_postponed(UnavailableError("away"))
+    told.note(ReconciliationResult(3, ("a", "b")))
+    told.note(ReconciliationResult(3, unanswered=("media",)))
+    told.record_postponed(UnavailableError("away"))
     assert registry.get_sample_value("pop_agendas_placed_again_total") == 2
     results = {
         name: registry.get_sample_value("pop_reconciliations_total", {"result": name})

@@ -11,37 +11,37 @@ from submissions import record
 
 from pop_stream.bus.publisher import FRAME_BYTES
 from pop_stream.bus.topics import Topics
-from pop_stream.core.backlog.hearing import hear
+from pop_stream.core.backlog.hearing import apply_relayed
 from pop_stream.core.backlog.page import PAGE_SLOTS
 from pop_stream.core.definitions.definitions import Definitions, Insight
 from pop_stream.core.errors import UnavailableError
 from pop_stream.core.events import (
-    MESSAGE_LENGTH,
+    MAX_MESSAGE_LENGTH,
     AgendaAccepted,
     AgendaClaimed,
     AgendaCommanded,
     AgendaEmitted,
     AgendaFailed,
     AgendaProgressed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaRestarted,
     AgendaStopped,
     AgendaSucceeded,
     Claim,
     Command,
-    Idle,
-    InsightNoted,
-    InsightPlaced,
+    IdleRunners,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     Origin,
     Settlement,
-    decode_placed,
+    decode_routed,
     decode_ready,
     encode,
 )
 from pop_stream.core.values.ids import HTTP_PULLER
 from pop_stream.core.values.partitioning import partition_of
-from pop_stream.intake.notes import notes_of
-from pop_stream.intake.relay import WANTED, Relay
+from pop_stream.intake.notes import translate
+from pop_stream.intake.relay import COMMAND_ORIGIN, Relay
 from pop_stream.settings import Settings
 
 TOPICS = Topics("t.")
@@ -84,17 +84,17 @@ async def relayed(*values, definitions=None, publisher=None):
 
 
 def place(offset, index):
-    return Origin(partition=WANTED, offset=offset, index=index)
+    return Origin(partition=COMMAND_ORIGIN, offset=offset, index=index)
 
 
 async def tell(target, *lifecycle):
     """Let a backlog hear what the relay makes of these events."""
     for event in notes(await relayed(*map(encode, lifecycle))):
-        if isinstance(event, InsightPlaced):
-            agendas = [decode_placed(one) for one in event.agendas]
+        if isinstance(event, InsightAgendasRouted):
+            agendas = [decode_routed(one) for one in event.agendas]
             target.place([agendas[index] for index in target.news(agendas, event.origins)])
         else:
-            hear(target, event, 0.0)
+            apply_relayed(target, event, 0.0)
 
 
 def notes(records):
@@ -114,20 +114,24 @@ async def pause_s_after(*values):
     return relay._beat.pause_s
 
 
-def emitted(agenda_id, *, wants_news):
+def emitted(agenda_id, *, expedite_reports):
     return AgendaEmitted(
-        agenda_id=agenda_id, at=START, insight_id="media", attempt=1, wants_news=wants_news
+        agenda_id=agenda_id,
+        at=START,
+        insight_id="media",
+        attempt=1,
+        expedite_reports=expedite_reports,
     )
 
 
 async def test_news_gather_for_longer_where_no_agenda_waits_for_room():
-    calm = await pause_s_after(emitted("a", wants_news=False), claimed("a"))
-    crowded = await pause_s_after(emitted("a", wants_news=True), claimed("a"))
+    calm = await pause_s_after(emitted("a", expedite_reports=False), claimed("a"))
+    crowded = await pause_s_after(emitted("a", expedite_reports=True), claimed("a"))
     assert (calm, crowded) == pytest.approx((0.05, 0.008))
 
 
 def test_claims_and_ends_become_one_note_per_insight_in_order():
-    found = notes_of(
+    found = translate(
         [
             claimed("a"),
             claimed("x", "video"),
@@ -137,7 +141,7 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
         ]
     )
     assert found == [
-        InsightNoted(
+        InsightAttemptsReported(
             insight_id="media",
             claims=(Claim(agenda_id="a", attempt=1), Claim(agenda_id="c", attempt=3)),
             settlements=(
@@ -153,33 +157,35 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
                     message="no",
                 ),
             ),
-            idle=(Idle("p", 0),),
+            idle=(IdleRunners("p", 0),),
         ),
-        InsightNoted(
-            insight_id="video", claims=(Claim(agenda_id="x", attempt=1),), idle=(Idle("p", 0),)
+        InsightAttemptsReported(
+            insight_id="video",
+            claims=(Claim(agenda_id="x", attempt=1),),
+            idle=(IdleRunners("p", 0),),
         ),
     ]
 
 
 def test_the_scheduler_hears_that_a_runner_stood_idle():
-    [note] = notes_of([replace(claimed("a"), awaited=True), claimed("b")])
+    [note] = translate([replace(claimed("a"), awaited=True), claimed("b")])
     assert note.claims == (Claim("a", 1, awaited=True), Claim("b", 1))
 
 
 def test_the_scheduler_hears_who_speaks_through_the_api():
-    [note] = notes_of([replace(claimed("a"), puller_id=HTTP_PULLER), claimed("b")])
+    [note] = translate([replace(claimed("a"), puller_id=HTTP_PULLER), claimed("b")])
     assert note.claims == (Claim("a", 1, by_http=True), Claim("b", 1))
 
 
 def test_the_scheduler_hears_how_many_runners_each_puller_has_left():
     first, last = replace(claimed("a"), idle=7), replace(claimed("b"), idle=5)
     other = replace(claimed("c"), puller_id="q", idle=2)
-    [note] = notes_of([first, last, other])
-    assert note.idle == (Idle("p", 5), Idle("q", 2))
+    [note] = translate([first, last, other])
+    assert note.idle == (IdleRunners("p", 5), IdleRunners("q", 2))
 
 
 def test_a_name_that_no_puller_could_have_is_not_passed_on():
-    [note] = notes_of([replace(claimed("a"), puller_id="p" * 100_000, idle=7)])
+    [note] = translate([replace(claimed("a"), puller_id="p" * 100_000, idle=7)])
     assert note.claims == (Claim("a", 1),)
     assert note.idle == ()
 
@@ -189,7 +195,7 @@ def test_the_rest_of_the_lifecycle_is_not_the_schedulers():
         agenda_id="a", at=START, insight_id="media", customer_id="c", agenda=Raw(b"{}")
     )
     emitted = AgendaEmitted(agenda_id="a", at=START, insight_id="media", attempt=1)
-    assert notes_of([accepted, emitted]) == []
+    assert translate([accepted, emitted]) == []
 
 
 async def test_frames_and_lone_events_are_read_alike():
@@ -258,7 +264,7 @@ def of_attempt(kind, agenda_id, attempt=1, insight_id="media", **fields):
 
 
 def renewed(agenda_id, attempt=1):
-    return of_attempt(AgendaRenewed, agenda_id, attempt, puller_id="p", lease_ms=1_000)
+    return of_attempt(AgendaHeartbeat, agenda_id, attempt, puller_id="p", lease_ms=1_000)
 
 
 def restarted(agenda_id, attempt=2, insight_id="media", **fields):
@@ -268,31 +274,31 @@ def restarted(agenda_id, attempt=2, insight_id="media", **fields):
 
 def test_many_signs_of_life_of_an_attempt_are_told_once():
     progressed = of_attempt(AgendaProgressed, "a", operations=())
-    [note] = notes_of([renewed("a"), progressed, renewed("b", 2), renewed("a")])
-    assert note.renewals == (
+    [note] = translate([renewed("a"), progressed, renewed("b", 2), renewed("a")])
+    assert note.heartbeats == (
         Claim(agenda_id="a", attempt=1),
         Claim(agenda_id="b", attempt=2),
     )
 
 
 def test_a_claim_or_an_end_is_sign_of_life_enough():
-    [note] = notes_of(
+    [note] = translate(
         [claimed("a"), renewed("a"), renewed("b"), succeeded("b"), renewed("b", 2)]
     )
-    assert note.renewals == (Claim(agenda_id="b", attempt=2),)
+    assert note.heartbeats == (Claim(agenda_id="b", attempt=2),)
 
 
 def test_a_stop_is_an_end():
     stopped = of_attempt(AgendaStopped, "a", spent_s={"cut": 0.5})
-    [note] = notes_of([stopped])
+    [note] = translate([stopped])
     end = Settlement(agenda_id="a", attempt=1, outcome="stopped", spent_s={"cut": 0.5})
     assert note.settlements == (end,)
 
 
 def test_a_message_is_cut_to_what_the_scheduler_keeps():
     event = of_attempt(AgendaFailed, "a", message="m" * 5_000, retryable=False)
-    [note] = notes_of([event])
-    assert note.settlements[0].message == "m" * MESSAGE_LENGTH
+    [note] = translate([event])
+    assert note.settlements[0].message == "m" * MAX_MESSAGE_LENGTH
     assert not note.settlements[0].retryable
 
 
@@ -325,9 +331,9 @@ async def test_a_batch_told_again_repeats_no_command():
     one = backlog()
     one.place([placed("a")])
     await tell(one, cancel)
-    assert one.whereabouts("a") is None
+    assert one.position_of("a") is None
     await tell(one, cancel, restarted("a"))
-    assert one.whereabouts("a").attempt == 2
+    assert one.position_of("a").attempt == 2
 
 
 async def test_every_kind_of_news_is_told_in_notes_that_fit():
@@ -339,7 +345,7 @@ async def test_every_kind_of_news_is_told_in_notes_that_fit():
     records = await relayed(encode([*map(renewed, names), *wanted]))
     assert max(len(one.value) for one in records) <= FRAME_BYTES
     told = notes(records)
-    assert [one.agenda_id for note in told for one in note.renewals] == names
+    assert [one.agenda_id for note in told for one in note.heartbeats] == names
     assert [one.agenda_id for note in told for one in note.commands] == names
 
 
@@ -347,12 +353,12 @@ async def test_a_restarted_agenda_is_placed_again_with_where_it_was_told():
     frame = encode([claimed("z"), restarted("a"), restarted("x", 3, "video")])
     records = await relayed(frame, encode(restarted("b")))
     note, media, video = notes(records)
-    assert [decode_placed(one).agenda_id for one in media.agendas] == ["a", "b"]
+    assert [decode_routed(one).agenda_id for one in media.agendas] == ["a", "b"]
     assert [(one.partition, one.offset, one.index) for one in media.origins] == [
         (-2, 0, 1),
         (-2, 1, 0),
     ]
-    [again] = map(decode_placed, video.agendas)
+    [again] = map(decode_routed, video.agendas)
     assert (video.insight_id, again.attempt) == ("video", 3)
     assert note.claims == (Claim(agenda_id="z", attempt=1),)
 
@@ -371,7 +377,7 @@ async def test_many_restarts_are_told_in_pages_that_fit():
     large = [encode(restarted(f"b-{n}", fairness_key="k" * 200_000)) for n in range(3)]
     told = notes(await relayed(*values, *large))
     assert [len(one.agendas) for one in told] == [PAGE_SLOTS, 2, 1, 1]
-    names = [decode_placed(one).agenda_id for page in told for one in page.agendas]
+    names = [decode_routed(one).agenda_id for page in told for one in page.agendas]
     assert len(set(names)) == PAGE_SLOTS + 4
 
 

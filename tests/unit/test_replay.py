@@ -7,23 +7,23 @@ from backlogs import START, failed, settled, several
 from msgspec import Raw
 
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.hearing import hear, look_again
+from pop_stream.core.backlog.hearing import hear, apply_tick
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
 from pop_stream.core.events import (
     Claim,
     Command,
-    InsightAsked,
-    InsightNoted,
-    InsightPlaced,
+    QueueQueried,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     Origin,
     RoundDecided,
     encode,
 )
 from pop_stream.core.fairness.flow import Share
-from pop_stream.core.simulation.replay import last_words, replay
-from pop_stream.core.simulation.stage import Input, share_from
-from pop_stream.core.simulation.what_if import Outcome, recorded_outcomes, what_if
+from pop_stream.core.simulation.replay import final_decisions, replay
+from pop_stream.core.simulation.stage import ReadyInput, share_of_definition
+from pop_stream.core.simulation.what_if import CustomerOutcome, recorded_outcomes, what_if
 from pop_stream.core.values.ids import CustomerId, InsightId
 
 
@@ -40,7 +40,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.versions = [definitions(1)]
-        self.inputs: list[Input] = []
+        self.inputs: list[ReadyInput] = []
         self.decisions: list[RoundDecided] = []
         self.beginnings = []
         self._offset = 0
@@ -58,14 +58,16 @@ class Recorder:
         agendas = several(customer_id, count, first=self._offset * 1000)
         origins = [Origin(partition=0, offset=self._offset, index=i) for i in range(count)]
         bodies = tuple(Raw(encode(one)) for one in agendas)
-        event = InsightPlaced(insight_id="media", agendas=bodies, origins=tuple(origins))
+        event = InsightAgendasRouted(insight_id="media", agendas=bodies, origins=tuple(origins))
         self._record(event)
         self._backlog.place([agendas[i] for i in self._backlog.news(agendas, origins)])
 
     def settle(self, agenda_ids: list[str], seconds: float) -> None:
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
         ends = tuple(settled(one, noop=seconds) for one in agenda_ids)
-        self._record(InsightNoted(insight_id="media", claims=claims, settlements=ends))
+        self._record(
+            InsightAttemptsReported(insight_id="media", claims=claims, settlements=ends)
+        )
         for claim in claims:
             self._backlog.claim(claim.agenda_id, claim.attempt)
         for end in ends:
@@ -73,7 +75,7 @@ class Recorder:
 
     def round(self, slots: int) -> list[str]:
         self._record(InsightTick(insight_id="media"))
-        self._backlog.wake(self._now.timestamp())
+        self._backlog.apply_due(self._now.timestamp())
         chosen = self._backlog.choose(slots, self._now.timestamp())
         self.decisions.append(
             RoundDecided(
@@ -100,9 +102,9 @@ class Recorder:
 
     def tick(self) -> None:
         """Everything told so far has been heard."""
-        event = InsightTick(insight_id="media", heard_until=self._now)
+        event = InsightTick(insight_id="media", relayed_until=self._now)
         self._record(event)
-        look_again(self._backlog, event, self._now.timestamp())
+        apply_tick(self._backlog, event, self._now.timestamp())
 
     @property
     def waiting(self) -> list[str]:
@@ -118,7 +120,7 @@ class Recorder:
     def _record(self, event) -> None:
         self._offset += 1
         self._now += timedelta(seconds=1)
-        self.inputs.append(Input(self._offset, event, self._now.timestamp()))
+        self.inputs.append(ReadyInput(self._offset, event, self._now.timestamp()))
 
 
 @pytest.fixture
@@ -169,8 +171,8 @@ def test_a_round_that_was_not_kept_gives_way_to_its_repeat(day):
     repeated = RoundDecided(**{
         name: getattr(lost, name) for name in lost.__struct_fields__
     } | {"lag": 7})  # fmt: skip
-    assert last_words([*day.decisions, repeated])[-1].lag == 7
-    assert [one.round for one in last_words(day.decisions)] == [1, 2, 3, 4]
+    assert final_decisions([*day.decisions, repeated])[-1].lag == 7
+    assert [one.round for one in final_decisions(day.decisions)] == [1, 2, 3, 4]
 
 
 def test_other_weights_move_waits_from_one_to_the_other(day):
@@ -192,8 +194,10 @@ def test_the_same_weights_change_nothing(day):
 
 def test_what_was_placed_twice_or_settled_by_nobody_changes_nothing(day):
     before = recorded_outcomes(day.inputs, day.decisions)
-    stray = InsightNoted(insight_id="media", settlements=(settled("stranger", noop=9.0),))
-    doubled = [Input(0, stray), day.inputs[0], *day.inputs]
+    stray = InsightAttemptsReported(
+        insight_id="media", settlements=(settled("stranger", noop=9.0),)
+    )
+    doubled = [ReadyInput(0, stray), day.inputs[0], *day.inputs]
     rounds = [*replay(doubled, day.decisions, day.definitions_at)]
     assert all(one.is_same for one in rounds)
     after = what_if(doubled, day.decisions, day.definitions_at, {})
@@ -206,14 +210,14 @@ def test_failures_and_leases_come_to_the_same_again():
     day.place("a", 4)
     first = day.round(3)
     day.hear(
-        InsightNoted(
+        InsightAttemptsReported(
             insight_id="media",
             claims=tuple(Claim(agenda_id=one, attempt=1) for one in first),
             settlements=(failed(first[0]),),
             commands=(Command(agenda_id=first[1], action="cancel"),),
         )
     )
-    day._record(InsightAsked(insight_id="media", question_id="q"))
+    day._record(QueueQueried(insight_id="media", query_id="q"))
     for _ in range(70):
         day.tick()
     assert sorted(day.round(9)) == sorted({*first[:1], *first[2:], day.last})
@@ -231,7 +235,7 @@ def test_commands_act_with_other_weights_too():
     names = sorted(day.waiting)
     gone = [one for one in names if one.startswith("b")][:4]
     commands = tuple(Command(agenda_id=one, action="cancel") for one in gone)
-    day.hear(InsightNoted(insight_id="media", commands=commands))
+    day.hear(InsightAttemptsReported(insight_id="media", commands=commands))
     day.round(12)
     after = what_if(day.inputs, day.decisions, day.definitions_at, {"b": 9.0})
     assert {one: len(after[one].waits_s) for one in "ab"} == {"a": 6, "b": 2}
@@ -257,7 +261,7 @@ def test_failures_come_again_with_other_weights():
     first = day.round(2)
     claims = tuple(Claim(agenda_id=one, attempt=1) for one in first)
     ends = tuple(failed(one) for one in first)
-    day.hear(InsightNoted(insight_id="media", claims=claims, settlements=ends))
+    day.hear(InsightAttemptsReported(insight_id="media", claims=claims, settlements=ends))
     for _ in range(70):
         day.tick()
     assert len(day.round(9)) == 2
@@ -283,15 +287,15 @@ def test_what_agendas_truly_cost_counts_with_other_weights_too():
 
 
 def test_the_mean_wait_of_some_and_of_none():
-    assert Outcome([1.0, 4.0, 4.0]).mean_wait_s == 3.0
-    assert Outcome().mean_wait_s == 0.0
+    assert CustomerOutcome([1.0, 4.0, 4.0]).mean_wait_s == 3.0
+    assert CustomerOutcome().mean_wait_s == 0.0
 
 
 def test_rounds_are_chosen_again_in_their_order(day):
-    assert last_words(day.decisions[::-1]) == day.decisions
+    assert final_decisions(day.decisions[::-1]) == day.decisions
 
 
 def test_a_share_is_all_that_the_definition_says():
     acme = Customer(id="acme", weight=3, max_in_flight=4, rate_per_s=5, burst=6, paused=True)
     known = Definitions(customers={CustomerId("acme"): acme})
-    assert share_from(known, CustomerId("acme")) == Share(3, 4, 5, 6, paused=True)
+    assert share_of_definition(known, CustomerId("acme")) == Share(3, 4, 5, 6, paused=True)

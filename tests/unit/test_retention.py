@@ -8,7 +8,7 @@ import pytest
 from pop_stream.bus.topics import Topics, catalog
 from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
 from pop_stream.core.lifecycle.retention import Retention
-from pop_stream.rollup.retention import retention_of
+from pop_stream.rollup.retention import retention_from
 from pop_stream.settings import Settings
 from pop_stream.wiring.checks import _retention_findings
 
@@ -37,7 +37,7 @@ def test_the_shortest_span_is_of_agendas_that_were_accepted():
 
 def test_every_end_is_kept_for_at_least_as_long_as_its_events_are():
     topics = {one.name: one for one in catalog(Topics(""))}
-    kept = retention_of(Settings())
+    kept = retention_from(Settings())
     for end, before in kept.before(NOW).items():
         assert NOW - before >= topics["agenda-events"].retention, end
     assert kept.failed >= topics["dead-callbacks"].retention

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, ResourcePool
-from pop_stream.core.definitions.relations import kept_by, needed_by
+from pop_stream.core.definitions.relations import deletion_blocked_by, references_of
 from pop_stream.core.definitions.revisions import (
     Precondition,
-    Stored,
-    merged,
+    StoredDefinition,
+    apply_merge_patch,
     parse_definition,
     patch,
     put,
@@ -24,7 +24,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def stored(definition, version=3):
-    return Stored(definition, version, AT, AT)
+    return StoredDefinition(definition, version, AT, AT)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def stored(definition, version=3):
     ],
 )
 def test_merging_follows_the_rfc(target, change, outcome):
-    assert merged(target, change) == outcome
+    assert apply_merge_patch(target, change) == outcome
 
 
 DOCUMENTS = st.dictionaries(st.text(max_size=3), st.integers() | st.none(), max_size=5)
@@ -53,8 +53,8 @@ DOCUMENTS = st.dictionaries(st.text(max_size=3), st.integers() | st.none(), max_
 @given(DOCUMENTS, DOCUMENTS)
 def test_merging_twice_is_merging_once_and_changes_no_argument(target, change):
     before = dict(target), dict(change)
-    once = merged(target, change)
-    assert merged(once, change) == once
+    once = apply_merge_patch(target, change)
+    assert apply_merge_patch(once, change) == once
     assert (target, change) == before
 
 
@@ -115,18 +115,21 @@ def test_an_id_is_that_of_the_path():
 
 def test_what_a_definition_needs_and_keeps():
     customer = Customer(id="acme", pool="gpu", default_insight="media")
-    assert [*needed_by(customer)] == [
+    assert [*references_of(customer)] == [
         ("pool", "pool/gpu"),
         ("default_insight", "insight/media"),
     ]
-    assert kept_by(Customer(id="acme")) == []
-    assert kept_by(Insight(id="a", pool="gpu", owner="acme")) == ["customer/acme", "pool/gpu"]
-    assert kept_by(Insight(id="a")) == []
-    assert kept_by(ResourcePool(id="gpu", max_in_flight=1)) == []
+    assert deletion_blocked_by(Customer(id="acme")) == []
+    assert deletion_blocked_by(Insight(id="a", pool="gpu", owner="acme")) == [
+        "customer/acme",
+        "pool/gpu",
+    ]
+    assert deletion_blocked_by(Insight(id="a")) == []
+    assert deletion_blocked_by(ResourcePool(id="gpu", max_in_flight=1)) == []
     template = AgendaTemplate(id="t", owner="acme", agenda={"customer_id": "beta"})
-    assert kept_by(template) == ["customer/acme", "customer/beta"]
+    assert deletion_blocked_by(template) == ["customer/acme", "customer/beta"]
     filled = AgendaTemplate(id="t", agenda={"customer_id": "@<pop.payload::/customer>"})
-    assert kept_by(filled) == []
+    assert deletion_blocked_by(filled) == []
 
 
 def test_all_definitions_come_with_those_first_that_others_need():

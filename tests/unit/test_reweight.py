@@ -2,7 +2,11 @@
 
 import pytest
 
-from pop_stream.core.audits.reweight import Reweight, reweights, since_told
+from pop_stream.core.audits.reweight import (
+    WeightChangeEffect,
+    weight_change_effects,
+    since_announced,
+)
 from pop_stream.core.audits.service import ServiceLog
 
 
@@ -21,7 +25,7 @@ def order(before, after, *, backlog=100, spent=1.0):
 
 
 def only(log):
-    [found] = reweights(log)
+    [found] = weight_change_effects(log)
     return found
 
 
@@ -47,7 +51,7 @@ def test_a_weight_taken_back_is_a_change_like_any_other():
     log.weighed(50.0, log.index("b"), 1.0)
     for at, name in enumerate("abc" * 9, start=50):
         log.emitted(at, log.index(name), charged=1.0, spent=1.0)
-    first, second = reweights(log)
+    first, second = weight_change_effects(log)
     assert (first.emissions, first.watched) == (1, 30)
     assert (second.at, second.emissions, second.watched) == (50.0, 3, 27)
 
@@ -84,7 +88,7 @@ def test_who_does_not_compete_or_weighs_as_before_changes_nothing(weight):
         log.arrived(0.0, b)
     log.weighed(1.0, a, weight)
     log.weighed(1.0, b, weight)
-    assert [*reweights(log)] == []
+    assert [*weight_change_effects(log)] == []
 
 
 def test_who_has_nothing_waiting_while_others_compete_changes_nothing():
@@ -93,7 +97,7 @@ def test_who_has_nothing_waiting_while_others_compete_changes_nothing():
     for customer in (a, b):
         log.arrived(0.0, customer)
     log.weighed(1.0, c, 4.0)
-    assert [*reweights(log)] == []
+    assert [*weight_change_effects(log)] == []
 
 
 @pytest.mark.parametrize(
@@ -110,14 +114,14 @@ def test_who_has_nothing_waiting_while_others_compete_changes_nothing():
 def test_what_was_not_visible_within_the_depth_is_told_if_it_was_watched_so_long(
     emissions, watched, expected
 ):
-    assert Reweight("b", 0.0, emissions, watched).within(10) == expected
+    assert WeightChangeEffect("b", 0.0, emissions, watched).within(10) == expected
 
 
 def test_what_was_emitted_before_the_scheduler_heard_counts_from_when_it_was_told():
     log = order("abc" * 5, "bbabcb" * 5)
-    [late] = since_told([only(log)], log, [3.0, 11.5])
+    [late] = since_announced([only(log)], log, [3.0, 11.5])
     assert (late.at, late.emissions, late.watched) == (11.5, 1 + 3, 30 + 3)
-    [never] = since_told([only(order("abc" * 5, "abc" * 9))], log, [11.5])
+    [never] = since_announced([only(order("abc" * 5, "abc" * 9))], log, [11.5])
     assert (never.emissions, never.watched) == (None, 27 + 3)
-    [as_it_was] = since_told([only(log)], log, [15.5])
+    [as_it_was] = since_announced([only(log)], log, [15.5])
     assert as_it_was == only(log)

@@ -6,7 +6,7 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from pop_stream.core.events import AgendaEmitted, AgendaFailed, decode_lifecycle, encode, frame
-from pop_stream.rollup.entry import MOST_AHEAD, read
+from pop_stream.rollup.entry import MAX_CLOCK_AHEAD, read
 from pop_stream.rollup.positions import spans
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -89,7 +89,7 @@ def test_an_event_without_a_proper_id_is_refused(agenda_id):
 
 
 def test_an_event_from_the_future_is_refused():
-    early, late = NOW + MOST_AHEAD, NOW + MOST_AHEAD + timedelta(seconds=1)
+    early, late = NOW + MAX_CLOCK_AHEAD, NOW + MAX_CLOCK_AHEAD + timedelta(seconds=1)
     entries, refusals = read(record(encode(emitted(at=early))), now=NOW)
     assert entries[0].event.at == early
     assert refusals == []

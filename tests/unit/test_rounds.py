@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from aiokafka import TopicPartition
 from backlogs import START, placed, settled
-from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, MemoryTable
+from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, MemoryReadyTable
 from msgspec import Raw
 from msgspec.structs import replace as replace_struct
 
@@ -26,13 +26,13 @@ from pop_stream.core.events import (
     AgendaEmitted,
     Claim,
     Command,
-    InsightAsked,
-    InsightNoted,
-    InsightPlaced,
+    QueueQueried,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     Origin,
     RoundDecided,
-    decode_answer,
+    decode_query_reply,
     decode_emitted,
     decode_lifecycle,
     decode_ready,
@@ -43,9 +43,9 @@ from pop_stream.core.events import (
 from pop_stream.core.values.partitioning import partition_of
 from pop_stream.scheduler import rounds as rounds_module
 from pop_stream.scheduler.app import Scheduler
-from pop_stream.scheduler.emission import Source
-from pop_stream.scheduler.hold import Hold
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.emission import RecordPosition
+from pop_stream.scheduler.hold import PartitionOwnership
+from pop_stream.scheduler.rounds import ReadyEventHandler
 from pop_stream.scheduler.ticks import Ticker
 from pop_stream.settings import Settings
 
@@ -54,7 +54,7 @@ PARTITIONS = 4
 MEDIA = Insight(id="media", target=10, low_water=10)
 
 
-class FailingTable(MemoryTable):
+class FailingTable(MemoryReadyTable):
     """Rows that can be lost before the last event's journal, as in a crash."""
 
     def __init__(self):
@@ -84,7 +84,7 @@ class Stage:
         self.rounds = self.new_rounds()
 
     def new_rounds(self):
-        return Rounds(
+        return ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
             definitions=self.definitions,
@@ -92,8 +92,8 @@ class Stage:
             topics=TOPICS,
             create_topic=self.create_topic,
             partitions=PARTITIONS,
-            is_sure_of=lambda partition: partition not in self.doubtful,
-            tails=self.publisher.tails,
+            owns=lambda partition: partition not in self.doubtful,
+            read_newest=self.publisher.read_newest,
         )
 
     async def create_topic(self, insight):
@@ -113,17 +113,17 @@ class Stage:
             version=current.version + 1,
         )
 
-    async def tell(self, *ready_events, partition=None, next_waits=False):
+    async def tell(self, *ready_events, partition=None, has_next=False):
         self.offset += 1
         at = self.home(ready_events[0].insight_id) if partition is None else partition
         value = encode(ready_events[0] if len(ready_events) == 1 else list(ready_events))
-        await self.rounds.handle(Source(at, self.offset), value, next_waits=next_waits)
+        await self.rounds.handle(RecordPosition(at, self.offset), value, has_next=has_next)
 
     def page(self, names, insight_id="media", offset=None):
         self.offset += offset is None
         agendas = [placed(name, name.split("-")[0]) for name in names]
         base = self.offset if offset is None else offset
-        return InsightPlaced(
+        return InsightAgendasRouted(
             insight_id=insight_id,
             agendas=tuple(Raw(encode(agenda)) for agenda in agendas),
             origins=tuple(
@@ -137,7 +137,7 @@ class Stage:
 
     async def end(self, *names, insight_id="media"):
         await self.tell(
-            InsightNoted(
+            InsightAttemptsReported(
                 insight_id=insight_id,
                 claims=tuple(Claim(agenda_id=one, attempt=1) for one in names),
                 settlements=tuple(settled(one, cut=1.0) for one in names),
@@ -162,8 +162,8 @@ class Stage:
     def decisions(self):
         return [one for one in self.rounds_told() if isinstance(one, RoundDecided)]
 
-    def desk(self, insight_id="media"):
-        return next(one for one in self.rounds.desks() if one.insight_id == insight_id)
+    def scheduler(self, insight_id="media"):
+        return next(one for one in self.rounds.schedulers() if one.insight_id == insight_id)
 
 
 @pytest.fixture
@@ -178,8 +178,8 @@ async def test_a_page_is_kept_and_the_topic_filled_to_its_target(stage):
     await stage.place("ann", 25)
     assert stage.emitted_ids() == [f"ann-{n}" for n in range(10)]
     assert stage.topics_made == ["media"]
-    desk = stage.desk()
-    assert (desk.backlog.ready, desk.backlog.in_flight) == (15, 10)
+    scheduler = stage.scheduler()
+    assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (15, 10)
 
 
 async def test_an_emitted_agenda_carries_all_a_puller_needs(stage):
@@ -210,7 +210,7 @@ async def test_every_emission_is_told_to_the_lifecycle(stage):
 async def test_an_emission_tells_whether_others_have_no_room_or_soon_may_not(stage, count):
     await stage.place("ann", count)
     told = {
-        event.agenda_id: event.wants_news
+        event.agenda_id: event.expedite_reports
         for record in stage.publisher.on(TOPICS.agenda_events)
         for event in decode_lifecycle(record.value)
     }
@@ -238,7 +238,7 @@ async def test_who_comes_back_from_idleness_does_not_wait_until_the_topic_is_low
 
 
 async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_next(stage):
-    await stage.tell(stage.page(["ann-0"]), next_waits=True)
+    await stage.tell(stage.page(["ann-0"]), has_next=True)
     assert stage.emitted() == []
     stage.rounds = stage.new_rounds()
     await stage.tell(InsightTick(insight_id="media"))
@@ -247,10 +247,12 @@ async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_ne
 
 async def test_what_waits_behind_is_heeded_before_the_choice_also_if_it_has_news(stage):
     """What is told of the first command is told at once; the choice knows of the second."""
-    await stage.tell(stage.page(["ann-0", "ann-1", "ann-2"]), next_waits=True)
+    await stage.tell(stage.page(["ann-0", "ann-1", "ann-2"]), has_next=True)
     for name, action in (("ann-0", "hold"), ("ann-1", "cancel")):
         commands = (Command(agenda_id=name, action=action),)
-        await stage.tell(InsightNoted(insight_id="media", commands=commands), next_waits=True)
+        await stage.tell(
+            InsightAttemptsReported(insight_id="media", commands=commands), has_next=True
+        )
     assert stage.emitted() == []
     assert len(stage.publisher.on(TOPICS.agenda_events)) == 2
     await stage.tell(InsightTick(insight_id="media"))
@@ -265,23 +267,23 @@ async def test_every_insight_whose_choice_was_put_off_gets_it():
         for one in stage.definitions.current.insights
         if one != "media" and stage.home(one) == home
     )
-    await stage.tell(stage.page(["ann-0"], other), next_waits=True)
+    await stage.tell(stage.page(["ann-0"], other), has_next=True)
     await stage.place("ann", 1)
     assert (len(stage.emitted(other)), len(stage.emitted())) == (1, 1)
 
 
 async def test_choice_is_not_put_off_for_ever(stage):
-    for n in range(rounds_module.MOST_PUT_OFF):
-        await stage.tell(stage.page([f"ann-{n}"]), next_waits=True)
+    for n in range(rounds_module.MAX_DEFERRED_RECORDS):
+        await stage.tell(stage.page([f"ann-{n}"]), has_next=True)
     assert stage.emitted() == []
-    await stage.tell(stage.page(["bob-0"]), next_waits=True)
+    await stage.tell(stage.page(["bob-0"]), has_next=True)
     assert len(stage.emitted()) == 10
 
 
 async def test_claims_alone_make_room_too(stage):
     await stage.place("ann", 25)
     claims = (Claim(agenda_id="ann-0", attempt=1),)
-    await stage.tell(InsightNoted(insight_id="media", claims=claims))
+    await stage.tell(InsightAttemptsReported(insight_id="media", claims=claims))
     assert len(stage.emitted()) == 11
 
 
@@ -290,7 +292,7 @@ async def test_a_cap_on_the_insight_counts_what_runs():
     await stage.place("ann", 25)
     assert len(stage.emitted()) == 3
     claims = tuple(Claim(agenda_id=f"ann-{n}", attempt=1) for n in range(3))
-    await stage.tell(InsightNoted(insight_id="media", claims=claims))
+    await stage.tell(InsightAttemptsReported(insight_id="media", claims=claims))
     assert len(stage.emitted()) == 3
     await stage.end("ann-0")
     assert len(stage.emitted()) == 4
@@ -327,7 +329,9 @@ async def test_a_repeated_page_is_emitted_once(stage):
 async def test_several_events_of_a_record_are_taken_in_order(stage):
     page = stage.page([f"ann-{n}" for n in range(12)])
     claims = (Claim(agenda_id="ann-0", attempt=1),)
-    noted = InsightNoted(insight_id="media", claims=claims, settlements=(settled("ann-0"),))
+    noted = InsightAttemptsReported(
+        insight_id="media", claims=claims, settlements=(settled("ann-0"),)
+    )
     await stage.tell(page, noted)
     assert "ann-0" not in stage.emitted_ids()
     assert len(stage.emitted()) == 10
@@ -338,11 +342,11 @@ async def test_a_huge_target_is_filled_in_rounds_that_fit_their_records(monkeypa
     stage = Stage(MEDIA.model_copy(update={"target": 100, "low_water": 100}))
     await stage.place("ann", 30)
     assert len(stage.emitted()) == 8
-    assert stage.rounds.may_emit(stage.desk())
+    assert stage.rounds.may_emit(stage.scheduler())
     for _ in range(3):
         await stage.tell(InsightTick(insight_id="media"))
     assert len(stage.emitted()) == 30
-    assert not stage.rounds.may_emit(stage.desk())
+    assert not stage.rounds.may_emit(stage.scheduler())
     assert max(len(one.chosen) for one in stage.decisions()) == 8
 
 
@@ -410,17 +414,17 @@ async def test_gap_and_bound_are_of_one_moment(stage):
     """The bound starts anew when all is done: beside an older gap it would cry wolf."""
     names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob")]
     await stage.tell(stage.page(names))
-    desk = stage.desk()
-    desk.backlog.choose(1)
+    scheduler = stage.scheduler()
+    scheduler.backlog.choose(1)
     stage.clock.move(timedelta(seconds=2))
-    assert 0.0 < desk.gap(stage.clock.now()) <= desk.bound(stage.clock.now())
-    while desk.backlog.in_flight:
+    assert 0.0 < scheduler.gap(stage.clock.now()) <= scheduler.bound(stage.clock.now())
+    while scheduler.backlog.in_flight:
         for name in names:
-            desk.backlog.settle(settled(name))
-        desk.backlog.choose(40)
-    assert desk.gap(stage.clock.now()) <= desk.bound(stage.clock.now())
+            scheduler.backlog.settle(settled(name))
+        scheduler.backlog.choose(40)
+    assert scheduler.gap(stage.clock.now()) <= scheduler.bound(stage.clock.now())
     stage.clock.move(timedelta(seconds=2))
-    assert desk.gap(stage.clock.now()) == desk.bound(stage.clock.now()) == 0.0
+    assert scheduler.gap(stage.clock.now()) == scheduler.bound(stage.clock.now()) == 0.0
 
 
 async def test_when_only_held_customers_wait_the_decision_says_so(stage):
@@ -458,9 +462,9 @@ async def test_an_unknown_insight_keeps_its_backlog_until_it_is_defined():
     stage = Stage()
     await stage.place("ann", 3)
     assert stage.emitted() == []
-    assert stage.desk().backlog.ready == 3
+    assert stage.scheduler().backlog.ready == 3
     stage.define(MEDIA)
-    assert stage.rounds.may_emit(stage.desk())
+    assert stage.rounds.may_emit(stage.scheduler())
     await stage.tell(InsightTick(insight_id="media"))
     assert len(stage.emitted()) == 3
 
@@ -474,7 +478,7 @@ async def test_a_definition_that_came_with_another_insights_event_is_not_overloo
     await stage.place("bob", 1, first=1, insight_id="video")
     stage.rounds.loaded()
     await stage.tell(InsightTick(insight_id="video"))
-    assert stage.rounds.may_emit(stage.desk())
+    assert stage.rounds.may_emit(stage.scheduler())
 
 
 async def test_a_definition_that_is_removed_stops_emission_and_keeps_the_backlog(stage):
@@ -482,8 +486,8 @@ async def test_a_definition_that_is_removed_stops_emission_and_keeps_the_backlog
     stage.definitions.current = Definitions(version=9)
     await stage.end("ann-0", "ann-1")
     assert len(stage.emitted()) == 10
-    assert not stage.rounds.may_emit(stage.desk())
-    assert stage.desk().backlog.ready == 15
+    assert not stage.rounds.may_emit(stage.scheduler())
+    assert stage.scheduler().backlog.ready == 15
 
 
 async def test_a_pause_and_its_end_act_on_the_standing_backlog(stage):
@@ -491,9 +495,9 @@ async def test_a_pause_and_its_end_act_on_the_standing_backlog(stage):
     stage.define(customers=[Customer(id="ann", paused=True)])
     await stage.end("ann-0", "ann-1")
     assert len(stage.emitted()) == 10
-    assert not stage.rounds.may_emit(stage.desk())
+    assert not stage.rounds.may_emit(stage.scheduler())
     stage.define(customers=[Customer(id="ann")])
-    assert stage.rounds.may_emit(stage.desk())
+    assert stage.rounds.may_emit(stage.scheduler())
     await stage.tell(InsightTick(insight_id="media"))
     assert len(stage.emitted()) == 12
 
@@ -504,13 +508,13 @@ async def test_a_pause_and_its_end_act_on_the_standing_backlog(stage):
 @pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"7", b'{"type":"?"}'])
 async def test_an_unreadable_record_is_told_and_nothing_done(stage, value):
     with pytest.raises(UnreadableRecordError):
-        await stage.rounds.handle(Source(0, 1), value)
+        await stage.rounds.handle(RecordPosition(0, 1), value)
     assert stage.table.data == {}
     assert stage.rounds.loaded() == set()
 
 
 async def test_a_page_with_an_unreadable_agenda_is_told(stage):
-    page = InsightPlaced(
+    page = InsightAgendasRouted(
         insight_id="media",
         agendas=(Raw(b'{"agenda_id":5}'),),
         origins=(Origin(partition=0, offset=1),),
@@ -525,11 +529,11 @@ async def test_notes_about_an_insight_that_never_was_leave_no_trace(stage, insig
     """Anyone may write claims: they must neither fail a partition nor fill its memory."""
     claims = (Claim(agenda_id="a", attempt=1),)
     for event in (
-        InsightNoted(insight_id=insight_id, claims=claims),
+        InsightAttemptsReported(insight_id=insight_id, claims=claims),
         InsightTick(insight_id=insight_id, lag=3, emitted=1),
     ):
         await stage.tell(event)
-    assert stage.rounds.desks() == []
+    assert stage.rounds.schedulers() == []
     assert stage.publisher.records == []
     assert stage.table.data == {}
 
@@ -538,21 +542,21 @@ async def test_an_event_gone_astray_is_sent_on_to_where_it_belongs(stage):
     here = (stage.home("media") + 1) % PARTITIONS
     page = stage.page(["ann-0"])
     await stage.tell(page, partition=here)
-    assert stage.rounds.desks() == []
+    assert stage.rounds.schedulers() == []
     [record] = stage.publisher.on(TOPICS.ready)
     assert record.partition == stage.home("media")
     [event] = decode_ready(record.value)
     assert event.insight_id == "media"
-    await stage.rounds.handle(Source(record.partition, 1), record.value)
+    await stage.rounds.handle(RecordPosition(record.partition, 1), record.value)
     assert stage.emitted_ids() == ["ann-0"]
 
 
 async def test_a_question_about_a_known_insight_is_answered(stage):
     await stage.place("ann", 25)
-    await stage.tell(InsightAsked(insight_id="media", question_id="q", agenda_id="ann-12"))
+    await stage.tell(QueueQueried(insight_id="media", query_id="q", agenda_id="ann-12"))
     [record] = stage.publisher.on(TOPICS.answers)
-    answer = decode_answer(record.value)
-    assert (answer.question_id, answer.ready, answer.in_flight) == ("q", 15, 10)
+    answer = decode_query_reply(record.value)
+    assert (answer.query_id, answer.ready, answer.in_flight) == ("q", 15, 10)
     assert (answer.agenda.state, answer.agenda.own_ahead) == ("ready", 2)
 
 
@@ -564,13 +568,13 @@ async def test_a_wait_is_reckoned_with_how_fast_the_backlog_is_worked_off(stage)
         pair = stage.emitted_ids()[done : done + 2]
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in pair)
         stage.clock.move(timedelta(seconds=0.01))
-        await stage.tell(InsightNoted(insight_id="media", claims=claims))
+        await stage.tell(InsightAttemptsReported(insight_id="media", claims=claims))
         for _ in range(6):
             stage.clock.move(timedelta(seconds=1))
             await stage.tell(InsightTick(insight_id="media"))
         await stage.end(*pair)
-    await stage.tell(InsightAsked(insight_id="media", question_id="q", agenda_id="ann-24"))
-    answer = decode_answer(stage.publisher.on(TOPICS.answers)[-1].value)
+    await stage.tell(QueueQueried(insight_id="media", query_id="q", agenda_id="ann-24"))
+    answer = decode_query_reply(stage.publisher.on(TOPICS.answers)[-1].value)
     assert (answer.agenda.position, answer.lag) == (13, 2)
     assert answer.agenda.eta_s == pytest.approx(15 * 3.0, rel=0.01)
 
@@ -579,8 +583,8 @@ async def test_shares_are_told_as_they_are_when_asked(stage):
     """Looking at every customer is spared the rounds, for a second; not a person who asks."""
 
     async def shares():
-        await stage.tell(InsightAsked(insight_id="media", question_id="q"))
-        answer = decode_answer(stage.publisher.on(TOPICS.answers)[-1].value)
+        await stage.tell(QueueQueried(insight_id="media", query_id="q"))
+        answer = decode_query_reply(stage.publisher.on(TOPICS.answers)[-1].value)
         return [one.share for one in answer.customers if one.ready]
 
     await stage.place("ann", 25)
@@ -597,7 +601,7 @@ async def test_a_broker_that_is_away_is_waited_for_and_the_round_counted_once(st
     stage.publisher.failures = [UnavailableError("away"), UnavailableError("still")]
     await stage.place("ann", 25)
     assert stage.emitted_ids() == [f"ann-{n}" for n in range(10)]
-    assert stage.desk().backlog.emitted == 10
+    assert stage.scheduler().backlog.emitted == 10
     assert len(stage.decisions()) == 1
 
 
@@ -614,9 +618,9 @@ async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_
     assert stage.emitted()[3 + len(first) :] == []
     _, decided, _, again = stage.decisions()
     assert [*again.chosen] == [*decided.chosen] == [agenda_id for agenda_id, _ in first]
-    desk = stage.desk()
-    assert (desk.backlog.ready, desk.backlog.unclaimed) == (13, 10)
-    assert desk.known == set()
+    scheduler = stage.scheduler()
+    assert (scheduler.backlog.ready, scheduler.backlog.unclaimed) == (13, 10)
+    assert scheduler.known == set()
 
 
 async def test_of_a_large_forgotten_round_nothing_is_sent_again(stage):
@@ -661,11 +665,11 @@ async def test_a_forgotten_round_is_looked_for_once_and_only_where_there_is_some
 ):
     asked = []
 
-    async def tails(most, read):
+    async def read_newest(most, read):
         asked.append(most)
-        return await stage.publisher.tails(most, read)
+        return await stage.publisher.read_newest(most, read)
 
-    stage.rounds._emission._on_topic._tails = tails
+    stage.rounds._round_writer._on_topic._tails = read_newest
     await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
     assert asked == []
     await stage.place("ann", 25)
@@ -702,8 +706,8 @@ async def test_claims_of_a_round_that_a_crash_made_forgotten_are_believed(stage)
     await stage.tell(page)
     assert stage.emitted_ids()[10:] == [], "they are on the topic"
     await stage.end(*[f"ann-{n}" for n in range(10)])
-    desk = stage.desk()
-    assert (desk.backlog.in_flight, desk.backlog.unclaimed) == (2, 2)
+    scheduler = stage.scheduler()
+    assert (scheduler.backlog.in_flight, scheduler.backlog.unclaimed) == (2, 2)
     assert stage.emitted_ids()[10:] == ["ann-10", "ann-11"]
 
 
@@ -714,8 +718,8 @@ async def test_a_partition_goes_on_where_it_was_left(stage):
     stage.rounds.unload(stage.home("media"))
     assert stage.rounds.loaded() == set()
     await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
-    desk = stage.desk()
-    assert (desk.backlog.ready, desk.backlog.in_flight) == (19, 10)
+    scheduler = stage.scheduler()
+    assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (19, 10)
     before = len(stage.emitted())
     await stage.end("ann-1", "ann-2")
     assert sorted(stage.emitted_ids()[before:]) == ["ann-10", "bob-1"]
@@ -733,11 +737,11 @@ async def test_how_far_records_were_handled_is_told_though_they_change_nothing(s
     at = stage.home("media")
     await stage.tell(stage.page(["anna-1"]))
     written = stage.offset
-    for _ in range(rounds_module.TOLD_EVERY - 2):
+    for _ in range(rounds_module.PROGRESS_EVERY_RECORDS - 2):
         await stage.tell(InsightTick(insight_id="media"))
-    assert stage.new_rounds().kept_until(at) == written + 1
+    assert stage.new_rounds().handled_until(at) == written + 1
     await stage.tell(InsightTick(insight_id="media"))
-    assert stage.new_rounds().kept_until(at) == stage.offset + 1
+    assert stage.new_rounds().handled_until(at) == stage.offset + 1
     stage.rounds = stage.new_rounds()
     await stage.tell(stage.page(["anna-2"]))
     assert stage.emitted_ids() == ["anna-1", "anna-2"]
@@ -747,17 +751,17 @@ async def test_who_has_just_had_a_row_is_not_written_whole_to_tell_how_far_recor
     stage,
 ):
     await stage.tell(stage.page(["anna-1"]))
-    for _ in range(rounds_module.TOLD_EVERY - 3):
+    for _ in range(rounds_module.PROGRESS_EVERY_RECORDS - 3):
         await stage.tell(InsightTick(insight_id="media"))
     await stage.tell(stage.page(["anna-2"]))
     written, writes = stage.offset, stage.table.writes
-    for _ in range(rounds_module.TOLD_EVERY - 2):
+    for _ in range(rounds_module.PROGRESS_EVERY_RECORDS - 2):
         await stage.tell(InsightTick(insight_id="media"))
     assert stage.table.writes == writes
     await stage.tell(InsightTick(insight_id="media"))
     assert stage.table.writes > writes
     at = stage.home("media")
-    assert stage.new_rounds().kept_until(at) == stage.offset + 1 > written + 1
+    assert stage.new_rounds().handled_until(at) == stage.offset + 1 > written + 1
 
 
 async def test_another_worker_takes_a_partition_over(stage):
@@ -774,13 +778,15 @@ async def test_a_rerun_told_again_after_a_restart_is_run_once(stage):
     async def tell_rerun(offset, attempt):
         again = placed("ann-0", "ann", attempt=attempt)
         place = Origin(partition=-2, offset=offset)
-        event = InsightPlaced(
+        event = InsightAgendasRouted(
             insight_id="media", agendas=(Raw(encode(again)),), origins=(place,)
         )
         await stage.tell(event)
 
     await tell_rerun(1, 2)
-    await stage.tell(InsightNoted(insight_id="media", settlements=(settled("ann-0", 2),)))
+    await stage.tell(
+        InsightAttemptsReported(insight_id="media", settlements=(settled("ann-0", 2),))
+    )
     stage.rounds = stage.new_rounds()
     await tell_rerun(2, 2)
     assert [one.attempt for one in stage.emitted()] == [2]
@@ -803,13 +809,13 @@ async def test_what_a_missing_row_told_of_is_heard_again():
     await stage.tell(stage.page(["ann-99"], "files"))
     stage.table.delete(row)
     stage.rounds, at = stage.new_rounds(), stage.home("media")
-    assert stage.rounds.kept_until(at) <= first
+    assert stage.rounds.handled_until(at) <= first
     for stage.offset, name in ((first - 1, "ann-0"), (last - 1, "ann-1")):
         await stage.end(name)
     await stage.tell(InsightTick(insight_id="media"))
-    desk = stage.desk()
-    assert (desk.backlog.ready, desk.backlog.in_flight) == (13, 10)
-    assert [desk.backlog.whereabouts(name) for name in ("ann-0", "ann-1")] == [None, None]
+    scheduler = stage.scheduler()
+    assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (13, 10)
+    assert [scheduler.backlog.position_of(name) for name in ("ann-0", "ann-1")] == [None, None]
     assert len(set(stage.emitted_ids())) == len(stage.emitted_ids()) == 12
 
 
@@ -831,7 +837,7 @@ async def test_a_topic_that_cannot_be_made_yet_fails_the_event(stage):
 async def test_a_stop_tells_of_which_agenda_under_its_id_it_is(stage):
     await stage.place("ann", 1)
     wanted = Command(agenda_id="ann-0", action="cancel")
-    await stage.tell(InsightNoted(insight_id="media", commands=(wanted,)))
+    await stage.tell(InsightAttemptsReported(insight_id="media", commands=(wanted,)))
     [stop] = [decode_stop(one.value) for one in stage.publisher.on(TOPICS.controls)]
     assert (stop.attempt, stop.accepted_at) == (1, stage.emitted()[0].accepted_at)
 
@@ -848,7 +854,7 @@ async def nothing_more(starts):
 def scheduler_on(stage, *passed_over):
     """A scheduler whose topic holds these records, as (offset, value)."""
 
-    async def reread(partition, start, end):
+    async def read_skipped(partition, start, end):
         for offset, value in passed_over:
             if start <= offset < end:
                 yield SimpleNamespace(
@@ -867,26 +873,26 @@ def scheduler_on(stage, *passed_over):
         probe=FixedLags(),
         clock=stage.clock,
         create_topic=stage.create_topic,
-        reread=reread,
-        tails=stage.publisher.tails,
-        read_on=nothing_more,
+        read_skipped=read_skipped,
+        read_newest=stage.publisher.read_newest,
+        read_to_end=nothing_more,
         partitions=PARTITIONS,
-        hold=Hold(timedelta(seconds=6)),
+        ownership=PartitionOwnership(timedelta(seconds=6)),
     )
-    scheduler._dealing._rounds = scheduler._rounds = stage.rounds
-    scheduler._hold.gain(set(range(PARTITIONS)))
+    scheduler._processor._registry = scheduler._registry = stage.rounds
+    scheduler._ownership.assign(set(range(PARTITIONS)))
     return scheduler
 
 
 async def test_an_event_is_tried_again_until_the_broker_is_back(stage):
     stage.topic_failures = [UnavailableError("no controller")]
     page = stage.page(["ann-0", "ann-1"])
-    source = Source(stage.home("media"), 7)
+    record_position = RecordPosition(stage.home("media"), 7)
     scheduler, begun = scheduler_on(stage), monotonic()
-    assert scheduler._hold.has_lasted(begun)
-    await scheduler._dealing._handle(source, encode(page))
+    assert scheduler._ownership.held_since(begun)
+    await scheduler._processor._handle(record_position, encode(page))
     assert stage.emitted_ids() == ["ann-0", "ann-1"]
-    assert scheduler._hold.has_lasted(begun) is False  # what the first try had begun
+    assert scheduler._ownership.held_since(begun) is False  # what the first try had begun
     assert stage.publisher.on(TOPICS.dead_letters) == []
 
 
@@ -933,15 +939,15 @@ async def test_records_at_hand_share_a_round_whatever_lies_between_them(stage):
 
 def held(stage, name):
     commands = (Command(agenda_id=name, action="hold"),)
-    return encode(InsightNoted(insight_id="media", commands=commands))
+    return encode(InsightAttemptsReported(insight_id="media", commands=commands))
 
 
 async def written_before(stage, *, now=monotonic):
     """Two placed, and held by a record that comes long after; the partition is gained first."""
     home = stage.home("media")
     scheduler = scheduler_on(stage)
-    scheduler._app.transport.end_of = lambda topic, partition: 200
-    scheduler._dealing._now = now
+    scheduler._app.transport.end_offset = lambda topic, partition: 200
+    scheduler._processor._now = now
     await scheduler._consume(Stream(message(encode(stage.page(["ann-0", "ann-1"])), home, 0)))
     tick = encode(InsightTick(insight_id="media"))
     for offset in range(1, 199):  # each before the next is at hand
@@ -983,7 +989,7 @@ async def test_a_gained_partition_goes_on_where_its_table_says(stage):
     scheduler = scheduler_on(stage, (5, missed))
     await scheduler._consume(Stream(message(first, home, 4)))
     gained = TopicPartition(TOPICS.ready, home)
-    scheduler._dealing._next[home] = 6  # it was under way when the partition was lost
+    scheduler._processor._next[home] = 6  # it was under way when the partition was lost
     stage.rounds.unload(home)
     await scheduler._on_assigned(None, {gained})
     await scheduler._consume(Stream(message(last, home, 6)))
@@ -1036,7 +1042,7 @@ async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(st
     handling = asyncio.create_task(scheduler._consume(Stream(message(page, home))))
     await asyncio.sleep(0)
     assert not handling.done()
-    scheduler._hold.lose({home})
+    scheduler._ownership.revoke({home})
     await asyncio.wait_for(handling, 5)
     assert stage.emitted_ids() == []
     assert stage.publisher.on(TOPICS.dead_letters) == []
@@ -1050,9 +1056,9 @@ async def test_a_partition_is_let_go_once_the_record_under_way_is_done(stage):
     async def slow(*_, **__):
         entered.set()
         await go_on.wait()
-        assert scheduler._hold.is_sure_of(home)
+        assert scheduler._ownership.owns(home)
 
-    scheduler._dealing._handle = slow
+    scheduler._processor._handle = slow
     handling = asyncio.create_task(scheduler._consume(Stream(message(b"[]", home))))
     await entered.wait()
     revoked = {TopicPartition(TOPICS.ready, home)}
@@ -1060,7 +1066,7 @@ async def test_a_partition_is_let_go_once_the_record_under_way_is_done(stage):
     await asyncio.sleep(0)
     go_on.set()
     await asyncio.wait_for(asyncio.gather(handling, letting_go), 5)
-    assert not scheduler._hold.is_sure_of(home)
+    assert not scheduler._ownership.owns(home)
 
 
 async def test_a_bad_record_that_was_passed_over_holds_nothing_up(stage):
@@ -1125,7 +1131,7 @@ async def test_of_many_notes_only_those_that_raise_are_buried(stage, monkeypatch
 
     monkeypatch.setattr(Backlog, "settle", fail_at_times)
     names = [f"ann-{n}" for n in range(10)]
-    noted = InsightNoted(
+    noted = InsightAttemptsReported(
         insight_id="media",
         claims=tuple(Claim(agenda_id=one, attempt=1) for one in names),
         settlements=tuple(settled(one) for one in names),
@@ -1136,12 +1142,12 @@ async def test_of_many_notes_only_those_that_raise_are_buried(stage, monkeypatch
     buried = letters(stage)
     assert [code for code, _ in buried] == ["internal"] * len(culprits)
     assert [decode_ready(part)[0].settlements[0].agenda_id for _, part in buried] == [*culprits]
-    backlog, out = stage.desk().backlog, len(culprits)
+    backlog, out = stage.scheduler().backlog, len(culprits)
     assert (backlog.in_flight, backlog.ready) == (10 + out, 5)
     assert len(set(stage.emitted_ids())) == len(stage.emitted_ids()) == 20
     stage.rounds = stage.new_rounds()
     await stage.tell(InsightTick(insight_id=""), partition=home)
-    assert stage.desk().backlog.in_flight == 10 + out
+    assert stage.scheduler().backlog.in_flight == 10 + out
 
 
 async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(stage, monkeypatch):
@@ -1154,7 +1160,7 @@ async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(stag
         raise ZeroDivisionError
 
     monkeypatch.setattr(Backlog, "settle", fail)
-    noted = InsightNoted(
+    noted = InsightAttemptsReported(
         insight_id="media", settlements=tuple(settled(f"ann-{n}") for n in range(10))
     )
     scheduler, home = scheduler_on(stage), stage.home("media")
@@ -1171,15 +1177,15 @@ async def test_after_an_error_the_table_is_what_counts(stage):
     pages = {key: row for key, row in stage.table.data.items() if "/page/" in key}
     for key in pages:
         del stage.table.data[key]
-    noted = InsightNoted(insight_id="media", settlements=(settled("ann-0"),))
+    noted = InsightAttemptsReported(insight_id="media", settlements=(settled("ann-0"),))
     await scheduler._consume(Stream(message(encode(noted), home)))
     [letter] = stage.publisher.on(TOPICS.dead_letters)
     assert msgspec.json.decode(letter.value)["code"] == "internal"
     assert stage.rounds.loaded() == set()
-    assert scheduler._ticker._gained == {home}
+    assert scheduler._ticker._assigned == {home}
     stage.table.data |= pages
     await stage.tell(InsightTick(insight_id=""), partition=home)
-    assert stage.desk().backlog.ready == 15
+    assert stage.scheduler().backlog.ready == 15
 
 
 # ---- the ticker ----
@@ -1204,10 +1210,10 @@ def ticks(stage):
 async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(stage):
     over = False
     ticker = ticker_of(stage, is_settled=lambda: over)
-    ticker.gain({2})
+    ticker.assign({2})
     await ticker._tick()
     [wake] = stage.publisher.on(TOPICS.ready)
-    await stage.rounds.handle(Source(2, 1), wake.value)
+    await stage.rounds.handle(RecordPosition(2, 1), wake.value)
     await ticker._tick()
     assert len(ticks(stage)) == 1
     over = True  # what Faust read before, it may have dropped
@@ -1218,12 +1224,12 @@ async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(
 
 async def test_gained_partitions_are_woken_until_they_are_loaded(stage):
     ticker = ticker_of(stage)
-    ticker.gain({1, 2})
-    ticker.lose({1})
+    ticker.assign({1, 2})
+    ticker.revoke({1})
     await ticker._tick()
     [wake] = stage.publisher.on(TOPICS.ready)
     assert (wake.partition, ticks(stage)[0].insight_id) == (2, "")
-    await stage.rounds.handle(Source(2, 1), wake.value)
+    await stage.rounds.handle(RecordPosition(2, 1), wake.value)
     await ticker._tick()
     assert len(ticks(stage)) == 1
 
@@ -1231,7 +1237,7 @@ async def test_gained_partitions_are_woken_until_they_are_loaded(stage):
 async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_away(stage):
     await stage.place("ann", 25)
     ticker = ticker_of(stage)
-    ticker.gain({2})
+    ticker.assign({2})
 
     async def away(*_, **__):
         assert [wake.partition for wake in stage.publisher.on(TOPICS.ready)] == [2]
@@ -1246,7 +1252,7 @@ async def test_a_clock_that_is_set_back_ends_the_ticker(stage):
     ticker = ticker_of(stage)
     for seconds in (0, 3_600, -4):
         stage.clock.move(timedelta(seconds=seconds))
-        ticker._expect_no_step_back()
+        ticker._check_clock()
     stage.clock.move(timedelta(seconds=-3_600))
     with pytest.raises(RuntimeError, match=r"set back by 3604\.0 s"):
         await ticker.run()
@@ -1303,7 +1309,7 @@ async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
     for first in range(0, customers, 500):
         names = [f"c{number}-0" for number in range(first, min(customers, first + 500))]
         await stage.tell(stage.page(names))
-    queue, seen = stage.desk().backlog.queue, []
+    queue, seen = stage.scheduler().backlog.queue, []
     monkeypatch.setattr(type(queue), "spread", lambda _: seen.append(stage.clock.now()) or 0.0)
     stage.clock.move(timedelta(seconds=20))
     before = len(stage.decisions())
@@ -1317,10 +1323,10 @@ async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
 async def test_metrics_and_answers_are_a_second_old_at_most(stage):
     """What decisions keep for longer is reckoned anew for whoever asks."""
     await stage.tell(stage.page([f"c{number}-0" for number in range(500)]))
-    desk, bounds = stage.desk(), []
+    scheduler, bounds = stage.scheduler(), []
     for _ in range(4):
         stage.clock.move(timedelta(seconds=1))
         now = stage.clock.now()
-        desk.view_of_rounds(now)
-        bounds.append(desk._viewed(now).at == now)
+        scheduler.figures_for_decision(now)
+        bounds.append(scheduler._figures(now).at == now)
     assert all(bounds)

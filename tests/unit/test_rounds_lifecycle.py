@@ -13,27 +13,27 @@ from test_rounds import MEDIA, TOPICS, Stage
 
 from pop_stream.core.events import (
     AgendaEmitted,
-    AgendaGivenUp,
-    AgendaReadied,
+    AgendaExhausted,
+    AgendaReady,
     AgendaStopping,
     AgendaWaiting,
     Claim,
     Command,
-    InsightAsked,
-    InsightNoted,
-    InsightPlaced,
+    QueueQueried,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     Origin,
     RecordRefused,
     Settlement,
-    decode_answer,
+    decode_query_reply,
     decode_lifecycle,
     decode_ready,
     decode_stop,
     encode,
 )
 from pop_stream.core.values.retry import Backoff
-from pop_stream.scheduler.doorway import Doorway
+from pop_stream.scheduler.doorway import ApiPresence
 from pop_stream.scheduler.ticks import Ticker
 
 STEADY = MEDIA.model_copy(
@@ -49,7 +49,7 @@ def stage():
 async def bring(stage, *agendas):
     stage.offset += 1
     await stage.tell(
-        InsightPlaced(
+        InsightAgendasRouted(
             insight_id="media",
             agendas=tuple(Raw(encode(one)) for one in agendas),
             origins=tuple(
@@ -60,7 +60,7 @@ async def bring(stage, *agendas):
 
 
 async def noted(stage, **news):
-    await stage.tell(InsightNoted(insight_id="media", **news))
+    await stage.tell(InsightAttemptsReported(insight_id="media", **news))
 
 
 def claims(*names, attempt=1):
@@ -94,7 +94,7 @@ async def test_a_failure_is_told_as_a_wait_and_then_emitted_again(stage):
     assert stage.emitted() == []
     stage.clock.move(timedelta(seconds=10))
     await stage.tell(InsightTick(insight_id="media"))
-    assert kinds(stage) == [AgendaWaiting, AgendaReadied, AgendaEmitted]
+    assert kinds(stage) == [AgendaWaiting, AgendaReady, AgendaEmitted]
     [again] = stage.emitted()
     assert (again.attempt, again.resumes) == (2, True)
 
@@ -108,7 +108,7 @@ async def test_what_is_given_up_is_buried_with_its_body(stage):
     await bring(stage, placed("a", max_attempts=1))
     forget(stage)
     await noted(stage, settlements=(failed("a"),))
-    assert kinds(stage) == [AgendaGivenUp]
+    assert kinds(stage) == [AgendaExhausted]
     [record] = stage.publisher.on(TOPICS.dead_letters)
     letter = msgspec.json.decode(record.value, type=RecordRefused)
     assert record.key == b"a"
@@ -141,8 +141,8 @@ async def test_what_is_to_be_told_is_told_before_it_is_kept(stage):
     """Else a crash right after would lose the words, as its record is taken for handled."""
     await bring(stage, placed("a"))
     forget(stage)
-    news = InsightNoted(insight_id="media", settlements=(failed("a"),))
-    await stage.tell(news, next_waits=True)
+    news = InsightAttemptsReported(insight_id="media", settlements=(failed("a"),))
+    await stage.tell(news, has_next=True)
     assert kinds(stage) == [AgendaWaiting]
 
 
@@ -163,16 +163,16 @@ async def test_signs_of_life_alone_write_nothing(stage):
     await noted(stage, claims=claims("a"))
     forget(stage)
     writes = stage.table.writes
-    await noted(stage, renewals=claims("a"))
+    await noted(stage, heartbeats=claims("a"))
     assert (stage.table.writes, stage.publisher.records) == (writes, [])
 
 
 async def test_a_question_about_many_says_which_are_held_here(stage):
     await bring(stage, placed("a"), placed("b", held=True))
     ids = ("a", "nobody", "b")
-    await stage.tell(InsightAsked(insight_id="media", question_id="q", agenda_ids=ids))
+    await stage.tell(QueueQueried(insight_id="media", query_id="q", agenda_ids=ids))
     [record] = stage.publisher.on(TOPICS.answers)
-    answer = decode_answer(record.value)
+    answer = decode_query_reply(record.value)
     assert [(one.agenda_id, one.state, one.attempt) for one in answer.holds] == [
         ("a", "emitted", 1),
         ("b", "held", 1),
@@ -189,12 +189,12 @@ async def test_all_that_is_held_here_is_told_by_portions(stage, monkeypatch):
     while after is not None:
         forget(stage)
         portions += 1
-        await stage.tell(InsightAsked(insight_id="media", question_id="q", held_after=after))
+        await stage.tell(QueueQueried(insight_id="media", query_id="q", tracked_after=after))
         [record] = stage.publisher.on(TOPICS.answers)
-        answer = decode_answer(record.value)
+        answer = decode_query_reply(record.value)
         assert len(answer.holds) <= 2
         told += [(one.agenda_id, one.state) for one in answer.holds]
-        after = answer.held_up_to
+        after = answer.tracked_up_to
     assert told == [("a", "emitted"), ("b", "held"), ("d", "held"), ("e", "emitted")]
     assert portions == 2  # none that is empty
 
@@ -212,11 +212,11 @@ async def test_leases_begin_anew_when_a_partition_is_taken_over(stage):
     stage.clock.move(timedelta(hours=1))
     stage.rounds = stage.new_rounds()
     heard = stage.clock.now()
-    await stage.tell(InsightTick(insight_id="media", heard_until=heard))
+    await stage.tell(InsightTick(insight_id="media", relayed_until=heard))
     assert AgendaWaiting not in kinds(stage)
     stage.clock.move(timedelta(seconds=61))
     heard = stage.clock.now()
-    await stage.tell(InsightTick(insight_id="media", heard_until=heard))
+    await stage.tell(InsightTick(insight_id="media", relayed_until=heard))
     assert kinds(stage)[-1] is AgendaWaiting
 
 
@@ -224,7 +224,7 @@ async def test_a_tick_of_another_clock_ends_no_lease(stage):
     await bring(stage, placed("a"))
     await noted(stage, claims=claims("a"))
     ahead = stage.clock.now() + timedelta(hours=1)
-    await stage.tell(InsightTick(insight_id="media", heard_until=ahead))
+    await stage.tell(InsightTick(insight_id="media", relayed_until=ahead))
     assert AgendaWaiting not in kinds(stage)
 
 
@@ -262,7 +262,7 @@ class Watch:
             await self.tick()
 
     def attempts(self):
-        return self.stage.desk().backlog.attempts
+        return self.stage.scheduler().backlog.attempts
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ async def test_signs_of_life_keep_a_lease(stage, watch):
     await noted(stage, claims=claims("a"))
     for _ in range(10):
         await watch.pass_time(30)
-        await noted(stage, renewals=claims("a"))
+        await noted(stage, heartbeats=claims("a"))
     assert watch.attempts().lost == 0
 
 
@@ -402,16 +402,16 @@ async def test_while_the_api_is_there_or_cannot_be_asked_for_leases_end(
 
 async def test_an_api_that_is_gone_for_good_keeps_nothing_from_others():
     lags = FixedLags(api_processes=0)
-    doorway = Doorway(lags, "pulls")
-    assert not doorway.is_deaf(0, lease_s=30)
+    doorway = ApiPresence(lags, "pulls")
+    assert not doorway.excuses_silence(0, lease_s=30)
     await doorway.look(0)
     await doorway.look(3_000)
-    assert doorway.is_deaf(3_599, lease_s=30)
-    assert not doorway.is_deaf(3_600, lease_s=30)
+    assert doorway.excuses_silence(3_599, lease_s=30)
+    assert not doorway.excuses_silence(3_600, lease_s=30)
     lags.api_processes = 1
     await doorway.look(4_000)
-    assert doorway.is_deaf(4_029, lease_s=30), "workers have yet to find out"
-    assert not doorway.is_deaf(4_030, lease_s=30)
+    assert doorway.excuses_silence(4_029, lease_s=30), "workers have yet to find out"
+    assert not doorway.excuses_silence(4_030, lease_s=30)
 
 
 async def test_a_scheduler_that_stood_still_ends_no_lease_at_once(stage, watch):
@@ -441,6 +441,6 @@ async def test_what_no_puller_has_read_yet_may_wait_for_ever(stage, watch):
 
 async def test_a_cancel_of_what_nobody_claimed_is_done_within_seconds(stage, watch):
     await bring(stage, placed("a"))
-    cancel(stage.desk().backlog, "a", stage.clock.now().timestamp())
+    cancel(stage.scheduler().backlog, "a", stage.clock.now().timestamp())
     await watch.pass_time(6)
-    assert stage.desk().backlog.in_flight == 0
+    assert stage.scheduler().backlog.in_flight == 0

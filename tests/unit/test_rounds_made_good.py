@@ -45,12 +45,12 @@ class Scene(Stage):
 
     def new_rounds(self):
         rounds = super().new_rounds()
-        rounds._emission._on_topic._tails = self.tails
+        rounds._round_writer._on_topic._tails = self.read_newest
         return rounds
 
-    async def tails(self, most, read):
+    async def read_newest(self, most, read):
         self.asked.append(most)
-        return await self.publisher.tails(most, read)
+        return await self.publisher.read_newest(most, read)
 
     async def die(self, *ready_events, arriving):
         """Killed with all rows kept, and of the round so many records written."""
@@ -91,7 +91,7 @@ async def test_a_round_that_was_kept_and_not_emitted_is_emitted_by_who_reads_its
     assert (decision.at, decision.round, decision.offset) == (decided_at, 1, offset)
     assert (list(decision.chosen), decision.slots, decision.in_flight) == (NAMES, 10, 0)
     assert sorted(scene.told()) == NAMES
-    assert scene.desk().backlog.emitted == len(NAMES)
+    assert scene.scheduler().backlog.emitted == len(NAMES)
 
 
 async def test_what_is_on_its_topic_is_not_emitted_again(scene):
@@ -159,11 +159,11 @@ async def test_topics_that_cannot_be_read_yet_fail_the_event_and_lose_nothing(sc
         msg = "no broker"
         raise UnavailableError(msg)
 
-    scene.rounds._emission._on_topic._tails = unreadable
+    scene.rounds._round_writer._on_topic._tails = unreadable
     with pytest.raises(UnavailableError):
         await scene.wake()
     scene.rounds.unload(scene.home("media"))
-    scene.rounds._emission._on_topic._tails = scene.tails
+    scene.rounds._round_writer._on_topic._tails = scene.read_newest
     await scene.wake()
     assert scene.emitted_ids() == NAMES
 

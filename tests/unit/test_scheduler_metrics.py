@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_scheduler_pools import Stage
 
 from pop_stream.core.definitions.definitions import Customer, Insight
-from pop_stream.core.events import InsightPlaced, Origin, encode
-from pop_stream.scheduler.metrics import CUSTOMERS, SchedulerCollector
+from pop_stream.core.events import InsightAgendasRouted, Origin, encode
+from pop_stream.scheduler.metrics import MAX_CUSTOMER_LABELS, SchedulerCollector
 
 NAMES = {
     "pop_insight_gap_seconds",
@@ -25,7 +25,7 @@ NAMES = {
 def shown(stage):
     """By name, and by customer where there is one, what is shown of the insight `a`."""
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(stage.rounds.desks, stage.clock))
+    registry.register(SchedulerCollector(stage.rounds.schedulers, stage.clock))
     found = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -46,7 +46,7 @@ async def place(stage, customers):
     ]
     origins = [Origin(partition=0, offset=stage.offset, index=n) for n in range(len(bodies))]
     await stage.tell(
-        InsightPlaced(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
+        InsightAgendasRouted(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
     )
 
 
@@ -100,6 +100,6 @@ async def test_of_many_customers_few_are_named_and_the_rest_are_one(stage):
     await place(stage, [f"c{number:03}" for number in range(60)])
     found = shown(stage)
     for name, values in found.items():
-        expected = CUSTOMERS + 1 if name.startswith("pop_customer_") else 1
+        expected = MAX_CUSTOMER_LABELS + 1 if name.startswith("pop_customer_") else 1
         assert len(values) == expected
-    assert found["pop_customer_ready"]["(others)"] == 60 - 1 - CUSTOMERS
+    assert found["pop_customer_ready"]["(others)"] == 60 - 1 - MAX_CUSTOMER_LABELS

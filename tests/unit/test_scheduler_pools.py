@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from backlogs import START, placed, settled
-from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryTable
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryReadyTable
 from msgspec import Raw
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -13,20 +13,20 @@ from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, ResourcePool
 from pop_stream.core.events import (
     Claim,
-    InsightAsked,
-    InsightNoted,
-    InsightPlaced,
+    QueueQueried,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     Origin,
-    decode_answer,
+    decode_query_reply,
     decode_emitted,
     encode,
 )
 from pop_stream.core.values.ids import InsightId
 from pop_stream.core.values.partitioning import partition_of
-from pop_stream.scheduler.emission import Source
+from pop_stream.scheduler.emission import RecordPosition
 from pop_stream.scheduler.metrics import SchedulerCollector
-from pop_stream.scheduler.rounds import Rounds
+from pop_stream.scheduler.rounds import ReadyEventHandler
 
 TOPICS = Topics("t.")
 PARTITIONS = 4
@@ -43,16 +43,16 @@ class Stage:
         self.clock = ManualClock(START)
         self.offset = 0
         self.out: dict[str, list[str]] = {one.id: [] for one in insights}
-        self.rounds = Rounds(
-            table=MemoryTable(),
+        self.rounds = ReadyEventHandler(
+            table=MemoryReadyTable(),
             publisher=self.publisher,
             definitions=self.definitions,
             clock=self.clock,
             topics=TOPICS,
             create_topic=self._create,
             partitions=PARTITIONS,
-            is_sure_of=lambda _: True,
-            tails=self.publisher.tails,
+            owns=lambda _: True,
+            read_newest=self.publisher.read_newest,
         )
 
     async def _create(self, insight: Insight) -> None:
@@ -64,7 +64,7 @@ class Stage:
     async def tell(self, event, partition: int | None = None) -> None:
         self.offset += 1
         at = self.home(event.insight_id) if partition is None else partition
-        await self.rounds.handle(Source(at, self.offset), encode(event))
+        await self.rounds.handle(RecordPosition(at, self.offset), encode(event))
         for insight_id, emitted in self.out.items():
             for record in self.publisher.on(TOPICS.insight(insight_id))[len(emitted) :]:
                 emitted.append(decode_emitted(record.value).agenda_id)
@@ -82,13 +82,17 @@ class Stage:
         ]
         origins = [Origin(partition=0, offset=self.offset, index=one) for one in range(count)]
         await self.tell(
-            InsightPlaced(insight_id=insight_id, agendas=tuple(bodies), origins=tuple(origins))
+            InsightAgendasRouted(
+                insight_id=insight_id, agendas=tuple(bodies), origins=tuple(origins)
+            )
         )
 
     async def end(self, insight_id: str, *agenda_ids: str) -> None:
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
         ends = tuple(settled(one) for one in agenda_ids)
-        await self.tell(InsightNoted(insight_id=insight_id, claims=claims, settlements=ends))
+        await self.tell(
+            InsightAttemptsReported(insight_id=insight_id, claims=claims, settlements=ends)
+        )
 
 
 def pooled(insight_id: str, **changes) -> Insight:
@@ -207,22 +211,22 @@ async def busy() -> Stage:
 
 
 async def test_a_question_about_an_agenda_is_answered(busy):
-    await busy.tell(InsightAsked(insight_id="a", question_id="q", agenda_id="a-29"))
+    await busy.tell(QueueQueried(insight_id="a", query_id="q", agenda_id="a-29"))
     [record] = busy.publisher.on(TOPICS.answers)
-    answer = decode_answer(record.value)
-    assert (answer.question_id, answer.ready, answer.in_flight) == ("q", 20, 10)
+    answer = decode_query_reply(record.value)
+    assert (answer.query_id, answer.ready, answer.in_flight) == ("q", 20, 10)
     assert (answer.agenda.state, answer.agenda.position) == ("ready", 20)
     assert answer.customers[0].customer_id == "acme"
 
 
 async def test_a_question_about_the_insight_alone_is_answered(busy):
-    await busy.tell(InsightAsked(insight_id="a", question_id="q"))
-    assert decode_answer(busy.publisher.on(TOPICS.answers)[0].value).agenda is None
+    await busy.tell(QueueQueried(insight_id="a", query_id="q"))
+    assert decode_query_reply(busy.publisher.on(TOPICS.answers)[0].value).agenda is None
 
 
 async def limited_by(stage: Stage, insight_id: str) -> str:
-    await stage.tell(InsightAsked(insight_id=insight_id, question_id="q"))
-    return decode_answer(stage.publisher.on(TOPICS.answers)[-1].value).limited_by
+    await stage.tell(QueueQueried(insight_id=insight_id, query_id="q"))
+    return decode_query_reply(stage.publisher.on(TOPICS.answers)[-1].value).limited_by
 
 
 async def test_an_insight_that_may_not_emit_says_what_limits_it():
@@ -241,7 +245,7 @@ async def test_an_insight_that_may_not_emit_says_what_limits_it():
 
 async def test_gauges_show_what_waits_and_what_is_out(busy):
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(busy.rounds.desks, busy.clock))
+    registry.register(SchedulerCollector(busy.rounds.schedulers, busy.clock))
     shown = generate_latest(registry).decode()
     assert 'pop_insight_ready{insight="a"} 20.0' in shown
     assert 'pop_insight_in_flight{insight="a"} 10.0' in shown
@@ -254,10 +258,10 @@ async def test_gauges_name_few_customers_and_sum_the_rest():
     bodies = [Raw(encode(placed(f"x{number}", f"c{number:03}"))) for number in range(60)]
     origins = [Origin(partition=0, offset=1, index=number) for number in range(60)]
     await stage.tell(
-        InsightPlaced(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
+        InsightAgendasRouted(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
     )
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(stage.rounds.desks, stage.clock))
+    registry.register(SchedulerCollector(stage.rounds.schedulers, stage.clock))
     lines = generate_latest(registry).decode().splitlines()
     ready = [line for line in lines if line.startswith("pop_customer_ready{")]
     assert len(ready) == 21

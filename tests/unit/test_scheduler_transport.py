@@ -6,7 +6,7 @@ from aiokafka import TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.scheduler.faust_app import faust_app
-from pop_stream.scheduler.transport import PatientTransport, fetch_no_other
+from pop_stream.scheduler.transport import HardenedTransport, restrict_fetches
 from pop_stream.settings import Settings
 
 READY, CHANGELOG = TopicPartition("ready", 0), TopicPartition("changelog", 0)
@@ -19,7 +19,7 @@ class Fetcher:
 
 def test_partitions_that_nobody_reads_there_are_not_asked_for():
     fetcher = Fetcher()
-    fetch_no_other(fetcher, lambda tp: tp.topic == "ready")
+    restrict_fetches(fetcher, lambda tp: tp.topic == "ready")
     states = {READY: "at 7", CHANGELOG: "at 9"}
     assigned = SimpleNamespace(tps=frozenset(states), state_value=states.get)
     assert fetcher._get_actions_per_node(assigned) == {READY: "at 7"}
@@ -27,7 +27,7 @@ def test_partitions_that_nobody_reads_there_are_not_asked_for():
 
 def transport(assignment):
     """Faust's transport, following a client that was assigned so much."""
-    made = PatientTransport.__new__(PatientTransport)
+    made = HardenedTransport.__new__(HardenedTransport)
     subscription = SimpleNamespace(subscription=SimpleNamespace(assignment=assignment))
     made.follow(SimpleNamespace(_subscription=subscription))
     return made
@@ -36,12 +36,12 @@ def transport(assignment):
 def test_the_end_of_a_partition_is_known_once_it_was_fetched():
     states = {READY: SimpleNamespace(highwater=7)}
     known = transport(SimpleNamespace(state_value=states.get))
-    assert (known.end_of("ready", 0), known.end_of("ready", 1)) == (7, None)
+    assert (known.end_offset("ready", 0), known.end_offset("ready", 1)) == (7, None)
 
 
 def test_without_an_assignment_no_end_is_known():
-    assert transport(None).end_of("ready", 0) is None
-    assert PatientTransport.__new__(PatientTransport).end_of("ready", 0) is None
+    assert transport(None).end_offset("ready", 0) is None
+    assert HardenedTransport.__new__(HardenedTransport).end_offset("ready", 0) is None
 
 
 def test_faust_looks_for_topics_as_often_as_all_others():

@@ -16,10 +16,10 @@ from test_sorting import SORTER
 from pop_stream.bus import clients
 from pop_stream.bus.controls import controls
 from pop_stream.bus.definitions import DefinitionFollower
-from pop_stream.bus.doors import DoorKeeper
-from pop_stream.bus.handouts import KafkaHandouts
+from pop_stream.bus.doors import QuotaGossip
+from pop_stream.bus.handouts import KafkaHttpDeliveries
 from pop_stream.bus.history import _DECISION
-from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.questions import KafkaQueueQueries
 from pop_stream.bus.topics import Topics, catalog
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events import (
@@ -27,17 +27,17 @@ from pop_stream.core.events import (
     SCHEMA_VERSION,
     RecordRefused,
     decode_ready,
-    stamped,
-    value_of,
+    with_schema_version,
+    checked_value,
 )
-from pop_stream.core.lifecycle.callbacks import CallbackGivenUp
-from pop_stream.intake.relay import _told
+from pop_stream.core.lifecycle.callbacks import WebhookExhausted
+from pop_stream.intake.relay import _events_of
 from pop_stream.pullers.claims import Claimer
 from pop_stream.pullers.dispatch import _decoded
 from pop_stream.pullers.window import AttemptWindow
 from pop_stream.rollup.entry import read
-from pop_stream.scheduler.dealing import Dealing
-from pop_stream.scheduler.rounds import NoEventError
+from pop_stream.scheduler.dealing import PartitionProcessor
+from pop_stream.scheduler.rounds import NotAnEventError
 from pop_stream.settings import Settings
 
 STORED = Path(__file__).parents[1] / "records"
@@ -77,7 +77,7 @@ async def rollup(records):
 
 
 async def relay(records):
-    heard = [[*_told(one)] for one in records]
+    heard = [[*_events_of(one)] for one in records]
     return [event for events in heard for event in events], [one for one in heard if not one]
 
 
@@ -97,26 +97,26 @@ async def puller(records):
 async def scheduler(records):
     handled, publisher = [], MemoryPublisher()
 
-    class Rounds:
+    class ReadyEventHandler:
         async def handle(self, _, value, **__):
             try:
                 handled.extend(decode_ready(value))
             except UnreadableRecordError as error:
-                raise NoEventError(str(error)) from None
+                raise NotAnEventError(str(error)) from None
 
-    dealing = Dealing(
-        Rounds(),
+    dealing = PartitionProcessor(
+        ReadyEventHandler(),
         None,
         SimpleNamespace(partitions={0}),
         publisher=publisher,
         clock=ManualClock(START),
         topics=TOPICS,
-        reread=None,
+        read_skipped=None,
         recover=None,
-        end_of=lambda _: 0,
+        end_offset=lambda _: 0,
     )
     for one in records:
-        await dealing._deal(one, next_waits=False)
+        await dealing._deal(one, has_next=False)
     return handled, publisher.on(TOPICS.dead_letters)
 
 
@@ -126,19 +126,19 @@ async def dispatcher(records):
 
 
 async def handouts(records):
-    desk = KafkaHandouts(Settings(), None)
+    scheduler = KafkaHttpDeliveries(Settings(), None)
     heard = []
-    desk._refuse = heard.append
-    desk._handed.remember = heard.append
+    scheduler._refuse = heard.append
+    scheduler._handed.remember = heard.append
     for one in records:
-        desk._hear(one)
+        scheduler._hear(one)
     return heard, range(len(records) - len(heard))
 
 
 async def door(records):
     heard = []
     hears = SimpleNamespace(hear=lambda event, **_: heard.append(event))
-    keeper = DoorKeeper(Settings(), None, hears, now_s=lambda: 0.0, since=START)
+    keeper = QuotaGossip(Settings(), None, hears, now_s=lambda: 0.0, since=START)
     for one in records:
         keeper._hear(one)
     return heard, range(len(records) - len(heard))
@@ -153,7 +153,7 @@ async def stops(records):
 
 
 async def questions(records):
-    asking = KafkaQuestions(Settings(), None, None)
+    asking = KafkaQueueQueries(Settings(), None, None)
     heard = []
     for one in records:
         answer = asyncio.get_running_loop().create_future()
@@ -179,7 +179,7 @@ def lone(decode):
         heard, refused = [], []
         for one in records:
             try:
-                heard.append(decode(value_of(one)))
+                heard.append(decode(checked_value(one)))
             except (UnreadableRecordError, msgspec.ValidationError) as error:
                 refused.append(error)
         return heard, refused
@@ -201,7 +201,7 @@ READERS = [
     ("definitions", definitions),
     ("decisions", lone(_DECISION.decode)),
     ("dead-letters", lone(msgspec.json.Decoder(RecordRefused).decode)),
-    ("dead-callbacks", lone(msgspec.json.Decoder(CallbackGivenUp).decode)),
+    ("dead-callbacks", lone(msgspec.json.Decoder(WebhookExhausted).decode)),
 ]
 
 
@@ -269,9 +269,9 @@ async def test_what_is_compacted_is_read_of_whatever_version(version):
     ],
 )
 def test_what_is_written_tells_the_version_once(headers, written):
-    assert stamped(headers) == written
+    assert with_schema_version(headers) == written
 
 
 @pytest.mark.parametrize("headers", [(), ((SCHEMA_HEADER, None),), ((SCHEMA_HEADER, b""),)])
 def test_without_a_version_a_record_is_of_the_first(headers):
-    assert value_of(record(b"{}", headers=headers)) == b"{}"
+    assert checked_value(record(b"{}", headers=headers)) == b"{}"

@@ -9,14 +9,14 @@ from aiokafka import TopicPartition
 from pydantic import SecretStr
 
 from pop_stream.bus import share_member
-from pop_stream.bus.share_member import MissingClientError, ShareMember
+from pop_stream.bus.share_member import MissingClientError, ShareGroupConsumer
 from pop_stream.settings import Settings
 
 
 def test_without_its_client_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(MissingClientError, match=r"pip install 'pop-stream\[share\]'"):
-        ShareMember(Settings(), topic="pop.share.media", group="pop.share.media")
+        ShareGroupConsumer(Settings(), topic="pop.share.media", group="pop.share.media")
 
 
 def test_the_client_is_told_of_the_cluster_as_all_others_are():
@@ -78,10 +78,10 @@ async def test_what_was_held_for_longer_than_the_broker_must_may_be_somebody_els
     monkeypatch.setattr(share_member, "monotonic", lambda: next(now))
     client = Client(*[[] for _ in polled_at])
     monkeypatch.setattr(share_member, "_consumer", lambda *_: client)
-    one = ShareMember(Settings(), topic="pop.share.media", group="pop.share.media")
+    one = ShareGroupConsumer(Settings(), topic="pop.share.media", group="pop.share.media")
     for _ in polled_at:
         await one.poll(0.5)
-    assert await one.settle([]) == is_ours
+    assert await one.acknowledge([]) == is_ours
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
@@ -93,7 +93,7 @@ async def test_what_the_client_says_nothing_of_is_not_taken_for_settled(
     monkeypatch.setattr(share_member, "_consumer", lambda *_: client)
     if not is_answered:
         monkeypatch.setattr(client, "commit_sync", lambda _: {})
-    one = ShareMember(Settings(), topic="pop.share.media", group="pop.share.media")
+    one = ShareGroupConsumer(Settings(), topic="pop.share.media", group="pop.share.media")
     await one.poll(0.5)
     record = SimpleNamespace(topic="pop.share.media", partition=0, offset=7)
-    assert await one.settle([record]) == is_answered
+    assert await one.acknowledge([record]) == is_answered

@@ -3,20 +3,20 @@
 import msgspec
 import pytest
 from backlogs import backlog, cancel, ids, placed, settled, several
-from fakes import MemoryTable
+from fakes import MemoryReadyTable
 
 from pop_stream.core.backlog.page import PAGE_SLOTS
-from pop_stream.core.backlog.reruns import MOST_RERUN
+from pop_stream.core.backlog.reruns import MAX_RERUNS
 from pop_stream.core.events import Origin, encode
-from pop_stream.scheduler.emission import MOST_CHOSEN
-from pop_stream.scheduler.shelf import RING, Shelf, insights_in
-from pop_stream.scheduler.terms import term_of, used
+from pop_stream.scheduler.emission import MAX_ROUND_SIZE
+from pop_stream.scheduler.shelf import JOURNAL_ROWS, BacklogStore, rows_by_insight
+from pop_stream.scheduler.terms import epoch_of, used
 
-MOST_ROW_BYTES = 950_000
+MAX_ROW_BYTES = 950_000
 """A record holds a million; key, coordinates and the batch take their part."""
 
 
-class SizedTable(MemoryTable):
+class SizedTable(MemoryReadyTable):
     """Remembers the largest row ever written."""
 
     def __init__(self):
@@ -34,78 +34,78 @@ def short_ring(monkeypatch):
     monkeypatch.setattr("pop_stream.scheduler.shelf.RING", 4)
 
 
-def keep(shelf, one, agendas):
-    shelf.put_page(one.place(agendas), [encode(agenda) for agenda in agendas])
-    shelf.save(one)
+def keep(store, one, agendas):
+    store.write_page(one.place(agendas), [encode(agenda) for agenda in agendas])
+    store.save(one)
 
 
-def save_through_the_ring(shelf, one):
+def save_through_the_ring(store, one):
     for number in range(4):
         one.news(several("x", 1), [Origin(partition=9, offset=number)])
-        shelf.save(one)
+        store.save(one)
 
 
 def reloaded(table, **insight):
-    one, shelf = backlog(**insight), Shelf(table, 0, "media")
-    shelf.load(insights_in(table, 0).get("media", {}), one)
-    return one, shelf
+    one, store = backlog(**insight), BacklogStore(table, 0, "media")
+    store.load(rows_by_insight(table, 0).get("media", {}), one)
+    return one, store
 
 
 def test_rows_are_named_by_partition_and_insight():
-    table, one = MemoryTable(), backlog()
-    keep(Shelf(table, 7, "media"), one, several("ann", 1))
+    table, one = MemoryReadyTable(), backlog()
+    keep(BacklogStore(table, 7, "media"), one, several("ann", 1))
     assert set(table.data) == {"7/media/page/0", "7/media/journal/1"}
 
 
 def test_a_page_is_a_json_list():
-    table, one = MemoryTable(), backlog()
-    keep(Shelf(table, 0, "media"), one, several("ann", 3))
+    table, one = MemoryReadyTable(), backlog()
+    keep(BacklogStore(table, 0, "media"), one, several("ann", 3))
     page = msgspec.json.decode(table.data["0/media/page/0"])
     assert [agenda["agenda_id"] for agenda in page] == ["ann-0", "ann-1", "ann-2"]
 
 
 def test_an_agenda_is_read_by_its_place():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
     agendas = [placed("a"), placed("bb", "ann", rank=3), placed("ccc", fairness_key="k")]
-    keep(shelf, one, agendas)
-    assert [shelf.agenda(0, slot) for slot in range(3)] == agendas
+    keep(store, one, agendas)
+    assert [store.agenda(0, slot) for slot in range(3)] == agendas
     _, again = reloaded(table)
     assert [again.agenda(0, slot) for slot in range(3)] == agendas
 
 
 def test_a_row_that_the_table_lost_is_told():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
-    keep(shelf, one, several("ann", 1))
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
+    keep(store, one, several("ann", 1))
     table.data.clear()
     with pytest.raises(LookupError, match="0/media/page/0 is missing"):
-        shelf.agenda(0, 0)
+        store.agenda(0, 0)
 
 
 def test_an_event_that_changed_nothing_writes_nothing():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
-    shelf.save(one)
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
+    store.save(one)
     assert table.data == {}
 
 
 def test_an_event_writes_one_row_whatever_it_touched():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
-    keep(shelf, one, several("ann", 100))
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
+    keep(store, one, several("ann", 100))
     before = table.writes
     one.choose(50)
     for number in range(20):
         one.settle(settled(f"ann-{number}", noop=1.0))
-    shelf.save(one)
+    store.save(one)
     assert table.writes == before + 1
 
 
 def test_an_emptied_page_is_deleted_after_the_journal_says_so():
     order = []
 
-    class Watched(MemoryTable):
+    class Watched(MemoryReadyTable):
         def put(self, key, value):
             order.append(key)
             super().put(key, value)
@@ -115,21 +115,21 @@ def test_an_emptied_page_is_deleted_after_the_journal_says_so():
             super().delete(key)
 
     table, one = Watched(), backlog()
-    shelf = Shelf(table, 0, "media")
-    keep(shelf, one, several("ann", 1))
+    store = BacklogStore(table, 0, "media")
+    keep(store, one, several("ann", 1))
     cancel(one, "ann-0")
-    shelf.save(one)
+    store.save(one)
     assert order[-2:] == ["0/media/journal/2", "-0/media/page/0"]
     assert reloaded(table)[0].ready == 0
 
 
 def test_a_deletion_that_was_lost_is_made_up_for_at_the_next_load():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
-    keep(shelf, one, several("ann", 1))
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
+    keep(store, one, several("ann", 1))
     page = table.data["0/media/page/0"]
     cancel(one, "ann-0")
-    shelf.save(one)
+    store.save(one)
     table.data["0/media/page/0"] = page
     again, _ = reloaded(table)
     assert again.ready == 0
@@ -137,16 +137,16 @@ def test_a_deletion_that_was_lost_is_made_up_for_at_the_next_load():
 
 
 def test_the_journal_is_a_ring_and_snapshots_stand_for_what_it_forgets():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
-    for number in range(3 * RING + 10):
-        keep(shelf, one, several(f"c{number % 7}", 1, first=number))
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
+    for number in range(3 * JOURNAL_ROWS + 10):
+        keep(store, one, several(f"c{number % 7}", 1, first=number))
         if number % 2:
             (chosen,) = one.choose(1)
             one.settle(settled(chosen.agenda_id, noop=0.1 + number % 3))
-            shelf.save(one)
+            store.save(one)
     journal = [key for key in table.data if "/journal/" in key]
-    assert len(journal) == RING
+    assert len(journal) == JOURNAL_ROWS
     assert len([key for key in table.data if "/mark/" in key]) <= 2
     again, _ = reloaded(table)
     assert again.ready == one.ready
@@ -155,17 +155,17 @@ def test_the_journal_is_a_ring_and_snapshots_stand_for_what_it_forgets():
 
 
 def test_numbering_goes_on_after_a_reload_across_snapshots():
-    table = MemoryTable()
+    table = MemoryReadyTable()
     placed_pages = set()
     for round_number in range(5):
-        one, shelf = reloaded(table)
-        for number in range(RING // 2 + 7):
+        one, store = reloaded(table)
+        for number in range(JOURNAL_ROWS // 2 + 7):
             before = set(table.data)
-            keep(shelf, one, several("ann", 1, first=1_000 * round_number + number))
+            keep(store, one, several("ann", 1, first=1_000 * round_number + number))
             new = {key for key in table.data if "/page/" in key} - before
             assert not new & placed_pages
             placed_pages |= new
-    assert reloaded(table)[0].ready == 5 * (RING // 2 + 7)
+    assert reloaded(table)[0].ready == 5 * (JOURNAL_ROWS // 2 + 7)
 
 
 @pytest.mark.parametrize(
@@ -173,40 +173,40 @@ def test_numbering_goes_on_after_a_reload_across_snapshots():
     [((), (40, False)), ((2,), (10, True)), ((1, 3), (-1, True)), ((4,), (30, False))],
 )
 def test_up_to_where_records_were_handled_is_told_by_rows_before_a_missing_one(missing, known):
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
     for number in range(1, 5):
-        shelf.put_page(one.place([placed(f"a{number}")]), [encode(placed(f"a{number}"))])
-        shelf.save(one, 10 * number)
+        store.write_page(one.place([placed(f"a{number}")]), [encode(placed(f"a{number}"))])
+        store.save(one, 10 * number)
     for number in missing:
         table.delete(f"0/media/journal/{number}")
     again, found = reloaded(table)
-    assert (found.offset, found.lacks_rows) == known
-    shelf = Shelf(table, 0, "media", 7)
-    shelf.load(insights_in(table, 0)["media"], again := backlog())
-    keep(shelf, again, several("ann", 1))
-    assert not reloaded(table)[1].lacks_rows, "from then on they are whole"
+    assert (found.offset, found.is_incomplete) == known
+    store = BacklogStore(table, 0, "media", 7)
+    store.load(rows_by_insight(table, 0)["media"], again := backlog())
+    keep(store, again, several("ann", 1))
+    assert not reloaded(table)[1].is_incomplete, "from then on they are whole"
 
 
 def test_a_snapshot_half_written_is_not_in_force():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
-    for number in range(RING - 1):
-        keep(shelf, one, several("ann", 1, first=number))
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
+    for number in range(JOURNAL_ROWS - 1):
+        keep(store, one, several("ann", 1, first=number))
     before = dict(table.data)
-    keep(shelf, one, several("ann", 1, first=RING))
+    keep(store, one, several("ann", 1, first=JOURNAL_ROWS))
     new = {key: row for key, row in table.data.items() if before.get(key) != row}
     assert "0/media/head" in new
     del table.data["0/media/head"]
-    assert reloaded(table)[0].ready == RING
+    assert reloaded(table)[0].ready == JOURNAL_ROWS
 
 
 def test_the_side_in_force_is_never_written_to():
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
     sides = []
-    for number in range(4 * RING):
-        keep(shelf, one, several("ann", 1, first=number))
+    for number in range(4 * JOURNAL_ROWS):
+        keep(store, one, several("ann", 1, first=number))
         head = table.data.get("0/media/head")
         side = msgspec.json.decode(head)["side"] if head else None
         if not sides or sides[-1] != side:
@@ -217,15 +217,15 @@ def test_the_side_in_force_is_never_written_to():
 @pytest.mark.usefixtures("short_ring")
 def test_a_backlog_of_thousands_of_customers_is_cut_in_parts():
     table, one = SizedTable(), backlog()
-    shelf = Shelf(table, 0, "media")
+    store = BacklogStore(table, 0, "media")
     for page in range(10):
         numbers = range(page * 500, page * 500 + 500)
-        keep(shelf, one, [placed(f"a{n}", f"{'c' * 120}{n:05d}") for n in numbers])
+        keep(store, one, [placed(f"a{n}", f"{'c' * 120}{n:05d}") for n in numbers])
     one.choose(2_500)
-    save_through_the_ring(shelf, one)
+    save_through_the_ring(store, one)
     parts = [key for key in table.data if "/mark/" in key]
     assert len(parts) >= 5
-    assert table.largest < MOST_ROW_BYTES
+    assert table.largest < MAX_ROW_BYTES
     again, _ = reloaded(table)
     assert again.in_flight == one.in_flight
 
@@ -233,52 +233,52 @@ def test_a_backlog_of_thousands_of_customers_is_cut_in_parts():
 @pytest.mark.usefixtures("short_ring")
 def test_no_row_outgrows_a_record_with_the_longest_ids_keys_and_rounds():
     table, one = SizedTable(), backlog()
-    shelf = Shelf(table, 0, "media")
+    store = BacklogStore(table, 0, "media")
     name = "i" * 120
     count = 0
-    while one.ready < MOST_CHOSEN:
+    while one.ready < MAX_ROUND_SIZE:
         agendas = [
             placed(f"{name}{n:06d}", f"{name}{n:06d}", fairness_key=f"{name}{n:06d}")
             for n in range(count, count + 400)
         ]
         count += 400
-        keep(shelf, one, agendas)
-    one.choose(MOST_CHOSEN)
-    shelf.save(one)
-    for start in range(0, MOST_RERUN, 400):
+        keep(store, one, agendas)
+    one.choose(MAX_ROUND_SIZE)
+    store.save(one)
+    for start in range(0, MAX_RERUNS, 400):
         again = [placed(f"{name}again{start + n:06d}", attempt=2) for n in range(400)]
-        keep(shelf, one, again)
+        keep(store, one, again)
         for agenda in again:
             cancel(one, agenda.agenda_id)
-        shelf.save(one)
-    save_through_the_ring(shelf, one)
+        store.save(one)
+    save_through_the_ring(store, one)
     assert "0/media/head" in table.data
-    assert table.largest < MOST_ROW_BYTES
+    assert table.largest < MAX_ROW_BYTES
 
 
 @pytest.mark.usefixtures("short_ring")
 def test_one_customer_with_thousands_of_keys_fits_rows_too():
     table, one = SizedTable(), backlog()
-    shelf = Shelf(table, 0, "media")
+    store = BacklogStore(table, 0, "media")
     for page in range(5):
         numbers = range(page * PAGE_SLOTS, (page + 1) * PAGE_SLOTS)
-        keep(shelf, one, [placed(f"a{n}", fairness_key=f"{'k' * 120}{n}") for n in numbers])
+        keep(store, one, [placed(f"a{n}", fairness_key=f"{'k' * 120}{n}") for n in numbers])
     one.choose(500)
-    save_through_the_ring(shelf, one)
-    assert table.largest < MOST_ROW_BYTES
+    save_through_the_ring(store, one)
+    assert table.largest < MAX_ROW_BYTES
     again, _ = reloaded(table)
     assert ids(again.choose(2_000)) == ids(one.choose(2_000))
 
 
 def test_rows_are_told_apart_by_insight():
-    table = MemoryTable()
+    table = MemoryReadyTable()
     for name in ("media", "video"):
         one = backlog()
-        keep(Shelf(table, 0, name), one, several(name, 2))
-    keep(Shelf(table, 1, "media"), backlog(), several("elsewhere", 1))
-    found = insights_in(table, 0)
+        keep(BacklogStore(table, 0, name), one, several(name, 2))
+    keep(BacklogStore(table, 1, "media"), backlog(), several("elsewhere", 1))
+    found = rows_by_insight(table, 0)
     assert {name: len(rows) for name, rows in found.items()} == {"media": 2, "video": 2}
-    assert insights_in(table, 2) == {}
+    assert rows_by_insight(table, 2) == {}
 
 
 GARBAGE = [
@@ -292,13 +292,13 @@ GARBAGE = [
 
 @pytest.mark.parametrize(("name", "value"), GARBAGE)
 def test_a_row_that_cannot_be_read_is_told_and_stops_nothing(name, value):
-    table, one = MemoryTable(), backlog()
-    shelf = Shelf(table, 0, "media")
-    keep(shelf, one, several("a", 2))
-    keep(shelf, one, several("b", 2))
+    table, one = MemoryReadyTable(), backlog()
+    store = BacklogStore(table, 0, "media")
+    keep(store, one, several("a", 2))
+    keep(store, one, several("b", 2))
     table.data[f"0/media/{name}"] = value
-    again, shelf = reloaded(table)
-    assert [*shelf.unreadable] == [f"0/media/{name}"]
+    again, store = reloaded(table)
+    assert [*store.unreadable] == [f"0/media/{name}"]
     if name == "page/0":
         assert again.ready == 2  # what the page held is missed, and found by the audit
     else:
@@ -324,35 +324,35 @@ class Sent:
         return self._table.get(key)
 
 
-def taken_over(table, sent, term):
+def taken_over(table, sent, epoch):
     one = backlog()
-    shelf = Shelf(sent, 0, "media", term)
-    shelf.load(insights_in(table, 0).get("media", {}), one)
-    return one, shelf
+    store = BacklogStore(sent, 0, "media", epoch)
+    store.load(rows_by_insight(table, 0).get("media", {}), one)
+    return one, store
 
 
-def work(one, shelf, name):
+def work(one, store, name):
     """Enough for pages, rows, an emptied page and, where the ring is short, a snapshot."""
     for number in range(6):
-        keep(shelf, one, several(f"{name}{number}", 2))
+        keep(store, one, several(f"{name}{number}", 2))
         for chosen in one.choose(1):
             one.settle(settled(chosen.agenda_id, noop=0.5))
-        shelf.save(one)
+        store.save(one)
 
 
 @pytest.mark.usefixtures("short_ring")
 @pytest.mark.parametrize("arrived", range(0, 40, 3))
 @pytest.mark.parametrize("at", [0, 1, 5, 12, 99])
 def test_what_an_owner_before_had_on_its_way_changes_nothing_when_it_arrives(arrived, at):
-    table = MemoryTable()
-    first = Sent(MemoryTable())
-    work(*taken_over(MemoryTable(), first, 3), "frozen")
+    table = MemoryReadyTable()
+    first = Sent(MemoryReadyTable())
+    work(*taken_over(MemoryReadyTable(), first, 3), "frozen")
     for key, value in first.rows[:arrived]:
         table.put(key, value) if value is not None else table.delete(key)
-    beside, second = MemoryTable(), Sent(MemoryTable())
+    beside, second = MemoryReadyTable(), Sent(MemoryReadyTable())
     beside.data, second._table.data = dict(table.data), dict(table.data)
-    one, shelf = taken_over(table, second, 4)
-    work(one, shelf, "next")
+    one, store = taken_over(table, second, 4)
+    work(one, store, "next")
     # Not deletions: whoever reads the same events again empties the same pages.
     late = [row for row in first.rows[arrived:] if row[1] is not None]
     for key, value in [*second.rows[:at], *late, *second.rows[at:]]:
@@ -366,17 +366,17 @@ def test_what_an_owner_before_had_on_its_way_changes_nothing_when_it_arrives(arr
 
 @pytest.mark.parametrize("kept", range(1, 12))
 def test_a_term_that_begins_with_an_end_is_whole_wherever_its_writes_are_cut(kept):
-    table = MemoryTable()
-    one, shelf = taken_over(table, table, 3)
-    keep(shelf, one, several("ann", 1))
-    keep(shelf, one, several("bob", 1))
+    table = MemoryReadyTable()
+    one, store = taken_over(table, table, 3)
+    keep(store, one, several("ann", 1))
+    keep(store, one, several("bob", 1))
     one.choose(2)
-    shelf.save(one)
-    dying = Sent(MemoryTable())
+    store.save(one)
+    dying = Sent(MemoryReadyTable())
     dying._table.data = dict(table.data)
-    one, shelf = taken_over(table, dying, 4)
+    one, store = taken_over(table, dying, 4)
     assert one.settle(settled("ann-0", noop=0.5))
-    shelf.save(one)
+    store.save(one)
     for key, value in dying.rows[:kept]:
         table.put(key, value) if value is not None else table.delete(key)
     again, _ = taken_over(table, Sent(table), 5)
@@ -390,55 +390,55 @@ def test_rows_without_pages_of_theirs_are_of_the_last_term():
     assert used(spans, [1, 8]) == ((0, 3), (5, 8), (7, 6), (9, 8))
     assert used(spans, [8]) == ((0, 8), (7, 6), (9, 8))
     assert used(spans, []) == ((0, 8),)
-    assert term_of(used(spans, [1]), 5) == 8
+    assert epoch_of(used(spans, [1]), 5) == 8
 
 
 @pytest.mark.usefixtures("short_ring")
 def test_what_earlier_terms_have_left_is_deleted():
-    table = MemoryTable()
-    for term in range(1, 9):
-        one, shelf = taken_over(table, Sent(table), term)
-        work(one, shelf, f"t{term}-")
+    table = MemoryReadyTable()
+    for epoch in range(1, 9):
+        one, store = taken_over(table, Sent(table), epoch)
+        work(one, store, f"t{epoch}-")
         for chosen in one.choose(100):
             one.settle(settled(chosen.agenda_id, noop=0.1))
-        shelf.save(one)
+        store.save(one)
     terms = {key.split("/")[3] for key in table.data}
     assert terms <= {"7", "8"}
 
 
 def test_rows_without_a_term_are_read_and_followed():
-    table = MemoryTable()
-    keep(Shelf(table, 0, "media"), backlog(), several("old", 2))
-    one, shelf = taken_over(table, Sent(table), 7)
-    keep(shelf, one, several("new", 1))
-    again, shelf = taken_over(table, Sent(table), 8)
+    table = MemoryReadyTable()
+    keep(BacklogStore(table, 0, "media"), backlog(), several("old", 2))
+    one, store = taken_over(table, Sent(table), 7)
+    keep(store, one, several("new", 1))
+    again, store = taken_over(table, Sent(table), 8)
     assert again.ready == 3
-    assert [shelf.agenda(0, 1).agenda_id, shelf.agenda(1, 0).agenda_id] == ["old-1", "new-0"]
+    assert [store.agenda(0, 1).agenda_id, store.agenda(1, 0).agenda_id] == ["old-1", "new-0"]
 
 
 def test_a_term_that_is_not_later_than_what_is_found_is_made_so():
-    table = MemoryTable()
-    keep(Shelf(table, 0, "media", 9), backlog(), several("a", 1))
-    one, shelf = taken_over(table, Sent(table), 2)  # the group was made anew
-    keep(shelf, one, several("b", 1))
+    table = MemoryReadyTable()
+    keep(BacklogStore(table, 0, "media", 9), backlog(), several("a", 1))
+    one, store = taken_over(table, Sent(table), 2)  # the group was made anew
+    keep(store, one, several("b", 1))
     assert "0/media/term/10/head" in table.data
     assert taken_over(table, Sent(table), 3)[0].ready == 2
 
 
 def test_where_the_head_of_a_term_cannot_be_read_its_pages_are_found():
-    table = MemoryTable()
-    keep(Shelf(table, 0, "media", 9), backlog(), several("a", 2))
+    table = MemoryReadyTable()
+    keep(BacklogStore(table, 0, "media", 9), backlog(), several("a", 2))
     table.data["0/media/term/9/head"] = b"{"
-    one, shelf = taken_over(table, Sent(table), 10)
-    assert [*shelf.unreadable] == ["0/media/term/9/head"]
+    one, store = taken_over(table, Sent(table), 10)
+    assert [*store.unreadable] == ["0/media/term/9/head"]
     assert one.ready == 2
 
 
 def test_pages_are_read_back_oldest_first_and_one_at_a_time():
-    table = MemoryTable()
+    table = MemoryReadyTable()
     for number in (10, 9, 2):
         bodies = [encode(agenda) for agenda in several(f"of-{number}", 1)]
-        Shelf(table, 0, "media").put_page(number, bodies)
+        BacklogStore(table, 0, "media").write_page(number, bodies)
     table.put("0/media/page/11", b"cannot be read")
     taken: list[tuple[int, bool]] = []
 
@@ -448,12 +448,12 @@ def test_pages_are_read_back_oldest_first_and_one_at_a_time():
         next_page = 12
 
         def restore(self, pages, deltas, now):
-            taken.extend((number, bool(shelf.unreadable)) for number, _ in pages)
+            taken.extend((number, bool(store.unreadable)) for number, _ in pages)
 
-        def take_emptied(self):
+        def drain_emptied(self):
             return []
 
-    shelf = Shelf(table, 0, "media")
-    shelf.load(insights_in(table, 0)["media"], Watching())
+    store = BacklogStore(table, 0, "media")
+    store.load(rows_by_insight(table, 0)["media"], Watching())
     assert taken == [(2, False), (9, False), (10, False)]
-    assert [*shelf.unreadable] == ["0/media/page/11"]
+    assert [*store.unreadable] == ["0/media/page/11"]

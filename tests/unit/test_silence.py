@@ -102,7 +102,7 @@ async def looks(client):
         asked.put_nowait(address)
         return await told.get()
 
-    silence.pass_over_silent(client, {}, answers=answers)
+    silence.install_broker_timeouts(client, {}, answers=answers)
     yield SimpleNamespace(asked=asked, told=told, answers=answers)
     await client.close()
 
@@ -150,7 +150,7 @@ async def test_a_fetch_is_waited_for_as_long_as_the_broker_may_hold_it(client, l
 
 async def test_what_others_wait_for_from_a_silent_one_they_wait_for_no_longer(client, looks):
     other = Client()
-    silence.pass_over_silent(other, {}, held_ms=3_600_000, answers=looks.answers)
+    silence.install_broker_timeouts(other, {}, held_ms=3_600_000, answers=looks.answers)
     other.connections[1].is_silent, other.connections[1]._request_timeout = True, 60
     waiting = asyncio.create_task(other.send(1, BEAT))
     await falls_silent(client)
@@ -208,7 +208,7 @@ async def test_what_a_broker_may_hold_is_waited_for_and_so_is_what_comes_after_i
     held = [asyncio.create_task(client.send(1, one)) for one in (JOIN, BEAT)]
     while len(connection.times) < 2:  # noqa: ASYNC110  # no event
         await asyncio.sleep(0)
-    assert connection.times == [silence._HELD_S] * 2
+    assert connection.times == [silence._LONG_REQUEST_TIMEOUT_S] * 2
     for _, _, answer in connection._requests:
         answer.set_result("answered")
     assert await asyncio.gather(*held) == ["answered"] * 2
@@ -229,12 +229,12 @@ async def test_every_client_waits_longer_than_a_broker_holds_what_it_asks(monkey
     waits_ms = []
 
     def noted(client, connection, **how):
-        pass_over_silent(client, connection, **how)
+        install_broker_timeouts(client, connection, **how)
         waits_ms.append(client._request_timeout_ms)
 
-    pass_over_silent = silence.pass_over_silent
-    monkeypatch.setattr(silence, "pass_over_silent", noted)
-    settings, held_ms = Settings(), clients.LONG_HELD_MS
+    install_broker_timeouts = silence.install_broker_timeouts
+    monkeypatch.setattr(silence, "install_broker_timeouts", noted)
+    settings, held_ms = Settings(), clients.LONG_FETCH_WAIT_MS
     async with asyncio.timeout(5):
         made = [
             clients.consumer(settings, client_id="a", group_id=None, fetch_max_wait_ms=held_ms),

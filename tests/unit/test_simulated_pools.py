@@ -4,15 +4,15 @@ from pop_stream.core.audits.service import STARTED
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.simulation.pooled import simulate_pool
 from pop_stream.core.simulation.simulation import simulate
-from pop_stream.core.simulation.workload import Arrival, Plant, Setting
+from pop_stream.core.simulation.workload import Arrival, SimulatedEnvironment, SimulationConfig
 
-PLANT = Plant(runners=4, intake_s=0, emission_s=0, relay_s=0)
+PLANT = SimulatedEnvironment(runners=4, ingest_s=0, emission_s=0, relay_s=0)
 
 
 def work(name, *arrivals, **defined):
     insight = Insight(id=name, target=4, low_water=4, pool="all", **defined)
-    return [Arrival(at, name, runtime) for at, runtime in arrivals], Setting(
-        insight=insight, plant=PLANT
+    return [Arrival(at, name, runtime) for at, runtime in arrivals], SimulationConfig(
+        insight=insight, environment=PLANT
     )
 
 
@@ -56,8 +56,8 @@ def test_what_an_insight_does_not_want_is_lent_by_weight():
 def test_a_pool_that_has_room_for_all_changes_nothing():
     works = {"a": work("a", *LENDER), "b": work("b", *[(5, 10.0)] * 3)}
     pooled = simulate_pool(works, 100)
-    for name, (arrivals, setting) in works.items():
-        assert started_at(pooled[name]) == started_at(simulate(arrivals, setting))
+    for name, (arrivals, config) in works.items():
+        assert started_at(pooled[name]) == started_at(simulate(arrivals, config))
 
 
 def test_the_order_of_insights_makes_no_difference():

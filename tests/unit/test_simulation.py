@@ -8,39 +8,39 @@ from pop_stream.core.audits.service import (
     RELEASED,
     SETTLED,
     STARTED,
-    WEIGHED,
+    REWEIGHTED,
 )
-from pop_stream.core.audits.times import times_of
+from pop_stream.core.audits.times import service_times
 from pop_stream.core.definitions.definitions import Customer, Insight
 from pop_stream.core.simulation import simulation
-from pop_stream.core.simulation.runners import Runners
+from pop_stream.core.simulation.runners import SimulatedRunners
 from pop_stream.core.simulation.simulation import simulate
-from pop_stream.core.simulation.virtual_desk import VirtualDesk
+from pop_stream.core.simulation.virtual_desk import SimulatedScheduler
 from pop_stream.core.simulation.workload import (
     Arrival,
-    Plant,
-    Redefine,
-    Regroup,
-    Reload,
-    Setting,
+    SimulatedEnvironment,
+    DefinitionChange,
+    GroupRebalance,
+    SchedulerRestart,
+    SimulationConfig,
 )
 
-AT_ONCE = Plant(runners=1, intake_s=0.0, emission_s=0.0, relay_s=0.0)
+AT_ONCE = SimulatedEnvironment(runners=1, ingest_s=0.0, emission_s=0.0, relay_s=0.0)
 
 
 def flood(customer="a", count=1, *, at=0.0, runtime=1.0, **fields):
     return [Arrival(at, customer, runtime, fields.pop("cost", runtime), **fields)] * count
 
 
-def run(*work, plant=AT_ONCE, changes=(), customers=(), **insight):
-    setting = Setting(
+def run(*work, environment=AT_ONCE, changes=(), customers=(), **insight):
+    config = SimulationConfig(
         insight=Insight(id="x", **insight),
         customers={one.id: one for one in customers},
-        plant=plant,
+        environment=environment,
         changes=changes,
     )
     arrivals = sorted((one for some in work for one in some), key=lambda one: one.at)
-    return simulate(arrivals, setting)
+    return simulate(arrivals, config)
 
 
 def moments(result, kind, customer=None):
@@ -53,23 +53,25 @@ def moments(result, kind, customer=None):
 
 
 def test_an_agenda_takes_every_delay_on_its_way():
-    plant = Plant(runners=1, intake_s=0.1, emission_s=0.2, relay_s=0.3, overhead_s=0.5)
-    result = run(flood(at=1.0, count=2), plant=plant, target=1)
+    environment = SimulatedEnvironment(
+        runners=1, ingest_s=0.1, emission_s=0.2, relay_s=0.3, overhead_s=0.5
+    )
+    result = run(flood(at=1.0, count=2), environment=environment, target=1)
     assert moments(result, EMITTED) == [1.1, 1.6], "the second follows the news of a claim"
     assert moments(result, STARTED) == [1.3, 2.8]
     assert moments(result, SETTLED) == [2.8, 4.3]
-    assert [*times_of(result.log).waits["a"]] == [pytest.approx(0.3), pytest.approx(1.8)]
+    assert [*service_times(result.log).waits["a"]] == [pytest.approx(0.3), pytest.approx(1.8)]
     assert (result.left, result.rounds, result.depth) == (0, 2, 2)
 
 
 def test_runners_work_side_by_side():
-    plant = Plant(runners=3, intake_s=0.0, emission_s=0.0, relay_s=0.0)
-    result = run(flood(count=7), plant=plant)
+    environment = SimulatedEnvironment(runners=3, ingest_s=0.0, emission_s=0.0, relay_s=0.0)
+    result = run(flood(count=7), environment=environment)
     assert moments(result, SETTLED) == [1.0] * 3 + [2.0] * 3 + [3.0]
 
 
 def test_every_partition_has_runners_of_its_own():
-    runners = Runners(3, 2)
+    runners = SimulatedRunners(3, 2)
     for number in range(20):
         runners.deliver(str(number))
     taken = runners.take(0.0)
@@ -82,40 +84,45 @@ def test_two_pullers_end_long_and_short_agendas_as_soon_as_one_line_would():
     long = [Arrival(0.0, "dear", 0.5, 0.5) for _ in range(16)]
     short = [Arrival(0.0, "cheap", 0.005, 0.005) for _ in range(1600)]
     one_line, two_lines = (
-        simulate([*long, *short], Setting(Insight(id="x"), plant=Plant(partitions=partitions)))
+        simulate(
+            [*long, *short],
+            SimulationConfig(
+                Insight(id="x"), environment=SimulatedEnvironment(partitions=partitions)
+            ),
+        )
         for partitions in (1, 2)
     )
-    assert times_of(two_lines.log).seconds <= 1.02 * times_of(one_line.log).seconds
+    assert service_times(two_lines.log).seconds <= 1.02 * service_times(one_line.log).seconds
 
 
 def test_a_partition_without_a_runner_is_refused():
     with pytest.raises(ValueError, match="3 partitions need as many runners, got 2"):
-        Runners(2, 3)
+        SimulatedRunners(2, 3)
 
 
 def test_arrivals_must_be_in_order():
     late = [Arrival(2.0, "a", 1.0), Arrival(1.0, "a", 1.0)]
     with pytest.raises(ValueError, match="at 1 s follows one at 2 s; sort them"):
-        simulate(late, Setting(Insight(id="x")))
+        simulate(late, SimulationConfig(Insight(id="x")))
 
 
 def test_nothing_happens_with_nothing_to_do():
-    result = simulate([], Setting(Insight(id="x")))
+    result = simulate([], SimulationConfig(Insight(id="x")))
     assert (len(result.log), result.left) == (0, 0)
 
 
 def test_a_weight_holds_from_the_next_pick_after_it_is_heard_of():
-    change = Redefine(10.0, Customer(id="b", weight=3))
+    change = DefinitionChange(10.0, Customer(id="b", weight=3))
     result = run(flood("a", 40), flood("b", 40), changes=[change], target=1)
     names = [result.log.customers[one] for kind, _, one, *_ in result.log if kind == EMITTED]
     assert names[:10].count("b") == 5
     assert names[12:32].count("b") == 15
-    weighed = [(at, weight) for kind, at, _, weight, _ in result.log if kind == WEIGHED]
+    weighed = [(at, weight) for kind, at, _, weight, _ in result.log if kind == REWEIGHTED]
     assert weighed == [(10.0, 3.0)]
 
 
 def test_what_ends_counts_by_the_weight_it_was_emitted_with():
-    change = Redefine(1.0, Customer(id="a", weight=2))
+    change = DefinitionChange(1.0, Customer(id="a", weight=2))
     result = run(flood(count=3, runtime=4.0), changes=[change], target=1)
     served = [by_weight for kind, _, _, by_weight, _ in result.log if kind == SETTLED]
     assert served == [4.0, 4.0, 2.0], "the second was emitted when the first was claimed"
@@ -139,7 +146,7 @@ def test_who_declares_too_little_is_charged_what_its_agendas_take():
 
 
 def test_an_insight_can_be_redefined():
-    change = Redefine(4.5, Insight(id="x", algorithm="fifo", target=1))
+    change = DefinitionChange(4.5, Insight(id="x", algorithm="fifo", target=1))
     result = run(flood("a", 8), flood("b", 8), changes=[change], target=1)
     names = "".join(
         result.log.customers[one] for kind, _, one, *_ in result.log if kind == EMITTED
@@ -150,8 +157,8 @@ def test_an_insight_can_be_redefined():
 
 
 def test_a_paused_customer_waits_and_goes_on():
-    pause = Redefine(2.5, Customer(id="a", paused=True))
-    resume = Redefine(9.9, Customer(id="a"))
+    pause = DefinitionChange(2.5, Customer(id="a", paused=True))
+    resume = DefinitionChange(9.9, Customer(id="a"))
     result = run(flood("a", 6), changes=[pause, resume], target=1)
     assert moments(result, HELD) == [2.75]
     assert moments(result, RELEASED) == [10.0]
@@ -168,8 +175,10 @@ def test_who_is_paused_for_ever_is_left():
 
 def test_a_cap_is_kept_and_the_rest_goes_to_others():
     capped = Customer(id="a", max_in_flight=1)
-    plant = Plant(runners=4, intake_s=0.0, emission_s=0.0, relay_s=0.0)
-    result = run(flood("a", 4), flood("b", 9), plant=plant, customers=[capped], target=1)
+    environment = SimulatedEnvironment(runners=4, ingest_s=0.0, emission_s=0.0, relay_s=0.0)
+    result = run(
+        flood("a", 4), flood("b", 9), environment=environment, customers=[capped], target=1
+    )
     assert moments(result, SETTLED, "a") == [1.0, 2.0, 3.0, 4.0]
     assert moments(result, SETTLED, "b") == [1.0] * 3 + [2.0] * 3 + [3.0] * 3
 
@@ -184,50 +193,52 @@ def test_a_rate_limit_wakes_the_scheduler_when_a_token_is_due():
 def test_aging_lets_old_agendas_go_first():
     urgent = flood("a", 30, priority=1)
     result = run(flood("b", 1, priority=3), urgent, target=1, aging_s=5.0)
-    assert 9 <= times_of(result.log).waits["b"][0] <= 12
+    assert 9 <= service_times(result.log).waits["b"][0] <= 12
 
 
 def test_a_reloaded_scheduler_is_away_and_then_goes_on():
-    result = run(flood("a", 4), changes=[Reload(0.5, 5.0)], target=1)
+    result = run(flood("a", 4), changes=[SchedulerRestart(0.5, 5.0)], target=1)
     assert moments(result, STARTED) == [0.0, 1.0, 5.5, 6.5]
 
 
 def test_who_takes_over_looks_at_once():
     """It knows no pace yet, so more may be out than the one before it would have had."""
-    result = run(flood("a", 40, runtime=10.0), changes=[Reload(31.0, 2.5)])
+    result = run(flood("a", 40, runtime=10.0), changes=[SchedulerRestart(31.0, 2.5)])
     assert 33.5 in moments(result, EMITTED)
 
 
 def test_claims_tell_whether_a_runner_stood_idle_for_them_and_how_many_are_left(monkeypatch):
     told = []
 
-    class Listening(VirtualDesk):
+    class Listening(SimulatedScheduler):
         def claim(self, claim, now, *, idle=0):
             told.append((claim.awaited, idle))
             super().claim(claim, now, idle=idle)
 
-    monkeypatch.setattr(simulation, "VirtualDesk", Listening)
-    plant = Plant(runners=2, intake_s=0.0, emission_s=0.1, relay_s=0.0)
-    run(flood(count=3), flood(at=9.0), plant=plant)
+    monkeypatch.setattr(simulation, "SimulatedScheduler", Listening)
+    environment = SimulatedEnvironment(runners=2, ingest_s=0.0, emission_s=0.1, relay_s=0.0)
+    run(flood(count=3), flood(at=9.0), environment=environment)
     assert told == [(True, 0), (True, 0), (False, 1), (True, 1)]
 
 
 def test_what_is_far_from_over_can_be_reloaded():
     result = run(
-        flood("a", 400, runtime=0.01), changes=[Reload(3.0, 0.0), Reload(3.9, 0.0)], target=2
+        flood("a", 400, runtime=0.01),
+        changes=[SchedulerRestart(3.0, 0.0), SchedulerRestart(3.9, 0.0)],
+        target=2,
     )
     assert len(moments(result, SETTLED)) == 400
 
 
 def test_pullers_that_rebalance_take_nothing_new():
-    result = run(flood("a", 3), changes=[Regroup(0.5, 2.0)])
+    result = run(flood("a", 3), changes=[GroupRebalance(0.5, 2.0)])
     assert moments(result, STARTED) == [0.0, 2.5, 3.5]
     assert moments(result, SETTLED)[0] == 1.0, "what runs goes on"
 
 
 def test_only_a_desk_that_keeps_can_be_reloaded():
-    desk = VirtualDesk(Insight(id="x"), lambda _: None, is_kept=False)
-    with pytest.raises(ValueError, match="make the desk with is_kept"):
+    desk = SimulatedScheduler(Insight(id="x"), lambda _: None, is_persisted=False)
+    with pytest.raises(ValueError, match="make the desk with is_persisted"):
         desk.reload()
 
 
@@ -238,5 +249,5 @@ def test_costs_that_nobody_declared_are_learned():
         flood("b", 30, runtime=0.02, cost=None, operation_type="long"),
         target=1,
     )
-    first = [times_of(one.log).waits["b"][20] for one in (known, unknown)]
+    first = [service_times(one.log).waits["b"][20] for one in (known, unknown)]
     assert first[1] == pytest.approx(first[0], rel=0.2)

@@ -10,24 +10,24 @@ from submissions import record
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.definitions.definitions import Insight, Mappers
-from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.placement import InsightRouter
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaRefused,
     Origin,
     RecordRefused,
-    decode_placed,
+    decode_routed,
     encode,
 )
-from pop_stream.intake.sorting import MOST_EVENT_BYTES, Sorter
+from pop_stream.intake.sorting import MAX_EVENT_BYTES, SubmissionProcessor
 
 TOPICS = Topics("t.")
-MOST_RECORD_BYTES = 990_000
+MAX_RECORD_BYTES = 990_000
 """What the producer takes, less what goes round key and value."""
 
-SORTER = Sorter(
+SORTER = SubmissionProcessor(
     TOPICS,
-    Placement(
+    InsightRouter(
         [
             Insight(id="media", mappers=Mappers(operation_types=("cut",))),
             Insight(id="video", mappers=Mappers(operation_types=("film",))),
@@ -55,7 +55,7 @@ def letters(result):
 
 
 def ids(result, insight_id="media"):
-    return [decode_placed(one.body).agenda_id for one in result.placed.get(insight_id, ())]
+    return [decode_routed(one.body).agenda_id for one in result.placed.get(insight_id, ())]
 
 
 def test_a_good_agenda_is_accepted_and_placed():
@@ -70,7 +70,7 @@ def test_a_good_agenda_is_accepted_and_placed():
     assert (accepted.at, accepted.operations) == (START, ("only",))
     [one] = result.placed["media"]
     assert one.origin == Origin(partition=0, offset=7, index=0)
-    placed = decode_placed(one.body)
+    placed = decode_routed(one.body)
     assert (placed.priority, placed.rank, placed.fairness_key) == (2, 3, "k")
     assert (placed.cost_s, placed.operation_types) == (0.5, ("cut",))
     assert bytes(placed.agenda) == bytes(accepted.agenda)
@@ -217,11 +217,11 @@ TWISTED = {
 def test_whatever_comes_in_all_that_comes_of_it_fits_records(value, key):
     result = sort(record(value, key=key))
     for one in result.dead:
-        assert len(one.value) + len(one.key or b"") < MOST_RECORD_BYTES
+        assert len(one.value) + len(one.key or b"") < MAX_RECORD_BYTES
     for event in result.lifecycle:
-        assert len(encode(event)) <= MOST_EVENT_BYTES
+        assert len(encode(event)) <= MAX_EVENT_BYTES
     for pages in result.placed.values():
-        assert all(len(one.body) <= MOST_EVENT_BYTES for one in pages)
+        assert all(len(one.body) <= MAX_EVENT_BYTES for one in pages)
     assert len(result.dead) <= 1
     assert result.dead or result.placed
 

@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from pop_stream.core.errors import UnavailableError, UnstorableError
-from pop_stream.store.pool import translated
+from pop_stream.store.pool import translate_errors
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,14 @@ from pop_stream.store.pool import translated
     ],
 )
 def test_a_database_that_goes_away_is_told_of_as_such(error):
-    with pytest.raises(UnavailableError, match="the database does not answer"), translated():
+    with (
+        pytest.raises(UnavailableError, match="the database does not answer"),
+        translate_errors(),
+    ):
         raise error
 
 
 def test_a_value_that_no_row_holds_is_no_outage():
     error = asyncpg.DataError("out of range")
-    with pytest.raises(UnstorableError), translated():
+    with pytest.raises(UnstorableError), translate_errors():
         raise error

@@ -32,13 +32,13 @@ from pop_stream.core.errors import TransitionError
 from pop_stream.core.events import (
     AppendedOperation,
     Diagnostic,
-    PlacedAgenda,
+    RoutedAgenda,
     PriorProgress,
     encode,
 )
 from pop_stream.core.lifecycle.fold import fold, fold_all
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.next_attempt import MOST_REMEMBERED
+from pop_stream.core.lifecycle.next_attempt import MAX_HISTORY
 from pop_stream.core.lifecycle.summary import LinkSummary, PastAttempt, Summary, appended_name
 
 
@@ -152,7 +152,11 @@ def test_a_new_attempt_keeps_what_succeeded_and_how_far_the_rest_was():
     assert (store.state, store.percent, store.reported_at) == ("waiting", 0, None)
     assert store.prior == PriorProgress(attempt=1, state="running", percent=70)
     assert summary.percent == 50
-    assert (summary.started_at, summary.puller_id, summary.heard_at) == (None, "", None)
+    assert (summary.started_at, summary.puller_id, summary.last_heartbeat_at) == (
+        None,
+        "",
+        None,
+    )
     assert summary.emitted_at == at(60)
 
 
@@ -489,9 +493,9 @@ def test_a_wait_told_again_after_the_emission_changes_nothing():
 
 
 def test_only_so_many_attempts_are_remembered():
-    lost = [waiting(n, attempt=n, reason="lost") for n in range(2, MOST_REMEMBERED + 5)]
+    lost = [waiting(n, attempt=n, reason="lost") for n in range(2, MAX_HISTORY + 5)]
     history = told(accepted(), *lost).history
-    assert [one.attempt for one in history] == [*range(4, MOST_REMEMBERED + 4)]
+    assert [one.attempt for one in history] == [*range(4, MAX_HISTORY + 4)]
 
 
 def test_what_was_removed_while_someone_ran_it_again_is_known_again():
@@ -499,7 +503,7 @@ def test_what_was_removed_while_someone_ran_it_again_is_known_again():
         b'{"id": "a1", "customer_id": "acme", "title": "Nightly", '
         b'"operations": [{"name": "fetch", "type": "http"}]}'
     )
-    placed = PlacedAgenda(
+    placed = RoutedAgenda(
         agenda_id="a1",
         customer_id="acme",
         accepted_at=at(90),

@@ -18,7 +18,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnauthenticatedError, UnavailableError
 from pop_stream.core.values.identity import Principal, Role
-from pop_stream.identity.key_sets import FRESH_FOR, RETRY_AFTER, USABLE_FOR, KeySet, source
+from pop_stream.identity.key_sets import FRESH_FOR, RETRY_AFTER, STALE_FOR, Jwks, jwks_reader
 from pop_stream.identity.tokens import TokenRules, TokenVerifier
 
 RSA = rsa.generate_private_key(65537, 2048)
@@ -94,7 +94,7 @@ def issuer():
 
 @pytest.fixture
 def verifier(issuer, clock):
-    return TokenVerifier(RULES, KeySet(issuer, clock))
+    return TokenVerifier(RULES, Jwks(issuer, clock))
 
 
 async def test_a_token_tells_its_principal(verifier):
@@ -184,20 +184,20 @@ async def test_a_forged_token_is_nobody(verifier, forged):
 
 async def test_a_shared_secret_in_the_key_set_signs_for_nobody(clock):
     secret = {"kty": "oct", "kid": "s1", "alg": "HS256", "k": part(b"s" * 32)}
-    verifier = TokenVerifier(RULES, KeySet(Issuer(secret, jwk(RSA, "k1")), clock))
+    verifier = TokenVerifier(RULES, Jwks(Issuer(secret, jwk(RSA, "k1")), clock))
     forged = jwt.encode(claims(), b"s" * 32, algorithm="HS256", headers={"kid": "s1"})
     with pytest.raises(UnauthenticatedError):
         await verifier.identify(forged)
 
 
 async def test_a_key_for_encryption_signs_for_nobody(clock):
-    keys = KeySet(Issuer(jwk(RSA, "k1"), jwk(OTHER_RSA, "e1", use="enc")), clock)
+    keys = Jwks(Issuer(jwk(RSA, "k1"), jwk(OTHER_RSA, "e1", use="enc")), clock)
     with pytest.raises(UnauthenticatedError):
         await TokenVerifier(RULES, keys).identify(token(OTHER_RSA, key_id="e1"))
 
 
 async def test_the_only_key_needs_no_name(clock):
-    verifier = TokenVerifier(RULES, KeySet(Issuer(jwk(RSA, "k1")), clock))
+    verifier = TokenVerifier(RULES, Jwks(Issuer(jwk(RSA, "k1")), clock))
     assert (await verifier.identify(token(key_id=None))).customer_id == "acme"
 
 
@@ -232,7 +232,7 @@ async def test_a_withdrawn_key_ends_when_the_set_is_read_again(verifier, issuer,
 async def test_known_keys_serve_for_a_day_without_their_issuer(verifier, issuer, clock):
     await verifier.identify(token())
     issuer.is_away = True
-    clock.move(USABLE_FOR)
+    clock.move(STALE_FOR)
     await verifier.identify(token())
     with pytest.raises(UnavailableError):
         await verifier.identify(token(OTHER_RSA, key_id="k3"))
@@ -248,16 +248,16 @@ async def test_what_is_no_key_set_is_as_good_as_none(clock, content):
     issuer = Issuer()
     issuer.content = content
     with pytest.raises(UnavailableError):
-        await TokenVerifier(RULES, KeySet(issuer, clock)).identify(token())
+        await TokenVerifier(RULES, Jwks(issuer, clock)).identify(token())
 
 
 async def test_a_key_set_is_read_from_a_file(tmp_path, clock):
     file = tmp_path / "jwks.json"
     file.write_bytes(key_set(jwk(RSA, "k1")))
-    verifier = TokenVerifier(RULES, KeySet(source(str(file)), clock))
+    verifier = TokenVerifier(RULES, Jwks(jwks_reader(str(file)), clock))
     await verifier.identify(token())
     with pytest.raises(UnavailableError):
-        await KeySet(source(str(tmp_path / "none")), clock).key("k1")
+        await Jwks(jwks_reader(str(tmp_path / "none")), clock).key("k1")
 
 
 async def test_a_key_set_is_read_from_a_url_that_answers_itself(clock):
@@ -275,7 +275,7 @@ async def test_a_key_set_is_read_from_a_url_that_answers_itself(clock):
     app = web.Application()
     app.router.add_get("/{path}", answer)
     async with TestServer(app) as server:
-        await KeySet(source(str(server.make_url("/jwks"))), clock).key("k1")
+        await Jwks(jwks_reader(str(server.make_url("/jwks"))), clock).key("k1")
         for path in ("/moved", "/huge", "/none"):
             with pytest.raises(UnavailableError):
-                await KeySet(source(str(server.make_url(path))), clock).key("k1")
+                await Jwks(jwks_reader(str(server.make_url(path))), clock).key("k1")

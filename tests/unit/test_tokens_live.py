@@ -25,9 +25,9 @@ from test_tokens import (
 )
 
 from pop_stream.api.app import create_app
-from pop_stream.identity.credentials import Credentials
-from pop_stream.identity.key_book import KeyBook
-from pop_stream.identity.key_sets import FRESH_FOR, RETRY_AFTER, USABLE_FOR
+from pop_stream.identity.credentials import CredentialVerifier
+from pop_stream.identity.key_book import ApiKeyCache
+from pop_stream.identity.key_sets import FRESH_FOR, RETRY_AFTER, STALE_FOR
 from pop_stream.settings import Settings
 from pop_stream.wiring import identity
 
@@ -80,7 +80,7 @@ async def open_world(monkeypatch, *keys):
         behind = ports()
         behind.summaries.put(summary("a1"))
         verifier = identity.token_verifier(settings)
-        known = Credentials(KeyBook(behind.keys, clock), verifier)
+        known = CredentialVerifier(ApiKeyCache(behind.keys, clock), verifier)
         served = create_app(replace(behind, authenticator=known), settings, pace=QUICK)
         async with TestClient(TestServer(served)) as client:
             yield World(client, issuer, clock)
@@ -120,7 +120,7 @@ async def test_without_its_issuer_the_api_goes_on_with_the_keys_it_knows(world):
     world.clock.move(FRESH_FOR + A_MOMENT)
     assert await world.status(token()) == 200
     assert await world.status(token(EC, "ES256", "k2")) == 503  # nobody knows whether it is bad
-    world.clock.move(USABLE_FOR)
+    world.clock.move(STALE_FOR)
     assert await world.status(token()) == 503
     world.issuer.status = 200
     world.clock.move(RETRY_AFTER)

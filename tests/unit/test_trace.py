@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 import pytest
 import structlog
 from api_fakes import agenda, open_api
-from pullers_fakes import emitted, equipment
+from pullers_fakes import emitted, run_context
 from submissions import record
 
 from pop_stream.bus.topics import Topics
 from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
 from pop_stream.core.definitions.definitions import Insight, Mappers
-from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.placement import InsightRouter
 from pop_stream.core.errors import SubmissionError
 from pop_stream.core.values.trace import Trace, parent, state
-from pop_stream.intake.sorting import Sorter
+from pop_stream.intake.sorting import SubmissionProcessor
 from pop_stream.pullers.handlers import Handlers
 from pop_stream.pullers.run import AgendaRun
 
@@ -114,7 +114,9 @@ async def test_http_hands_it_on_in_the_records_headers_and_logs_it():
 
 def sorted_agenda(body, *headers) -> Agenda:
     insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
-    sorter = Sorter(Topics("t."), Placement([insight]), max_agenda_bytes=10_000)
+    sorter = SubmissionProcessor(
+        Topics("t."), InsightRouter([insight]), max_agenda_bytes=10_000
+    )
     sent = record(json.dumps(body).encode(), headers=headers)
     result = sorter.sort([sent], now=datetime(2026, 1, 1, tzinfo=UTC))
     return parse_agenda(bytes(result.lifecycle[0].agenda))
@@ -144,5 +146,5 @@ async def test_a_handler_is_given_it():
         {"customer_id": "acme", "operations": [node], "trace": {"traceparent": PARENT}}
     )
     with ThreadPoolExecutor(1) as threads:
-        await AgendaRun(one, whole, equipment(handlers, threads), None).run()
+        await AgendaRun(one, whole, run_context(handlers, threads), None).run()
     assert calls[0].trace.headers == {"traceparent": PARENT}

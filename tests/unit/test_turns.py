@@ -2,11 +2,11 @@
 
 import pytest
 
-from pop_stream.core.fairness.turns import Turns
+from pop_stream.core.fairness.turns import KeyedHeap
 
 
-def turns(**keys: float) -> Turns[float]:
-    one = Turns()
+def turns(**keys: float) -> KeyedHeap[float]:
+    one = KeyedHeap()
     for name, key in keys.items():
         one.put(name, key)
     return one
@@ -36,8 +36,8 @@ def test_who_is_taken_out_does_not_come_up_until_put_back():
 def test_looking_takes_nothing():
     one = turns(a=1.0)
     assert one.first() == one.first() == (1.0, "a")
-    assert Turns().first() is None
-    assert not Turns()
+    assert KeyedHeap().first() is None
+    assert not KeyedHeap()
 
 
 def test_the_soonest_are_named_in_order_without_those_outdated():
@@ -60,7 +60,7 @@ def test_outdated_keys_do_not_outgrow_the_others(number):
 
 
 def test_those_up_to_a_key_are_named_outdated_keys_left_aside():
-    turns = Turns()
+    turns = KeyedHeap()
     for number in range(40):
         turns.put(f"c{number}", float(number % 10))
     assert [len(turns.up_to(key, 100)) for key in (-1.0, 0.0, 3.0, 9.0)] == [0, 4, 16, 40]

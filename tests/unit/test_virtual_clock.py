@@ -29,9 +29,9 @@ def test_who_turned_out_to_be_behind_takes_its_level_and_those_below_along():
 
 def test_a_leap_brings_all_levels_to_the_same():
     clock = VirtualClock(3, (9.0, 4.0, 1.0))
-    clock.leap(12.0)
+    clock.jump_to(12.0)
     assert clock.times == (12.0,) * 3
-    clock.leap(3.0)
+    clock.jump_to(3.0)
     assert clock.times == (12.0,) * 3
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pop_stream.scheduler.faust_app import _BUFFERED_RECORDS, faust_app
-from pop_stream.scheduler.weighed import MOST_BYTES
+from pop_stream.scheduler.weighed import MAX_QUEUED_BYTES
 from pop_stream.settings import Settings
 
 HIGH, LOW = 0.8, 0.4
@@ -33,8 +33,8 @@ def put(queue, size, most=10_000):
 @pytest.mark.parametrize("size", [900_000, 256 * 1024, 64 * 1024])
 def test_large_records_fill_it_by_their_bytes(queue, size):
     count, _ = put(queue, size)
-    assert count * size <= MOST_BYTES
-    assert (count + 1) * size > HIGH * MOST_BYTES - size
+    assert count * size <= MAX_QUEUED_BYTES
+    assert (count + 1) * size > HIGH * MAX_QUEUED_BYTES - size
 
 
 def test_small_ones_fill_it_by_their_number(queue):
@@ -49,11 +49,11 @@ def test_it_asks_for_more_once_it_is_half_empty(queue):
         queue.get_nowait()
         taken += 1
     left = (count + 1 - taken) * 256 * 1024
-    assert left == pytest.approx(LOW * MOST_BYTES, abs=2 * 256 * 1024)
+    assert left == pytest.approx(LOW * MAX_QUEUED_BYTES, abs=2 * 256 * 1024)
 
 
 def test_what_is_cleared_weighs_nothing(queue):
     put(queue, 900_000)
     queue.clear()
-    assert queue.qsize() == queue.held_bytes == 0
+    assert queue.qsize() == queue.queued_bytes == 0
     assert put(queue, 900_000)[0] > 0

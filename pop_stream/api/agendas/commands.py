@@ -15,23 +15,23 @@ from msgspec.structs import replace
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pop_stream.api.agendas.progress import found
-from pop_stream.api.agendas.selection import filter_of, is_set, place_of
+from pop_stream.api.agendas.selection import filter_of, is_set, position_of
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import object_of, principal_of
-from pop_stream.api.http.answers import answer
+from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.bus.publisher import lifecycle_records
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
-from pop_stream.core.lifecycle.commands import is_due, reaches, restarted
-from pop_stream.core.lifecycle.lifecycle import ENDS, TERMINAL, State
+from pop_stream.core.lifecycle.commands import has_effect, must_reach_scheduler, restart_event
+from pop_stream.core.lifecycle.lifecycle import OUTCOMES, TERMINAL, State
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.core.values.faults import issues_of
-from pop_stream.core.values.own_ids import plain_id
-from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
+from pop_stream.core.values.own_ids import display_id
+from pop_stream.ports.agendas import AgendaFilter, AgendaStore, AgendaCursor
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.summaries import SummaryReader
 from pop_stream.ports.wire import Publisher
@@ -39,14 +39,14 @@ from pop_stream.shapes.commands import (
     BulkAction,
     BulkCommand,
     BulkResult,
-    Commanded,
-    NotPossible,
+    CommandResult,
+    SkipReason,
     Reprioritisation,
     Rerun,
-    Wish,
+    CommandRequest,
 )
 
-AT_ONCE: Final = 1_000
+BATCH_AGENDAS: Final = 1_000
 """Agendas of a bulk command that are read, judged and commanded in one go."""
 
 _log = structlog.get_logger()
@@ -54,7 +54,7 @@ _log = structlog.get_logger()
 M = TypeVar("M", bound=BaseModel)
 
 
-class Commands:
+class CommandEndpoints:
     """The handlers that change what is to happen to agendas."""
 
     def __init__(  # every port that commands need, named once
@@ -64,44 +64,44 @@ class Commands:
         agendas: AgendaStore,
         publisher: Publisher,
         clock: Clock,
-        bodies: body.Bodies,
+        body_reader: body.BodyReader,
         topic: str,
     ) -> None:
         self._summaries = summaries
         self._agendas = agendas
         self._publisher = publisher
         self._clock = clock
-        self._bodies = bodies
+        self._body_reader = body_reader
         self._topic = topic
 
     # ---- one ----
 
     def post(self, action: Action) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         """The handler of one command for one agenda."""
-        shape = Reprioritisation if action == "reprioritise" else Wish
+        shape = Reprioritisation if action == "reprioritise" else CommandRequest
 
         async def command(request: web.Request) -> web.Response:
-            wish = await self._read(request, shape)
-            _expect_a_move(action, wish)
+            command_request = await self._read(request, shape)
+            _expect_change(action, command_request)
             summary = await self._summary(request)
-            if reaches(action, summary):
-                await self._publish([self._command(action, summary, wish, request)])
-            done = not is_due(action, summary)
+            if must_reach_scheduler(action, summary):
+                await self._publish([self._command(action, summary, command_request, request)])
+            done = not has_effect(action, summary)
             return _commanded(summary, action, request, done=done)
 
         return command
 
     async def post_rerun(self, request: web.Request) -> web.Response:
         """Run an agenda that has ended again."""
-        wish = await self._read(request, Rerun)
+        command_request = await self._read(request, Rerun)
         summary = await self._summary(request)
-        await self._publish([self._restart(summary, wish, request)])
+        await self._publish([self._restart(summary, command_request, request)])
         return _commanded(summary, "rerun", request, done=False)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Remove an agenda that has ended."""
         summary = await self._summary(request)
-        if not await answer_in_time(self._agendas.delete([summary.agenda_id])):
+        if not await with_timeout(self._agendas.delete([summary.agenda_id])):
             wanted = ", ".join(sorted(state.value for state in TERMINAL))
             raise StateError(summary.agenda_id, summary.state.value, "delete", wanted)
         _log.info("agenda.deleted", agenda_id=summary.agenda_id)
@@ -111,63 +111,67 @@ class Commands:
 
     async def post_bulk(self, request: web.Request) -> web.Response:
         """One command for all agendas of a selection."""
-        wish = await self._read(request, BulkCommand)
-        if not is_set(wish.filter):
+        command_request = await self._read(request, BulkCommand)
+        if not is_set(command_request.filter):
             remedy = "names no agendas; set at least one of its fields"
             raise InvalidError([Issue("filter", "{}", remedy)])
-        _expect_a_move(wish.action, wish)
-        wanted = filter_of(wish.filter, principal_of(request))
+        _expect_change(command_request.action, command_request)
+        wanted = filter_of(command_request.filter, principal_of(request))
         states: Counter[State] = Counter()
-        not_possible: Counter[NotPossible] = Counter()
+        not_possible: Counter[SkipReason] = Counter()
         commanded = 0
         async for agendas in self._pages(wanted):
-            due = [one for one in agendas if _allows(wish, one)]
+            due = [one for one in agendas if _is_applicable(command_request, one)]
             states.update(one.state for one in agendas)
             states.subtract(one.state for one in due)
             if due:
-                commanded += await self._do(wish, due, request, not_possible)
+                commanded += await self._do(command_request, due, request, not_possible)
         result = BulkResult(
-            action=wish.action,
-            dry_run=wish.dry_run,
+            action=command_request.action,
+            dry_run=command_request.dry_run,
             matched=commanded + states.total() + not_possible.total(),
             commanded=commanded,
             passed_over={state: number for state, number in states.items() if number},
             not_possible=dict(not_possible),
         )
-        _log.info("agendas.commanded", action=wish.action, commanded=commanded)
-        status = HTTPStatus.OK if wish.dry_run else HTTPStatus.ACCEPTED
-        return answer(result, status=status)
+        _log.info("agendas.commanded", action=command_request.action, commanded=commanded)
+        status = HTTPStatus.OK if command_request.dry_run else HTTPStatus.ACCEPTED
+        return json_response(result, status=status)
 
     async def _do(
         self,
-        wish: BulkCommand,
+        command_request: BulkCommand,
         agendas: Sequence[Summary],
         request: web.Request,
-        not_possible: Counter[NotPossible],
+        not_possible: Counter[SkipReason],
     ) -> int:
         """Do it, or only look if that is wanted; how many it was, or would be, done to."""
-        if wish.action == "delete":
-            if not wish.dry_run:
+        if command_request.action == "delete":
+            if not command_request.dry_run:
                 await self._agendas.delete([one.agenda_id for one in agendas])
             return len(agendas)
-        if wish.action == "rerun":
-            told = await self._restarts(wish, agendas, request, not_possible)
+        if command_request.action == "rerun":
+            told = await self._restarts(command_request, agendas, request, not_possible)
         else:
-            action = wish.action
-            told = [self._command(action, one, wish, request) for one in agendas]
-        if told and not wish.dry_run:
+            action = command_request.action
+            told = [self._command(action, one, command_request, request) for one in agendas]
+        if told and not command_request.dry_run:
             await self._publish(told)
         return len(told)
 
     async def _restarts(
         self,
-        wish: BulkCommand,
+        command_request: BulkCommand,
         agendas: Sequence[Summary],
         request: web.Request,
-        not_possible: Counter[NotPossible],
+        not_possible: Counter[SkipReason],
     ) -> Sequence[LifecycleEvent]:
         """What runs them again, but for those of which it is counted why it cannot be."""
-        again = Rerun(operations=wish.operations, hold=wish.hold, reason=wish.reason)
+        again = Rerun(
+            operations=command_request.operations,
+            hold=command_request.hold,
+            reason=command_request.reason,
+        )
         told: list[LifecycleEvent] = []
         for one in await self._agendas.whole(agendas):
             try:
@@ -179,32 +183,38 @@ class Commands:
         return told
 
     async def _pages(self, wanted: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:
-        after: Place | None = None
+        after: AgendaCursor | None = None
         while True:
             agendas = await self._agendas.find(
-                wanted, limit=AT_ONCE, after=after, newest_first=False
+                wanted, limit=BATCH_AGENDAS, after=after, newest_first=False
             )
             if not agendas:
                 return
             yield agendas
-            after = place_of(agendas[-1])
+            after = position_of(agendas[-1])
 
     # ---- inside ----
 
     async def _read(self, request: web.Request, shape: type[M]) -> M:
         if not request.can_read_body:
             return _validated(shape, b"{}")
-        async with self._bodies.read(request) as content:
+        async with self._body_reader.read(request) as content:
             body.expect_json(content)
             return _validated(shape, bytes(content))
 
     async def _summary(self, request: web.Request) -> Summary:
         agenda_id = object_of(request)
-        summary = await answer_in_time(self._summaries.agenda(agenda_id))
-        return found(summary, "agenda", plain_id(agenda_id, principal_of(request).customer_id))
+        summary = await with_timeout(self._summaries.agenda(agenda_id))
+        return found(
+            summary, "agenda", display_id(agenda_id, principal_of(request).customer_id)
+        )
 
     def _command(
-        self, action: Action, summary: Summary, wish: Wish, request: web.Request
+        self,
+        action: Action,
+        summary: Summary,
+        command_request: CommandRequest,
+        request: web.Request,
     ) -> AgendaCommanded:
         command = AgendaCommanded(
             agenda_id=summary.agenda_id,
@@ -212,21 +222,25 @@ class Commands:
             insight_id=summary.insight_id,
             action=action,
             by=principal_of(request).name,
-            reason=wish.reason,
+            reason=command_request.reason,
             attempt=summary.attempt,
         )
-        if action == "reprioritise" and isinstance(wish, Reprioritisation):
-            return replace(command, priority=wish.priority, rank=wish.rank)
+        if action == "reprioritise" and isinstance(command_request, Reprioritisation):
+            return replace(
+                command, priority=command_request.priority, rank=command_request.rank
+            )
         return command
 
-    def _restart(self, summary: Summary, wish: Rerun, request: web.Request) -> LifecycleEvent:
-        return restarted(
+    def _restart(
+        self, summary: Summary, command_request: Rerun, request: web.Request
+    ) -> LifecycleEvent:
+        return restart_event(
             summary,
             _agenda(summary),
-            again=wish.operations,
-            hold=wish.hold,
+            again=command_request.operations,
+            hold=command_request.hold,
             by=principal_of(request).name,
-            reason=wish.reason,
+            reason=command_request.reason,
             now=self._clock.now(),
         )
 
@@ -247,21 +261,21 @@ def _agenda(summary: Summary) -> Agenda:
     return parse_agenda(summary.body, is_accepted=True)
 
 
-def _allows(wish: BulkCommand, summary: Summary) -> bool:
-    if wish.action == "delete":
+def _is_applicable(command_request: BulkCommand, summary: Summary) -> bool:
+    if command_request.action == "delete":
         return summary.state in TERMINAL
-    if wish.action == "rerun":
-        return summary.state in ENDS
+    if command_request.action == "rerun":
+        return summary.state in OUTCOMES
     try:
-        return reaches(wish.action, summary)
+        return must_reach_scheduler(command_request.action, summary)
     except StateError:
         return False
 
 
-def _expect_a_move(action: BulkAction, wish: Wish) -> None:
-    if action != "reprioritise" or not isinstance(wish, Reprioritisation):
+def _expect_change(action: BulkAction, command_request: CommandRequest) -> None:
+    if action != "reprioritise" or not isinstance(command_request, Reprioritisation):
         return
-    if wish.priority is None and wish.rank is None:
+    if command_request.priority is None and command_request.rank is None:
         raise InvalidError([Issue("priority", "null", "set priority, rank, or both")])
 
 
@@ -275,9 +289,11 @@ def _validated(shape: type[M], content: bytes) -> M:
 def _commanded(
     summary: Summary, action: str, request: web.Request, *, done: bool
 ) -> web.Response:
-    shown_id = plain_id(summary.agenda_id, principal_of(request).customer_id)
-    links = links_of(shown_id)
-    told = Commanded(id=shown_id, action=action, state=summary.state, done=done, links=links)
+    visible_id = display_id(summary.agenda_id, principal_of(request).customer_id)
+    links = links_of(visible_id)
+    told = CommandResult(
+        id=visible_id, action=action, state=summary.state, done=done, links=links
+    )
     if done:
-        return answer(told, status=HTTPStatus.OK)
-    return answer(told, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})
+        return json_response(told, status=HTTPStatus.OK)
+    return json_response(told, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})

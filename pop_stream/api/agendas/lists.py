@@ -4,17 +4,17 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from pop_stream.api.agendas.selection import cursor_of, page_of, place_of
+from pop_stream.api.agendas.selection import cursor_of, page_of, position_of
 from pop_stream.api.agendas.views import rounded
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import answer
-from pop_stream.api.http.patience import answer_in_time
-from pop_stream.core.values.own_ids import plain_id
-from pop_stream.ports.agendas import AgendaStore, Listed
+from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.patience import with_timeout
+from pop_stream.core.values.own_ids import display_id
+from pop_stream.ports.agendas import AgendaStore, AgendaListItem
 from pop_stream.shapes.commands import AgendaList, ListedAgenda
 
 
-class AgendaLists:
+class AgendaListEndpoints:
     """The handler of `GET /v1/agendas`."""
 
     def __init__(self, agendas: AgendaStore) -> None:
@@ -24,8 +24,8 @@ class AgendaLists:
         """A page of the agendas that the caller may see and the query selects."""
         principal = principal_of(request)
         page = page_of(request, principal)
-        total = await answer_in_time(self._agendas.count(page.wanted))
-        agendas = await answer_in_time(
+        total = await with_timeout(self._agendas.count(page.wanted))
+        agendas = await with_timeout(
             self._agendas.page(
                 page.wanted,
                 limit=page.limit + 1,
@@ -38,15 +38,15 @@ class AgendaLists:
         listed = AgendaList(
             total=total,
             agendas=[_listed(one, principal.customer_id) for one in shown],
-            next=cursor_of(place_of(shown[-1].summary)) if goes_on else None,
+            next=cursor_of(position_of(shown[-1].summary)) if goes_on else None,
         )
-        return answer(listed, status=HTTPStatus.OK)
+        return json_response(listed, status=HTTPStatus.OK)
 
 
-def _listed(one: Listed, seen_by: str | None) -> ListedAgenda:
+def _listed(one: AgendaListItem, seen_by: str | None) -> ListedAgenda:
     summary = one.summary
     return ListedAgenda(
-        id=plain_id(summary.agenda_id, seen_by),
+        id=display_id(summary.agenda_id, seen_by),
         state=summary.state,
         attempt=summary.attempt,
         insight_id=summary.insight_id or None,

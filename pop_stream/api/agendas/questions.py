@@ -6,41 +6,43 @@ from aiohttp import web
 
 from pop_stream.api.agendas.progress import found
 from pop_stream.api.http.access import object_of, principal_of
-from pop_stream.api.http.answers import answer
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.core.errors import NotFoundError
-from pop_stream.core.events import CustomerShare, InsightAnswered
+from pop_stream.core.events import CustomerShare, QueueDescribed
 from pop_stream.core.lifecycle.explain import explain
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.core.values.identity import Principal
 from pop_stream.core.values.ids import InsightId
-from pop_stream.core.values.own_ids import plain_id
+from pop_stream.core.values.own_ids import display_id
 from pop_stream.ports.definitions import DefinitionSource
-from pop_stream.ports.questions import Questions
+from pop_stream.ports.questions import QueueQueries
 from pop_stream.ports.summaries import SummaryReader
-from pop_stream.shapes.queues import CustomerStanding, QueueView, WhyView
+from pop_stream.shapes.queues import CustomerQueueView, QueueView, WhyView
 
 
-class Explanations:
+class QueueEndpoints:
     """The handlers that need the scheduler's answer."""
 
     def __init__(
-        self, questions: Questions, summaries: SummaryReader, definitions: DefinitionSource
+        self, questions: QueueQueries, summaries: SummaryReader, definitions: DefinitionSource
     ) -> None:
-        self._questions = questions
+        self._queries = questions
         self._summaries = summaries
         self._definitions = definitions
 
     async def get_why(self, request: web.Request) -> web.Response:
         """Why the agenda is where it is."""
         agenda_id = object_of(request)
-        known = await answer_in_time(self._summaries.agenda(agenda_id))
-        shown_id = plain_id(agenda_id, principal_of(request).customer_id)
-        summary = found(known, "agenda", shown_id)
-        told = None
+        known = await with_timeout(self._summaries.agenda(agenda_id))
+        visible_id = display_id(agenda_id, principal_of(request).customer_id)
+        summary = found(known, "agenda", visible_id)
+        description = None
         if not summary.state.is_terminal:
-            told = await self._questions.ask(summary.insight_id, agenda_id)
-        return answer(_why(summary, told, principal_of(request)), status=HTTPStatus.OK)
+            description = await self._queries.ask(summary.insight_id, agenda_id)
+        return json_response(
+            _why(summary, description, principal_of(request)), status=HTTPStatus.OK
+        )
 
     async def get_queue(self, request: web.Request) -> web.Response:
         """What waits in the insight, whose it is, and how fast it goes."""
@@ -48,16 +50,16 @@ class Explanations:
         if InsightId(insight_id) not in self._definitions.current.insights:
             kind = "insight"
             raise NotFoundError(kind, insight_id[:200])
-        told = await self._questions.ask(insight_id)
-        return answer(_queue(told, principal_of(request)), status=HTTPStatus.OK)
+        description = await self._queries.ask(insight_id)
+        return json_response(_queue(description, principal_of(request)), status=HTTPStatus.OK)
 
 
-def _why(summary: Summary, told: InsightAnswered | None, principal: Principal) -> WhyView:
-    place = told.agenda if told else None
+def _why(summary: Summary, description: QueueDescribed | None, principal: Principal) -> WhyView:
+    place = description.agenda if description else None
     return WhyView(
-        id=plain_id(summary.agenda_id, principal.customer_id),
+        id=display_id(summary.agenda_id, principal.customer_id),
         state=summary.state,
-        why=explain(summary, told),
+        why=explain(summary, description),
         insight_id=summary.insight_id or None,
         position=place.position if place and place.state == "ready" else None,
         own_ahead=place.own_ahead if place and place.state == "ready" else None,
@@ -66,36 +68,36 @@ def _why(summary: Summary, told: InsightAnswered | None, principal: Principal) -
         eta_s=place.eta_s if place else None,
         until=place.until if place else None,
         stopping=(place.stopping or None) if place else None,
-        customer=_standing(place.customer) if place and place.customer else None,
-        queue=_queue(told, principal) if told else None,
+        customer=_customer_view(place.customer) if place and place.customer else None,
+        queue=_queue(description, principal) if description else None,
     )
 
 
-def _queue(told: InsightAnswered, principal: Principal) -> QueueView:
+def _queue(description: QueueDescribed, principal: Principal) -> QueueView:
     """The queue, with other customers counted but not named to a customer."""
-    named = [one for one in told.customers if principal.speaks_for(one.customer_id)]
+    named = [one for one in description.customers if principal.speaks_for(one.customer_id)]
     return QueueView(
-        insight_id=told.insight_id,
-        at=told.at,
-        algorithm=told.algorithm,
-        ready=told.ready,
-        waiting=told.delayed,
-        held=told.held,
-        lag=told.lag,
-        in_flight=told.in_flight,
-        slots=told.slots,
-        limited_by=told.limited_by or None,
-        target=told.target,
-        rate_per_s=told.rate_per_s,
-        gap_s=told.gap,
-        bound_s=told.bound,
-        customers=[_standing(one) for one in named],
-        other_customers=told.others + len(told.customers) - len(named),
+        insight_id=description.insight_id,
+        at=description.at,
+        algorithm=description.algorithm,
+        ready=description.ready,
+        waiting=description.delayed,
+        held=description.held,
+        lag=description.lag,
+        in_flight=description.in_flight,
+        slots=description.slots,
+        limited_by=description.limited_by or None,
+        target=description.target,
+        rate_per_s=description.rate_per_s,
+        gap_s=description.gap,
+        bound_s=description.bound,
+        customers=[_customer_view(one) for one in named],
+        other_customers=description.others + len(description.customers) - len(named),
     )
 
 
-def _standing(share: CustomerShare) -> CustomerStanding:
-    return CustomerStanding(
+def _customer_view(share: CustomerShare) -> CustomerQueueView:
+    return CustomerQueueView(
         customer_id=share.customer_id,
         ready=share.ready,
         in_flight=share.in_flight,

@@ -12,18 +12,18 @@ from aiohttp import web
 from pydantic import Field, ValidationError
 
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.route import Query
+from pop_stream.api.http.route import QueryParameter
 from pop_stream.core.errors import Issue
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.core.values.faults import issues_of
 from pop_stream.core.values.identity import Principal
 from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
-from pop_stream.core.values.own_ids import meant_by
-from pop_stream.ports.agendas import AgendaFilter, Place
+from pop_stream.core.values.own_ids import candidate_ids
+from pop_stream.ports.agendas import AgendaFilter, AgendaCursor
 from pop_stream.shapes.commands import Selection
 
-MOST_LISTED: Final = 500
+MAX_PAGE_SIZE: Final = 500
 """Most agendas of one page."""
 
 _IDS: Final = {
@@ -54,42 +54,44 @@ class Listing(Selection):
     """A selection, and which page of it."""
 
     order: Literal["newest", "oldest"] = "newest"
-    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = 50
     cursor: str | None = None
 
 
 QUERY: Final = (
-    Query("ids", "One of these.", _OWN_IDS),
-    Query("customer_id", "Of one of these customers.", _IDS),
-    Query("insight_id", "In one of these insights.", _IDS),
-    Query("link_id", "Of one of these links.", _IDS),
-    Query("title", "With one of these titles, to the letter.", _TITLES),
-    Query("external_id", "That their submitters call one of these.", _TITLES),
-    Query("correlation_id", "That one of these requests led to.", _TITLES),
-    Query(
+    QueryParameter("ids", "One of these.", _OWN_IDS),
+    QueryParameter("customer_id", "Of one of these customers.", _IDS),
+    QueryParameter("insight_id", "In one of these insights.", _IDS),
+    QueryParameter("link_id", "Of one of these links.", _IDS),
+    QueryParameter("title", "With one of these titles, to the letter.", _TITLES),
+    QueryParameter("external_id", "That their submitters call one of these.", _TITLES),
+    QueryParameter("correlation_id", "That one of these requests led to.", _TITLES),
+    QueryParameter(
         "state",
         "In one of these states.",
         {"type": "array", "items": {"enum": [state.value for state in State]}},
     ),
-    Query("accepted_from", "Accepted at this instant or later.", _INSTANT),
-    Query("accepted_before", "Accepted before this instant.", _INSTANT),
-    Query("order", "By acceptance.", {"enum": ["newest", "oldest"], "default": "newest"}),
-    Query(
+    QueryParameter("accepted_from", "Accepted at this instant or later.", _INSTANT),
+    QueryParameter("accepted_before", "Accepted before this instant.", _INSTANT),
+    QueryParameter(
+        "order", "By acceptance.", {"enum": ["newest", "oldest"], "default": "newest"}
+    ),
+    QueryParameter(
         "limit",
         "Agendas of a page.",
-        {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": 50},
+        {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": 50},
     ),
-    Query("cursor", "`next` of the page before.", {"type": "string"}),
+    QueryParameter("cursor", "`next` of the page before.", {"type": "string"}),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRequest:
     """A page that was asked for."""
 
     wanted: AgendaFilter
     limit: int
-    after: Place | None
+    after: AgendaCursor | None
     newest_first: bool
 
 
@@ -101,7 +103,7 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True):
 _CURSOR: Final = msgspec.json.Decoder(_Cursor)
 
 
-def page_of(request: web.Request, principal: Principal) -> Page:
+def page_of(request: web.Request, principal: Principal) -> PageRequest:
     """The page that a request's query asks for.
 
     Raises:
@@ -115,7 +117,7 @@ def page_of(request: web.Request, principal: Principal) -> Page:
         listing = Listing.model_validate(told)
     except ValidationError as error:
         raise InvalidError(issues_of(error, document="query")) from None
-    return Page(
+    return PageRequest(
         wanted=filter_of(listing, principal),
         limit=listing.limit,
         after=_decode(listing.cursor) if listing.cursor else None,
@@ -128,7 +130,9 @@ def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
 
     A customer who names others gets what it would if they did not exist: nothing.
     """
-    meant = dict.fromkeys(one for named in selection.ids for one in meant_by(named, principal))
+    meant = dict.fromkeys(
+        one for named in selection.ids for one in candidate_ids(named, principal)
+    )
     wanted = AgendaFilter(
         ids=tuple(meant),
         customer_ids=selection.customer_id,
@@ -149,25 +153,25 @@ def filter_of(selection: Selection, principal: Principal) -> AgendaFilter:
     return replace(wanted, customer_ids=(principal.customer_id,))
 
 
-def place_of(summary: Summary) -> Place:
+def position_of(summary: Summary) -> AgendaCursor:
     """Where an agenda stands in lists."""
-    return Place(summary.accepted_at, summary.agenda_id)
+    return AgendaCursor(summary.accepted_at, summary.agenda_id)
 
 
-def cursor_of(place: Place) -> str:
+def cursor_of(place: AgendaCursor) -> str:
     """The cursor of the page that begins after this place."""
     raw = msgspec.json.encode(_Cursor(place.accepted_at, place.agenda_id))
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def _decode(cursor: str) -> Place:
+def _decode(cursor: str) -> AgendaCursor:
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         known = _CURSOR.decode(raw)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
         remedy = "is no cursor of this API; send `next` of the page before as it was"
         raise InvalidError([Issue("cursor", cursor[:200], remedy)]) from error
-    return Place(known.accepted_at, known.agenda_id)
+    return AgendaCursor(known.accepted_at, known.agenda_id)
 
 
 def is_set(selection: Selection) -> bool:

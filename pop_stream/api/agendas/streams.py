@@ -12,17 +12,17 @@ from aiohttp import web
 
 from pop_stream.api.agendas.progress import Kind, found
 from pop_stream.api.agendas.views import link_view, progress_view
-from pop_stream.api.agendas.watch import Snapshot, Watch, WatchHub
-from pop_stream.api.http.access import expect_still_known, object_of, principal_of
+from pop_stream.api.agendas.watch import WatchSnapshot, Watch, WatchHub
+from pop_stream.api.http.access import expect_still_authenticated, object_of, principal_of
 from pop_stream.api.http.answers import encode
 from pop_stream.api.http.errors import BusyError
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.route import EVENT_STREAM
 from pop_stream.core.errors import UnauthenticatedError
-from pop_stream.ports.summaries import LinkPart, SummaryReader
+from pop_stream.ports.summaries import LinkScope, SummaryReader
 
-_MOST_STREAMS: Final = 10_000
-_PART: Final = "/"  # in no id
+_MAX_STREAMS: Final = 10_000
+_SEPARATOR: Final = "/"  # in no id
 
 _HEADERS: Final = {
     "Content-Type": EVENT_STREAM,
@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StreamTiming:
     """The times of event streams.
 
     Attributes:
@@ -62,14 +62,14 @@ class AgendaSource:
         found = await self._summaries.agenda_versions([*dict.fromkeys(agenda_ids.values())])
         return {one: found[known] for one, known in agenda_ids.items() if known in found}
 
-    async def read(self, subject_id: str, version: int) -> Snapshot | None:
+    async def read(self, subject_id: str, version: int) -> WatchSnapshot | None:
         """The agenda's progress."""
         agenda_id, seen_by = _subject_of(subject_id)
         summary = await self._summaries.agenda(agenda_id)
         if summary is None:
             return None
         content = encode(progress_view(summary, seen_by=seen_by))
-        return Snapshot(version, content, is_final=summary.state.is_terminal)
+        return WatchSnapshot(version, content, is_final=summary.state.is_terminal)
 
 
 class LinkSource:
@@ -80,31 +80,31 @@ class LinkSource:
 
     async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
         """Versions of the links."""
-        parts = {LinkPart(*_subject_of(one)): one for one in subject_ids}
+        parts = {LinkScope(*_subject_of(one)): one for one in subject_ids}
         found = await self._summaries.link_versions([*parts])
         return {parts[part]: version for part, version in found.items()}
 
-    async def read(self, subject_id: str, version: int) -> Snapshot | None:
+    async def read(self, subject_id: str, version: int) -> WatchSnapshot | None:
         """The link's roll-up."""
-        link = await self._summaries.link(LinkPart(*_subject_of(subject_id)))
+        link = await self._summaries.link(LinkScope(*_subject_of(subject_id)))
         if link is None:
             return None
-        return Snapshot(version, encode(link_view(link)), is_final=False)
+        return WatchSnapshot(version, encode(link_view(link)), is_final=False)
 
 
-class Streams:
+class StreamEndpoints:
     """The handlers of event streams, and the hubs all streams of the process share."""
 
-    def __init__(self, summaries: SummaryReader, metrics: Metrics, pace: Pace) -> None:
+    def __init__(self, summaries: SummaryReader, metrics: Metrics, pace: StreamTiming) -> None:
         self._agendas = WatchHub(AgendaSource(summaries), tick=pace.tick)
         self._links = WatchHub(LinkSource(summaries), tick=pace.tick)
         self._metrics = metrics
-        self._pace = pace
+        self._timing = pace
 
     @property
     def appears_within(self) -> timedelta:
         """How long an unknown id is waited for."""
-        return self._pace.appears_within
+        return self._timing.appears_within
 
     @property
     def watchers(self) -> int:
@@ -136,26 +136,26 @@ class Streams:
         self, request: web.Request, hub: WatchHub, kind: Kind
     ) -> web.StreamResponse:
         subject_id = _subject(object_of(request), request)
-        if self.watchers >= _MOST_STREAMS:
-            msg = f"{_MOST_STREAMS:,} event streams are open; poll, or try again later"
+        if self.watchers >= _MAX_STREAMS:
+            msg = f"{_MAX_STREAMS:,} event streams are open; poll, or try again later"
             raise BusyError(msg)
-        with hub.watch(subject_id, lambda: _is_gone(request)) as watch:
-            within_s = self._pace.appears_within.total_seconds()
+        with hub.watch(subject_id, lambda: _is_disconnected(request)) as watch:
+            within_s = self._timing.appears_within.total_seconds()
             named = request.match_info[f"{kind}_id"]
             first = found(await hub.first(watch, within_s=within_s), kind, named)
             if first.is_final and request.headers.get("Last-Event-ID") == str(first.version):
                 # A browser reconnects to every stream that ends, unless told that it is over.
                 return web.Response(status=HTTPStatus.NO_CONTENT)
             event = "progress" if kind == "agenda" else "summary"
-            stream = _Stream(request, event, self._pace)
+            stream = _EventStream(request, event, self._timing)
             with self._metrics.streams.track_inprogress():
                 return await stream.follow(watch)
 
 
-class _Stream:
+class _EventStream:
     """One client's stream."""
 
-    def __init__(self, request: web.Request, event: str, pace: Pace) -> None:
+    def __init__(self, request: web.Request, event: str, pace: StreamTiming) -> None:
         self._request = request
         self._event = event.encode()
         self._heartbeat_s = pace.heartbeat.total_seconds()
@@ -190,11 +190,11 @@ class _Stream:
                 await self._send(b":\n\n")
 
     async def _send(self, data: bytes) -> None:
-        await expect_still_known(self._request)
+        await expect_still_authenticated(self._request)
         async with asyncio.timeout(self._slow_after_s):
             await self._response.write(data)
 
-    def _framed(self, snapshot: Snapshot) -> bytes:
+    def _framed(self, snapshot: WatchSnapshot) -> bytes:
         # JSON allows line breaks between tokens only, where a blank does as well.
         line = snapshot.content.replace(b"\n", b" ").replace(b"\r", b" ")
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (snapshot.version, self._event, line)
@@ -203,14 +203,14 @@ class _Stream:
 def _subject(object_id: str, request: web.Request) -> str:
     """The object as its caller sees it: who sees the same shares one look."""
     customer_id = principal_of(request).customer_id
-    return object_id if customer_id is None else f"{object_id}{_PART}{customer_id}"
+    return object_id if customer_id is None else f"{object_id}{_SEPARATOR}{customer_id}"
 
 
 def _subject_of(subject_id: str) -> tuple[str, str | None]:
     """The object, and the customer that looks at it, if it is not an operator."""
-    object_id, _, customer_id = subject_id.partition(_PART)
+    object_id, _, customer_id = subject_id.partition(_SEPARATOR)
     return object_id, customer_id or None
 
 
-def _is_gone(request: web.Request) -> bool:
+def _is_disconnected(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()

@@ -9,28 +9,28 @@ from msgspec import UNSET
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, OperationProgress
 from pop_stream.core.lifecycle.summary import LinkSummary, Summary, appended_name
-from pop_stream.core.values.other_names import other_names
-from pop_stream.core.values.own_ids import plain_id
+from pop_stream.core.values.other_names import alternate_ids
+from pop_stream.core.values.own_ids import display_id
 from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
-from pop_stream.shapes.base import NOTHING
+from pop_stream.shapes.base import NULL
 from pop_stream.shapes.submissions import Links
 
 
-class _Operation(msgspec.Struct):
+class _AgendaOperation(msgspec.Struct):
     name: str
     type: str
 
 
 _PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ID: Final = msgspec.json.Decoder(str)
-_OPERATION: Final = msgspec.json.Decoder(_Operation)
+_OPERATION: Final = msgspec.json.Decoder(_AgendaOperation)
 
 
-class _Operations(msgspec.Struct):
-    operations: list[_Operation]
+class _AgendaOperations(msgspec.Struct):
+    operations: list[_AgendaOperation]
 
 
-_OPERATIONS: Final = msgspec.json.Decoder(_Operations)
+_OPERATIONS: Final = msgspec.json.Decoder(_AgendaOperations)
 
 
 def links_of(agenda_id: str) -> Links:
@@ -47,7 +47,7 @@ def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
         seen_by: The customer it is shown to; None is an operator.
     """
     return AgendaSummary(
-        id=plain_id(summary.agenda_id, seen_by),
+        id=display_id(summary.agenda_id, seen_by),
         state=summary.state,
         attempt=summary.attempt,
         insight_id=summary.insight_id or None,
@@ -69,7 +69,7 @@ def agenda_view(summary: Summary, *, seen_by: str | None) -> AgendaSummary:
         history=summary.history,
         issues=tuple(Issue(one.field, one.value, one.message) for one in summary.issues),
         diagnostics=summary.diagnostics,
-        agenda=submitted(summary.body, seen_by) if summary.body else NOTHING,
+        agenda=submitted(summary.body, seen_by) if summary.body else NULL,
     )
 
 
@@ -92,7 +92,7 @@ def _renamed(parts: Mapping[str, msgspec.Raw], seen_by: str) -> msgspec.Raw:
     """The object with its id as the customer calls it."""
     if "id" not in parts:
         return msgspec.Raw(msgspec.json.encode(parts))
-    shown = plain_id(_ID.decode(parts["id"]), seen_by)
+    shown = display_id(_ID.decode(parts["id"]), seen_by)
     return msgspec.Raw(msgspec.json.encode({**parts, "id": shown}))
 
 
@@ -104,13 +104,13 @@ def progress_view(summary: Summary, *, seen_by: str | None) -> AgendaProgress:
         seen_by: The customer it is shown to; None is an operator.
     """
     return AgendaProgress(
-        id=plain_id(summary.agenda_id, seen_by),
+        id=display_id(summary.agenda_id, seen_by),
         state=summary.state,
         attempt=summary.attempt,
         percent=rounded(summary.percent),
         message=summary.message,
         link_id=summary.link_id,
-        external_id=other_names(summary.body).external_id,
+        external_id=alternate_ids(summary.body).external_id,
         started_at=summary.started_at,
         ended_at=summary.ended_at,
         operations=operation_views(summary),
@@ -157,7 +157,7 @@ def _operation(
         message=one.message,
         started_at=one.started_at,
         ended_at=one.ended_at,
-        result=msgspec.Raw(result) if result else NOTHING,
+        result=msgspec.Raw(result) if result else NULL,
         diagnostics=one.diagnostics,
         tries=one.tries,
         appended_by=appended_by,

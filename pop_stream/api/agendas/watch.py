@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.core.errors import UnavailableError
 
 _READS_AT_ONCE: Final = 4
@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class WatchSnapshot:
     """What there was to see of a subject.
 
     Attributes:
@@ -37,31 +37,31 @@ class Snapshot:
     is_final: bool
 
 
-class Source(Protocol):
+class WatchSource(Protocol):
     """Where a hub looks; both methods raise UnavailableError while the database is away."""
 
     async def versions(self, subject_ids: Sequence[str]) -> Mapping[str, int]:
         """A number per subject that differs after every change; absent for unknown ones."""
         ...
 
-    async def read(self, subject_id: str, version: int) -> Snapshot | None:
+    async def read(self, subject_id: str, version: int) -> WatchSnapshot | None:
         """The present content, under a version asked for before; None if it is gone."""
         ...
 
 
-class _Subject:
+class _WatchedSubject:
     """What is watched, by whom, and what was last seen of it.
 
     Attributes:
-        was_sought: Whether a look for it was answered, be it with nothing.
+        was_read: Whether a look for it was answered, be it with nothing.
     """
 
     def __init__(self) -> None:
-        self.snapshot: Snapshot | None = None
-        self.was_sought = False
+        self.snapshot: WatchSnapshot | None = None
+        self.was_read = False
         self.watches: set[Watch] = set()
 
-    def show(self, snapshot: Snapshot) -> None:
+    def publish(self, snapshot: WatchSnapshot) -> None:
         self.snapshot = snapshot
         self.wake()
 
@@ -73,25 +73,27 @@ class _Subject:
 class Watch:
     """One client's view of a subject; made by `WatchHub.watch`."""
 
-    def __init__(self, hub: "WatchHub", subject: _Subject, is_gone: Callable[[], bool]) -> None:
+    def __init__(
+        self, hub: "WatchHub", subject: _WatchedSubject, is_disconnected: Callable[[], bool]
+    ) -> None:
         self._hub = hub
         self._woken = asyncio.Event()
         self._subject = subject
-        self.is_gone = is_gone
+        self.is_disconnected = is_disconnected
 
     @property
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> WatchSnapshot | None:
         """The newest; None until the subject is heard of."""
         return self._subject.snapshot
 
     @property
-    def was_sought(self) -> bool:
+    def was_read(self) -> bool:
         """Whether it is known if the subject exists."""
-        return self._subject.was_sought
+        return self._subject.was_read
 
     def is_over(self) -> bool:
         """Whether the client has left or the hub is closed."""
-        return self._hub.is_closed or self.is_gone()
+        return self._hub.is_closed or self.is_disconnected()
 
     def wake(self) -> None:
         """Let the watcher look again."""
@@ -116,30 +118,30 @@ class WatchHub:
         tick: Between two looks.
     """
 
-    def __init__(self, source: Source, *, tick: timedelta) -> None:
+    def __init__(self, source: WatchSource, *, tick: timedelta) -> None:
         self._source = source
         self._tick_s = tick.total_seconds()
-        self._subjects: dict[str, _Subject] = {}
-        self._fresh: set[str] = set()
+        self._subjects: dict[str, _WatchedSubject] = {}
+        self._unread: set[str] = set()
         self._arrived = asyncio.Event()
-        self._away: UnavailableError | None = None
+        self._unavailable: UnavailableError | None = None
         self.watchers = 0
         self.is_closed = False
 
     @contextmanager
-    def watch(self, subject_id: str, is_gone: Callable[[], bool]) -> Iterator[Watch]:
+    def watch(self, subject_id: str, is_disconnected: Callable[[], bool]) -> Iterator[Watch]:
         """Watch a subject until the context is left; the last to leave ends the looking.
 
         Args:
             subject_id: Of an agenda or a link.
-            is_gone: Whether the client has left; asked once a tick.
+            is_disconnected: Whether the client has left; asked once a tick.
         """
         subject = self._subjects.get(subject_id)
         if subject is None:
-            subject = self._subjects[subject_id] = _Subject()
-            self._fresh.add(subject_id)
+            subject = self._subjects[subject_id] = _WatchedSubject()
+            self._unread.add(subject_id)
             self._arrived.set()
-        watch = Watch(self, subject, is_gone)
+        watch = Watch(self, subject, is_disconnected)
         subject.watches.add(watch)
         self.watchers += 1
         try:
@@ -150,7 +152,7 @@ class WatchHub:
             if not subject.watches:
                 del self._subjects[subject_id]
 
-    async def first(self, watch: Watch, *, within_s: float) -> Snapshot | None:
+    async def first(self, watch: Watch, *, within_s: float) -> WatchSnapshot | None:
         """What a new watcher sees first; None if the subject does not appear in time.
 
         Raises:
@@ -160,9 +162,9 @@ class WatchHub:
             async with asyncio.timeout(within_s):
                 while watch.snapshot is None and not watch.is_over():
                     await watch.wait(within_s)
-                    if watch.snapshot is None and self._away is not None:
-                        raise self._away
-        if watch.snapshot is None and (self.is_closed or not watch.was_sought):
+                    if watch.snapshot is None and self._unavailable is not None:
+                        raise self._unavailable
+        if watch.snapshot is None and (self.is_closed or not watch.was_read):
             msg = "the API is stopping" if self.is_closed else "the look takes too long"
             raise UnavailableError(msg)
         return watch.snapshot
@@ -175,16 +177,16 @@ class WatchHub:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due if self._subjects else None):
                     await self._arrived.wait()
-            looked_for = [*self._fresh]
+            due_ids = [*self._unread]
             # Asked of the clock, so that a stream of newcomers cannot put off the tick.
             if now() >= due:
-                self._wake_the_gone()
-                looked_for = [*self._subjects]
+                self._wake_disconnected()
+                due_ids = [*self._subjects]
                 due = now() + self._tick_s
-            self._fresh.clear()
+            self._unread.clear()
             self._arrived.clear()
-            if looked_for:
-                await self._look(looked_for)
+            if due_ids:
+                await self._refresh_safely(due_ids)
 
     def close(self) -> None:
         """Wake all watchers, who then find that it is over."""
@@ -192,22 +194,22 @@ class WatchHub:
         for subject in self._subjects.values():
             subject.wake()
 
-    async def _look(self, subject_ids: Sequence[str]) -> None:
+    async def _refresh_safely(self, subject_ids: Sequence[str]) -> None:
         try:
             await self._refresh_all(subject_ids)
         except UnavailableError as error:
-            self._be_blind(error)
+            self._mark_unavailable(error)
         except Exception as error:
             # Streams that stand still for ever would be worse than one look lost.
             _log.exception("watch.failed")
-            self._be_blind(UnavailableError(repr(error)))
+            self._mark_unavailable(UnavailableError(repr(error)))
 
     async def _refresh_all(self, subject_ids: Sequence[str]) -> None:
-        versions = await answer_in_time(self._source.versions(subject_ids))
-        self._away = None
+        versions = await with_timeout(self._source.versions(subject_ids))
+        self._unavailable = None
         for subject_id in subject_ids:
             if subject := self._subjects.get(subject_id):
-                subject.was_sought = True
+                subject.was_read = True
         changed = [one for one in versions.items() if self._differs(*one)]
         for start in range(0, len(changed), _READS_AT_ONCE):
             some = changed[start : start + _READS_AT_ONCE]
@@ -220,21 +222,21 @@ class WatchHub:
         return subject.snapshot is None or subject.snapshot.version != version
 
     async def _refresh(self, subject_id: str, version: int) -> None:
-        snapshot = await answer_in_time(self._source.read(subject_id, version))
+        snapshot = await with_timeout(self._source.read(subject_id, version))
         subject = self._subjects.get(subject_id)
         if snapshot is not None and subject is not None:
-            subject.show(snapshot)
+            subject.publish(snapshot)
 
-    def _be_blind(self, error: UnavailableError) -> None:
-        if self._away is None:
+    def _mark_unavailable(self, error: UnavailableError) -> None:
+        if self._unavailable is None:
             _log.warning("watch.blind", reason=str(error))
-        self._away = error
+        self._unavailable = error
         for subject in self._subjects.values():
             if subject.snapshot is None:
                 subject.wake()
 
-    def _wake_the_gone(self) -> None:
+    def _wake_disconnected(self) -> None:
         for subject in self._subjects.values():
             for watch in subject.watches:
-                if watch.is_gone():
+                if watch.is_disconnected():
                     watch.wake()

@@ -8,20 +8,20 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from pop_stream.api.definitions.models import shown
-from pop_stream.api.definitions.naming import Naming, ownership
+from pop_stream.api.definitions.models import definition_view
+from pop_stream.api.definitions.naming import IdResolver, ownership
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import JSON
-from pop_stream.api.http.body import MERGE_PATCH, Bodies
+from pop_stream.api.http.body import MERGE_PATCH, BodyReader
 from pop_stream.api.http.conditions import condition_of, etag, is_known
 from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError, NotJsonError
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.core.definitions.deeds import Author
 from pop_stream.core.definitions.definitions import Kind
 from pop_stream.core.definitions.list_parameters import parse_list
 from pop_stream.core.definitions.listing import (
-    MOST_LISTED,
+    MAX_LISTED,
     Filter,
     ListQuery,
     ListRequest,
@@ -29,7 +29,7 @@ from pop_stream.core.definitions.listing import (
 )
 from pop_stream.core.definitions.revisions import (
     Revision,
-    Stored,
+    StoredDefinition,
     create,
     parse_definition,
     patch,
@@ -38,9 +38,9 @@ from pop_stream.core.definitions.revisions import (
 )
 from pop_stream.core.errors import DefinitionError, Issue, NotFoundError, SubmissionError
 from pop_stream.core.values.faults import without_nul
-from pop_stream.core.values.identity import Principal, Role, expect_access
-from pop_stream.core.values.own_ids import plain_id
-from pop_stream.faults import reach
+from pop_stream.core.values.identity import Principal, Role, require_access
+from pop_stream.core.values.own_ids import display_id
+from pop_stream.faults import crash_point
 from pop_stream.ports.definitions import DefinitionStore
 
 PATHS: Final[Mapping[Kind, str]] = {
@@ -51,13 +51,13 @@ PATHS: Final[Mapping[Kind, str]] = {
 }
 
 
-class Resource:
+class DefinitionEndpoints:
     """The handlers of one kind of definition.
 
     Args:
         kind: Of the definitions.
         store: The truth; reads see what was written before them.
-        bodies: Reads requests' bodies.
+        body_reader: Reads requests' bodies.
         on_defined: Called after every change that was committed.
     """
 
@@ -65,7 +65,7 @@ class Resource:
         self,
         kind: Kind,
         store: DefinitionStore,
-        bodies: Bodies,
+        body_reader: BodyReader,
         on_defined: Callable[[], None] = lambda: None,
     ) -> None:
         self.kind = kind
@@ -73,8 +73,8 @@ class Resource:
         self.parameter = f"{kind}_id"
         self.writer = Role.OPERATE if kind == "template" else Role.ADMIN
         self._store = store
-        self._naming = Naming(kind, store)
-        self._bodies = bodies
+        self._id_resolver = IdResolver(kind, store)
+        self._body_reader = body_reader
         self._on_defined = on_defined
 
     async def get_all(self, request: web.Request) -> web.Response:
@@ -85,13 +85,15 @@ class Resource:
             [
                 (name, one)
                 for name, value in request.query.items()
-                for one in (self._naming.meant(value, principal) if name == "id" else (value,))
+                for one in (
+                    self._id_resolver.meant(value, principal) if name == "id" else (value,)
+                )
             ],
             seen_by=principal.customer_id,
         )
-        listed = await answer_in_time(self._store.list(wanted.query))
+        listed = await with_timeout(self._store.list(wanted.query))
         items = [
-            _selected(await self._shown(one, request, wanted.fields), wanted.fields)
+            _selected(await self._view(one, request, wanted.fields), wanted.fields)
             for one in listed.found
         ]
         page = {"items": items, "total": listed.total, "next": _next(wanted, listed.last)}
@@ -108,8 +110,8 @@ class Resource:
         """What it was in one version, be it deleted since."""
         text, seen_by = request.match_info["version"], principal_of(request).customer_id
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004  # what a bigint holds
-        for object_id in await self._naming.named(request):
-            stored = await answer_in_time(
+        for object_id in await self._id_resolver.named(request):
+            stored = await with_timeout(
                 self._store.version(self.kind, object_id, number, seen_by=seen_by)
             )
             if stored is not None:
@@ -123,7 +125,7 @@ class Resource:
         object_id = content.get("id")
         if not isinstance(object_id, str):
             raise InvalidError([Issue("id", str(object_id)[:200], "name it: an id is a text")])
-        object_id = await self._naming.fresh(object_id, principal_of(request))
+        object_id = await self._id_resolver.fresh(object_id, principal_of(request))
         owned = self._owned(request, content, object_id)
         stored = await self._make(
             request, create(parse_definition(self.kind, object_id, owned))
@@ -134,7 +136,7 @@ class Resource:
         """Define one, in the place of what there may be."""
         content, object_id = (
             await self._content(request),
-            await self._naming.target(request, creates=True),
+            await self._id_resolver.target(request, creates=True),
         )
         owned = self._owned(request, content, object_id)
         definition = parse_definition(self.kind, object_id, owned)
@@ -142,7 +144,7 @@ class Resource:
 
         revision = put(definition, condition_of(request))
 
-        def decide(before: Stored | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+        def decide(before: StoredDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
             nonlocal was_there
             was_there = before is not None
             return revision.decide(before)
@@ -156,68 +158,72 @@ class Resource:
     async def patch(self, request: web.Request) -> web.Response:
         """Change fields of one; null takes a field back to its default."""
         content = await self._content(request, MERGE_PATCH)
-        object_id = await self._naming.target(request)
-        content = self._naming.identified(request, content, object_id)
-        _expect_kept(principal_of(request), content)
+        object_id = await self._id_resolver.target(request)
+        content = self._id_resolver.identified(request, content, object_id)
+        _expect_owner_unchanged(principal_of(request), content)
         revision = patch(self.kind, object_id, content, condition_of(request))
         return await self._answer(request, await self._make(request, revision))
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete one that nothing needs."""
-        object_id = await self._naming.target(request)
+        object_id = await self._id_resolver.target(request)
         await self._change(request, remove(self.kind, object_id, condition_of(request)))
         return web.Response(status=HTTPStatus.NO_CONTENT)
 
-    async def find(self, request: web.Request) -> Stored:
+    async def find(self, request: web.Request) -> StoredDefinition:
         """The one that the path names.
 
         Raises:
             NotFoundError: If there is none, or none that the caller may see.
         """
-        stored = await self._naming.seen(request)
+        stored = await self._id_resolver.seen(request)
         if stored is None:
             raise NotFoundError(self.kind, request.match_info[self.parameter][:200])
         return stored
 
-    async def _make(self, request: web.Request, revision: Revision) -> Stored:
+    async def _make(self, request: web.Request, revision: Revision) -> StoredDefinition:
         stored = await self._change(request, revision)
         if stored is None:
             raise NotFoundError(self.kind, revision.object_id)
         return stored
 
-    async def _change(self, request: web.Request, revision: Revision) -> Stored | None:
+    async def _change(
+        self, request: web.Request, revision: Revision
+    ) -> StoredDefinition | None:
         """Make a revision, if it is the caller's to make, as of the moment that it is made."""
         principal = principal_of(request)
 
-        def decide(before: Stored | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+        def decide(before: StoredDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
             self._expect_own(principal, before, revision.object_id)
             return revision.decide(before)
 
         guarded = Revision(revision.kind, revision.object_id, decide)
         author = Author(principal=principal, request_id=correlation_id(request))
-        [outcome] = await answer_in_time(self._store.change([guarded], author))
-        reach("api.defined")
+        [outcome] = await with_timeout(self._store.change([guarded], author))
+        crash_point("api.defined")
         self._on_defined()
         return outcome
 
-    def _expect_own(self, principal: Principal, before: Stored | None, object_id: str) -> None:
+    def _expect_own(
+        self, principal: Principal, before: StoredDefinition | None, object_id: str
+    ) -> None:
         if before is not None:
             named = (self.kind, object_id)
-            expect_access(principal, self.writer, ownership(before), named=named, changes=True)
+            require_access(principal, self.writer, ownership(before), named=named, changes=True)
 
     def _owned(
         self, request: web.Request, content: Mapping[str, Any], object_id: str
     ) -> Mapping[str, Any]:
         """What a customer defines is its own unless it says otherwise."""
-        content = self._naming.identified(request, content, object_id)
+        content = self._id_resolver.identified(request, content, object_id)
         principal = principal_of(request)
-        _expect_kept(principal, content)
+        _expect_owner_unchanged(principal, content)
         if principal.customer_id is None or "owner" in content or self.kind != "template":
             return content
         return {**content, "owner": principal.customer_id}
 
     async def _content(self, request: web.Request, *types: str) -> Mapping[str, Any]:
-        async with self._bodies.read(request, accept=(JSON, *types)) as raw:
+        async with self._body_reader.read(request, accept=(JSON, *types)) as raw:
             try:
                 content = msgspec.json.decode(without_nul(raw, document=self.kind))
             except SubmissionError as error:
@@ -230,51 +236,51 @@ class Resource:
             raise InvalidError([Issue("body", type(content).__name__, message)])
         return content
 
-    async def _created(self, request: web.Request, stored: Stored) -> web.Response:
-        shown_id = plain_id(stored.definition.id, principal_of(request).customer_id)
-        location = {"Location": f"{self.path}/{shown_id}"}
+    async def _created(self, request: web.Request, stored: StoredDefinition) -> web.Response:
+        visible_id = display_id(stored.definition.id, principal_of(request).customer_id)
+        location = {"Location": f"{self.path}/{visible_id}"}
         return await self._answer(request, stored, HTTPStatus.CREATED, location)
 
     async def _answer(
         self,
         request: web.Request,
-        stored: Stored,
+        stored: StoredDefinition,
         status: HTTPStatus = HTTPStatus.OK,
         headers: Mapping[str, str] | None = None,
     ) -> web.Response:
-        content = await self._shown(stored, request, None)
+        content = await self._view(stored, request, None)
         return _json(content, status, {**etag(stored), **(headers or {})})
 
-    async def _shown(
-        self, stored: Stored, request: web.Request, fields: Sequence[str] | None
+    async def _view(
+        self, stored: StoredDefinition, request: web.Request, fields: Sequence[str] | None
     ) -> dict[str, Any]:
         """With a pool, the insights that share it, unless nobody asks for them."""
         stored = stored.as_seen_by(principal_of(request).customer_id)
         if self.kind != "pool" or (fields is not None and "insight_ids" not in fields):
             seen_by = principal_of(request).customer_id
-            return {**shown(stored), "id": plain_id(stored.definition.id, seen_by)}
+            return {**definition_view(stored), "id": display_id(stored.definition.id, seen_by)}
         seen_by = principal_of(request).customer_id
         insight_ids = await self._insight_ids(stored.definition.id, seen_by)
-        return shown(stored, insight_ids=insight_ids)
+        return definition_view(stored, insight_ids=insight_ids)
 
     async def _insight_ids(self, pool_id: str, seen_by: str | None) -> list[str]:
         """All insights of a pool, however many."""
         query = ListQuery(
             kind="insight",
             filters=(Filter(("pool",), (pool_id,)),),
-            limit=MOST_LISTED,
+            limit=MAX_LISTED,
             seen_by=seen_by,
         )
         found: list[str] = []
         while True:
-            listed = await answer_in_time(self._store.list(query))
+            listed = await with_timeout(self._store.list(query))
             found += [one.definition.id for one in listed.found]
             if listed.last is None:
                 return found
             query = replace(query, after=listed.last)
 
 
-def _expect_kept(principal: Principal, content: Mapping[str, Any]) -> None:
+def _expect_owner_unchanged(principal: Principal, content: Mapping[str, Any]) -> None:
     """What a customer defines stays its own."""
     owner = content.get("owner", principal.customer_id)
     if owner is not None and not isinstance(owner, str):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, create_model
 
 from pop_stream.core.definitions.definitions import KINDS, Kind, Mappers
-from pop_stream.core.definitions.revisions import Stored
+from pop_stream.core.definitions.revisions import StoredDefinition
 from pop_stream.core.definitions.template import ParamName, TemplateParam
 from pop_stream.core.values.retry import Backoff
 
@@ -19,7 +19,7 @@ NAMES: Final[dict[Kind, Name]] = {
     "template": "Template",
 }
 
-_KEPT: Final[dict[str, Any]] = {
+_STORED_FIELDS: Final[dict[str, Any]] = {
     "version": (int, Field(ge=1, description="Grows with every change; also the ETag.")),
     "created_at": (datetime, Field(description="RFC 3339, in UTC.")),
     "updated_at": (datetime, Field(description="RFC 3339, in UTC.")),
@@ -30,7 +30,9 @@ _INSIGHT_IDS: Final[Any] = (
 )
 
 
-def shown(stored: Stored, *, insight_ids: list[str] | None = None) -> dict[str, Any]:
+def definition_view(
+    stored: StoredDefinition, *, insight_ids: list[str] | None = None
+) -> dict[str, Any]:
     """A definition with what the store knows of it, every field present."""
     content = stored.definition.model_dump(mode="json")
     if insight_ids is not None:
@@ -43,7 +45,7 @@ def shown(stored: Stored, *, insight_ids: list[str] | None = None) -> dict[str, 
     }
 
 
-def _loosened(schema: dict[str, Any]) -> None:
+def _all_optional(schema: dict[str, Any]) -> None:
     """Every field may be missing, for a list may be asked for some of them."""
     schema.pop("required", None)
 
@@ -58,8 +60,8 @@ def _as_patch(schema: dict[str, Any]) -> None:
             properties[name] = {"anyOf": [one, {"type": "null"}]}
 
 
-def _kept(kind: Kind) -> type[BaseModel]:
-    fields = {**_KEPT, **({"insight_ids": _INSIGHT_IDS} if kind == "pool" else {})}
+def _stored_model(kind: Kind) -> type[BaseModel]:
+    fields = {**_STORED_FIELDS, **({"insight_ids": _INSIGHT_IDS} if kind == "pool" else {})}
     made: type[BaseModel] = create_model(
         f"Defined{NAMES[kind]}", __base__=KINDS[kind], __doc__=KINDS[kind].__doc__, **fields
     )
@@ -74,7 +76,7 @@ def _page(kind: Kind) -> type[BaseModel]:
         {
             "__doc__": "One of a list: all fields, or those that were asked for.",
             "__module__": __name__,
-            "model_config": ConfigDict(json_schema_extra=_loosened),
+            "model_config": ConfigDict(json_schema_extra=_all_optional),
         },
     )
     fields: dict[str, Any] = {
@@ -123,7 +125,7 @@ _INNER_PATCHES: Final[dict[str, Any]] = {
     "backoff": _patch_of(Backoff),
 }
 
-DEFINED: Final = {kind: _kept(kind) for kind in KINDS}
+DEFINED: Final = {kind: _stored_model(kind) for kind in KINDS}
 """A definition as it is read."""
 
 PAGES: Final = {kind: _page(kind) for kind in KINDS}

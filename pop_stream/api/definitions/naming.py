@@ -6,18 +6,23 @@ from typing import Any
 from aiohttp import web
 
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.path_ids import id_shape
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.path_ids import id_pattern
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.core.definitions.definitions import Customer, Kind
-from pop_stream.core.definitions.revisions import Stored
-from pop_stream.core.definitions.sharing import Shared
+from pop_stream.core.definitions.revisions import StoredDefinition
+from pop_stream.core.definitions.sharing import SharedDefinition
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.values.identity import ANYONE, Ownership, Principal
-from pop_stream.core.values.own_ids import is_marked, meant_by, only_one, plain_id
+from pop_stream.core.values.own_ids import (
+    is_qualified,
+    candidate_ids,
+    resolve_unique,
+    display_id,
+)
 from pop_stream.ports.definitions import DefinitionStore
 
 
-class Naming:
+class IdResolver:
     """Finds definitions of one kind by what callers call them."""
 
     def __init__(self, kind: Kind, store: DefinitionStore) -> None:
@@ -26,25 +31,25 @@ class Naming:
 
     def meant(self, named: str, principal: Principal) -> Sequence[str]:
         """The ids that a caller may mean, likeliest first; customers choose templates' only."""
-        return meant_by(named, principal) if self._kind == "template" else (named,)
+        return candidate_ids(named, principal) if self._kind == "template" else (named,)
 
     async def named(self, request: web.Request) -> Sequence[str]:
         """The ids that the path may mean; an operator may leave the only customer out."""
         named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
         if not principal.is_operator or principal is ANYONE or self._kind != "template":
             return self.meant(named, principal)
-        found = () if is_marked(named) else await answer_in_time(self._store.called(named))
-        return (only_one(named, found),)
+        found = (
+            () if is_qualified(named) else await with_timeout(self._store.find_by_name(named))
+        )
+        return (resolve_unique(named, found),)
 
-    async def seen(self, request: web.Request) -> Stored | None:
+    async def seen(self, request: web.Request) -> StoredDefinition | None:
         """What the path means, as far as the caller may see it."""
-        if not id_shape(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
+        if not id_pattern(f"{self._kind}_id").fits(request.match_info[f"{self._kind}_id"]):
             return None
         for object_id in await self.named(request):
             seen_by = principal_of(request).customer_id
-            stored = await answer_in_time(
-                self._store.get(self._kind, object_id, seen_by=seen_by)
-            )
+            stored = await with_timeout(self._store.get(self._kind, object_id, seen_by=seen_by))
             if stored is not None and principal_of(request).sees(ownership(stored)):
                 return stored
         return None
@@ -62,7 +67,7 @@ class Naming:
         named, principal = request.match_info[f"{self._kind}_id"], principal_of(request)
         if creates and principal.is_operator:
             return named
-        if not id_shape(f"{self._kind}_id").fits(named):
+        if not id_pattern(f"{self._kind}_id").fits(named):
             raise NotFoundError(self._kind, named[:200])
         stored = await self.seen(request)
         return self.meant(named, principal)[0] if stored is None else stored.definition.id
@@ -71,7 +76,7 @@ class Naming:
         """The id of what a caller defines as new, or of its own that is called so already."""
         meant = self.meant(named, principal)
         for object_id in meant[1:]:
-            stored = await answer_in_time(
+            stored = await with_timeout(
                 self._store.get(self._kind, object_id, seen_by=principal.customer_id)
             )
             if stored is not None and principal.speaks_for(ownership(stored).owner):
@@ -83,12 +88,12 @@ class Naming:
     ) -> Mapping[str, Any]:
         """The content under the id inside, if it comes under the one that the caller knows."""
         named = content.get("id")
-        if named != plain_id(object_id, principal_of(request).customer_id):
+        if named != display_id(object_id, principal_of(request).customer_id):
             return content
         return {**content, "id": object_id}
 
 
-def ownership(stored: Stored) -> Ownership:
+def ownership(stored: StoredDefinition) -> Ownership:
     """Whose it is; pools are the operators' business alone."""
     one = stored.definition
-    return one.ownership if isinstance(one, Shared | Customer) else Ownership(None)
+    return one.ownership if isinstance(one, SharedDefinition | Customer) else Ownership(None)

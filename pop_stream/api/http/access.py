@@ -15,18 +15,18 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
-from pop_stream.api.http.path_ids import id_shape
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.path_ids import id_pattern
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.core.errors import NotFoundError, UnavailableError
 from pop_stream.core.values.identity import (
     ANYONE,
     Ownership,
     Principal,
     Role,
-    expect_access,
-    expect_role,
+    require_access,
+    require_role,
 )
-from pop_stream.core.values.own_ids import meant_by
+from pop_stream.core.values.own_ids import candidate_ids
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,7 +37,7 @@ _OBJECT_ID: Final = web.RequestKey("object_id", str)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PathObject:
     """The kind of object that a path names.
 
     Attributes:
@@ -61,13 +61,13 @@ class Subject:
         Raises:
             NotFoundError: If nothing can.
         """
-        shape = id_shape(self.parameter)
+        shape = id_pattern(self.parameter)
         if not shape.fits(named):
-            raise NotFoundError(self.kind, named[: shape.longest])
+            raise NotFoundError(self.kind, named[: shape.max_length])
 
-    def meant_by(self, named: str, principal: Principal) -> Sequence[str]:
+    def candidate_ids(self, named: str, principal: Principal) -> Sequence[str]:
         """The ids that a caller may mean, likeliest first."""
-        return meant_by(named, principal) if self.is_named_by_customers else (named,)
+        return candidate_ids(named, principal) if self.is_named_by_customers else (named,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Access:
     """
 
     role: Role | None
-    subject: Subject | None = None
+    subject: PathObject | None = None
     changes: bool = False
     operator_role: Role | None = None
     operators_only: bool = False
@@ -97,7 +97,9 @@ class Access:
 PUBLIC: Final = Access(role=None)
 
 
-def reading(subject: Subject | None = None, *, patience: timedelta = timedelta(0)) -> Access:
+def read_access(
+    subject: PathObject | None = None, *, patience: timedelta = timedelta(0)
+) -> Access:
     """What it takes to look at something.
 
     Args:
@@ -107,7 +109,7 @@ def reading(subject: Subject | None = None, *, patience: timedelta = timedelta(0
     return Access(role=Role.READ, subject=subject, appears_within=patience)
 
 
-class Authenticator(Protocol):
+class RequestAuthenticator(Protocol):
     """Tells who sends a request."""
 
     async def identify(self, authorization: str | None) -> Principal:
@@ -121,17 +123,17 @@ class Authenticator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _PresentedCredentials:
     """What a request showed, for a second look at it."""
 
     authorization: str | None
-    authenticator: Authenticator
+    authenticator: RequestAuthenticator
 
 
-_SHOWN: Final = web.RequestKey("shown", _Shown)
+_PRESENTED: Final = web.RequestKey("shown", _PresentedCredentials)
 
 
-class Everyone:
+class AllowAll:
     """Asks nobody who they are: for one's own machine."""
 
     async def identify(self, authorization: str | None) -> Principal:
@@ -139,7 +141,7 @@ class Everyone:
         return ANYONE
 
 
-class Guard:
+class AccessGuard:
     """Lets those through to a handler who may.
 
     Args:
@@ -147,7 +149,7 @@ class Guard:
         tick: Between two looks for an object that may still appear.
     """
 
-    def __init__(self, authenticator: Authenticator, *, tick: timedelta) -> None:
+    def __init__(self, authenticator: RequestAuthenticator, *, tick: timedelta) -> None:
         self._authenticator = authenticator
         self._tick_s = tick.total_seconds()
 
@@ -161,18 +163,18 @@ class Guard:
             shown = request.headers.get("Authorization")
             principal = await self._authenticator.identify(shown)
             request[_PRINCIPAL] = principal
-            request[_SHOWN] = _Shown(shown, self._authenticator)
+            request[_PRESENTED] = _PresentedCredentials(shown, self._authenticator)
             structlog.contextvars.bind_contextvars(principal=principal.name)
             if access.when_unsure is None:
                 return await serve(request, principal)
-            with _telling(partial(access.when_unsure, request, principal)):
+            with _while_unsure(partial(access.when_unsure, request, principal)):
                 return await serve(request, principal)
 
         async def serve(request: web.Request, principal: Principal) -> web.StreamResponse:
             role = access.operator_role if principal.is_operator else None
             role = role or needed
             if access.subject is None or access.operators_only:
-                expect_role(principal, role, operators_only=access.operators_only)
+                require_role(principal, role, operators_only=access.operators_only)
             else:
                 await self._expect_access(request, principal, access, access.subject, role)
             return await handler(request)
@@ -184,24 +186,24 @@ class Guard:
         request: web.Request,
         principal: Principal,
         access: Access,
-        subject: Subject,
+        subject: PathObject,
         role: Role,
     ) -> None:
         named = request.match_info[subject.parameter]
         subject.expect_id(named)
-        if principal.is_operator and principal.holds(role):
+        if principal.is_operator and principal.has_role(role):
             # Every object is its own; the handler will say whether there is one.
             if subject.called is not None and principal is not ANYONE:
-                named = await answer_in_time(subject.called(named))
+                named = await with_timeout(subject.called(named))
             request[_OBJECT_ID] = named
             return
         request[_OBJECT_ID], owner = await self._find(named, principal, access, subject)
-        expect_access(
+        require_access(
             principal, role, owner, named=(subject.kind, named), changes=access.changes
         )
 
     async def _find(
-        self, named: str, principal: Principal, access: Access, subject: Subject
+        self, named: str, principal: Principal, access: Access, subject: PathObject
     ) -> tuple[str, Ownership | None]:
         """What is meant, and whose it is if the caller sees it.
 
@@ -209,10 +211,10 @@ class Guard:
         """
         now = asyncio.get_running_loop().time
         until = now() + access.appears_within.total_seconds()
-        meant = subject.meant_by(named, principal)
+        meant = subject.candidate_ids(named, principal)
         while True:
             for object_id in meant:
-                owner = await answer_in_time(subject.owner(object_id, principal))
+                owner = await with_timeout(subject.owner(object_id, principal))
                 if owner is not None and principal.sees(owner):
                     return object_id, owner
             if now() >= until:
@@ -221,21 +223,21 @@ class Guard:
 
 
 @contextmanager
-def _telling(tell: Callable[[], None]) -> Iterator[None]:
+def _while_unsure(notify: Callable[[], None]) -> Iterator[None]:
     """Tell twice a second for as long as the block takes, and once more if it is in vain."""
     loop = asyncio.get_running_loop()
     due: asyncio.TimerHandle
 
     def again() -> None:
         nonlocal due
-        tell()
+        notify()
         due = loop.call_later(_UNSURE_EVERY_S, again)
 
     due = loop.call_later(_UNSURE_EVERY_S, again)
     try:
         yield
     except UnavailableError:
-        tell()
+        notify()
         raise
     finally:
         due.cancel()
@@ -246,7 +248,7 @@ def principal_of(request: web.Request) -> Principal:
     return request[_PRINCIPAL]
 
 
-async def expect_still_known(request: web.Request) -> None:
+async def expect_still_authenticated(request: web.Request) -> None:
     """Check again who sends a request that goes on for long, before it is told more.
 
     While that cannot be found out, it goes on as it was let in.
@@ -254,7 +256,7 @@ async def expect_still_known(request: web.Request) -> None:
     Raises:
         UnauthenticatedError: If its key was revoked, or its token expired, meanwhile.
     """
-    shown = request[_SHOWN]
+    shown = request[_PRESENTED]
     with suppress(UnavailableError):
         await shown.authenticator.identify(shown.authorization)
 

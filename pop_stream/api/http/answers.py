@@ -6,20 +6,20 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from pop_stream.shapes.base import Model
+from pop_stream.shapes.base import ResponseModel
 
 JSON: Final = "application/json"
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def encode(model: Model) -> bytes:
+def encode(model: ResponseModel) -> bytes:
     """The model as JSON."""
     return _ENCODER.encode(model)
 
 
-def answer(
-    model: Model, *, status: int, headers: Mapping[str, str] | None = None
+def json_response(
+    model: ResponseModel, *, status: int, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """An answer in JSON."""
     return web.Response(

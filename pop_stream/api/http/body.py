@@ -27,9 +27,9 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 """RFC 7396."""
 
 _ARRIVES_WITHIN_S: Final = 60.0
-_BODIES_AT_ONCE: Final = 4
-_TOKENS_A_TURN: Final = 10_000
-_MOST_TOKENS: Final = 2_000_000
+_BUFFERED_BODIES: Final = 4
+_TOKENS_PER_SLICE: Final = 10_000
+_MAX_TOKENS: Final = 2_000_000
 """More commas could be as many items, each an object of its own; more brackets, a body whose
 cutting takes longer than anyone should be able to ask for."""
 
@@ -38,7 +38,7 @@ _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
-class Bodies:
+class BodyReader:
     """Reads bodies; what all requests of the process hold at once is bounded."""
 
     def __init__(self, settings: Settings) -> None:
@@ -91,7 +91,7 @@ class Bodies:
             raise _too_large(self._largest, "a request")
         if len(body) > self._largest_agenda and not is_list(body):
             raise _too_large(self._largest_agenda, "an agenda")
-        if self._held > self._largest * _BODIES_AT_ONCE:
+        if self._held > self._largest * _BUFFERED_BODIES:
             msg = "too many large requests at once; send this one again"
             raise BusyError(msg)
 
@@ -129,7 +129,7 @@ async def split(body: bytearray, most: int) -> Sequence[bytearray | msgspec.Raw]
         NotJsonError: If the body is not a JSON list.
         TooLargeError: If it has more than `most` items, or too many parts in all.
     """
-    if body.count(b",") > _MOST_TOKENS:
+    if body.count(b",") > _MAX_TOKENS:
         raise _too_dense()
     try:
         items = _LIST.decode(body)
@@ -168,9 +168,9 @@ async def _cut(body: bytearray, most: int) -> list[bytearray]:
 
 async def _tokens(body: bytearray) -> AsyncIterator[re.Match[bytes]]:
     for count, match in enumerate(_TOKEN.finditer(body)):
-        if count % _TOKENS_A_TURN == 0:
+        if count % _TOKENS_PER_SLICE == 0:
             await asyncio.sleep(0)
-        if count > _MOST_TOKENS:
+        if count > _MAX_TOKENS:
             raise _too_dense()
         yield match
 
@@ -198,8 +198,8 @@ def _too_large(limit: int, what: str) -> TooLargeError:
 
 
 def _too_dense() -> TooLargeError:
-    msg = f"a list may hold {_MOST_TOKENS:,} commas or brackets at most; send it in parts"
-    return TooLargeError(msg, limit=_MOST_TOKENS)
+    msg = f"a list may hold {_MAX_TOKENS:,} commas or brackets at most; send it in parts"
+    return TooLargeError(msg, limit=_MAX_TOKENS)
 
 
 def _too_many(limit: int) -> TooLargeError:

@@ -7,21 +7,21 @@ from typing import Final
 from aiohttp import web
 
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.route import Query
-from pop_stream.core.definitions.revisions import Precondition, Stored
+from pop_stream.api.http.route import QueryParameter
+from pop_stream.core.definitions.revisions import Precondition, StoredDefinition
 from pop_stream.core.errors import Issue
 
 _ETAG: Final = r'(W/)?("[0-9]{1,18}"|[0-9]{1,18})'
 
-IF_MATCH: Final = Query(
+IF_MATCH: Final = QueryParameter(
     "If-Match",
     "ETags, one of which must be the present one, or * for whatever exists.",
     {"type": "string", "pattern": rf"^(\*|{_ETAG}(, ?{_ETAG})*)$"},
 )
-IF_NONE_MATCH: Final = Query(
+IF_NONE_MATCH: Final = QueryParameter(
     "If-None-Match", "* lets the request only create.", {"type": "string", "enum": ["*"]}
 )
-NOT_MODIFIED: Final = Query(
+NOT_MODIFIED: Final = QueryParameter(
     "If-None-Match", "An ETag: if it is still the present one, 304.", {"type": "string"}
 )
 
@@ -29,7 +29,7 @@ _TAG: Final = re.compile(r'(W/)?("?)([0-9]{1,18})\2')
 """Bare numbers are taken too: quotes are what shells eat."""
 
 
-def etag(stored: Stored) -> Mapping[str, str]:
+def etag(stored: StoredDefinition) -> Mapping[str, str]:
     """The header that tells the version."""
     return {"ETag": f'"{stored.version}"'}
 
@@ -53,7 +53,7 @@ def condition_of(request: web.Request) -> Precondition:
     return Precondition(versions=versions, exists=exists)
 
 
-def is_known(request: web.Request, stored: Stored) -> bool:
+def is_known(request: web.Request, stored: StoredDefinition) -> bool:
     """Whether the client says that it has this version already."""
     told = request.headers.get("If-None-Match")
     if told is None:
@@ -73,5 +73,5 @@ def _versions(header: str) -> list[int]:
     return found
 
 
-def _invalid(header: Query, value: str, message: str) -> InvalidError:
+def _invalid(header: QueryParameter, value: str, message: str) -> InvalidError:
     return InvalidError([Issue(header.name, value[:200], message)])

@@ -32,7 +32,7 @@ def correlation_id(request: web.BaseRequest) -> str:
     return known
 
 
-def follow(request: web.BaseRequest) -> None:
+def bind_correlation(request: web.BaseRequest) -> None:
     """Tie what this task does and logs from here on to the request."""
     told = {name.lower(): value for name, value in request.headers.items()}
     known = correlation_id(request)

@@ -5,7 +5,7 @@ RequestError                the request itself
 ├─ SlowBodyError
 ├─ TooLargeError
 ├─ MediaTypeError
-├─ InvalidError, IdTakenError
+├─ InvalidError, IdConflictError
 └─ NoneAcceptedError
 BusyError, NotReadyError    this process, or what it depends on
 """
@@ -65,7 +65,7 @@ class InvalidError(IssuesError, RequestError):
     code: ClassVar[str] = "invalid"
 
 
-class IdTakenError(IssuesError, RequestError):
+class IdConflictError(IssuesError, RequestError):
     """Something else was accepted under the submission's id.
 
     Attributes:

@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from pop_stream.api.http import problems
-from pop_stream.api.http.correlation import HEADER, correlation_id, follow
+from pop_stream.api.http.correlation import HEADER, correlation_id, bind_correlation
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.core.errors import PopStreamError
 
@@ -20,7 +20,7 @@ def around_requests(metrics: Metrics) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
-        follow(request)
+        bind_correlation(request)
         response = await _answer(request, handler)
         metrics.answered(request, response, time.perf_counter() - started)
         return response
@@ -28,7 +28,7 @@ def around_requests(metrics: Metrics) -> Middleware:
     return middleware
 
 
-async def sign(request: web.Request, response: web.StreamResponse) -> None:
+async def add_correlation_id(request: web.Request, response: web.StreamResponse) -> None:
     """Put the request's id on every answer, streams included, before its headers go out."""
     response.headers[HEADER] = correlation_id(request)
     response.headers[_NO_SNIFF] = "nosniff"

@@ -14,8 +14,8 @@ from pydantic import BaseModel, TypeAdapter
 from pop_stream import __version__
 from pop_stream.api.http import correlation, problems
 from pop_stream.api.http.answers import JSON
-from pop_stream.api.http.path_ids import id_shape
-from pop_stream.api.http.route import Answer, Query, Route
+from pop_stream.api.http.path_ids import id_pattern
+from pop_stream.api.http.route import RouteResponse, QueryParameter, Route
 from pop_stream.core.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from pop_stream.shapes.problems import Problem
 
@@ -119,18 +119,18 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["security"] = []
     else:
         operation["x-role"] = route.access.role.value
-    if route.takes:
-        content = {one: {"schema": _one_of(route.takes)} for one in route.media_types}
+    if route.body_models:
+        content = {one: {"schema": _one_of(route.body_models)} for one in route.media_types}
         operation["requestBody"] = {"required": not route.may_be_bare, "content": content}
     return operation
 
 
 def _parameter(name: str) -> dict[str, Any]:
-    shape = id_shape(name)
+    shape = id_pattern(name)
     schema: dict[str, Any] = {
         "type": "string",
         "pattern": shape.pattern,
-        "maxLength": shape.longest,
+        "maxLength": shape.max_length,
     }
     if name == "version":
         schema = _VERSION
@@ -141,7 +141,7 @@ def _parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _optional(query: Query, place: str) -> dict[str, Any]:
+def _optional(query: QueryParameter, place: str) -> dict[str, Any]:
     return {
         "name": query.name,
         "in": place,
@@ -162,7 +162,7 @@ def _responses(route: Route) -> dict[str, Any]:
     return responses
 
 
-def _success(answer: Answer) -> dict[str, Any]:
+def _success(answer: RouteResponse) -> dict[str, Any]:
     headers = _headers()
     if answer.status is HTTPStatus.ACCEPTED:
         headers["Location"] = {
@@ -260,7 +260,7 @@ def _schemas(table: Iterable[Route]) -> dict[str, Any]:
 def _shapes(table: Iterable[Route]) -> Iterable[type]:
     for route in table:
         for shape in (
-            *route.takes,
+            *route.body_models,
             *(one for answer in route.answers for one in answer.shapes),
         ):
             inner = get_args(shape)[0] if get_origin(shape) is list else shape

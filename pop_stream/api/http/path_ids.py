@@ -16,27 +16,27 @@ from pop_stream.core.values.ids import (
 
 
 @dataclass(frozen=True, slots=True)
-class IdShape:
+class IdPattern:
     """The look of one kind of id."""
 
     pattern: str
-    longest: int
+    max_length: int
 
     def fits(self, named: str) -> bool:
         """Whether anything can have this id, so that odd text is never looked up."""
-        return len(named) <= self.longest and bool(re.fullmatch(self.pattern, named))
+        return len(named) <= self.max_length and bool(re.fullmatch(self.pattern, named))
 
 
-_PLAIN: Final = IdShape(ID_PATTERN, ID_LENGTH)
-_OWN: Final = IdShape(OWN_ID_PATTERN, OWN_ID_LENGTH)
-_SHAPES: Final = {
-    "agenda_id": _OWN,
-    "template_id": _OWN,
-    "insight_id": IdShape(TOPIC_SAFE_PATTERN, INSIGHT_ID_LENGTH),
-    "key_id": IdShape(KEY_ID_PATTERN, 16),
+_PLAIN: Final = IdPattern(ID_PATTERN, ID_LENGTH)
+_CUSTOMER_CHOSEN: Final = IdPattern(OWN_ID_PATTERN, OWN_ID_LENGTH)
+_PATTERNS: Final = {
+    "agenda_id": _CUSTOMER_CHOSEN,
+    "template_id": _CUSTOMER_CHOSEN,
+    "insight_id": IdPattern(TOPIC_SAFE_PATTERN, INSIGHT_ID_LENGTH),
+    "key_id": IdPattern(KEY_ID_PATTERN, 16),
 }
 
 
-def id_shape(parameter: str) -> IdShape:
+def id_pattern(parameter: str) -> IdPattern:
     """The look of the ids that a parameter of a path takes."""
-    return _SHAPES.get(parameter, _PLAIN)
+    return _PATTERNS.get(parameter, _PLAIN)

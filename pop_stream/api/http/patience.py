@@ -6,12 +6,12 @@ from typing import Final, TypeVar
 
 from pop_stream.core.errors import UnavailableError
 
-PATIENCE_S: Final = 5.0
+DEPENDENCY_TIMEOUT_S: Final = 5.0
 
 T = TypeVar("T")
 
 
-async def answer_in_time(awaitable: Awaitable[T], *, within_s: float = PATIENCE_S) -> T:
+async def with_timeout(awaitable: Awaitable[T], *, within_s: float = DEPENDENCY_TIMEOUT_S) -> T:
     """The result, unless it takes too long; then it is given up, and not waited for any more.
 
     What hangs in a server that says nothing may take as long again until it has ended.
@@ -20,7 +20,7 @@ async def answer_in_time(awaitable: Awaitable[T], *, within_s: float = PATIENCE_
         UnavailableError: If it does.
     """
     question = asyncio.ensure_future(awaitable)
-    question.add_done_callback(_take_note)
+    question.add_done_callback(_retrieve_exception)
     try:
         answered, _ = await asyncio.wait({question}, timeout=within_s)
     finally:
@@ -31,7 +31,7 @@ async def answer_in_time(awaitable: Awaitable[T], *, within_s: float = PATIENCE_
     return question.result()
 
 
-def _take_note(question: "asyncio.Future[T]") -> None:
+def _retrieve_exception(question: "asyncio.Future[T]") -> None:
     """Else an error of what was given up would be logged as one that nobody looked at."""
     if not question.cancelled():
         question.exception()

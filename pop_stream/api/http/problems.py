@@ -12,7 +12,7 @@ from aiohttp import web
 from pop_stream.api.http.correlation import HEADER, correlation_id
 from pop_stream.api.http.errors import (
     BusyError,
-    IdTakenError,
+    IdConflictError,
     InvalidError,
     MediaTypeError,
     NoneAcceptedError,
@@ -25,7 +25,7 @@ from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
     ForbiddenError,
-    FullError,
+    CapacityError,
     InUseError,
     IssuesError,
     LeaseLostError,
@@ -68,9 +68,9 @@ _STATUS: Final[Mapping[type[PopStreamError], HTTPStatus]] = {
     ForbiddenError: HTTPStatus.FORBIDDEN,
     NotFoundError: HTTPStatus.NOT_FOUND,
     StateError: HTTPStatus.CONFLICT,
-    IdTakenError: HTTPStatus.CONFLICT,
+    IdConflictError: HTTPStatus.CONFLICT,
     QuotaError: HTTPStatus.TOO_MANY_REQUESTS,
-    FullError: HTTPStatus.SERVICE_UNAVAILABLE,
+    CapacityError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PopStreamError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -86,13 +86,13 @@ def from_error(request: web.BaseRequest, error: PopStreamError) -> web.Response:
     """The answer to an error of ours, which is logged by how grave it is."""
     status = status_of(type(error))
     headers: dict[str, str] = {}
-    if isinstance(error, UnavailableError | FullError):
+    if isinstance(error, UnavailableError | CapacityError):
         headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(error, QuotaError):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
     if isinstance(error, UnauthenticatedError):
         headers["WWW-Authenticate"] = 'Bearer realm="pop_stream"'
-    _note(request, status, error.code, str(error))
+    _log_problem(request, status, error.code, str(error))
     return problem(
         request,
         status=status,
@@ -116,14 +116,14 @@ def from_http(request: web.Request, error: web.HTTPException) -> web.Response:
             detail = f"{request.method} is not served here; use {headers['Allow']}"
         case _:
             code, detail = "bad_request", error.reason
-    _note(request, status, code, detail)
+    _log_problem(request, status, code, detail)
     return problem(request, status=status, code=code, detail=detail, headers=headers)
 
 
 def from_malformed(request: web.BaseRequest, message: str) -> web.Response:
     """The answer to bytes that are no HTTP request; nothing more is read after them."""
     status, code, detail = HTTPStatus.BAD_REQUEST, "malformed_request", _brief(message)
-    _note(request, status, code, detail)
+    _log_problem(request, status, code, detail)
     headers = {HEADER: correlation_id(request)}
     response = problem(request, status=status, code=code, detail=detail, headers=headers)
     response.force_close()
@@ -231,14 +231,14 @@ def _excess(error: PopStreamError) -> Mapping[str, Any]:
     match error:
         case QuotaError():
             whose = {"customer_id": error.customer_id, "quota": error.quota}
-        case FullError():
+        case CapacityError():
             whose = {"insight_id": error.insight_id}
         case _:
             return {}
     return {**whose, "limit": error.limit, "present": error.present}
 
 
-def _note(request: web.BaseRequest, status: HTTPStatus, code: str, reason: str) -> None:
+def _log_problem(request: web.BaseRequest, status: HTTPStatus, code: str, reason: str) -> None:
     ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     tell = _log.warning if ours else _log.info
     tell(

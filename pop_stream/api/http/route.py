@@ -16,7 +16,7 @@ READ_ERRORS: Final = (NotFoundError, UnavailableError)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RouteResponse:
     """What a success looks like.
 
     Attributes:
@@ -34,7 +34,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QueryParameter:
     """A parameter of a route's query, or a header.
 
     Attributes:
@@ -55,7 +55,7 @@ class Route:
         name: Of the operation, for generated clients.
         summary: One line for a reader of the document.
         errors: What it may be refused with, besides faults of this side.
-        takes: Types of which the body is one; none if there is no body.
+        body_models: Types of which the body is one; none if there is no body.
         may_be_bare: Whether a body may be left out.
         media_types: What a body may be said to be.
         query: Parameters of its query; any other is refused.
@@ -68,13 +68,13 @@ class Route:
     handler: Handler
     name: str
     summary: str
-    answers: tuple[Answer, ...]
+    answers: tuple[RouteResponse, ...]
     errors: tuple[type[PopStreamError], ...] = ()
-    takes: tuple[Any, ...] = ()
+    body_models: tuple[Any, ...] = ()
     may_be_bare: bool = False
     media_types: tuple[str, ...] = (JSON,)
-    query: tuple[Query, ...] = ()
-    headers: tuple[Query, ...] = ()
+    query: tuple[QueryParameter, ...] = ()
+    headers: tuple[QueryParameter, ...] = ()
     access: Access = field(kw_only=True)
 
     @property

@@ -13,7 +13,7 @@ from pop_stream.settings import Settings
 
 _BACKLOG: Final = 1024
 _KEEP_ALIVE_S: Final = 75.0
-_LAST_WORDS_S: Final = 1.0
+_SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 
 async def serve(
@@ -34,7 +34,7 @@ async def serve(
     Raises:
         OSError: If the address is taken or not ours.
     """
-    grace_s = settings.publish_timeout.total_seconds() + _LAST_WORDS_S
+    grace_s = settings.publish_timeout.total_seconds() + _SHUTDOWN_TIMEOUT_S
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace_s)
     await runner.setup()
     try:

@@ -11,21 +11,28 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import answer
+from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.patience import answer_in_time
-from pop_stream.api.keys.views import entry_view, shown, shown_once
+from pop_stream.api.http.patience import with_timeout
+from pop_stream.api.keys.views import entry_view, key_view, new_key_view
 from pop_stream.core.agendas.agenda import Id
 from pop_stream.core.definitions.deeds import Author
 from pop_stream.core.definitions.keys import ApiKey, KeyId, check_grant
 from pop_stream.core.errors import NotFoundError
 from pop_stream.core.values.faults import issues_of
-from pop_stream.identity.minting import mint
+from pop_stream.identity.minting import make_key
 from pop_stream.ports.audit import AuditFilter, AuditLog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.keys import KeyStore
-from pop_stream.shapes.keys import MOST_LISTED, AuditList, KeyList, KeyView, KeyWish, Rotation
+from pop_stream.shapes.keys import (
+    MAX_PAGE_SIZE,
+    AuditList,
+    KeyList,
+    KeyView,
+    KeyRequest,
+    Rotation,
+)
 
 _SECRET: Final = {"Cache-Control": "no-store"}
 
@@ -37,7 +44,7 @@ M = TypeVar("M", bound=BaseModel)
 class _Listing(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = 100
 
 
 class _KeyListing(_Listing):
@@ -52,19 +59,19 @@ class _AuditListing(_Listing):
     before: Annotated[int, Field(ge=1, lt=2**63)] | None = None
 
 
-class Keys:
+class KeyEndpoints:
     """The handlers of API keys."""
 
     def __init__(
         self,
         store: KeyStore,
         clock: Clock,
-        bodies: body.Bodies,
+        body_reader: body.BodyReader,
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._bodies = bodies
+        self._body_reader = body_reader
         self._on_changed = on_changed
 
     async def get_list(self, request: web.Request) -> web.Response:
@@ -72,8 +79,8 @@ class Keys:
         wanted, principal = _query(request, _KeyListing), principal_of(request)
         customer_id = wanted.customer_id if principal.is_operator else principal.customer_id
         if not principal.speaks_for(wanted.customer_id or customer_id):
-            return answer(KeyList(keys=[], next=None), status=HTTPStatus.OK)
-        found = await answer_in_time(
+            return json_response(KeyList(keys=[], next=None), status=HTTPStatus.OK)
+        found = await with_timeout(
             self._store.keys(
                 customer_id=customer_id, after=wanted.after or "", limit=wanted.limit + 1
             )
@@ -81,18 +88,18 @@ class Keys:
         page = found[: wanted.limit]
         following = page[-1].id if len(found) > len(page) else None
         listed = KeyList(keys=[self._view(one) for one in page], next=following)
-        return answer(listed, status=HTTPStatus.OK)
+        return json_response(listed, status=HTTPStatus.OK)
 
     async def get(self, request: web.Request) -> web.Response:
         """One key."""
-        return answer(self._view(await self._key(request)), status=HTTPStatus.OK)
+        return json_response(self._view(await self._key(request)), status=HTTPStatus.OK)
 
     async def post(self, request: web.Request) -> web.Response:
         """Make a key, which is shown once."""
-        wish, principal = await self._read(request, KeyWish), principal_of(request)
+        wish, principal = await self._read(request, KeyRequest), principal_of(request)
         customer_id = wish.customer_id or principal.customer_id
         check_grant(principal, customer_id, wish.roles)
-        key, token = mint(
+        key, token = make_key(
             customer_id=customer_id,
             roles=wish.roles,
             now=self._clock.now(),
@@ -100,7 +107,7 @@ class Keys:
             title=wish.title,
             expires_at=wish.expires_at,
         )
-        await answer_in_time(self._store.create(key, _author(request)))
+        await with_timeout(self._store.create(key, _author(request)))
         self._on_changed()
         _log.info("key.created", key_id=key.id, customer_id=customer_id)
         return self._made(key, token)
@@ -110,14 +117,14 @@ class Keys:
         wish, principal = await self._read(request, Rotation), principal_of(request)
         old = await self._key(request)
         check_grant(principal, old.customer_id, old.roles)
-        minted, token = mint(
+        minted, token = make_key(
             customer_id=old.customer_id,
             roles=old.roles,
             now=self._clock.now(),
             created_by=principal.name,
         )
         grace = timedelta(seconds=wish.grace_s)
-        new = await answer_in_time(
+        new = await with_timeout(
             self._store.rotate(old.id, minted, _author(request), grace=grace)
         )
         self._on_changed()
@@ -128,14 +135,14 @@ class Keys:
         """End a key at once."""
         key_id = request.match_info["key_id"]
         now = self._clock.now()
-        key = await answer_in_time(self._store.revoke(key_id, _author(request), at=now))
+        key = await with_timeout(self._store.revoke(key_id, _author(request), at=now))
         self._on_changed()
         _log.info("key.revoked", key_id=key_id)
-        return answer(self._view(key), status=HTTPStatus.OK)
+        return json_response(self._view(key), status=HTTPStatus.OK)
 
     async def _key(self, request: web.Request) -> ApiKey:
         key_id = request.match_info["key_id"]
-        key = await answer_in_time(self._store.find(key_id))
+        key = await with_timeout(self._store.find(key_id))
         if key is None:
             kind = "key"
             raise NotFoundError(kind, key_id)
@@ -144,20 +151,20 @@ class Keys:
     async def _read(self, request: web.Request, shape: type[M]) -> M:
         if not request.can_read_body:
             return _validated(shape, b"{}")
-        async with self._bodies.read(request) as content:
+        async with self._body_reader.read(request) as content:
             body.expect_json(content)
             return _validated(shape, bytes(content))
 
     def _made(self, key: ApiKey, token: str) -> web.Response:
         headers = {**_SECRET, "Location": f"/v1/keys/{key.id}"}
-        made = shown_once(self._view(key), token)
-        return answer(made, status=HTTPStatus.CREATED, headers=headers)
+        made = new_key_view(self._view(key), token)
+        return json_response(made, status=HTTPStatus.CREATED, headers=headers)
 
     def _view(self, key: ApiKey) -> KeyView:
-        return shown(key, self._clock.now())
+        return key_view(key, self._clock.now())
 
 
-class AuditReader:
+class AuditEndpoints:
     """The handler of the audit log."""
 
     def __init__(self, log: AuditLog) -> None:
@@ -167,13 +174,13 @@ class AuditReader:
         """A page of changes, newest first."""
         wanted = _query(request, _AuditListing)
         chosen = AuditFilter(wanted.kind, wanted.object_id, wanted.principal)
-        found = await answer_in_time(
+        found = await with_timeout(
             self._log.entries(chosen, before=wanted.before, limit=wanted.limit + 1)
         )
         page = found[: wanted.limit]
         following = page[-1].entry_id if len(found) > len(page) else None
         listed = AuditList(entries=[entry_view(one) for one in page], next=following)
-        return answer(listed, status=HTTPStatus.OK)
+        return json_response(listed, status=HTTPStatus.OK)
 
 
 def _author(request: web.Request) -> Author:

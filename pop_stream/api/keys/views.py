@@ -7,11 +7,11 @@ import msgspec
 from pop_stream.core.definitions.keys import ApiKey
 from pop_stream.core.values.identity import Role
 from pop_stream.ports.audit import AuditEntry
-from pop_stream.shapes.base import NOTHING
+from pop_stream.shapes.base import NULL
 from pop_stream.shapes.keys import AuditEntryView, KeyView, NewKey
 
 
-def shown(key: ApiKey, now: datetime) -> KeyView:
+def key_view(key: ApiKey, now: datetime) -> KeyView:
     """A key as clients see it."""
     return KeyView(
         id=key.id,
@@ -27,7 +27,7 @@ def shown(key: ApiKey, now: datetime) -> KeyView:
     )
 
 
-def shown_once(view: KeyView, token: str) -> NewKey:
+def new_key_view(view: KeyView, token: str) -> NewKey:
     """A key that was made just now, as its owner sees it."""
     return NewKey(**msgspec.structs.asdict(view), token=token)
 
@@ -43,6 +43,6 @@ def entry_view(entry: AuditEntry) -> AuditEntryView:
         action=entry.action,
         kind=entry.kind,
         object_id=entry.object_id,
-        before=msgspec.Raw(entry.before) if entry.before else NOTHING,
-        after=msgspec.Raw(entry.after) if entry.after else NOTHING,
+        before=msgspec.Raw(entry.before) if entry.before else NULL,
+        after=msgspec.Raw(entry.after) if entry.after else NULL,
     )

@@ -8,20 +8,25 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from pop_stream.api.agendas.views import progress_view
-from pop_stream.api.http.patience import answer_in_time
+from pop_stream.api.http.patience import with_timeout
 from pop_stream.core.agendas.agenda import Operation, parse_agenda
 from pop_stream.core.agendas.appended import decode_appended
 from pop_stream.core.errors import LeaseLostError, NotFoundError, UnavailableError
 from pop_stream.core.events import AppendedOperation, EmittedAgenda
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.standing import Standing, ended, ended_before, lost
-from pop_stream.core.pulls.seen import Seen
+from pop_stream.core.lifecycle.standing import (
+    AttemptStatus,
+    ended,
+    ended_in_earlier_attempt,
+    lost,
+)
+from pop_stream.core.pulls.seen import SummarizedAttempts
 from pop_stream.core.values.identity import Ownership, Principal
 from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.summaries import SummaryReader
-from pop_stream.ports.work import WorkDesk
+from pop_stream.ports.work import HttpDeliveries
 from pop_stream.shapes.agendas import AgendaProgress
 
 ATTEMPT: Final = "attempt"
@@ -29,10 +34,10 @@ APPEARS_WITHIN: Final = timedelta(seconds=1)
 """How long an attempt that nothing is known of is waited for."""
 
 _INSIGHT: Final = "insight"
-_LOOK_S: Final = 1.0
+_QUERY_TIMEOUT_S: Final = 1.0
 _PRIOR_WITHIN_S: Final = 3.0
-_LOOK_EVERY_S: Final = 0.1
-_MOST_ATTEMPT: Final = 2**31 - 1
+_POLL_INTERVAL_S: Final = 0.1
+_MAX_ATTEMPT: Final = 2**31 - 1
 _FOLDED_WITHIN: Final = timedelta(hours=1)
 """So far behind the rollup may be before what it has no summary of counts as removed."""
 
@@ -58,12 +63,12 @@ class Lease:
 
 def attempt_of(named: str) -> int | None:
     """The attempt that a path names; None if there cannot be such a one."""
-    if not (named.isascii() and named.isdigit()) or not 1 <= int(named) <= _MOST_ATTEMPT:
+    if not (named.isascii() and named.isdigit()) or not 1 <= int(named) <= _MAX_ATTEMPT:
         return None
     return int(named)
 
 
-class LeaseBook:
+class LeaseDirectory:
     """Asks what was handed out lately, and the summary for all else.
 
     While the database is away, attempts that were handed out lately are found all the same,
@@ -75,36 +80,36 @@ class LeaseBook:
         summaries: Tell what became of it.
         definitions: Tell whose insights are whose.
         clock: For how long ago something was handed out.
-        kept: How long summaries are kept, from the end of their agendas on, at the least.
+        retention: How long summaries are kept, from the end of their agendas on, at the least.
         appears_within: How long an attempt that nothing is known of is waited for.
     """
 
     def __init__(  # what it asks, and how long that is to be trusted
         self,
-        desk: WorkDesk,
+        desk: HttpDeliveries,
         summaries: SummaryReader,
         definitions: DefinitionSource,
         clock: Clock,
         *,
-        kept: timedelta,
+        retention: timedelta,
         appears_within: timedelta = APPEARS_WITHIN,
     ) -> None:
         self.appears_within = min(appears_within, APPEARS_WITHIN)
-        self._desk = desk
+        self._deliveries = desk
         self._summaries = summaries
         self._definitions = definitions
         self._clock = clock
-        self._kept = max(kept, _FOLDED_WITHIN)
-        self._seen = Seen()
+        self._retention = max(retention, _FOLDED_WITHIN)
+        self._summarized = SummarizedAttempts()
 
     async def owner(self, agenda_id: str, _: Principal) -> Ownership | None:
         """Whose the insight of the agenda is: that one's workers may report on it."""
-        handed = self._desk.lease(agenda_id)
-        if handed is None:
+        delivered = self._deliveries.lease(agenda_id)
+        if delivered is None:
             summary = await self._summaries.agenda(agenda_id)
             insight_id = summary.insight_id if summary else ""
         else:
-            insight_id = handed.insight_id
+            insight_id = delivered.insight_id
         insight = self._definitions.current.insights.get(InsightId(insight_id))
         return insight.ownership if insight else None
 
@@ -125,7 +130,7 @@ class LeaseBook:
                     summary = await self._summaries.agenda(emitted.agenda_id)
                     if summary is not None and summary.attempt >= emitted.attempt:
                         return progress_view(summary, seen_by=seen_by)
-                    await asyncio.sleep(_LOOK_EVERY_S)
+                    await asyncio.sleep(_POLL_INTERVAL_S)
         except (TimeoutError, UnavailableError):
             return None
 
@@ -150,29 +155,31 @@ class LeaseBook:
                 # Handed out by another process a moment ago, it is heard of here in a moment.
                 if asyncio.get_running_loop().time() >= until:
                     raise
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
-    async def ended_before(self, emitted: EmittedAgenda) -> State | None:
+    async def ended_in_earlier_attempt(self, emitted: EmittedAgenda) -> State | None:
         """How the agenda had ended in an earlier attempt of the same run, if it had."""
         if not emitted.run_from:
             return None
-        standing: Standing | None = None
+        standing: AttemptStatus | None = None
         with suppress(UnavailableError):
-            standing = await self._ask(self._summaries.standing(emitted.agenda_id))
-        if standing is None or not ended_before(emitted, standing):
+            standing = await self._query(self._summaries.standing(emitted.agenda_id))
+        if standing is None or not ended_in_earlier_attempt(emitted, standing):
             return None
         return standing.state
 
     async def _find(self, agenda_id: str, attempt: int, *, whole: bool) -> Lease:
         self._expect_current(agenda_id, attempt)
-        handed = self._desk.lease(agenda_id)
-        if handed is not None and handed.attempt == attempt:
-            appended = await self._expect_held(handed, whole=whole)
-            body = bytes(handed.agenda)
-            return Lease(agenda_id, handed.insight_id, attempt, handed.lease_ms, body, appended)
-        summary = await answer_in_time(self._summaries.agenda(agenda_id))
+        delivered = self._deliveries.lease(agenda_id)
+        if delivered is not None and delivered.attempt == attempt:
+            appended = await self._expect_held(delivered, whole=whole)
+            body = bytes(delivered.agenda)
+            return Lease(
+                agenda_id, delivered.insight_id, attempt, delivered.lease_ms, body, appended
+            )
+        summary = await with_timeout(self._summaries.agenda(agenda_id))
         if summary is not None:
-            _expect_running(agenda_id, attempt, Standing(summary.attempt, summary.state))
+            _expect_running(agenda_id, attempt, AttemptStatus(summary.attempt, summary.state))
         if summary is None or not summary.body or summary.attempt < attempt:
             raise NotFoundError(ATTEMPT, f"{agenda_id}/{attempt}")
         return Lease(
@@ -185,39 +192,39 @@ class LeaseBook:
         )
 
     async def _expect_held(
-        self, handed: EmittedAgenda, *, whole: bool
+        self, delivered: EmittedAgenda, *, whole: bool
     ) -> tuple[AppendedOperation, ...]:
         """Ask the summary, if it can be asked; what was appended, if it is read as a whole."""
-        agenda_id, attempt = handed.agenda_id, handed.attempt
+        agenda_id, attempt = delivered.agenda_id, delivered.attempt
         appended: tuple[AppendedOperation, ...] = ()
         try:
             if whole:
-                summary = await self._ask(self._summaries.agenda(agenda_id))
+                summary = await self._query(self._summaries.agenda(agenda_id))
                 appended = summary.appended if summary else ()
-                standing = Standing(summary.attempt, summary.state) if summary else None
+                standing = AttemptStatus(summary.attempt, summary.state) if summary else None
             else:
-                standing = await self._ask(self._summaries.standing(agenda_id))
+                standing = await self._query(self._summaries.standing(agenda_id))
         except UnavailableError:
             return ()
         if standing is None:
-            self._expect_not_removed(handed)
+            self._expect_not_removed(delivered)
             return appended
-        self._seen.remember(agenda_id, handed.emitted_at)
-        if ended_before(handed, standing):
+        self._summarized.remember(agenda_id, delivered.emitted_at)
+        if ended_in_earlier_attempt(delivered, standing):
             raise ended(agenda_id, attempt, standing.state)
         _expect_running(agenda_id, attempt, standing)
         return appended
 
-    def _expect_not_removed(self, handed: EmittedAgenda) -> None:
+    def _expect_not_removed(self, delivered: EmittedAgenda) -> None:
         """What has no summary is too new to have one, or has ended and was removed."""
-        agenda_id, emitted_at = handed.agenda_id, handed.emitted_at
-        was_there = self._seen.was(agenda_id, emitted_at)
-        if was_there or emitted_at + self._kept < self._clock.now():
+        agenda_id, emitted_at = delivered.agenda_id, delivered.emitted_at
+        had_summary = self._summarized.was(agenda_id, emitted_at)
+        if had_summary or emitted_at + self._retention < self._clock.now():
             why = "the agenda has ended, and was removed"
-            raise LeaseLostError(agenda_id, handed.attempt, "ended", why)
+            raise LeaseLostError(agenda_id, delivered.attempt, "ended", why)
 
-    async def _ask(self, question: Awaitable[T]) -> T:
-        return await answer_in_time(question, within_s=_LOOK_S)
+    async def _query(self, question: Awaitable[T]) -> T:
+        return await with_timeout(question, within_s=_QUERY_TIMEOUT_S)
 
     def is_current(self, emitted: EmittedAgenda) -> bool:
         """Whether nothing heard here says that another attempt has taken its place."""
@@ -228,15 +235,15 @@ class LeaseBook:
         return True
 
     def _expect_current(self, agenda_id: str, attempt: int) -> None:
-        handed = self._desk.lease(agenda_id)
-        if handed is not None and handed.attempt > attempt:
-            why = f"attempt {handed.attempt} was handed out"
+        delivered = self._deliveries.lease(agenda_id)
+        if delivered is not None and delivered.attempt > attempt:
+            why = f"attempt {delivered.attempt} was handed out"
             raise LeaseLostError(agenda_id, attempt, "followed", why)
-        if self._desk.stop(agenda_id, attempt) == "outdated":
+        if self._deliveries.stop(agenda_id, attempt) == "outdated":
             why = "the scheduler counts on it no more"
             raise LeaseLostError(agenda_id, attempt, "outdated", why)
 
 
-def _expect_running(agenda_id: str, attempt: int, standing: Standing) -> None:
+def _expect_running(agenda_id: str, attempt: int, standing: AttemptStatus) -> None:
     if (error := lost(agenda_id, attempt, standing)) is not None:
         raise error

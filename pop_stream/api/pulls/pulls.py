@@ -13,10 +13,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pop_stream import faults
 from pop_stream.api.agendas.views import submitted
 from pop_stream.api.http import body
-from pop_stream.api.http.access import expect_still_known, object_of, principal_of
-from pop_stream.api.http.answers import answer
+from pop_stream.api.http.access import expect_still_authenticated, object_of, principal_of
+from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseBook, attempt_of
+from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseDirectory, attempt_of
 from pop_stream.api.pulls.reports import appended_of, check, diagnostics_of, progress_of
 from pop_stream.api.pulls.signs import SignsOfLife
 from pop_stream.bus.publisher import lifecycle_records
@@ -24,7 +24,7 @@ from pop_stream.core.errors import LeaseLostError, NotFoundError
 from pop_stream.core.events import (
     AgendaFailed,
     AgendaProgressed,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaStopped,
     AgendaSucceeded,
     AppendedOperation,
@@ -34,16 +34,16 @@ from pop_stream.core.events import (
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import appended_name
 from pop_stream.core.values.faults import issues_of
-from pop_stream.core.values.own_ids import plain_id
+from pop_stream.core.values.own_ids import display_id
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.wire import Publisher
-from pop_stream.ports.work import WorkDesk
+from pop_stream.ports.work import HttpDeliveries
 from pop_stream.shapes.pulls import (
     Completion,
-    Heard,
+    ReportAcknowledgement,
     Heartbeat,
     ProgressReport,
-    Pull,
+    PullRequest,
     PulledAgenda,
     PulledAgendas,
 )
@@ -53,26 +53,26 @@ _log = structlog.get_logger()
 M = TypeVar("M", bound=BaseModel)
 
 
-class Pulls:
+class PullEndpoints:
     """The handlers of pulling and reporting."""
 
     def __init__(  # noqa: PLR0913  # all that the handlers share, named once
         self,
         *,
-        leases: LeaseBook,
+        leases: LeaseDirectory,
         signs: SignsOfLife,
-        desk: WorkDesk,
+        desk: HttpDeliveries,
         publisher: Publisher,
         clock: Clock,
-        bodies: body.Bodies,
+        body_reader: body.BodyReader,
         topic: str,
     ) -> None:
         self.leases = leases
         self.signs = signs
-        self._desk = desk
+        self._deliveries = desk
         self._publisher = publisher
         self._clock = clock
-        self._bodies = bodies
+        self._body_reader = body_reader
         self._topic = topic
         self._is_closing = False
 
@@ -82,39 +82,41 @@ class Pulls:
 
     async def post_pull(self, request: web.Request) -> web.Response:
         """Claim agendas of an insight for the caller, waiting for the first."""
-        wish = await self._read(request, Pull)
+        pull = await self._read(request, PullRequest)
         insight_id, seen_by = object_of(request), principal_of(request).customer_id
         self.leases.expect_insight(insight_id)
 
-        def is_there() -> bool:
-            return not self._is_closing and _is_there(request)
+        def is_connected() -> bool:
+            return not self._is_closing and _has_connection(request)
 
-        wait = timedelta(seconds=wish.wait_s)
-        taken = await self._desk.take(insight_id, wish.count, wait, is_there=is_there)
-        if taken and not await self._may_have(request, taken):
-            return answer(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
+        wait = timedelta(seconds=pull.wait_s)
+        taken = await self._deliveries.take(
+            insight_id, pull.count, wait, is_connected=is_connected
+        )
+        if taken and not await self._is_still_waiting(request, taken):
+            return json_response(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
         if taken:
-            faults.reach("api.pulled")
+            faults.crash_point("api.pulled")
         # One that was long on its way may have been given up, and handed out anew.
         taken = [one for one in taken if self.leases.is_current(one)]
         ends = await self._ends(taken)
         taken = [one for one in taken if one.agenda_id not in ends]
         # The lease began when the agenda was claimed; it begins anew for whom it is for.
-        renewed = [self._renewed(one, wish.puller_id) for one in taken]
+        renewed = [self._renewed(one, pull.puller_id) for one in taken]
         await self._publish([*renewed, *ends.values()])
         agendas = await asyncio.gather(*(self._pulled(one, seen_by) for one in taken))
         _log.info("agendas.pulled", insight_id=insight_id, count=len(taken))
-        return answer(PulledAgendas(agendas=agendas), status=HTTPStatus.OK)
+        return json_response(PulledAgendas(agendas=agendas), status=HTTPStatus.OK)
 
     async def post_heartbeat(self, request: web.Request) -> web.Response:
         """Renew the lease."""
-        sign = await self._read(request, Heartbeat)
+        heartbeat = await self._read(request, Heartbeat)
         lease = await self._lease(request)
-        renewed = AgendaRenewed(
-            **self._of(lease), puller_id=sign.puller_id, lease_ms=lease.lease_ms
+        renewed = AgendaHeartbeat(
+            **self._event_fields(lease), puller_id=heartbeat.puller_id, lease_ms=lease.lease_ms
         )
         await self._publish([renewed])
-        return self._heard(request, lease)
+        return self._acknowledge(request, lease)
 
     async def post_progress(self, request: web.Request) -> web.Response:
         """Report on operations, append others, and renew the lease."""
@@ -122,17 +124,19 @@ class Pulls:
         lease = await self._lease(request, whole=report.append is not None)
         new = appended_of(lease, report.append, self._clock.now())
         check(lease, report.operations, new)
-        renewed = AgendaRenewed(
-            **self._of(lease), puller_id=report.puller_id, lease_ms=lease.lease_ms
+        renewed = AgendaHeartbeat(
+            **self._event_fields(lease), puller_id=report.puller_id, lease_ms=lease.lease_ms
         )
         told: list[LifecycleEvent] = [renewed]
         if new or report.operations:
             operations = progress_of(report.operations, self._clock.now())
             told.append(
-                AgendaProgressed(**self._of(lease), operations=operations, appended=new)
+                AgendaProgressed(
+                    **self._event_fields(lease), operations=operations, appended=new
+                )
             )
         await self._publish(told)
-        return self._heard(request, lease, new)
+        return self._acknowledge(request, lease, new)
 
     async def post_complete(self, request: web.Request) -> web.Response:
         """Tell how the attempt ended; the lease ends with it."""
@@ -141,28 +145,30 @@ class Pulls:
         check(lease, end.operations)
         await self._publish([self._ended(lease, end)])
         _log.info(f"agenda.{end.outcome}", agenda_id=lease.agenda_id, attempt=lease.attempt)
-        return self._heard(request, lease)
+        return self._acknowledge(request, lease)
 
     # ---- what the handlers share ----
 
-    async def _may_have(self, request: web.Request, taken: Sequence[EmittedAgenda]) -> bool:
+    async def _is_still_waiting(
+        self, request: web.Request, taken: Sequence[EmittedAgenda]
+    ) -> bool:
         """Whether the caller is still there and known; else all of it is the next one's.
 
         Raises:
             UnauthenticatedError: If its key or token has ended while it waited.
         """
-        is_there = False
+        is_connected = False
         try:
-            await expect_still_known(request)
-            is_there = _is_there(request)
+            await expect_still_authenticated(request)
+            is_connected = _has_connection(request)
         finally:
-            if not is_there:
+            if not is_connected:
                 for emitted in taken:
-                    self._desk.give_back(emitted)
-        return is_there
+                    self._deliveries.return_delivery(emitted)
+        return is_connected
 
     async def _read(self, request: web.Request, shape: type[M]) -> M:
-        async with self._bodies.read(request) as content:
+        async with self._body_reader.read(request) as content:
             body.expect_json(content)
             try:
                 return TypeAdapter(shape).validate_json(bytes(content), strict=True)
@@ -177,21 +183,21 @@ class Pulls:
         try:
             return await self.leases.find(agenda_id, attempt, whole=whole)
         except LeaseLostError:
-            handed = self._desk.lease(agenda_id)
-            if handed is not None and handed.attempt == attempt:
-                await self._publish([*(await self._ends([handed])).values()])
+            delivered = self._deliveries.lease(agenda_id)
+            if delivered is not None and delivered.attempt == attempt:
+                await self._publish([*(await self._ends([delivered])).values()])
             raise
 
-    async def _ends(self, handed: Sequence[EmittedAgenda]) -> Mapping[str, LifecycleEvent]:
+    async def _ends(self, delivered: Sequence[EmittedAgenda]) -> Mapping[str, LifecycleEvent]:
         """By agenda, the ends of attempts of what had ended before.
 
         The summaries stay as they are; the scheduler, which took the attempts before for lost,
         hears of the ends only so.
         """
-        states = await asyncio.gather(*map(self.leases.ended_before, handed))
+        states = await asyncio.gather(*map(self.leases.ended_in_earlier_attempt, delivered))
         return {
-            one.agenda_id: self._end_again(one, state)
-            for one, state in zip(handed, states, strict=True)
+            one.agenda_id: self._repeat_end(one, state)
+            for one, state in zip(delivered, states, strict=True)
             if state is not None
         }
 
@@ -200,21 +206,21 @@ class Pulls:
             records = await lifecycle_records(self._publisher, self._topic, lifecycle)
             await self._publisher.publish(records)
 
-    def _heard(
+    def _acknowledge(
         self, request: web.Request, lease: Lease, new: Sequence[AppendedOperation] = ()
     ) -> web.Response:
-        stop = self._desk.stop(lease.agenda_id, lease.attempt)
+        stop = self._deliveries.stop(lease.agenda_id, lease.attempt)
         names = [appended_name(one) for one in new]
-        heard = Heard(
+        acknowledgement = ReportAcknowledgement(
             agenda_id=request.match_info["agenda_id"],
             attempt=lease.attempt,
             lease_ms=lease.lease_ms,
             stop=None if stop == "outdated" else stop,
             appended=names,
         )
-        return answer(heard, status=HTTPStatus.OK)
+        return json_response(acknowledgement, status=HTTPStatus.OK)
 
-    def _of(self, lease: Lease) -> dict[str, Any]:
+    def _event_fields(self, lease: Lease) -> dict[str, Any]:
         return {
             "agenda_id": lease.agenda_id,
             "at": self._clock.now(),
@@ -222,8 +228,8 @@ class Pulls:
             "attempt": lease.attempt,
         }
 
-    def _renewed(self, emitted: EmittedAgenda, puller_id: str) -> AgendaRenewed:
-        return AgendaRenewed(
+    def _renewed(self, emitted: EmittedAgenda, puller_id: str) -> AgendaHeartbeat:
+        return AgendaHeartbeat(
             agenda_id=emitted.agenda_id,
             at=self._clock.now(),
             insight_id=emitted.insight_id,
@@ -232,7 +238,7 @@ class Pulls:
             lease_ms=emitted.lease_ms,
         )
 
-    def _end_again(self, emitted: EmittedAgenda, state: State) -> LifecycleEvent:
+    def _repeat_end(self, emitted: EmittedAgenda, state: State) -> LifecycleEvent:
         facts: dict[str, Any] = {
             "agenda_id": emitted.agenda_id,
             "at": self._clock.now(),
@@ -247,7 +253,7 @@ class Pulls:
     def _ended(self, lease: Lease, end: Completion) -> LifecycleEvent:
         at = self._clock.now()
         facts = {
-            **self._of(lease),
+            **self._event_fields(lease),
             "operations": progress_of(end.operations, at),
             "spent_s": dict(end.spent_s),
         }
@@ -266,7 +272,7 @@ class Pulls:
 
     async def _pulled(self, emitted: EmittedAgenda, seen_by: str | None) -> PulledAgenda:
         return PulledAgenda(
-            agenda_id=plain_id(emitted.agenda_id, seen_by),
+            agenda_id=display_id(emitted.agenda_id, seen_by),
             insight_id=emitted.insight_id,
             customer_id=emitted.customer_id,
             attempt=emitted.attempt,
@@ -279,5 +285,5 @@ class Pulls:
         )
 
 
-def _is_there(request: web.Request) -> bool:
+def _has_connection(request: web.Request) -> bool:
     return request.transport is not None and not request.transport.is_closing()

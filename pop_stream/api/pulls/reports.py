@@ -13,14 +13,14 @@ from pop_stream.core.agendas.appended import appended, encode_operation
 from pop_stream.core.errors import Issue
 from pop_stream.core.events import AppendedOperation, Diagnostic, OperationProgress
 from pop_stream.core.lifecycle.summary import appended_name
-from pop_stream.shapes.pulls import Appending, DiagnosticReport, OperationReport
+from pop_stream.shapes.pulls import AppendRequest, DiagnosticReport, OperationReport
 
 RESULT_BYTES: Final = 256 * 1024
 """Largest result of one operation, as JSON."""
 
 
 def appended_of(
-    lease: Lease, wanted: Appending | None, at: datetime
+    lease: Lease, wanted: AppendRequest | None, at: datetime
 ) -> tuple[AppendedOperation, ...]:
     """Operations that are new to the agenda.
 
@@ -50,17 +50,17 @@ def check(
     if not reports:
         return
     known = {one.name for one in lease.operations()} | set(map(appended_name, new))
-    faults: list[Issue] = []
+    issues: list[Issue] = []
     for index, one in enumerate(reports):
         if one.name not in known:
-            faults.append(
+            issues.append(
                 Issue(f"operations[{index}].name", one.name, "no operation of this agenda")
             )
         if (size := len(msgspec.json.encode(one.result))) > RESULT_BYTES:
             remedy = f"at most {RESULT_BYTES} bytes; store it elsewhere, report where it is"
-            faults.append(Issue(f"operations[{index}].result", f"{size} bytes", remedy))
-    if faults:
-        raise InvalidError(faults[:10])
+            issues.append(Issue(f"operations[{index}].result", f"{size} bytes", remedy))
+    if issues:
+        raise InvalidError(issues[:10])
 
 
 def progress_of(

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from pop_stream.api.pulls.leases import attempt_of
 from pop_stream.core.values.identity import Principal, Role
-from pop_stream.core.values.own_ids import meant_by
+from pop_stream.core.values.own_ids import candidate_ids
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.work import Hearsay
 
@@ -28,12 +28,12 @@ class SignsOfLife:
     def pass_on(self, request: web.Request, principal: Principal) -> None:
         """Pass on that the caller says it is at the attempt that the path names."""
         attempt = attempt_of(request.match_info["attempt"])
-        if attempt is None or not principal.holds(Role.PULL):
+        if attempt is None or not principal.has_role(Role.PULL):
             return
         insights = [
             insight.id
             for insight in self._definitions.current.insights.values()
             if principal.speaks_for(insight.ownership.owner)
         ]
-        for agenda_id in meant_by(request.match_info["agenda_id"], principal):
+        for agenda_id in candidate_ids(request.match_info["agenda_id"], principal):
             self._hearsay.pass_on(agenda_id, attempt, insights)

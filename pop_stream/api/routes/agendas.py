@@ -2,19 +2,24 @@
 
 from http import HTTPStatus
 
-from pop_stream.api.agendas.progress import Progress
-from pop_stream.api.agendas.questions import Explanations
-from pop_stream.api.agendas.streams import Streams
-from pop_stream.api.http.access import Access, reading
-from pop_stream.api.http.errors import BODY_ERRORS, BusyError, IdTakenError, NoneAcceptedError
-from pop_stream.api.http.route import EVENT_STREAM, READ_ERRORS, Answer, Route
+from pop_stream.api.agendas.progress import ProgressEndpoints
+from pop_stream.api.agendas.questions import QueueEndpoints
+from pop_stream.api.agendas.streams import StreamEndpoints
+from pop_stream.api.http.access import Access, read_access
+from pop_stream.api.http.errors import (
+    BODY_ERRORS,
+    BusyError,
+    IdConflictError,
+    NoneAcceptedError,
+)
+from pop_stream.api.http.route import EVENT_STREAM, READ_ERRORS, RouteResponse, Route
 from pop_stream.api.owners import Owners
-from pop_stream.api.submissions.submissions import Submissions
+from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.core.agendas.agenda import Agenda
 from pop_stream.core.definitions.template import TEMPLATE_RUN
 from pop_stream.core.errors import (
     ForbiddenError,
-    FullError,
+    CapacityError,
     QuotaError,
     SubmissionError,
     UnavailableError,
@@ -27,22 +32,22 @@ from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResults
 
 def agenda_routes(
     owners: Owners,
-    submissions: Submissions,
-    progress: Progress,
-    streams: Streams,
-    explanations: Explanations,
+    submissions: SubmissionEndpoints,
+    progress: ProgressEndpoints,
+    streams: StreamEndpoints,
+    queue_endpoints: QueueEndpoints,
 ) -> tuple[Route, ...]:
     """Submit, read and follow agendas and links."""
     return (
         _submit(submissions),
         *_reads(owners, progress),
         *_streams(owners, streams),
-        *_questions(owners, explanations),
+        *_query_routes(owners, queue_endpoints),
     )
 
 
-def _submit(submissions: Submissions) -> Route:
-    one = Answer(
+def _submit(submissions: SubmissionEndpoints) -> Route:
+    one = RouteResponse(
         "Acknowledged by Kafka. One agenda: Location says where to read on. "
         "A list: at least one of it was accepted.",
         (AcceptedAgenda, SubmissionResults),
@@ -59,18 +64,18 @@ def _submit(submissions: Submissions) -> Route:
             *BODY_ERRORS,
             SubmissionError,
             ForbiddenError,
-            IdTakenError,
+            IdConflictError,
             QuotaError,
-            FullError,
+            CapacityError,
             NoneAcceptedError,
             UnavailableError,
         ),
-        takes=(Agenda, TEMPLATE_RUN, list[Agenda], list[TEMPLATE_RUN]),  # type: ignore[valid-type]  # made at run time
+        body_models=(Agenda, TEMPLATE_RUN, list[Agenda], list[TEMPLATE_RUN]),  # type: ignore[valid-type]  # made at run time
         access=Access(role=Role.SUBMIT),
     )
 
 
-def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
+def _reads(owners: Owners, progress: ProgressEndpoints) -> tuple[Route, ...]:
     return (
         Route(
             "GET",
@@ -78,9 +83,9 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_agenda,
             "getAgenda",
             "An agenda's summary, and the agenda as accepted",
-            (Answer("The summary.", (AgendaSummary,)),),
+            (RouteResponse("The summary.", (AgendaSummary,)),),
             READ_ERRORS,
-            access=reading(owners.agenda),
+            access=read_access(owners.agenda),
         ),
         Route(
             "GET",
@@ -88,9 +93,9 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_progress,
             "getAgendaProgress",
             "How far an agenda is, operation by operation",
-            (Answer("The progress.", (AgendaProgress,)),),
+            (RouteResponse("The progress.", (AgendaProgress,)),),
             READ_ERRORS,
-            access=reading(owners.agenda),
+            access=read_access(owners.agenda),
         ),
         Route(
             "GET",
@@ -98,9 +103,9 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_operation,
             "getOperationProgress",
             "How far one operation of an agenda is, with its result",
-            (Answer("The operation.", (OperationView,)),),
+            (RouteResponse("The operation.", (OperationView,)),),
             READ_ERRORS,
-            access=reading(owners.agenda),
+            access=read_access(owners.agenda),
         ),
         Route(
             "GET",
@@ -108,15 +113,15 @@ def _reads(owners: Owners, progress: Progress) -> tuple[Route, ...]:
             progress.get_link,
             "getLinkSummary",
             "What all agendas with this link id add up to",
-            (Answer("The roll-up.", (LinkView,)),),
+            (RouteResponse("The roll-up.", (LinkView,)),),
             READ_ERRORS,
-            access=reading(owners.link),
+            access=read_access(owners.link),
         ),
     )
 
 
-def _streams(owners: Owners, handlers: Streams) -> tuple[Route, ...]:
-    over = Answer(
+def _streams(owners: Owners, handlers: StreamEndpoints) -> tuple[Route, ...]:
+    over = RouteResponse(
         "Last-Event-ID was the final event: nothing will follow.",
         status=HTTPStatus.NO_CONTENT,
         media_type=None,
@@ -132,11 +137,13 @@ def _streams(owners: Owners, handlers: Streams) -> tuple[Route, ...]:
             "followAgenda",
             "Follow an agenda's progress until it has ended",
             (
-                Answer(progress, (AgendaProgress,), media_type=EVENT_STREAM, event="progress"),
+                RouteResponse(
+                    progress, (AgendaProgress,), media_type=EVENT_STREAM, event="progress"
+                ),
                 over,
             ),
             errors,
-            access=reading(owners.agenda, patience=handlers.appears_within),
+            access=read_access(owners.agenda, patience=handlers.appears_within),
         ),
         Route(
             "GET",
@@ -144,23 +151,23 @@ def _streams(owners: Owners, handlers: Streams) -> tuple[Route, ...]:
             handlers.get_link_events,
             "followLink",
             "Follow what all agendas with this link id add up to",
-            (Answer(summary, (LinkView,), media_type=EVENT_STREAM, event="summary"),),
+            (RouteResponse(summary, (LinkView,), media_type=EVENT_STREAM, event="summary"),),
             errors,
-            access=reading(owners.link, patience=handlers.appears_within),
+            access=read_access(owners.link, patience=handlers.appears_within),
         ),
     )
 
 
-def _questions(owners: Owners, explanations: Explanations) -> tuple[Route, ...]:
+def _query_routes(owners: Owners, queue_endpoints: QueueEndpoints) -> tuple[Route, ...]:
     return (
         Route(
             "GET",
             "/v1/agendas/{agenda_id}/why",
-            explanations.get_why,
+            queue_endpoints.get_why,
             "explainAgenda",
             "Why an agenda waits: its position, its customer's share, and about how long",
-            (Answer("The explanation.", (WhyView,)),),
+            (RouteResponse("The explanation.", (WhyView,)),),
             READ_ERRORS,
-            access=reading(owners.agenda),
+            access=read_access(owners.agenda),
         ),
     )

@@ -3,12 +3,12 @@
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api.agendas.commands import Commands
-from pop_stream.api.agendas.lists import AgendaLists
+from pop_stream.api.agendas.commands import CommandEndpoints
+from pop_stream.api.agendas.lists import AgendaListEndpoints
 from pop_stream.api.agendas.selection import QUERY
-from pop_stream.api.http.access import Access, Handler, reading
+from pop_stream.api.http.access import Access, Handler, read_access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, Answer, Route
+from pop_stream.api.http.route import READ_ERRORS, RouteResponse, Route
 from pop_stream.api.owners import Owners
 from pop_stream.core.errors import StateError, UnavailableError
 from pop_stream.core.events import Action
@@ -17,10 +17,10 @@ from pop_stream.shapes.commands import (
     AgendaList,
     BulkCommand,
     BulkResult,
-    Commanded,
+    CommandResult,
     Reprioritisation,
     Rerun,
-    Wish,
+    CommandRequest,
 )
 
 _ERRORS: Final = (
@@ -28,14 +28,14 @@ _ERRORS: Final = (
     InvalidError,
 )
 
-_DONE: Final = Answer("There was nothing left to do.", (Commanded,))
-_SENT: Final = Answer(
+_DONE: Final = RouteResponse("There was nothing left to do.", (CommandResult,))
+_SENT: Final = RouteResponse(
     "On its way to the scheduler; GET shows what comes of it.",
-    (Commanded,),
+    (CommandResult,),
     HTTPStatus.ACCEPTED,
 )
 
-_WISHES: Final[tuple[tuple[Action, str], ...]] = (
+_COMMANDS: Final[tuple[tuple[Action, str], ...]] = (
     ("cancel", "End an agenda: at once while it waits; while it runs, its puller is told"),
     ("hold", "Let an agenda that waits wait until it is released"),
     ("release", "Let an agenda that was held take its turn"),
@@ -43,7 +43,9 @@ _WISHES: Final[tuple[tuple[Action, str], ...]] = (
 )
 
 
-def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tuple[Route, ...]:
+def command_routes(
+    owners: Owners, commands: CommandEndpoints, lists: AgendaListEndpoints
+) -> tuple[Route, ...]:
     """List agendas; cancel, hold, release, reprioritise, rerun and delete them."""
     own = Access(role=Role.OPERATE, subject=owners.agenda, changes=True)
     return (
@@ -53,12 +55,15 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             lists.get,
             "listAgendas",
             "Agendas that fit a filter, page by page, with their exact number",
-            (Answer("A page.", (AgendaList,)),),
+            (RouteResponse("A page.", (AgendaList,)),),
             (InvalidError, UnavailableError),
             query=QUERY,
-            access=reading(),
+            access=read_access(),
         ),
-        *(_command(action, commands.post(action), summary, own) for action, summary in _WISHES),
+        *(
+            _command(action, commands.post(action), summary, own)
+            for action, summary in _COMMANDS
+        ),
         Route(
             "POST",
             "/v1/agendas/{agenda_id}/rerun",
@@ -67,7 +72,7 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             "Run an agenda that has ended again: all of it, what failed, or chosen operations",
             (_SENT,),
             (*_ERRORS, *READ_ERRORS, StateError),
-            takes=(Rerun,),
+            body_models=(Rerun,),
             may_be_bare=True,
             access=own,
         ),
@@ -77,7 +82,7 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             commands.delete,
             "deleteAgenda",
             "Remove an agenda that has ended, with all that is known of it",
-            (Answer("Removed.", status=HTTPStatus.NO_CONTENT, media_type=None),),
+            (RouteResponse("Removed.", status=HTTPStatus.NO_CONTENT, media_type=None),),
             (*READ_ERRORS, StateError),
             access=own,
         ),
@@ -88,18 +93,18 @@ def command_routes(owners: Owners, commands: Commands, lists: AgendaLists) -> tu
             "commandAgendas",
             "One command for all agendas that fit a filter and are in a state for it",
             (
-                Answer("What would be done.", (BulkResult,)),
-                Answer("On their way.", (BulkResult,), HTTPStatus.ACCEPTED),
+                RouteResponse("What would be done.", (BulkResult,)),
+                RouteResponse("On their way.", (BulkResult,), HTTPStatus.ACCEPTED),
             ),
             (*_ERRORS, UnavailableError),
-            takes=(BulkCommand,),
+            body_models=(BulkCommand,),
             access=Access(role=Role.OPERATE),
         ),
     )
 
 
 def _command(action: Action, handler: Handler, summary: str, access: Access) -> Route:
-    shape = Reprioritisation if action == "reprioritise" else Wish
+    shape = Reprioritisation if action == "reprioritise" else CommandRequest
     return Route(
         "POST",
         f"/v1/agendas/{{agenda_id}}/{action}",
@@ -108,7 +113,7 @@ def _command(action: Action, handler: Handler, summary: str, access: Access) -> 
         summary,
         (_DONE, _SENT),
         (*_ERRORS, *READ_ERRORS, StateError),
-        takes=(shape,),
+        body_models=(shape,),
         may_be_bare=action != "reprioritise",
         access=access,
     )

@@ -6,18 +6,18 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from pop_stream.api.agendas.questions import Explanations
-from pop_stream.api.definitions.definitions import Resource
+from pop_stream.api.agendas.questions import QueueEndpoints
+from pop_stream.api.definitions.definitions import DefinitionEndpoints
 from pop_stream.api.definitions.models import DEFINED, NAMES, PAGES, PATCHES
-from pop_stream.api.http.access import Access, reading
+from pop_stream.api.http.access import Access, read_access
 from pop_stream.api.http.answers import JSON
 from pop_stream.api.http.body import MERGE_PATCH
 from pop_stream.api.http.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, Answer, Query, Route
+from pop_stream.api.http.route import READ_ERRORS, RouteResponse, QueryParameter, Route
 from pop_stream.api.owners import Owners
 from pop_stream.core.definitions.definitions import KINDS, Kind
-from pop_stream.core.definitions.listing import DEFAULT_LIMIT, MOST_LISTED, fields_of
+from pop_stream.core.definitions.listing import DEFAULT_LIMIT, MAX_LISTED, fields_of
 from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
@@ -47,35 +47,46 @@ _ERRORS: Final = (
 )
 
 _LIMITS: Final = (
-    Query(
+    QueryParameter(
         "limit",
         "Most on the page.",
         {
             "type": "integer",
             "minimum": 1,
-            "maximum": MOST_LISTED,
+            "maximum": MAX_LISTED,
             "default": DEFAULT_LIMIT,
         },
     ),
-    Query("cursor", "`next` of the page before, with the same sort.", {"type": "string"}),
+    QueryParameter(
+        "cursor", "`next` of the page before, with the same sort.", {"type": "string"}
+    ),
 )
 
 
 def definition_routes(
-    owners: Owners, resources: Mapping[Kind, Resource], explanations: Explanations
+    owners: Owners,
+    resources: Mapping[Kind, DefinitionEndpoints],
+    queue_endpoints: QueueEndpoints,
 ) -> tuple[Route, ...]:
     """What is defined, and how it goes."""
     tables = (_resource(owners, one) for one in resources.values())
-    return (*(route for table in tables for route in table), *_questions(owners, explanations))
+    return (
+        *(route for table in tables for route in table),
+        *_query_routes(owners, queue_endpoints),
+    )
 
 
-def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
+def _resource(owners: Owners, resource: DefinitionEndpoints) -> tuple[Route, ...]:
     kind, path = resource.kind, f"{resource.path}/{{{resource.parameter}}}"
     name, model = NAMES[kind], KINDS[kind]
-    one = Answer(f"The {kind}.", (DEFINED[kind],), has_etag=True)
-    created = Answer(f"The new {kind}.", (DEFINED[kind],), HTTPStatus.CREATED, has_etag=True)
-    gone = Answer("Deleted.", status=HTTPStatus.NO_CONTENT, media_type=None)
-    known = Answer("Unchanged.", status=HTTPStatus.NOT_MODIFIED, media_type=None, has_etag=True)
+    one = RouteResponse(f"The {kind}.", (DEFINED[kind],), has_etag=True)
+    created = RouteResponse(
+        f"The new {kind}.", (DEFINED[kind],), HTTPStatus.CREATED, has_etag=True
+    )
+    gone = RouteResponse("Deleted.", status=HTTPStatus.NO_CONTENT, media_type=None)
+    known = RouteResponse(
+        "Unchanged.", status=HTTPStatus.NOT_MODIFIED, media_type=None, has_etag=True
+    )
     write = Access(role=resource.writer, operators_only=kind != "template")
     return (
         Route(
@@ -85,10 +96,10 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"list{_PLURALS[kind]}",
             "Those that the caller sees; filtered by any field, a.b for one inside another, "
             "any of the values of a filter that is given several times",
-            (Answer("A page.", (PAGES[kind],)),),
+            (RouteResponse("A page.", (PAGES[kind],)),),
             (QueryError, UnavailableError),
-            query=(*_shaping(kind), *_LIMITS, *_filters(kind)),
-            access=reading(),
+            query=(*_list_parameters(kind), *_LIMITS, *_filters(kind)),
+            access=read_access(),
         ),
         Route(
             "POST",
@@ -98,7 +109,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"Define a {kind} that is not there yet",
             (created,),
             (*_ERRORS, ExistsError),
-            takes=(model,),
+            body_models=(model,),
             access=write,
         ),
         Route(
@@ -110,7 +121,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             (one, known),
             READ_ERRORS,
             headers=(NOT_MODIFIED,),
-            access=reading(owners.defined(kind)),
+            access=read_access(owners.defined(kind)),
         ),
         Route(
             "PUT",
@@ -120,7 +131,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"Define a {kind}, in the place of what there may be",
             (one, created),
             _ERRORS,
-            takes=(model,),
+            body_models=(model,),
             headers=(IF_MATCH, IF_NONE_MATCH),
             access=write,
         ),
@@ -132,7 +143,7 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"Change fields of a {kind}, as a JSON merge patch says",
             (one,),
             (*_ERRORS, NotFoundError),
-            takes=(PATCHES[kind],),
+            body_models=(PATCHES[kind],),
             media_types=(JSON, MERGE_PATCH),
             headers=(IF_MATCH,),
             access=write,
@@ -156,20 +167,20 @@ def _resource(owners: Owners, resource: Resource) -> tuple[Route, ...]:
             f"What a {kind} was in one version, be it deleted since",
             (one,),
             READ_ERRORS,
-            access=reading(),
+            access=read_access(),
         ),
     )
 
 
-def _shaping(kind: Kind) -> tuple[Query, ...]:
+def _list_parameters(kind: Kind) -> tuple[QueryParameter, ...]:
     name = f"({'|'.join(fields_of(kind))})"
     return (
-        Query(
+        QueryParameter(
             "sort",
             "Fields, comma between; one after - descends. Also a.b, for one inside another.",
             {"type": "string", "pattern": f"^-?{name}(,-?{name})*$"},
         ),
-        Query(
+        QueryParameter(
             "fields",
             "Only these, comma between; all if left out.",
             {"type": "string", "pattern": f"^{name}(,{name})*$"},
@@ -177,13 +188,15 @@ def _shaping(kind: Kind) -> tuple[Query, ...]:
     )
 
 
-def _filters(kind: Kind) -> tuple[Query, ...]:
+def _filters(kind: Kind) -> tuple[QueryParameter, ...]:
     """One parameter per field; of a list, for one of its items."""
     found = []
     for name in fields_of(kind):
         schema: dict[str, Any] = {"type": "array", "items": _filter_schema(kind, name)}
         found.append(
-            Query(name, f"Only those whose `{name}` is, or holds, one of these.", schema)
+            QueryParameter(
+                name, f"Only those whose `{name}` is, or holds, one of these.", schema
+            )
         )
     return tuple(found)
 
@@ -205,16 +218,16 @@ _PLAIN: Final = frozenset({"boolean", "integer", "number"})
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 
 
-def _questions(owners: Owners, explanations: Explanations) -> tuple[Route, ...]:
+def _query_routes(owners: Owners, queue_endpoints: QueueEndpoints) -> tuple[Route, ...]:
     return (
         Route(
             "GET",
             "/v1/insights/{insight_id}/queue",
-            explanations.get_queue,
+            queue_endpoints.get_queue,
             "getInsightQueue",
             "What waits in an insight, whose it is, and how fast it goes",
-            (Answer("The queue.", (QueueView,)),),
+            (RouteResponse("The queue.", (QueueView,)),),
             READ_ERRORS,
-            access=reading(owners.insight),
+            access=read_access(owners.insight),
         ),
     )

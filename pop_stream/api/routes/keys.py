@@ -5,19 +5,19 @@ from typing import Final
 
 from pop_stream.api.http.access import Access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, Answer, Query, Route
-from pop_stream.api.keys.keys import AuditReader, Keys
+from pop_stream.api.http.route import READ_ERRORS, RouteResponse, QueryParameter, Route
+from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.core.definitions.keys import KEY_ID_PATTERN
 from pop_stream.core.errors import SubmissionError, UnavailableError
 from pop_stream.core.values.identity import Role
 from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN
 from pop_stream.shapes.keys import (
-    MOST_LISTED,
+    MAX_PAGE_SIZE,
     AuditList,
     KeyList,
     KeyView,
-    KeyWish,
+    KeyRequest,
     NewKey,
     Rotation,
 )
@@ -30,17 +30,17 @@ _ERRORS: Final = (
 
 _TEXT: Final = {"type": "string"}
 _KEY_ID: Final = {"type": "string", "pattern": KEY_ID_PATTERN}
-_LIMIT: Final = Query(
+_LIMIT: Final = QueryParameter(
     "limit",
     "Of a page.",
-    {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": 100},
+    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": 100},
 )
-_NEW: Final = Answer(
+_NEW: Final = RouteResponse(
     "Made. Its token is shown here and nowhere again.", (NewKey,), HTTPStatus.CREATED
 )
 
 
-def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, ...]:
+def key_routes(owners: Owners, keys: KeyEndpoints, audit: AuditEndpoints) -> tuple[Route, ...]:
     """Keys, of which a customer who operates sees its own and an admin all; the audit log."""
     any_key = Access(role=Role.OPERATE, operator_role=Role.ADMIN)
     own = Access(role=Role.OPERATE, operator_role=Role.ADMIN, subject=owners.key, changes=True)
@@ -51,15 +51,15 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             keys.get_list,
             "listKeys",
             "Keys by id, page by page, revoked ones too; never their secrets",
-            (Answer("A page.", (KeyList,)),),
+            (RouteResponse("A page.", (KeyList,)),),
             (InvalidError, UnavailableError),
             query=(
-                Query(
+                QueryParameter(
                     "customer_id",
                     "Of this customer.",
                     {"type": "string", "pattern": ID_PATTERN, "maxLength": ID_LENGTH},
                 ),
-                Query("after", "`next` of the page before.", _KEY_ID),
+                QueryParameter("after", "`next` of the page before.", _KEY_ID),
                 _LIMIT,
             ),
             access=any_key,
@@ -72,7 +72,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             "Make a key; its token is shown once",
             (_NEW,),
             (*_ERRORS, UnavailableError),
-            takes=(KeyWish,),
+            body_models=(KeyRequest,),
             access=any_key,
         ),
         Route(
@@ -81,7 +81,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             keys.get,
             "getKey",
             "A key, without its secret",
-            (Answer("The key.", (KeyView,)),),
+            (RouteResponse("The key.", (KeyView,)),),
             READ_ERRORS,
             access=own,
         ),
@@ -93,7 +93,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             "Make a key with the same powers; the old one goes on for a while",
             (_NEW,),
             (*_ERRORS, *READ_ERRORS),
-            takes=(Rotation,),
+            body_models=(Rotation,),
             may_be_bare=True,
             access=own,
         ),
@@ -103,7 +103,7 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             keys.post_revocation,
             "revokeKey",
             "End a key at once",
-            (Answer("Revoked, now or before.", (KeyView,)),),
+            (RouteResponse("Revoked, now or before.", (KeyView,)),),
             READ_ERRORS,
             access=own,
         ),
@@ -113,13 +113,13 @@ def key_routes(owners: Owners, keys: Keys, audit: AuditReader) -> tuple[Route, .
             audit.get,
             "listAudit",
             "Who changed what, newest first, page by page",
-            (Answer("A page.", (AuditList,)),),
+            (RouteResponse("A page.", (AuditList,)),),
             (InvalidError, UnavailableError),
             query=(
-                Query("kind", "Of objects of this kind, such as `insight`.", _TEXT),
-                Query("object_id", "Of objects with this id.", _TEXT),
-                Query("principal", "By this principal.", _TEXT),
-                Query(
+                QueryParameter("kind", "Of objects of this kind, such as `insight`.", _TEXT),
+                QueryParameter("object_id", "Of objects with this id.", _TEXT),
+                QueryParameter("principal", "By this principal.", _TEXT),
+                QueryParameter(
                     "before",
                     "`next` of the page before.",
                     {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},

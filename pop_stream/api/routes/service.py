@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from pop_stream.api.health import HealthChecks
+from pop_stream.api.health import HealthEndpoints
 from pop_stream.api.http.access import PUBLIC, Access, Handler
 from pop_stream.api.http.errors import NotReadyError
 from pop_stream.api.http.metrics import Metrics
-from pop_stream.api.http.route import Answer, Route
+from pop_stream.api.http.route import RouteResponse, Route
 from pop_stream.core.values.identity import Role
 from pop_stream.shapes.service import Health, Readiness
 
 
 def service_routes(
-    health: HealthChecks, metrics: Metrics, document: Handler
+    health: HealthEndpoints, metrics: Metrics, document: Handler
 ) -> tuple[Route, ...]:
     """Probes, metrics and the document."""
     return (
@@ -22,7 +22,7 @@ def service_routes(
             health.get_alive,
             "getHealth",
             "The process is alive, whatever else is away",
-            (Answer("Alive.", (Health,)),),
+            (RouteResponse("Alive.", (Health,)),),
             access=PUBLIC,
         ),
         Route(
@@ -31,7 +31,7 @@ def service_routes(
             health.get_ready,
             "getReadiness",
             "Kafka and Postgres answer",
-            (Answer("Ready.", (Readiness,)),),
+            (RouteResponse("Ready.", (Readiness,)),),
             (NotReadyError,),
             access=PUBLIC,
         ),
@@ -41,7 +41,7 @@ def service_routes(
             metrics.get,
             "getMetrics",
             "Metrics for Prometheus",
-            (Answer("Prometheus text.", media_type="text/plain"),),
+            (RouteResponse("Prometheus text.", media_type="text/plain"),),
             access=Access(role=Role.READ, operators_only=True),
         ),
         Route(
@@ -50,7 +50,7 @@ def service_routes(
             document,
             "getDocument",
             "This document",
-            (Answer("OpenAPI 3.1.", (dict[str, Any],)),),
+            (RouteResponse("OpenAPI 3.1.", (dict[str, Any],)),),
             access=PUBLIC,
         ),
     )

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from aiohttp import HttpVersion11, web
 
-from pop_stream.api.agendas.commands import Commands
-from pop_stream.api.agendas.lists import AgendaLists
-from pop_stream.api.agendas.progress import Progress
-from pop_stream.api.agendas.questions import Explanations
-from pop_stream.api.agendas.streams import Streams
-from pop_stream.api.definitions.definitions import Resource
-from pop_stream.api.health import HealthChecks
-from pop_stream.api.http.access import Guard, Handler
+from pop_stream.api.agendas.commands import CommandEndpoints
+from pop_stream.api.agendas.lists import AgendaListEndpoints
+from pop_stream.api.agendas.progress import ProgressEndpoints
+from pop_stream.api.agendas.questions import QueueEndpoints
+from pop_stream.api.agendas.streams import StreamEndpoints
+from pop_stream.api.definitions.definitions import DefinitionEndpoints
+from pop_stream.api.health import HealthEndpoints
+from pop_stream.api.http.access import AccessGuard, Handler
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.route import Route
-from pop_stream.api.keys.keys import AuditReader, Keys
+from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
-from pop_stream.api.pulls.pulls import Pulls
+from pop_stream.api.pulls.pulls import PullEndpoints
 from pop_stream.api.routes.agendas import agenda_routes
 from pop_stream.api.routes.commands import command_routes
 from pop_stream.api.routes.definitions import definition_routes
@@ -28,54 +28,54 @@ from pop_stream.api.routes.keys import key_routes
 from pop_stream.api.routes.pulls import pull_routes
 from pop_stream.api.routes.service import service_routes
 from pop_stream.api.routes.templates import template_routes
-from pop_stream.api.submissions.resubmissions import Resubmissions
-from pop_stream.api.submissions.submissions import Submissions
-from pop_stream.api.submissions.template_runs import TemplateRuns
+from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
+from pop_stream.api.submissions.submissions import SubmissionEndpoints
+from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.core.definitions.definitions import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handlers:
+class Endpoints:
     """Those who serve the routes, and those who say whose the objects in their paths are."""
 
     owners: Owners
-    submissions: Submissions
-    progress: Progress
-    commands: Commands
-    lists: AgendaLists
-    pulls: Pulls
-    explanations: Explanations
-    streams: Streams
-    health: HealthChecks
-    definitions: Mapping[Kind, Resource]
-    template_runs: TemplateRuns
-    resubmissions: Resubmissions
-    keys: Keys
-    audit: AuditReader
+    submissions: SubmissionEndpoints
+    progress: ProgressEndpoints
+    commands: CommandEndpoints
+    lists: AgendaListEndpoints
+    pulls: PullEndpoints
+    queue_endpoints: QueueEndpoints
+    streams: StreamEndpoints
+    health: HealthEndpoints
+    definitions: Mapping[Kind, DefinitionEndpoints]
+    template_runs: TemplateRunEndpoints
+    resubmissions: ResubmissionEndpoints
+    keys: KeyEndpoints
+    audit: AuditEndpoints
     metrics: Metrics
     document: Handler
 
 
-def routes(handlers: Handlers) -> tuple[Route, ...]:
+def routes(endpoints: Endpoints) -> tuple[Route, ...]:
     """The table."""
     return (
         *agenda_routes(
-            handlers.owners,
-            handlers.submissions,
-            handlers.progress,
-            handlers.streams,
-            handlers.explanations,
+            endpoints.owners,
+            endpoints.submissions,
+            endpoints.progress,
+            endpoints.streams,
+            endpoints.queue_endpoints,
         ),
-        *command_routes(handlers.owners, handlers.commands, handlers.lists),
-        *definition_routes(handlers.owners, handlers.definitions, handlers.explanations),
-        *template_routes(handlers.owners, handlers.template_runs, handlers.resubmissions),
-        *key_routes(handlers.owners, handlers.keys, handlers.audit),
-        *pull_routes(handlers.owners, handlers.pulls),
-        *service_routes(handlers.health, handlers.metrics, handlers.document),
+        *command_routes(endpoints.owners, endpoints.commands, endpoints.lists),
+        *definition_routes(endpoints.owners, endpoints.definitions, endpoints.queue_endpoints),
+        *template_routes(endpoints.owners, endpoints.template_runs, endpoints.resubmissions),
+        *key_routes(endpoints.owners, endpoints.keys, endpoints.audit),
+        *pull_routes(endpoints.owners, endpoints.pulls),
+        *service_routes(endpoints.health, endpoints.metrics, endpoints.document),
     )
 
 
-def register(app: web.Application, table: tuple[Route, ...], guard: Guard) -> None:
+def register(app: web.Application, table: tuple[Route, ...], guard: AccessGuard) -> None:
     """Let the application serve the table, and HEAD where GET ends by itself."""
     for route in table:
         handler = guard.before(route.handler, route.access)

@@ -3,27 +3,27 @@
 from http import HTTPStatus
 from typing import Final
 
-from pop_stream.api.http.access import Access, reading
-from pop_stream.api.http.errors import BODY_ERRORS, IdTakenError, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, Answer, Route
+from pop_stream.api.http.access import Access, read_access
+from pop_stream.api.http.errors import BODY_ERRORS, IdConflictError, InvalidError
+from pop_stream.api.http.route import READ_ERRORS, RouteResponse, Route
 from pop_stream.api.owners import Owners
-from pop_stream.api.submissions.resubmissions import Resubmission, Resubmissions
-from pop_stream.api.submissions.template_runs import TemplateRuns
+from pop_stream.api.submissions.resubmissions import Resubmission, ResubmissionEndpoints
+from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
 from pop_stream.core.agendas.agenda import Agenda
 from pop_stream.core.definitions.template import TEMPLATE_CALL, TEMPLATE_RUN
 from pop_stream.core.errors import (
     ForbiddenError,
-    FullError,
+    CapacityError,
     NotFoundError,
     QuotaError,
     SubmissionError,
     UnavailableError,
 )
 from pop_stream.core.values.identity import Role
-from pop_stream.shapes.placement import Explained, Preview
+from pop_stream.shapes.placement import RouteExplanation, Preview
 from pop_stream.shapes.submissions import AcceptedAgenda, Resubmitted
 
-_ERRORS: Final = (
+_RUN_ERRORS: Final = (
     *BODY_ERRORS,
     SubmissionError,
     ForbiddenError,
@@ -32,10 +32,10 @@ _ERRORS: Final = (
 
 
 def template_routes(
-    owners: Owners, runs: TemplateRuns, resubmissions: Resubmissions
+    owners: Owners, runs: TemplateRunEndpoints, resubmissions: ResubmissionEndpoints
 ) -> tuple[Route, ...]:
     """Run a template, preview a run, explain a placement, try refused agendas again."""
-    accepted = Answer(
+    accepted = RouteResponse(
         "Acknowledged by Kafka; Location says where to read on.",
         (AcceptedAgenda,),
         HTTPStatus.ACCEPTED,
@@ -49,8 +49,8 @@ def template_routes(
             "runTemplate",
             "Submit the agenda that a template makes of a payload and parameters",
             (accepted,),
-            (*_ERRORS, NotFoundError, IdTakenError, QuotaError, FullError),
-            takes=(TEMPLATE_CALL,),
+            (*_RUN_ERRORS, NotFoundError, IdConflictError, QuotaError, CapacityError),
+            body_models=(TEMPLATE_CALL,),
             access=Access(role=Role.SUBMIT, subject=template),
         ),
         Route(
@@ -59,10 +59,10 @@ def template_routes(
             runs.preview,
             "previewTemplate",
             "Show that agenda and where it would go; nothing is submitted",
-            (Answer("The agenda.", (Preview,)),),
-            (*_ERRORS, NotFoundError),
-            takes=(TEMPLATE_CALL,),
-            access=reading(template),
+            (RouteResponse("The agenda.", (Preview,)),),
+            (*_RUN_ERRORS, NotFoundError),
+            body_models=(TEMPLATE_CALL,),
+            access=read_access(template),
         ),
         Route(
             "GET",
@@ -70,9 +70,9 @@ def template_routes(
             runs.explain_agenda,
             "explainPlacement",
             "Why an agenda goes where it goes: how each insight fares with it now",
-            (Answer("The explanation.", (Explained,)),),
+            (RouteResponse("The explanation.", (RouteExplanation,)),),
             READ_ERRORS,
-            access=reading(owners.agenda),
+            access=read_access(owners.agenda),
         ),
         Route(
             "POST",
@@ -80,10 +80,10 @@ def template_routes(
             runs.explain,
             "explainPlacementOf",
             "The same for an agenda, or a run of a template, that is not submitted",
-            (Answer("The explanation.", (Explained,)),),
-            _ERRORS,
-            takes=(Agenda, TEMPLATE_RUN),
-            access=reading(),
+            (RouteResponse("The explanation.", (RouteExplanation,)),),
+            _RUN_ERRORS,
+            body_models=(Agenda, TEMPLATE_RUN),
+            access=read_access(),
         ),
         Route(
             "POST",
@@ -92,11 +92,11 @@ def template_routes(
             "resubmitAgendas",
             "Submit refused agendas again, those that pass by the definitions in force now",
             (
-                Answer("Submitted.", (Resubmitted,), HTTPStatus.ACCEPTED),
-                Answer("Only counted.", (Resubmitted,)),
+                RouteResponse("Submitted.", (Resubmitted,), HTTPStatus.ACCEPTED),
+                RouteResponse("Only counted.", (Resubmitted,)),
             ),
-            (*_ERRORS, InvalidError),
-            takes=(Resubmission,),
+            (*_RUN_ERRORS, InvalidError),
+            body_models=(Resubmission,),
             may_be_bare=True,
             access=Access(role=Role.OPERATE),
         ),

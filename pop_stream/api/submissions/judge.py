@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pop_stream.api.http.errors import TooLargeError
 from pop_stream.core.agendas.agenda import Agenda, encode_agenda
 from pop_stream.core.definitions.definitions import Definitions
-from pop_stream.core.doors.placement import Placement
+from pop_stream.core.doors.placement import InsightRouter
 from pop_stream.core.doors.submission import parse_submission
 from pop_stream.core.errors import ForbiddenError
 from pop_stream.core.values.identity import ANYONE, Principal
-from pop_stream.core.values.own_ids import own_id, plain_id
+from pop_stream.core.values.own_ids import qualified_id, display_id
 from pop_stream.ports.definitions import DefinitionSource
 
 
@@ -19,20 +19,20 @@ class Submission:
     """An agenda that passed, ready to publish.
 
     Attributes:
-        shown_id: What its submitter calls it.
+        visible_id: What its submitter calls it.
         value: The agenda as JSON, with its id.
         is_named: Whether it brought its id along.
     """
 
     agenda_id: str
-    shown_id: str
+    visible_id: str
     insight_id: str
     value: bytes
     customer_id: str
     is_named: bool
 
 
-class Judge:
+class SubmissionValidator:
     """Decides on one agenda at a time, by the definitions in force.
 
     Args:
@@ -47,8 +47,8 @@ class Judge:
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
-        self._seen: Definitions | None = None
-        self._placement = Placement(())
+        self._routed_by: Definitions | None = None
+        self._router = InsightRouter(())
 
     def judge(self, raw: bytes | bytearray, principal: Principal) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
@@ -84,16 +84,18 @@ class Judge:
             SubmissionError: If it fits no insight.
             TooLargeError: If it is too large when written out.
         """
-        insight_id = self.placement.place(agenda)
+        insight_id = self.placement.route(agenda)
         named = agenda.id
-        agenda_id = self._new_id() if named is None else own_id(named, principal.customer_id)
+        agenda_id = (
+            self._new_id() if named is None else qualified_id(named, principal.customer_id)
+        )
         if agenda_id != named:
             agenda = agenda.model_copy(update={"id": agenda_id})
         value = encode_agenda(agenda)
         self._check_size(value)
         return Submission(
             agenda_id=agenda_id,
-            shown_id=plain_id(agenda_id, principal.customer_id),
+            visible_id=display_id(agenda_id, principal.customer_id),
             insight_id=insight_id,
             value=value,
             customer_id=agenda.customer_id,
@@ -106,13 +108,13 @@ class Judge:
         return self._definitions.current.version
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> InsightRouter:
         """By the definitions in force."""
         current = self._definitions.current
-        if current is not self._seen:
-            self._seen = current
-            self._placement = Placement(current.insights.values(), current.customers)
-        return self._placement
+        if current is not self._routed_by:
+            self._routed_by = current
+            self._router = InsightRouter(current.insights.values(), current.customers)
+        return self._router
 
     def _check_size(self, value: bytes | bytearray) -> None:
         if len(value) > self._largest:

@@ -9,24 +9,24 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pop_stream.api.agendas.selection import filter_of, place_of
+from pop_stream.api.agendas.selection import filter_of, position_of
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import answer
-from pop_stream.api.http.body import Bodies
+from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.errors import InvalidError, TooLargeError
-from pop_stream.api.submissions.judge import Judge, Submission
-from pop_stream.api.submissions.submissions import Submissions
+from pop_stream.api.submissions.judge import SubmissionValidator, Submission
+from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.core.values.faults import issues_of
 from pop_stream.core.values.identity import Principal
-from pop_stream.core.values.own_ids import customer_of, plain_id
-from pop_stream.ports.agendas import AgendaFilter, AgendaStore, Place
+from pop_stream.core.values.own_ids import customer_of_id, display_id
+from pop_stream.ports.agendas import AgendaFilter, AgendaStore, AgendaCursor
 from pop_stream.shapes.commands import Selection
 from pop_stream.shapes.submissions import Resubmitted, StillRefused
 
-AT_ONCE: Final = 200
+BATCH_AGENDAS: Final = 200
 """Agendas that are read, judged and submitted in one go."""
 
 _SHOWN: Final = 20
@@ -45,22 +45,26 @@ class Resubmission(BaseModel):
     dry_run: bool = Field(default=False, description="Only count.")
 
 
-class Resubmissions:
+class ResubmissionEndpoints:
     """The handler of `POST /v1/resubmissions`."""
 
     def __init__(
-        self, agendas: AgendaStore, judge: Judge, submissions: Submissions, bodies: Bodies
+        self,
+        agendas: AgendaStore,
+        judge: SubmissionValidator,
+        submissions: SubmissionEndpoints,
+        body_reader: BodyReader,
     ) -> None:
         self._agendas = agendas
-        self._judge = judge
+        self._validator = judge
         self._submissions = submissions
-        self._bodies = bodies
+        self._body_reader = body_reader
 
     async def post(self, request: web.Request) -> web.Response:
         """Judge refused agendas again, and submit those that pass now, under their ids."""
-        wish = await self._read(request)
+        request_body = await self._read(request)
         principal = principal_of(request)
-        selected = filter_of(wish.filter, principal)
+        selected = filter_of(request_body.filter, principal)
         refused: list[StillRefused] = []
         resubmitted = still_refused = without_body = 0
         async for summaries in self._pages(selected):
@@ -70,29 +74,31 @@ class Resubmissions:
                     without_body += 1
                     continue
                 try:
-                    submission = self._judged(summary, principal)
-                    if not wish.dry_run:
+                    submission = self._validated(summary, principal)
+                    if not request_body.dry_run:
                         self._submissions.admit(submission)
                     passed.append(submission)
                 except (SubmissionError, TooLargeError) as error:
                     still_refused += 1
                     if len(refused) < _SHOWN:
-                        shown_id = plain_id(summary.agenda_id, principal.customer_id)
-                        refused.append(StillRefused(id=shown_id, reason=str(error)))
+                        visible_id = display_id(summary.agenda_id, principal.customer_id)
+                        refused.append(StillRefused(id=visible_id, reason=str(error)))
             resubmitted += len(passed)
-            if passed and not wish.dry_run:
+            if passed and not request_body.dry_run:
                 await self._submissions.publish(passed)
         result = Resubmitted(
-            dry_run=wish.dry_run,
+            dry_run=request_body.dry_run,
             resubmitted=resubmitted,
             still_refused=still_refused,
             without_body=without_body,
             reasons=refused,
         )
         _log.info("agendas.resubmitted", resubmitted=resubmitted, refused=still_refused)
-        return answer(result, status=HTTPStatus.OK if wish.dry_run else HTTPStatus.ACCEPTED)
+        return json_response(
+            result, status=HTTPStatus.OK if request_body.dry_run else HTTPStatus.ACCEPTED
+        )
 
-    def _judged(self, summary: Summary, caller: Principal) -> Submission:
+    def _validated(self, summary: Summary, caller: Principal) -> Submission:
         """What was refused, as its sender may submit it now, whoever tries it again.
 
         Raises:
@@ -100,34 +106,34 @@ class Resubmissions:
                 than it was when it was refused: a template may have been defined meanwhile.
             TooLargeError: If it is too large when written out.
         """
-        chosen_by = customer_of(summary.agenda_id) or caller.customer_id
+        chosen_by = customer_of_id(summary.agenda_id) or caller.customer_id
         sender = replace(caller, customer_id=chosen_by)
-        agenda = self._judge.read(summary.body, sender)
+        agenda = self._validator.read(summary.body, sender)
         customer_id = summary.customer_id or chosen_by
         if customer_id is not None and agenda.customer_id != customer_id:
             message = "is not the customer whose agenda was refused; submit it as that customer"
             raise SubmissionError([Issue("customer_id", agenda.customer_id, message)])
-        return self._judge.accept(agenda.model_copy(update={"id": summary.agenda_id}))
+        return self._validator.accept(agenda.model_copy(update={"id": summary.agenda_id}))
 
     async def _pages(self, selected: AgendaFilter) -> AsyncIterator[Sequence[Summary]]:
         """Refused agendas with their bodies; what is resubmitted meanwhile is not met again."""
         wanted = replace(selected, states=(State.REFUSED,))
         if selected.states and State.REFUSED not in selected.states:
             return
-        after: Place | None = None
+        after: AgendaCursor | None = None
         while True:
             found = await self._agendas.find(
-                wanted, limit=AT_ONCE, after=after, newest_first=False
+                wanted, limit=BATCH_AGENDAS, after=after, newest_first=False
             )
             if not found:
                 return
             yield await self._agendas.whole(found)
-            after = place_of(found[-1])
+            after = position_of(found[-1])
 
     async def _read(self, request: web.Request) -> Resubmission:
         if not request.can_read_body:
             return Resubmission()
-        async with self._bodies.read(request) as content:
+        async with self._body_reader.read(request) as content:
             try:
                 return Resubmission.model_validate_json(bytes(content), strict=True)
             except ValidationError as error:

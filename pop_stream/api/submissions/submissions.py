@@ -12,19 +12,24 @@ from pop_stream import faults
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import answer
+from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.correlation import trace_headers
-from pop_stream.api.http.errors import IdTakenError, NoneAcceptedError, TooLargeError
+from pop_stream.api.http.errors import IdConflictError, NoneAcceptedError, TooLargeError
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.problems import status_of
-from pop_stream.api.submissions.judge import Judge, Submission
-from pop_stream.api.submissions.quota import Quota
-from pop_stream.api.submissions.repeats import Known, Repeats
+from pop_stream.api.submissions.judge import SubmissionValidator, Submission
+from pop_stream.api.submissions.quota import SubmissionQuota
+from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
 from pop_stream.bus.topics import Topics
-from pop_stream.core.doors.seal import ADMITTED, JUDGED_BY, SEAL_HEADER, seal
+from pop_stream.core.doors.seal import (
+    ADMITTED_HEADER,
+    DEFINITIONS_VERSION_HEADER,
+    RECORD_SIGNATURE_HEADER,
+    seal,
+)
 from pop_stream.core.errors import (
     ForbiddenError,
-    FullError,
+    CapacityError,
     Issue,
     PopStreamError,
     QuotaError,
@@ -41,40 +46,40 @@ _ITEM_BYTES: Final = 512
 _log = structlog.get_logger()
 
 
-class Submissions:
+class SubmissionEndpoints:
     """The handler of `POST /v1/agendas`."""
 
     def __init__(
         self,
-        judge: Judge,
+        judge: SubmissionValidator,
         publisher: Publisher,
-        repeats: Repeats,
-        quota: Quota,
+        repeats: SubmissionDeduplicator,
+        quota: SubmissionQuota,
         *,
         settings: Settings,
         metrics: Metrics,
     ) -> None:
-        self._judge = judge
+        self._validator = judge
         self._publisher = publisher
-        self._repeats = repeats
+        self._deduplicator = repeats
         self._quota = quota
         self._topic = Topics(settings.topic_prefix).submissions
-        self._seal_key = settings.seal_key
-        self._bodies = body.Bodies(settings)
-        self._most = settings.max_batch_agendas
+        self._signature_key = settings.signing_key
+        self._body_reader = body.BodyReader(settings)
+        self._max_agendas = settings.max_batch_agendas
         self._metrics = metrics
 
     async def post(self, request: web.Request) -> web.Response:
         """Take one agenda, or a list of which each agenda stands or falls alone."""
-        async with self._bodies.read(request) as content:
+        async with self._body_reader.read(request) as content:
             if body.is_list(content):
-                return await self._take_list(content, principal_of(request))
-            return await self._take_one(content, principal_of(request))
+                return await self._submit_list(content, principal_of(request))
+            return await self._submit_one(content, principal_of(request))
 
-    async def _take_one(self, content: bytearray, principal: Principal) -> web.Response:
+    async def _submit_one(self, content: bytearray, principal: Principal) -> web.Response:
         body.expect_json(content)
         try:
-            submission = self._judge.judge(content, principal)
+            submission = self._validator.judge(content, principal)
         except (SubmissionError, TooLargeError, ForbiddenError) as error:
             self._metrics.refused(error.code)
             raise
@@ -84,13 +89,13 @@ class Submissions:
         """Publish a submission that was judged, unless it was before; 202 follows Kafka's word.
 
         Raises:
-            IdTakenError: If something else was accepted under its id.
+            IdConflictError: If something else was accepted under its id.
             UnavailableError: If Kafka does not acknowledge in time.
         """
-        known = await self._repeats.look_up([submission])
+        known = await self._deduplicator.look_up([submission])
         try:
             is_repeat = known.is_repeat(submission)
-        except IdTakenError as error:
+        except IdConflictError as error:
             self._metrics.refused(error.code)
             raise
         if not is_repeat:
@@ -98,24 +103,26 @@ class Submissions:
             await self.publish([submission])
         insight_id = submission.insight_id
         _log.info("agenda.submitted", agenda_id=submission.agenda_id, insight_id=insight_id)
-        links = links_of(submission.shown_id)
+        links = links_of(submission.visible_id)
         accepted = AcceptedAgenda(
-            id=submission.shown_id, state="accepted", insight_id=insight_id, links=links
+            id=submission.visible_id, state="accepted", insight_id=insight_id, links=links
         )
-        return answer(accepted, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda})
+        return json_response(
+            accepted, status=HTTPStatus.ACCEPTED, headers={"Location": links.agenda}
+        )
 
-    async def _take_list(self, content: bytearray, principal: Principal) -> web.Response:
-        batch = _Batch(self._judge, principal)
+    async def _submit_list(self, content: bytearray, principal: Principal) -> web.Response:
+        batch = _SubmissionBatch(self._validator, principal)
         worked = 0
-        for raw in await body.split(content, self._most):
+        for raw in await body.split(content, self._max_agendas):
             item = bytes(raw)
             batch.add(item)
             worked += len(item) + _ITEM_BYTES
             if worked > body.SLICE_BYTES:
                 worked = 0
                 await asyncio.sleep(0)
-        batch.tell_repeats(await self._repeats.look_up(batch.submissions))
-        batch.hold_to(self._quota)
+        batch.mark_repeats(await self._deduplicator.look_up(batch.submissions))
+        batch.apply_quota(self._quota)
         for code in batch.refusals:
             self._metrics.refused(code)
         results = batch.results()
@@ -125,7 +132,7 @@ class Submissions:
             raise NoneAcceptedError(results)
         await self.publish(batch.submissions)
         _log.info("agendas.submitted", accepted=results.accepted, refused=results.refused)
-        return answer(results, status=HTTPStatus.ACCEPTED)
+        return json_response(results, status=HTTPStatus.ACCEPTED)
 
     async def publish(self, submissions: Sequence[Submission]) -> None:
         """Publish submissions that were judged and admitted.
@@ -133,16 +140,19 @@ class Submissions:
         Raises:
             UnavailableError: If Kafka does not acknowledge in time; some may be published.
         """
-        told = (*trace_headers(), (JUDGED_BY, b"%d" % self._judge.version))
+        extra_headers = (
+            *trace_headers(),
+            (DEFINITIONS_VERSION_HEADER, b"%d" % self._validator.version),
+        )
         try:
-            records = [self._record(one, told) for one in submissions]
-            places = await self._publisher.publish(records)
+            records = [self._record(one, extra_headers) for one in submissions]
+            offsets = await self._publisher.publish(records)
         except BaseException:  # a caller that leaves, too
             self._quota.give_up(submissions)
             raise
-        self._quota.note(submissions, places)
-        self._repeats.remember(submissions)
-        faults.reach("api.acknowledged")
+        self._quota.note(submissions, offsets)
+        self._deduplicator.remember(submissions)
+        faults.crash_point("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
     def admit(self, submission: Submission) -> None:
@@ -150,23 +160,27 @@ class Submissions:
 
         Raises:
             QuotaError: If it is one too many of its customer.
-            FullError: If there is no room for it.
+            CapacityError: If there is no room for it.
         """
         try:
             self._quota.admit(submission)
-        except (QuotaError, FullError) as error:
+        except (QuotaError, CapacityError) as error:
             self._metrics.refused(error.code)
             raise
 
-    def _record(self, submission: Submission, told: tuple[tuple[str, bytes], ...]) -> Record:
+    def _record(
+        self, submission: Submission, extra_headers: tuple[tuple[str, bytes], ...]
+    ) -> Record:
         key, value = submission.agenda_id.encode(), submission.value
-        if self._seal_key is None:
-            return Record(self._topic, key, value, headers=(ADMITTED, *told))
-        stamp = seal(self._seal_key, key=key, value=value)
-        return Record(self._topic, key, value, headers=((SEAL_HEADER, stamp), *told))
+        if self._signature_key is None:
+            return Record(self._topic, key, value, headers=(ADMITTED_HEADER, *extra_headers))
+        stamp = seal(self._signature_key, key=key, value=value)
+        return Record(
+            self._topic, key, value, headers=((RECORD_SIGNATURE_HEADER, stamp), *extra_headers)
+        )
 
 
-class _Batch:
+class _SubmissionBatch:
     """A list of agendas on its way through the judge.
 
     Attributes:
@@ -174,24 +188,24 @@ class _Batch:
         repeated: How many were accepted before, and are again, but published no more.
     """
 
-    def __init__(self, judge: Judge, principal: Principal) -> None:
-        self._judge = judge
+    def __init__(self, judge: SubmissionValidator, principal: Principal) -> None:
+        self._validator = judge
         self._principal = principal
         self._results: list[SubmissionResult] = []
-        self._places: dict[str, int] = {}
-        self._sound: dict[int, Submission] = {}
+        self._first_index: dict[str, int] = {}
+        self._valid: dict[int, Submission] = {}
         self._repeated = 0
         self.refusals: list[str] = []
-        self.over_quota: QuotaError | FullError | None = None
+        self.over_quota: QuotaError | CapacityError | None = None
 
     @property
     def submissions(self) -> list[Submission]:
-        return list(self._sound.values())
+        return list(self._valid.values())
 
     def add(self, raw: bytes) -> None:
         index = len(self._results)
         try:
-            submission = self._judge.judge(raw, self._principal)
+            submission = self._validator.judge(raw, self._principal)
             self._expect_new(submission, index)
         except SubmissionError as error:
             self._results.append(self._refused(index, error, error.issues))
@@ -202,41 +216,41 @@ class _Batch:
             issue = Issue("customer_id", "another customer", str(error))
             self._results.append(self._refused(index, error, (issue,)))
         else:
-            self._sound[index] = submission
+            self._valid[index] = submission
             result = SubmissionResult(
                 index=index,
                 status=HTTPStatus.ACCEPTED.value,
-                id=submission.shown_id,
+                id=submission.visible_id,
                 insight_id=submission.insight_id,
             )
             self._results.append(result)
 
-    def tell_repeats(self, known: Known) -> None:
+    def mark_repeats(self, known: AcceptedSubmissions) -> None:
         """Take out what was accepted before, and refuse what brings a known id along."""
-        for index, submission in [*self._sound.items()]:
+        for index, submission in [*self._valid.items()]:
             try:
                 is_repeat = known.is_repeat(submission)
-            except IdTakenError as error:
-                del self._sound[index]
+            except IdConflictError as error:
+                del self._valid[index]
                 self._results[index] = self._refused(index, error, error.issues)
             else:
                 if is_repeat:
-                    del self._sound[index]
+                    del self._valid[index]
                     self._repeated += 1
 
-    def hold_to(self, quota: Quota) -> None:
+    def apply_quota(self, quota: SubmissionQuota) -> None:
         """Refuse what goes beyond quotas and room, the later items first."""
-        for index, submission in [*self._sound.items()]:
+        for index, submission in [*self._valid.items()]:
             try:
                 quota.admit(submission)
-            except (QuotaError, FullError) as error:
-                del self._sound[index]
+            except (QuotaError, CapacityError) as error:
+                del self._valid[index]
                 self.over_quota = error
                 self._results[index] = self._refused(index, error, error.issues)
 
     def results(self) -> SubmissionResults:
         return SubmissionResults(
-            accepted=len(self._sound) + self._repeated,
+            accepted=len(self._valid) + self._repeated,
             refused=len(self.refusals),
             results=self._results,
         )
@@ -249,7 +263,7 @@ class _Batch:
         return SubmissionResult(index=index, status=status, issues=issues)
 
     def _expect_new(self, submission: Submission, index: int) -> None:
-        first = self._places.setdefault(submission.agenda_id, index)
+        first = self._first_index.setdefault(submission.agenda_id, index)
         if first != index:
             message = f"taken by item {first} of this list; an id names one agenda for ever"
-            raise SubmissionError([Issue("id", submission.shown_id, message)])
+            raise SubmissionError([Issue("id", submission.visible_id, message)])

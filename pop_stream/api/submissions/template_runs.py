@@ -8,20 +8,20 @@ from pydantic import ValidationError
 
 from pop_stream.api.agendas.progress import found
 from pop_stream.api.agendas.views import submitted
-from pop_stream.api.definitions.definitions import Resource
+from pop_stream.api.definitions.definitions import DefinitionEndpoints
 from pop_stream.api.http.access import object_of, principal_of
-from pop_stream.api.http.answers import answer
-from pop_stream.api.http.body import Bodies
-from pop_stream.api.http.patience import answer_in_time
-from pop_stream.api.submissions.judge import Judge
-from pop_stream.api.submissions.submissions import Submissions
+from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.body import BodyReader
+from pop_stream.api.http.patience import with_timeout
+from pop_stream.api.submissions.judge import SubmissionValidator
+from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
 from pop_stream.core.definitions.expansion import expand
 from pop_stream.core.definitions.template import (
     TEMPLATE_CALL,
     AgendaTemplate,
     TemplateCall,
-    in_own_name,
+    with_own_customer,
 )
 from pop_stream.core.errors import (
     ForbiddenError,
@@ -31,14 +31,14 @@ from pop_stream.core.errors import (
 )
 from pop_stream.core.values.faults import issues_of, without_nul
 from pop_stream.core.values.identity import Principal
-from pop_stream.core.values.own_ids import plain_id
+from pop_stream.core.values.own_ids import display_id
 from pop_stream.ports.summaries import SummaryReader
-from pop_stream.shapes.placement import Considered, Explained, Preview
+from pop_stream.shapes.placement import RouteCandidate, RouteExplanation, Preview
 
 _NOTHING: Final = b"{}"
 
 
-class TemplateRuns:
+class TemplateRunEndpoints:
     """The handlers of `…/run`, `…/preview` and the two explanations of placement.
 
     Args:
@@ -46,66 +46,66 @@ class TemplateRuns:
         judge: Decides where an agenda goes.
         submissions: Sends it there.
         summaries: Knows the agendas that were submitted.
-        bodies: Reads requests' bodies.
+        body_reader: Reads requests' bodies.
     """
 
     def __init__(
         self,
-        templates: Resource,
-        judge: Judge,
-        submissions: Submissions,
+        templates: DefinitionEndpoints,
+        judge: SubmissionValidator,
+        submissions: SubmissionEndpoints,
         summaries: SummaryReader,
-        bodies: Bodies,
+        body_reader: BodyReader,
     ) -> None:
         self._templates = templates
-        self._judge = judge
+        self._validator = judge
         self._submissions = submissions
         self._summaries = summaries
-        self._bodies = bodies
+        self._body_reader = body_reader
 
     async def run(self, request: web.Request) -> web.Response:
         """Submit the agenda that the template makes of the body."""
         agenda = await self._expanded(request)
-        accepted = self._judge.accept(agenda, principal_of(request))
+        accepted = self._validator.accept(agenda, principal_of(request))
         return await self._submissions.submit(accepted)
 
     async def preview(self, request: web.Request) -> web.Response:
         """Show that agenda, and where it would go, and submit nothing."""
         agenda = await self._expanded(request)
-        insight_id, issues = self._placed(agenda)
+        insight_id, issues = self._routed(agenda)
         made = submitted(encode_agenda(agenda), principal_of(request).customer_id)
         shown = Preview(agenda=made, insight_id=insight_id, issues=issues)
-        return answer(shown, status=HTTPStatus.OK)
+        return json_response(shown, status=HTTPStatus.OK)
 
     async def explain_agenda(self, request: web.Request) -> web.Response:
         """How the insights in force now fare with an agenda that was submitted."""
         agenda_id = object_of(request)
-        known = await answer_in_time(self._summaries.agenda(agenda_id))
-        shown_id = plain_id(agenda_id, principal_of(request).customer_id)
-        summary = found(known, "agenda", shown_id)
+        known = await with_timeout(self._summaries.agenda(agenda_id))
+        visible_id = display_id(agenda_id, principal_of(request).customer_id)
+        summary = found(known, "agenda", visible_id)
         if not summary.body:
             kind = "accepted agenda"
-            raise NotFoundError(kind, shown_id)
-        agenda = parse_agenda(summary.body).model_copy(update={"id": shown_id})
+            raise NotFoundError(kind, visible_id)
+        agenda = parse_agenda(summary.body).model_copy(update={"id": visible_id})
         return self._explained(agenda, summary.insight_id or None)
 
     async def explain(self, request: web.Request) -> web.Response:
         """How the insights in force now fare with an agenda or a run, not submitted."""
-        async with self._bodies.read(request) as raw:
-            agenda = self._judge.read(raw, principal_of(request))
+        async with self._body_reader.read(request) as raw:
+            agenda = self._validator.read(raw, principal_of(request))
         _expect_own(principal_of(request), agenda.customer_id)
         return self._explained(agenda, None)
 
     def _explained(self, agenda: Agenda, went_to: str | None) -> web.Response:
-        insight_id, issues = self._placed(agenda)
-        shown = Explained(
+        insight_id, issues = self._routed(agenda)
+        shown = RouteExplanation(
             agenda_id=agenda.id,
             customer_id=agenda.customer_id,
             insight_id=insight_id,
             went_to=went_to,
             issues=issues,
             considered=tuple(
-                Considered(
+                RouteCandidate(
                     insight_id=one.insight_id,
                     outcome=one.outcome,
                     why=one.why,
@@ -114,25 +114,25 @@ class TemplateRuns:
                     specificity=one.specificity,
                     is_wanted=one.is_wanted,
                 )
-                for one in self._judge.placement.explain(agenda)
+                for one in self._validator.placement.explain(agenda)
             ),
         )
-        return answer(shown, status=HTTPStatus.OK)
+        return json_response(shown, status=HTTPStatus.OK)
 
-    def _placed(self, agenda: Agenda) -> tuple[str | None, tuple[Issue, ...]]:
+    def _routed(self, agenda: Agenda) -> tuple[str | None, tuple[Issue, ...]]:
         try:
-            return self._judge.placement.place(agenda), ()
+            return self._validator.placement.route(agenda), ()
         except SubmissionError as error:
             return None, error.issues
 
     async def _expanded(self, request: web.Request) -> Agenda:
-        async with self._bodies.read(request) as raw:
+        async with self._body_reader.read(request) as raw:
             call = _parse(bytes(raw) or _NOTHING)
         stored = await self._templates.find(request)
         if not isinstance(stored.definition, AgendaTemplate):
             raise TypeError(stored.kind)
         principal = principal_of(request)
-        call = in_own_name(call, principal.customer_id)
+        call = with_own_customer(call, principal.customer_id)
         agenda = expand(stored.definition, call, version=stored.version)
         _expect_own(principal, agenda.customer_id)
         return agenda

@@ -10,7 +10,7 @@ from pop_stream.cli.bench.options import Folder, Size
 from pop_stream.cli.output import JsonFlag
 
 if TYPE_CHECKING:
-    from pop_stream.cli.bench.backlog_run import Wanted
+    from pop_stream.cli.bench.backlog_run import BacklogBenchOptions
 
 _STEPS: Final = {
     "ready": (1_000, 10_000, 100_000, 1_000_000),
@@ -49,29 +49,29 @@ def backlog(  # noqa: PLR0913  # one parameter an option
     import uvloop
 
     from pop_stream.cli import logs
-    from pop_stream.cli.bench.backlog_run import Wanted, run_backlog
+    from pop_stream.cli.bench.backlog_run import BacklogBenchOptions, run_backlog
     from pop_stream.cli.bench.conditions import conditions
     from pop_stream.cli.bench.folder import data_folder
-    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.environment import load_console_settings
     from pop_stream.cli.errors import CommandError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
     from pop_stream.cli.output import console, emit
 
-    base = Wanted(ready, customers, insights, picks, size)
-    logs.configure(for_a_person())
+    base = BacklogBenchOptions(ready, customers, insights, picks, size)
+    logs.configure(load_console_settings())
     shown = console(as_json=as_json)
     told = conditions(agenda_bytes=size, grown=grow)
 
     async def run() -> None:
         found: list[Mapping[str, Any]] = []
-        for wanted in steps(base, grow):
-            shown.print(f"[bold]{_title(wanted)}[/]")
+        for bench_options in steps(base, grow):
+            shown.print(f"[bold]{_title(bench_options)}[/]")
             with data_folder(
-                folder and folder / f"{_title(wanted)}".replace(" ", "-")
+                folder and folder / f"{_title(bench_options)}".replace(" ", "-")
             ) as place:
                 found.append(
                     await run_backlog(
-                        wanted, place, lambda line: shown.print(f"[dim]{line}[/]")
+                        bench_options, place, lambda line: shown.print(f"[dim]{line}[/]")
                     )
                 )
         result = report(found, grown=grow)
@@ -79,12 +79,12 @@ def backlog(  # noqa: PLR0913  # one parameter an option
         if as_json:
             emit({**result, "conditions": told})
 
-    if run_to_interrupt(run(), loop_factory=uvloop.new_event_loop):
+    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
 
 
-def steps(base: "Wanted", grow: str | None) -> "list[Wanted]":
+def steps(base: "BacklogBenchOptions", grow: str | None) -> "list[BacklogBenchOptions]":
     """What is measured, one after the other: the base, or the base at several sizes."""
     if grow is None:
         return [base]
@@ -107,8 +107,8 @@ def report(found: Sequence[Mapping[str, Any]], *, grown: str | None) -> Mapping[
     }
 
 
-def _title(wanted: "Wanted") -> str:
-    return f"{wanted.ready} ready {wanted.customers} customers {wanted.insights} insights"
+def _title(bench_options: "BacklogBenchOptions") -> str:
+    return f"{bench_options.ready} ready {bench_options.customers} customers {bench_options.insights} insights"
 
 
 def _view(found: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401  # what rich prints

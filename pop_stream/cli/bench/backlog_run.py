@@ -12,23 +12,28 @@ from typing import Any, Final
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
 from pop_stream.bus.topics import Topics, ensure, insight_spec
-from pop_stream.cli.bench.meter import Cost, read_costs
-from pop_stream.cli.bench.noop_work import NoopWork
+from pop_stream.cli.bench.meter import ProcessUsage, read_usage
+from pop_stream.cli.bench.noop_work import NoopWorkload
 from pop_stream.cli.bench.session import definitions_toml
-from pop_stream.cli.bench.standing import SCHEDULER, Standing, Wires, insight_topics
-from pop_stream.cli.plan import Plan
-from pop_stream.cli.stack import Stack, Tell, failing_with
+from pop_stream.cli.bench.standing import (
+    SCHEDULER,
+    StandingBacklog,
+    SchedulerClients,
+    insight_topics,
+)
+from pop_stream.cli.plan import StackPlan
+from pop_stream.cli.stack import Stack, OnProgress, failing_with
 from pop_stream.core.definitions.definitions import AlgorithmName
 from pop_stream.wiring import connections
 
-_MOST_TARGET: Final = 200
-_LEAST_ROUND_AGENDAS: Final = 10_000
+_MAX_TARGET: Final = 200
+_MIN_ROUND_AGENDAS: Final = 10_000
 _WARM_UP_PICKS: Final = 100
 _US: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BacklogBenchOptions:
     """What is to be measured.
 
     Attributes:
@@ -46,42 +51,46 @@ class Wanted:
     @property
     def target(self) -> int:
         """Of each insight: a part of what it holds, so that there is a backlog."""
-        return max(1, min(_MOST_TARGET, self.ready // self.insights // 4))
+        return max(1, min(_MAX_TARGET, self.ready // self.insights // 4))
 
 
-async def run_backlog(wanted: Wanted, folder: Path, tell: Tell) -> Mapping[str, Any]:
+async def run_backlog(
+    bench_options: BacklogBenchOptions, folder: Path, on_progress: OnProgress
+) -> Mapping[str, Any]:
     """Start broker and scheduler, fill, pick, kill, recover, stop; the report.
 
     Args:
-        wanted: What is to be measured.
+        bench_options: What is to be measured.
         folder: For data and logs; a new one.
-        tell: What is going on.
+        on_progress: What is going on.
 
     Raises:
         CommandError: If something does not start, fails, or stands still for minutes.
     """
     run = secrets.token_hex(4)
-    insights = [f"bench-{number}" for number in range(1, wanted.insights + 1)]
-    work = NoopWork(run, insights, customers=wanted.customers, size=wanted.size)
+    insights = [f"bench-{number}" for number in range(1, bench_options.insights + 1)]
+    work = NoopWorkload(
+        run, insights, customers=bench_options.customers, size=bench_options.size
+    )
     async with AsyncExitStack() as entering:
-        stack = Stack(_plan(wanted, insights, folder), tell)
+        stack = Stack(_plan(bench_options, insights, folder), on_progress)
         await entering.enter_async_context(stack)
         await entering.enter_async_context(failing_with(stack))
-        wires = await entering.enter_async_context(_wired(stack, insights))
-        standing = Standing(wires, work)
-        filled = await _fill(stack, standing, wanted)
-        tell(f"{wanted.ready:,} agendas placed in {filled['fill_s']:.1f} s")
-        picked = await _pick(stack, standing, wanted)
-        tell(f"picked one at a time: {picked['pick_us']:,.0f} µs of the scheduler")
-        rounds = await _rounds(stack, standing)
+        kafka_clients = await entering.enter_async_context(_connected_clients(stack, insights))
+        backlog = StandingBacklog(kafka_clients, work)
+        filled = await _fill(stack, backlog, bench_options)
+        on_progress(f"{bench_options.ready:,} agendas placed in {filled['fill_s']:.1f} s")
+        picked = await _pick(stack, backlog, bench_options)
+        on_progress(f"picked one at a time: {picked['pick_us']:,.0f} µs of the scheduler")
+        rounds = await _rounds(stack, backlog)
         memory = _scheduler(stack)
-        recovery_s = await _recover(stack, standing)
+        recovery_s = await _recover(stack, backlog)
         after = _scheduler(stack)
     return {
-        "ready": wanted.ready,
-        "customers": wanted.customers,
-        "insights": wanted.insights,
-        "target": wanted.target,
+        "ready": bench_options.ready,
+        "customers": bench_options.customers,
+        "insights": bench_options.insights,
+        "target": bench_options.target,
         **picked,
         "rss_mb": round(memory.rss_mb, 1),
         "recovery_s": round(recovery_s, 3),
@@ -93,18 +102,18 @@ async def run_backlog(wanted: Wanted, folder: Path, tell: Tell) -> Mapping[str, 
     }
 
 
-def _plan(wanted: Wanted, insights: list[str], folder: Path) -> Plan:
+def _plan(bench_options: BacklogBenchOptions, insights: list[str], folder: Path) -> StackPlan:
     folder.mkdir(parents=True, exist_ok=True)
     definitions = folder / "definitions.toml"
     algorithms: dict[str, AlgorithmName] = dict.fromkeys(insights, "weighted_fair")
     # A refill at once: whatever is claimed is replaced, one or many.
     text = definitions_toml(
         algorithms,
-        wanted.target,
-        more=(f"low_water = {wanted.target}", "partitions = 1", "lease_ms = 86400000"),
+        bench_options.target,
+        more=(f"low_water = {bench_options.target}", "partitions = 1", "lease_ms = 86400000"),
     )
     definitions.write_text(text, encoding="utf-8")
-    return Plan(
+    return StackPlan(
         folder=folder,
         definitions=definitions,
         overrides={"topic_prefix": f"bench-{secrets.token_hex(3)}."},
@@ -113,7 +122,9 @@ def _plan(wanted: Wanted, insights: list[str], folder: Path) -> Plan:
 
 
 @asynccontextmanager
-async def _wired(stack: Stack, insights: list[str]) -> AsyncIterator[Wires]:
+async def _connected_clients(
+    stack: Stack, insights: list[str]
+) -> AsyncIterator[SchedulerClients]:
     settings = stack.settings
     topics = Topics(settings.topic_prefix)
     async with (
@@ -126,32 +137,36 @@ async def _wired(stack: Stack, insights: list[str]) -> AsyncIterator[Wires]:
         consumer = clients.consumer(settings, client_id="bench-backlog", group_id=None)
         consumer.assign(insight_topics(topics, insights))
         async with consumer:
-            yield Wires(topics, follower.current, publisher, consumer, admin)
+            yield SchedulerClients(topics, follower.current, publisher, consumer, admin)
 
 
-async def _fill(stack: Stack, standing: Standing, wanted: Wanted) -> dict[str, float]:
+async def _fill(
+    stack: Stack, backlog: StandingBacklog, bench_options: BacklogBenchOptions
+) -> dict[str, float]:
     """What is to be out goes first: by then the process has started and joined its group."""
-    out = wanted.target * wanted.insights
-    await standing.fill(out)
-    await standing.gather(out)
+    out = bench_options.target * bench_options.insights
+    await backlog.fill(out)
+    await backlog.gather(out)
     before, begin = _scheduler(stack), monotonic()
-    await standing.fill(wanted.ready)
+    await backlog.fill(bench_options.ready)
     lasted, spent = monotonic() - begin, _scheduler(stack).cpu_s - before.cpu_s
     return {
         "fill_s": round(lasted, 3),
-        "place_us": round(spent / wanted.ready * _US, 2),
+        "place_us": round(spent / bench_options.ready * _US, 2),
     }
 
 
-async def _pick(stack: Stack, standing: Standing, wanted: Wanted) -> dict[str, float]:
+async def _pick(
+    stack: Stack, backlog: StandingBacklog, bench_options: BacklogBenchOptions
+) -> dict[str, float]:
     """One at a time, of each insight in turn; the backlog gets that much smaller."""
-    insights = [*standing.out]
-    for number in range(min(_WARM_UP_PICKS, wanted.ready // 4)):
-        await standing.pick_one(insights[number % len(insights)])
-    picks = min(wanted.picks, wanted.ready // 2)
+    insights = [*backlog.out]
+    for number in range(min(_WARM_UP_PICKS, bench_options.ready // 4)):
+        await backlog.pick_one(insights[number % len(insights)])
+    picks = min(bench_options.picks, bench_options.ready // 2)
     before, begin = _scheduler(stack), monotonic()
     for number in range(picks):
-        await standing.pick_one(insights[number % len(insights)])
+        await backlog.pick_one(insights[number % len(insights)])
     lasted, spent = monotonic() - begin, _scheduler(stack).cpu_s - before.cpu_s
     return {
         "pick_us": round(spent / picks * _US, 1),
@@ -160,12 +175,12 @@ async def _pick(stack: Stack, standing: Standing, wanted: Wanted) -> dict[str, f
     }
 
 
-async def _rounds(stack: Stack, standing: Standing) -> dict[str, float]:
+async def _rounds(stack: Stack, backlog: StandingBacklog) -> dict[str, float]:
     """As many at a time as are out, each replaced by a new one: the backlog stands."""
-    await standing.pick_all()
+    await backlog.pick_all()
     before, begin, count = _scheduler(stack), monotonic(), 0
-    while count < _LEAST_ROUND_AGENDAS:
-        count += await standing.pick_all()
+    while count < _MIN_ROUND_AGENDAS:
+        count += await backlog.pick_all()
     lasted, spent = monotonic() - begin, _scheduler(stack).cpu_s - before.cpu_s
     return {
         "round_us": round(spent / count * _US, 2),
@@ -174,16 +189,16 @@ async def _rounds(stack: Stack, standing: Standing) -> dict[str, float]:
     }
 
 
-async def _recover(stack: Stack, standing: Standing) -> float:
+async def _recover(stack: Stack, backlog: StandingBacklog) -> float:
     """Seconds from a kill until the first emission after it, a restart in between."""
-    insight_id = next(iter(standing.out))
+    insight_id = next(iter(backlog.out))
     begin = monotonic()
     stack.supervisor.kill(SCHEDULER, signal.SIGKILL)
-    await standing.publish([standing.note(insight_id, 1)])
-    await standing.gather(1)
+    await backlog.publish([backlog.note(insight_id, 1)])
+    await backlog.gather(1)
     return monotonic() - begin
 
 
-def _scheduler(stack: Stack) -> Cost:
+def _scheduler(stack: Stack) -> ProcessUsage:
     processes = stack.processes()
-    return read_costs({SCHEDULER: processes[SCHEDULER]})[SCHEDULER]
+    return read_usage({SCHEDULER: processes[SCHEDULER]})[SCHEDULER]

@@ -9,7 +9,7 @@ import typer
 
 from pop_stream.cli.output import JsonFlag
 
-_LEAST_WIDTH: Final = 110
+_MIN_WIDTH: Final = 110
 
 
 def compare(
@@ -27,7 +27,7 @@ def compare(
     left, right = read_result(first), read_result(second)
     rows = compared(left, right, everything=everything)
     shown = console(as_json=as_json)
-    shown.width = max(shown.width, _LEAST_WIDTH)  # names are not to be cut
+    shown.width = max(shown.width, _MIN_WIDTH)  # names are not to be cut
     cells = [
         (name, _said(a), _said(b), "" if ratio is None else f"{ratio:.3g}")
         for name, (a, b, ratio) in rows.items()

@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from pop_stream.cli.bench.figures import Sample
+from pop_stream.cli.bench.figures import ProgressSample
 from pop_stream.cli.errors import CommandError
 
-CHUNK: Final = 500
+CHUNK_SIZE: Final = 500
 """Agendas that are handed over at once."""
 
 SAMPLE_S: Final = 0.05
 """Between two looks at how many have ended."""
 
-_STALLED_S: Final = 60.0
+_STALL_TIMEOUT_S: Final = 60.0
 
 Submit = Callable[[int, int], Awaitable[None]]
 """Submits agendas from a number on, so many; returns when they are on their way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LoadProfile:
     """How agendas are driven; both ways the loop is closed.
 
     Attributes:
@@ -44,14 +44,14 @@ class Pace:
 
 
 async def drive(
-    submit: Submit, ended: Callable[[], Awaitable[int]], pace: Pace
-) -> list[Sample]:
+    submit: Submit, ended: Callable[[], Awaitable[int]], profile: LoadProfile
+) -> list[ProgressSample]:
     """Submit until the pace is done, then wait until everything has ended.
 
     Args:
         submit: Where agendas go in.
         ended: How many have come out, ever; durable ones only.
-        pace: How many, or how long.
+        profile: How many, or how long.
 
     Returns:
         Samples in order, the first of before the submission, the last of after the end.
@@ -59,21 +59,21 @@ async def drive(
     Raises:
         CommandError: If nothing ends for a minute though something should.
     """
-    driven = _Drive(pace, await ended())
+    driven = _Driver(profile, await ended())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(driven.feed(submit))
         tasks.create_task(driven.watch(ended))
     return driven.samples
 
 
-class _Drive:
-    def __init__(self, pace: Pace, base: int) -> None:
-        self._pace = pace
+class _Driver:
+    def __init__(self, profile: LoadProfile, base: int) -> None:
+        self._profile = profile
         self._base = base
         self._begin = monotonic()
         self._sent = 0
         self._is_fed = False
-        self.samples = [Sample(0.0, 0, 0)]
+        self.samples = [ProgressSample(0.0, 0, 0)]
 
     async def feed(self, submit: Submit) -> None:
         while (room := self._room()) is not None:
@@ -89,19 +89,19 @@ class _Drive:
         while not self._is_fed or self.samples[-1].ended < self._sent:
             await asyncio.sleep(SAMPLE_S)
             count = await ended() - self._base
-            one = Sample(monotonic() - self._begin, self._sent, count)
+            one = ProgressSample(monotonic() - self._begin, self._sent, count)
             if count > self.samples[-1].ended:
                 moved_at = monotonic()
-            elif monotonic() - moved_at > _STALLED_S:
+            elif monotonic() - moved_at > _STALL_TIMEOUT_S:
                 msg = f"only {count} of {self._sent} agendas have ended, none in a minute"
                 raise CommandError(msg)
             self.samples.append(one)
 
     def _room(self) -> int | None:
         """How many may be submitted now; None once all were."""
-        room = min(CHUNK, self._pace.window - (self._sent - self.samples[-1].ended))
-        if self._pace.agendas:
-            left = self._pace.agendas - self._sent
+        room = min(CHUNK_SIZE, self._profile.window - (self._sent - self.samples[-1].ended))
+        if self._profile.agendas:
+            left = self._profile.agendas - self._sent
             return min(room, left) if left else None
-        is_over = monotonic() - self._begin >= self._pace.seconds
+        is_over = monotonic() - self._begin >= self._profile.seconds
         return None if is_over else room

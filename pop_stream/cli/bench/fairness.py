@@ -45,10 +45,10 @@ def fairness(  # noqa: PLR0913  # one parameter an option
     and every part on this machine, and ends them.
     """
     from pop_stream.cli import logs
-    from pop_stream.cli.bench.trial import Wanted, run_bench
-    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.bench.trial import FairnessBenchOptions, run_fairness_bench
+    from pop_stream.cli.environment import load_console_settings
     from pop_stream.cli.errors import CommandError, UsageError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
     from pop_stream.cli.output import console, emit
     from pop_stream.cli.simulate import report
     from pop_stream.cli.simulate.cases import parse_target
@@ -61,9 +61,9 @@ def fairness(  # noqa: PLR0913  # one parameter an option
     if runners % pullers:
         msg = f"--runners {runners} cannot be dealt out evenly to --pullers {pullers}"
         raise UsageError(msg)
-    logs.configure(for_a_person())
+    logs.configure(load_console_settings())
     shown = console(as_json=as_json)
-    wanted = Wanted(
+    bench_options = FairnessBenchOptions(
         scenario=scenario,
         seed=seed,
         scale=scale,
@@ -76,15 +76,17 @@ def fairness(  # noqa: PLR0913  # one parameter an option
     )
 
     async def run() -> None:
-        result = await run_bench(wanted, lambda line: shown.print(f"[dim]{line}[/]"))
-        trials = {scenario: result.trial}
-        shown.print(report.view(trials))
+        result = await run_fairness_bench(
+            bench_options, lambda line: shown.print(f"[dim]{line}[/]")
+        )
+        comparisons = {scenario: result.comparison}
+        shown.print(report.view(comparisons))
         if svg is not None:
-            write_picture(svg, f"{scenario}, on the real stack", trials)
+            write_picture(svg, f"{scenario}, on the real stack", comparisons)
             shown.print(f"picture written to {svg}")
         if as_json:
-            emit({**report.as_json(trials), **result.facts})
+            emit({**report.as_json(comparisons), **result.facts})
 
-    if run_to_interrupt(run()):
+    if run_until_interrupted(run()):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)

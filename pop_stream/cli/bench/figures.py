@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pop_stream.cli.demo.measures import percentile
 
 
-class Sample(NamedTuple):
+class ProgressSample(NamedTuple):
     """How far a run was at one instant.
 
     Attributes:
@@ -39,7 +39,9 @@ def percentiles_ms(seconds: Sequence[float]) -> Mapping[str, float | None]:
     return {name: None if one is None else round(one * 1e3, 3) for name, one in found.items()}
 
 
-def rate(samples: Sequence[Sample], *, begin: float = 0.0, end: float | None = None) -> float:
+def rate(
+    samples: Sequence[ProgressSample], *, begin: float = 0.0, end: float | None = None
+) -> float:
     """Agendas ended a second between two instants of a run.
 
     Args:
@@ -55,7 +57,7 @@ def rate(samples: Sequence[Sample], *, begin: float = 0.0, end: float | None = N
     return (last.ended - first.ended) / span if span > 0 else 0.0
 
 
-def thinned(samples: Sequence[Sample], most: int = 240) -> list[Sample]:
+def thinned(samples: Sequence[ProgressSample], most: int = 240) -> list[ProgressSample]:
     """At most so many samples, evenly chosen, the first and the last among them."""
     if len(samples) <= most:
         return [*samples]

@@ -26,9 +26,9 @@ from pop_stream.cli.environment import load_settings
 from pop_stream.settings import Settings
 
 CONNECTIONS: Final = 2
-_MOST_RECORDS: Final = 5_000
-Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
-Places = dict[TopicPartition, int]
+_MAX_RECORDS: Final = 5_000
+FetchedRecords = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+NextOffsets = dict[TopicPartition, int]
 
 _UPSERT: Final = QUERIES["upsert_floor"]
 
@@ -58,7 +58,9 @@ async def relay(settings: Settings, consumer: AIOKafkaConsumer, target: str) -> 
     """Write everything that is read to the target, for ever."""
     async with clients.producer(settings, client_id="bench-floor") as producer:
 
-        async def settle(waiting: Sequence[asyncio.Future[object]], places: Places) -> None:
+        async def settle(
+            waiting: Sequence[asyncio.Future[object]], places: NextOffsets
+        ) -> None:
             await asyncio.gather(*waiting)
             await consumer.commit(places)
 
@@ -72,7 +74,7 @@ async def relay(settings: Settings, consumer: AIOKafkaConsumer, target: str) -> 
                 )
             ]
             await behind
-            behind = asyncio.create_task(settle(waiting, _places(fetched)))
+            behind = asyncio.create_task(settle(waiting, _next_offsets(fetched)))
 
 
 async def sink(settings: Settings, consumer: AIOKafkaConsumer, rows: int) -> None:
@@ -81,29 +83,29 @@ async def sink(settings: Settings, consumer: AIOKafkaConsumer, rows: int) -> Non
     total = 0
     async with asyncpg.create_pool(dsn, min_size=CONNECTIONS, max_size=CONNECTIONS) as pool:
 
-        async def settle(records: Sequence[ConsumerRecord], places: Places) -> None:
+        async def settle(records: Sequence[ConsumerRecord], places: NextOffsets) -> None:
             nonlocal total
             await _upsert(pool, rows, records)
             total += len(records)
-            _say({"at": monotonic(), "ended": total})
+            _print_json({"at": monotonic(), "ended": total})
             await consumer.commit(places)
 
         behind = asyncio.create_task(asyncio.sleep(0))
         async for fetched in _fetches(consumer):
             records = [one for many in fetched.values() for one in many]
             await behind
-            behind = asyncio.create_task(settle(records, _places(fetched)))
+            behind = asyncio.create_task(settle(records, _next_offsets(fetched)))
 
 
-async def _fetches(consumer: AIOKafkaConsumer) -> AsyncIterator[Fetched]:
+async def _fetches(consumer: AIOKafkaConsumer) -> AsyncIterator[FetchedRecords]:
     """What is there, as soon as anything is."""
     while True:
-        fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+        fetched = await consumer.getmany(timeout_ms=250, max_records=_MAX_RECORDS)
         if fetched:
             yield fetched
 
 
-def _places(fetched: Fetched) -> Places:
+def _next_offsets(fetched: FetchedRecords) -> NextOffsets:
     return {tp: records[-1].offset + 1 for tp, records in fetched.items()}
 
 
@@ -125,7 +127,7 @@ def _row_id(key: bytes, row: int) -> str:
     return f"{key.decode()}/{row}" if row else key.decode()
 
 
-def _say(news: dict[str, float]) -> None:
+def _print_json(news: dict[str, float]) -> None:
     sys.stdout.write(json.dumps(news) + "\n")
     sys.stdout.flush()
 
@@ -139,7 +141,7 @@ async def _run(hop: Hop) -> None:
         # The group is joined once: what is counted begins when everybody is ready.
         while not consumer.assignment():  # noqa: ASYNC110  # aiokafka has no event for it
             await asyncio.sleep(0.01)
-        _say({"at": monotonic(), "ended": 0})
+        _print_json({"at": monotonic(), "ended": 0})
         if hop.target:
             await relay(settings, consumer, hop.target)
         else:

@@ -20,10 +20,10 @@ from pop_stream.store.pool import open_pool
 from pop_stream.store.summaries import PostgresSummaries
 
 _ENDS: Final = (b'"type":"agenda.succeeded"', b'"type":"agenda.failed"')
-_MOST_RECORDS: Final = 5_000
+_MAX_RECORDS: Final = 5_000
 
 
-class Ends:
+class EndCounter:
     """Ends by offset, for each partition; a pure count."""
 
     def __init__(self) -> None:
@@ -45,13 +45,13 @@ class Ends:
         return self._total
 
 
-class Folded:
+class FoldedEndCounter:
     """Follows the topic from the moment it is entered on."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._topic = Topics(settings.topic_prefix).agenda_events
-        self._ends = Ends()
+        self._ends = EndCounter()
         self._open = AsyncExitStack()
         self._following: asyncio.Task[None] | None = None
         self._store: PostgresSummaries | None = None
@@ -96,7 +96,7 @@ class Folded:
 
     async def _follow(self, consumer: AIOKafkaConsumer) -> None:
         while True:
-            fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+            fetched = await consumer.getmany(timeout_ms=250, max_records=_MAX_RECORDS)
             for tp, records in fetched.items():
                 for record in records:
                     self._ends.note(tp.partition, record.offset, record.value or b"")

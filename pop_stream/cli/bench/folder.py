@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 @contextmanager
-def data_folder(wanted: Path | None) -> Iterator[Path]:
+def data_folder(bench_options: Path | None) -> Iterator[Path]:
     """The wanted folder, made if need be; without one, a folder that is removed at the end."""
-    if wanted is not None:
-        yield wanted.absolute()
+    if bench_options is not None:
+        yield bench_options.absolute()
         return
     made = Path(tempfile.mkdtemp(prefix="pop-stream-bench-"))
     try:

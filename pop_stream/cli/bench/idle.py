@@ -9,7 +9,7 @@ from pop_stream.cli.bench.options import Folder
 from pop_stream.cli.output import JsonFlag
 
 if TYPE_CHECKING:
-    from pop_stream.cli.bench.pipeline_run import Idle
+    from pop_stream.cli.bench.pipeline_run import IdleUsage
 
 _SETTLE_S: Final = 10.0
 
@@ -33,12 +33,12 @@ def idle(
     from pop_stream.cli import logs
     from pop_stream.cli.bench.conditions import conditions
     from pop_stream.cli.bench.folder import data_folder
-    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.environment import load_console_settings
     from pop_stream.cli.errors import CommandError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
     from pop_stream.cli.output import console, emit
 
-    logs.configure(for_a_person())
+    logs.configure(load_console_settings())
     shown = console(as_json=as_json)
     told = conditions(
         seconds=seconds, settle_s=_SETTLE_S, warm_up_agendas=warm_up, insights=insights
@@ -61,18 +61,18 @@ def idle(
         if as_json:
             emit({**result, "conditions": told})
 
-    if run_to_interrupt(run(), loop_factory=uvloop.new_event_loop):
+    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
 
 
-def report(parts: "Mapping[str, Idle]") -> Mapping[str, Any]:
+def report(parts: "Mapping[str, IdleUsage]") -> Mapping[str, Any]:
     """Shares of one core: all parts together, ours alone, and each; what each holds."""
-    from pop_stream.cli.bench.meter import own
+    from pop_stream.cli.bench.meter import own_parts
 
     return {
         "core_share": round(sum(one.core_share for one in parts.values()), 4),
-        "own_core_share": round(sum(parts[name].core_share for name in own(parts)), 4),
+        "own_core_share": round(sum(parts[name].core_share for name in own_parts(parts)), 4),
         "parts": {
             name: {
                 "core_share": round(one.core_share, 4),

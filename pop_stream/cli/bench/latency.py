@@ -46,17 +46,17 @@ def latency(  # noqa: PLR0913  # one parameter an option
 
     from pop_stream.cli import logs
     from pop_stream.cli.bench.conditions import conditions
-    from pop_stream.cli.bench.drive import Pace
+    from pop_stream.cli.bench.drive import LoadProfile
     from pop_stream.cli.bench.folder import data_folder
-    from pop_stream.cli.bench.latency_run import Wanted, run_latency
-    from pop_stream.cli.bench.pipeline_run import Wanted as PathWanted
-    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.bench.latency_run import LatencyBenchOptions, run_latency
+    from pop_stream.cli.bench.pipeline_run import PipelineBenchOptions
+    from pop_stream.cli.environment import load_console_settings
     from pop_stream.cli.errors import CommandError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
     from pop_stream.cli.output import console, emit
 
-    path = PathWanted(
-        pace=Pace(),
+    path = PipelineBenchOptions(
+        profile=LoadProfile(),
         customers=customers,
         operations=operations,
         insights=insights,
@@ -64,8 +64,10 @@ def latency(  # noqa: PLR0913  # one parameter an option
         pullers=pullers,
         concurrency=concurrency,
     )
-    wanted = Wanted(rate=rate, seconds=seconds, warm_up=warm_up, via=via, path=path)
-    logs.configure(for_a_person())
+    bench_options = LatencyBenchOptions(
+        rate=rate, seconds=seconds, warm_up=warm_up, via=via, path=path
+    )
+    logs.configure(load_console_settings())
     shown = console(as_json=as_json)
     told = conditions(
         loop=f"open, {rate:g} agendas a second at even intervals for {seconds:g} s",
@@ -84,14 +86,14 @@ def latency(  # noqa: PLR0913  # one parameter an option
     async def run() -> None:
         with data_folder(folder) as place:
             found = await run_latency(
-                wanted, place, lambda line: shown.print(f"[dim]{line}[/]")
+                bench_options, place, lambda line: shown.print(f"[dim]{line}[/]")
             )
         for line in _view(found):
             shown.print(line)
         if as_json:
             emit({**found, "conditions": told})
 
-    if run_to_interrupt(run(), loop_factory=uvloop.new_event_loop):
+    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
 

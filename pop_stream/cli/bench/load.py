@@ -17,7 +17,7 @@ _AGENDAS_A_RECORD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ScenarioLoad:
     """Agendas of one phase, for one insight.
 
     Attributes:
@@ -55,7 +55,7 @@ class Load:
         return body
 
 
-async def submit(load: Load, publisher: Publisher, topic: str, clock: Clock) -> None:
+async def submit(load: ScenarioLoad, publisher: Publisher, topic: str, clock: Clock) -> None:
     """Submit everything when it is due, counted from now; returns when all is acknowledged.
 
     Agendas that are due together share records, as one producer's would.
@@ -80,7 +80,7 @@ async def submit(load: Load, publisher: Publisher, topic: str, clock: Clock) -> 
             number = due
 
 
-def _record(load: Load, topic: str, numbers: range) -> Record:
+def _record(load: ScenarioLoad, topic: str, numbers: range) -> Record:
     bodies = [load.body(number) for number in numbers]
     value = json.dumps(bodies if len(bodies) > 1 else bodies[0]).encode()
     return Record(topic, load.agenda_id(numbers[0]).encode(), value)

@@ -17,7 +17,7 @@ SERVERS: Final = ("kafka", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProcessUsage:
     """Of one part, its child processes included.
 
     Attributes:
@@ -32,17 +32,17 @@ class Cost:
     peak_rss_mb: float
 
 
-def read_costs(processes: Mapping[str, int]) -> Mapping[str, Cost]:
+def read_usage(processes: Mapping[str, int]) -> Mapping[str, ProcessUsage]:
     """The costs so far of parts by name, from their process ids; ended ones are left out."""
-    found: dict[str, Cost] = {}
+    found: dict[str, ProcessUsage] = {}
     for name, pid in processes.items():
         with suppress(psutil.NoSuchProcess):
-            found[name] = _cost(psutil.Process(pid))
+            found[name] = _process_usage(psutil.Process(pid))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineUsage:
     """Processor seconds of the whole machine since it started, and when they were read.
 
     Attributes:
@@ -55,14 +55,16 @@ class Machine:
     stolen_s: float
 
 
-def read_machine() -> Machine:
+def read_machine() -> MachineUsage:
     """The machine's processor time so far."""
     times = psutil.cpu_times()
     busy = times.user + times.system + times.nice + times.irq + times.softirq
-    return Machine(monotonic(), busy, times.steal)
+    return MachineUsage(monotonic(), busy, times.steal)
 
 
-def others(before: Machine, after: Machine, parts_s: float) -> Mapping[str, float]:
+def other_usage(
+    before: MachineUsage, after: MachineUsage, parts_s: float
+) -> Mapping[str, float]:
     """What else the machine did between two readings, as shares of one core.
 
     Args:
@@ -78,13 +80,16 @@ def others(before: Machine, after: Machine, parts_s: float) -> Mapping[str, floa
     }
 
 
-def spent(before: Mapping[str, Cost], after: Mapping[str, Cost]) -> Mapping[str, float]:
+def cpu_seconds(
+    before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]
+) -> Mapping[str, float]:
     """Processor seconds between two readings, by part.
 
     A part that was started again meanwhile counts from its new start.
     """
     return {
-        name: one.cpu_s - (before[name].cpu_s if _goes_on(before.get(name), one) else 0.0)
+        name: one.cpu_s
+        - (before[name].cpu_s if _is_same_process(before.get(name), one) else 0.0)
         for name, one in after.items()
     }
 
@@ -99,7 +104,7 @@ def count_connections(processes: Mapping[str, int]) -> Mapping[str, int]:
     return found
 
 
-def own(names: Iterable[str]) -> list[str]:
+def own_parts(names: Iterable[str]) -> list[str]:
     """Those of the parts that are ours: neither the broker nor the database."""
     return [name for name in names if name not in SERVERS]
 
@@ -111,11 +116,11 @@ def _connections(process: psutil.Process) -> int:
     return 0
 
 
-def _goes_on(before: Cost | None, after: Cost) -> bool:
+def _is_same_process(before: ProcessUsage | None, after: ProcessUsage) -> bool:
     return before is not None and before.cpu_s <= after.cpu_s
 
 
-def _cost(root: psutil.Process) -> Cost:
+def _process_usage(root: psutil.Process) -> ProcessUsage:
     times = root.cpu_times()
     # A server's sessions end: what they used is added to their parent's count then.
     cpu_s = times.user + times.system + times.children_user + times.children_system
@@ -127,8 +132,8 @@ def _cost(root: psutil.Process) -> Cost:
             alone.append(_memory(child))
     if len(alone) == 1:
         rss, _, peak = alone[0]
-        return Cost(cpu_s, rss / _MIB, peak / _MIB)
-    return Cost(
+        return ProcessUsage(cpu_s, rss / _MIB, peak / _MIB)
+    return ProcessUsage(
         cpu_s,
         sum(own_part for _, own_part, _ in alone) / _MIB,
         sum(own_part + peak - rss for rss, own_part, peak in alone) / _MIB,

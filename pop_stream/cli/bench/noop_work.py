@@ -15,7 +15,7 @@ _PLACEHOLDERS_GROW: Final = 12
 
 
 @dataclass(frozen=True)
-class NoopWork:
+class NoopWorkload:
     """Makes agendas by number.
 
     Attributes:

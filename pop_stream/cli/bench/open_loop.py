@@ -8,11 +8,11 @@ from typing import Final
 
 from pop_stream.cli.errors import CommandError
 
-LOOK_S: Final = 0.01
+POLL_S: Final = 0.01
 """Between two looks at the summaries: the resolution of what is read there."""
 
-_LOOKED_FOR: Final = 2_000
-_PATIENCE_S: Final = 30.0
+_POLL_BATCH: Final = 2_000
+_GIVE_UP_S: Final = 30.0
 
 Submit = Callable[[int], Awaitable[None]]
 """Submits the agenda with this number; returns when it is acknowledged."""
@@ -22,7 +22,7 @@ Ended = Callable[[Sequence[int]], Awaitable[Sequence[int]]]
 
 
 @dataclass(slots=True)
-class Course:
+class OpenLoopRun:
     """What was seen; all instants by `time.monotonic`.
 
     Attributes:
@@ -42,7 +42,9 @@ class Course:
         return self.begin + number / self.rate
 
 
-async def run_open_loop(submit: Submit, ended: Ended, *, rate: float, total: int) -> Course:
+async def run_open_loop(
+    submit: Submit, ended: Ended, *, rate: float, total: int
+) -> OpenLoopRun:
     """Submit so many agendas, each when it is due, and wait for their ends.
 
     One that is late, because this process or Kafka was, is counted from when it was due: a
@@ -51,18 +53,18 @@ async def run_open_loop(submit: Submit, ended: Ended, *, rate: float, total: int
     Raises:
         CommandError: If a submission fails.
     """
-    course = Course(monotonic() + LOOK_S, rate)
+    run = OpenLoopRun(monotonic() + POLL_S, rate)
     submitting: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:
-        looking = tasks.create_task(_look(course, ended, total))
+        looking = tasks.create_task(_poll_ends(run, ended, total))
         for number in range(total):
-            await asyncio.sleep(max(0.0, course.due(number) - monotonic()))
-            course.sent.append(monotonic())
+            await asyncio.sleep(max(0.0, run.due(number) - monotonic()))
+            run.sent.append(monotonic())
             submitting.add(tasks.create_task(_submit(submit, number)))
         await asyncio.gather(*submitting)
-        await asyncio.wait([looking], timeout=_PATIENCE_S)
+        await asyncio.wait([looking], timeout=_GIVE_UP_S)
         looking.cancel()
-    return course
+    return run
 
 
 async def _submit(submit: Submit, number: int) -> None:
@@ -73,15 +75,15 @@ async def _submit(submit: Submit, number: int) -> None:
         raise CommandError(msg) from error
 
 
-async def _look(course: Course, ended: Ended, total: int) -> None:
+async def _poll_ends(run: OpenLoopRun, ended: Ended, total: int) -> None:
     open_: dict[int, None] = {}
     seen = 0
-    while len(course.summaries) < total:
-        open_.update(dict.fromkeys(range(seen, len(course.sent))))
-        seen = len(course.sent)
-        asked = [number for number, _ in zip(open_, range(_LOOKED_FOR), strict=False)]
+    while len(run.summaries) < total:
+        open_.update(dict.fromkeys(range(seen, len(run.sent))))
+        seen = len(run.sent)
+        asked = [number for number, _ in zip(open_, range(_POLL_BATCH), strict=False)]
         for number in await ended(asked) if asked else ():
             # Noted after the answer: what a reader would have in hand.
-            course.summaries[number] = monotonic()
+            run.summaries[number] = monotonic()
             del open_[number]
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)

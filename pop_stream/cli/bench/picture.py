@@ -10,7 +10,7 @@ from pop_stream.cli.bench.figures import thinned
 from pop_stream.cli.simulate.canvas import COLOURS, STYLE, line_between, text_at, ticks
 
 if TYPE_CHECKING:
-    from pop_stream.cli.bench.pipeline_run import Outcome, Run
+    from pop_stream.cli.bench.pipeline_run import PipelineResult, PipelineRun
 
 _WIDTH, _HEIGHT = 960, 460
 _LEFT, _END = 92, 780
@@ -21,46 +21,46 @@ Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class LineChart:
     """A picture of lines.
 
     Attributes:
-        about: What the height is, in words.
+        description: What the height is, in words.
         across: What the width is, in words.
         named: Lines of one colour each, by what the key calls them.
     """
 
     title: str
-    about: str
+    description: str
     across: str
     named: Mapping[str, Sequence[Points]]
 
 
-def write_progress(path: Path, outcome: "Outcome") -> None:
+def write_progress(path: Path, outcome: "PipelineResult") -> None:
     """Draw how many agendas had ended by time, in each run and in each of the floor's."""
     named = {"pop_stream": outcome.runs, "floor": outcome.floors}
-    lines = Lines(
+    lines = LineChart(
         title="A bench pipeline: every run, and its floor",
-        about="Agendas whose summary is in Postgres; the slope is the rate",
+        description="Agendas whose summary is in Postgres; the slope is the rate",
         across="seconds since the first submission",
         named={name: [_points(run) for run in runs] for name, runs in named.items() if runs},
     )
     path.write_text(draw_lines(lines), encoding="utf-8")
 
 
-def draw_lines(lines: Lines) -> str:
+def draw_lines(lines: LineChart) -> str:
     """The picture as SVG."""
     points = [one for many in lines.named.values() for line in many for one in line]
     most_x = max((x for x, _ in points), default=0.0) or 1.0
     most_y = max((y for _, y in points), default=0.0) or 1.0
-    scale = _Scale(most_x, most_y)
+    scale = _ChartAxes(most_x, most_y)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'role="img" aria-label="{escape(lines.title)}: {escape(lines.about)}">',
+        f'role="img" aria-label="{escape(lines.title)}: {escape(lines.description)}">',
         f"<style>{STYLE}</style>",
         f'<rect class="page" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>',
         text_at(28, 36, lines.title, "title ink"),
-        text_at(28, 66, lines.about),
+        text_at(28, 66, lines.description),
         *_axes(scale, lines.across),
         *_drawn(scale, lines.named),
         "</svg>",
@@ -69,7 +69,7 @@ def draw_lines(lines: Lines) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _ChartAxes:
     most_x: float
     most_y: float
 
@@ -80,11 +80,11 @@ class _Scale:
         return round(_BASE - (_BASE - _TOP) * value / self.most_y, 1)
 
 
-def _points(run: "Run") -> Points:
+def _points(run: "PipelineRun") -> Points:
     return [(one.at, float(one.ended)) for one in thinned(run.samples)]
 
 
-def _axes(scale: _Scale, across: str) -> Iterator[str]:
+def _axes(scale: _ChartAxes, across: str) -> Iterator[str]:
     for value, said in ticks(scale.most_y):
         y = scale.y(value)
         yield line_between("grid" if value else "axis", (_LEFT, y), (_END, y))
@@ -96,7 +96,7 @@ def _axes(scale: _Scale, across: str) -> Iterator[str]:
     yield text_at((_LEFT + _END) / 2, _BASE + 45, across, anchor="middle")
 
 
-def _drawn(scale: _Scale, named: Mapping[str, Sequence[Points]]) -> Iterator[str]:
+def _drawn(scale: _ChartAxes, named: Mapping[str, Sequence[Points]]) -> Iterator[str]:
     for number, (name, many) in enumerate(named.items()):
         colour = COLOURS[number % len(COLOURS)]
         for points in many:

@@ -19,7 +19,11 @@ from pop_stream.cli.bench.options import (
 from pop_stream.cli.output import JsonFlag
 
 if TYPE_CHECKING:
-    from pop_stream.cli.bench.pipeline_run import Outcome, Run, Wanted
+    from pop_stream.cli.bench.pipeline_run import (
+        PipelineResult,
+        PipelineRun,
+        PipelineBenchOptions,
+    )
 
 _WINDOW: Final = 10_000
 
@@ -44,7 +48,7 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
     pullers: Pullers = 1,
     concurrency: Concurrency = 500,
     schedulers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
-    intakes: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    ingests: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
     rollups: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
     target: Annotated[
         str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
@@ -65,17 +69,19 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
 
     from pop_stream.cli import logs
     from pop_stream.cli.bench.conditions import conditions
-    from pop_stream.cli.bench.drive import Pace
+    from pop_stream.cli.bench.drive import LoadProfile
     from pop_stream.cli.bench.folder import data_folder
-    from pop_stream.cli.bench.pipeline_run import Wanted, run_pipeline
-    from pop_stream.cli.environment import for_a_person
+    from pop_stream.cli.bench.pipeline_run import PipelineBenchOptions, run_pipeline
+    from pop_stream.cli.environment import load_console_settings
     from pop_stream.cli.errors import CommandError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
     from pop_stream.cli.output import console, emit
     from pop_stream.cli.simulate.cases import parse_target
 
-    wanted = Wanted(
-        pace=Pace(seconds=seconds, window=window) if seconds else Pace(agendas=agendas),
+    bench_options = PipelineBenchOptions(
+        profile=LoadProfile(seconds=seconds, window=window)
+        if seconds
+        else LoadProfile(agendas=agendas),
         runs=runs,
         customers=customers,
         operations=operations,
@@ -84,19 +90,19 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
         pullers=pullers,
         concurrency=concurrency,
         target=parse_target(target),
-        copies={"scheduler": schedulers, "intake": intakes, "rollup": rollups},
+        copies={"scheduler": schedulers, "intake": ingests, "rollup": rollups},
         floor=floor,
     )
-    logs.configure(for_a_person())
+    logs.configure(load_console_settings())
     shown = console(as_json=as_json)
-    told = conditions(**_named(wanted))
+    lifecycle = conditions(**_named(bench_options))
 
     async def run() -> None:
         with data_folder(folder) as place:
             outcome = await run_pipeline(
-                wanted, place, lambda line: shown.print(f"[dim]{line}[/]")
+                bench_options, place, lambda line: shown.print(f"[dim]{line}[/]")
             )
-        result = report(outcome, told)
+        result = report(outcome, lifecycle)
         for line in _view(result):
             shown.print(line)
         if svg is not None:
@@ -107,12 +113,12 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
         if as_json:
             emit(result)
 
-    if run_to_interrupt(run(), loop_factory=uvloop.new_event_loop):
+    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
 
 
-def report(outcome: "Outcome", told: Mapping[str, Any]) -> Mapping[str, Any]:
+def report(outcome: "PipelineResult", lifecycle: Mapping[str, Any]) -> Mapping[str, Any]:
     """The contract's figures, medians of the runs, and all that led to them."""
     from pop_stream.cli.bench.figures import spread
 
@@ -139,44 +145,44 @@ def report(outcome: "Outcome", told: Mapping[str, Any]) -> Mapping[str, Any]:
         "runs": [_run(one) for one in runs],
         "floors": [_run(one) for one in floors],
         "warm_up": _run(outcome.warm_up),
-        "conditions": told,
+        "conditions": lifecycle,
     }
 
 
-def _named(wanted: "Wanted") -> Mapping[str, object]:
+def _named(bench_options: "PipelineBenchOptions") -> Mapping[str, object]:
     return {
-        "loop": wanted.pace.loop,
-        "runs": wanted.runs,
-        "customers": wanted.customers,
-        "operations": wanted.operations,
-        "insights": wanted.insights,
-        "agenda_bytes": wanted.size,
-        "pullers": wanted.pullers,
-        "concurrency": wanted.concurrency,
-        "target": wanted.target,
-        "processes": dict(wanted.copies or {}),
+        "loop": bench_options.profile.loop,
+        "runs": bench_options.runs,
+        "customers": bench_options.customers,
+        "operations": bench_options.operations,
+        "insights": bench_options.insights,
+        "agenda_bytes": bench_options.size,
+        "pullers": bench_options.pullers,
+        "concurrency": bench_options.concurrency,
+        "target": bench_options.target,
+        "processes": dict(bench_options.copies or {}),
     }
 
 
-def _own_peak(run: "Run") -> float:
-    from pop_stream.cli.bench.meter import own
+def _own_peak(run: "PipelineRun") -> float:
+    from pop_stream.cli.bench.meter import own_parts
 
-    return sum(run.costs[name].peak_rss_mb for name in own(run.costs))
+    return sum(run.costs[name].peak_rss_mb for name in own_parts(run.costs))
 
 
-def _run(run: "Run") -> Mapping[str, Any]:
+def _run(run: "PipelineRun") -> Mapping[str, Any]:
     return {
         "agendas": run.agendas,
         "agendas_per_s": round(run.per_s, 1),
         "seconds": round(run.samples[-1].at, 3),
         "cpu_s_per_1k": round(run.cpu_s_per_1k, 4),
-        "core_share_besides": run.besides,
+        "core_share_besides": run.other_load,
         "lost": run.lost,
         "duplicates": run.duplicates,
     }
 
 
-def _parts(runs: Sequence["Run"]) -> Mapping[str, Any]:
+def _parts(runs: Sequence["PipelineRun"]) -> Mapping[str, Any]:
     """What each part cost: medians of the runs; memory as it was at its most."""
     names = dict.fromkeys(name for run in runs for name in run.cpu_s)
     found: dict[str, Any] = {}
@@ -203,8 +209,8 @@ def _view(result: Mapping[str, Any]) -> Sequence[Any]:
         floor = f"{result['floor_per_s']:,.0f} {_range(result, 'floor_per_s')}"
         lines.append(f"floor {floor}, ratio [bold]{result['ratio']:.2f}[/]")
     lines.append(f"lost {result['lost']}, duplicates {result['duplicates']}")
-    besides = [one["core_share_besides"]["others"] for one in result["runs"]]
-    lines.append(f"other processes used up to {max(besides):.0%} of a core meanwhile")
+    other_load = [one["core_share_besides"]["others"] for one in result["runs"]]
+    lines.append(f"other processes used up to {max(other_load):.0%} of a core meanwhile")
     return [*lines, table(("part", "#CPU µs an agenda", "#peak MB"), rows)]
 
 

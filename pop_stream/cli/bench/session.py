@@ -13,18 +13,29 @@ from typing import Final
 
 from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.bench.ledger import Attempt, depth_of, recorded, weighings
-from pop_stream.cli.bench.load import PARAM, Load, submit
-from pop_stream.cli.bench.witness import Witness
+from pop_stream.cli.bench.ledger import (
+    MeasuredAttempt,
+    depth_of,
+    recorded_attempts,
+    weight_changes,
+)
+from pop_stream.cli.bench.load import PARAM, ScenarioLoad, submit
+from pop_stream.cli.bench.witness import LifecycleObserver
 from pop_stream.cli.errors import CommandError
-from pop_stream.cli.plan import Plan
-from pop_stream.cli.served import since
+from pop_stream.cli.plan import StackPlan
+from pop_stream.cli.served import decisions_since
 from pop_stream.cli.simulate.scenarios import RUNTIME_S
-from pop_stream.cli.stack import Stack, Tell, failing_with
+from pop_stream.cli.stack import Stack, OnProgress, failing_with
 from pop_stream.clock import WallClock
-from pop_stream.core.audits.service import ServiceLog, Weighed, log_of
+from pop_stream.core.audits.service import ServiceLog, ObservedWeight, service_log_of
 from pop_stream.core.definitions.definitions import AlgorithmName, Customer, Definition
-from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Regroup, Reload
+from pop_stream.core.simulation.workload import (
+    Arrival,
+    Change,
+    DefinitionChange,
+    GroupRebalance,
+    SchedulerRestart,
+)
 from pop_stream.core.values.ids import CustomerId
 from pop_stream.wiring import connections
 
@@ -33,13 +44,13 @@ _Define = Callable[[Sequence[Definition]], Awaitable[None]]
 _WARM_UP: Final = CustomerId("warm-up")
 _WARM_UP_AGENDAS: Final = 60
 _RATE_AGENDAS: Final = 1_500
-_MOST_FLOODS: Final = 6
-_FASTER: Final = 1.1
-_GIVEN_UP_AFTER_S: Final = 60.0
+_MAX_FLOODS: Final = 6
+_SPEED_UP: Final = 1.1
+_STALL_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class SessionPlan:
     """What is started.
 
     Attributes:
@@ -59,7 +70,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class BenchPhase:
     """One workload, run on one insight.
 
     Attributes:
@@ -68,41 +79,41 @@ class Phase:
         lost: Agendas that never ended.
         failed: Agendas that ended, but not well.
         duplicates: Successes beyond an agenda's first.
-        weighings: Weights of customers, whenever a round first knew another one.
+        weight_changes: Weights of customers, whenever a round first knew another one.
         changed_at: When definitions were acknowledged anew, in seconds since the epoch.
         unrecorded: Agendas that ended, but that no round was recorded to have chosen: its
             scheduler was cut off between the emissions and the record.
     """
 
-    attempts: Sequence[Attempt]
+    attempts: Sequence[MeasuredAttempt]
     depth: int
     lost: int = 0
     failed: int = 0
     duplicates: int = 0
-    weighings: Sequence[Weighed] = ()
+    weight_changes: Sequence[ObservedWeight] = ()
     changed_at: Sequence[float] = ()
     unrecorded: int = 0
 
     @property
     def log(self) -> ServiceLog:
         """What an audit reads; service is what agendas took."""
-        return log_of((one.served for one in self.attempts), self.weighings)
+        return service_log_of((one.served for one in self.attempts), self.weight_changes)
 
     @property
-    def even(self) -> ServiceLog:
+    def log_without_noise(self) -> ServiceLog:
         """The same; service is what agendas were told to take and what the machine adds.
 
         It adds the mean of the run to each: that is real time of a runner, which counts for
         more with short agendas, while what one sleep of 5 ms happens to last is nobody's share.
         """
-        beyond = (one.served.spent - one.asked_s for one in self.attempts)
+        beyond = (one.served.spent - one.requested_s for one in self.attempts)
         added_s = max(0.0, fmean(beyond)) if self.attempts else 0.0
-        served = (replace(one.served, spent=one.asked_s + added_s) for one in self.attempts)
-        return log_of(served, self.weighings)
+        served = (replace(one.served, spent=one.requested_s + added_s) for one in self.attempts)
+        return service_log_of(served, self.weight_changes)
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class DelayedChange:
     """A change that is made once so many agendas of its phase have ended.
 
     By the clock it would come too late where runners have become faster meanwhile.
@@ -113,7 +124,9 @@ class Staged:
 
 
 @asynccontextmanager
-async def open_session(bench: Bench, tell: Tell) -> AsyncIterator["Session"]:
+async def open_session(
+    bench: SessionPlan, on_progress: OnProgress
+) -> AsyncIterator["BenchSession"]:
     """Start everything, let every insight's pullers join, and stop it all at the end.
 
     Raises:
@@ -125,7 +138,7 @@ async def open_session(bench: Bench, tell: Tell) -> AsyncIterator["Session"]:
         definitions_toml(bench.insights, bench.target, bench.customers.values()),
         encoding="utf-8",
     )
-    plan = Plan(
+    plan = StackPlan(
         folder=bench.folder,
         definitions=definitions,
         pullers=bench.pullers,
@@ -134,18 +147,18 @@ async def open_session(bench: Bench, tell: Tell) -> AsyncIterator["Session"]:
             "topic_prefix": f"bench-{secrets.token_hex(3)}.",
         },
     )
-    stack = Stack(plan, tell)
+    stack = Stack(plan, on_progress)
     async with stack, failing_with(stack):
-        session = Session(stack, bench)
+        session = BenchSession(stack, bench)
         for insight_id in bench.insights:
             await session.warm_up(insight_id)
         yield session
 
 
-class Session:
+class BenchSession:
     """Runs phases on a stack that is up."""
 
-    def __init__(self, stack: Stack, bench: Bench) -> None:
+    def __init__(self, stack: Stack, bench: SessionPlan) -> None:
         self._stack = stack
         self._bench = bench
         self._settings = stack.settings
@@ -163,75 +176,83 @@ class Session:
         has just started takes seconds of work to come to its speed.
         """
         before, rate = 0.0, await self._flood(insight_id)
-        for _ in range(_MOST_FLOODS - 1):
-            if rate <= _FASTER * before:
+        for _ in range(_MAX_FLOODS - 1):
+            if rate <= _SPEED_UP * before:
                 break
             before, rate = rate, await self._flood(insight_id)
         return rate
 
     async def _flood(self, insight_id: str) -> float:
-        load, witness = await self._run(insight_id, [_agenda(_WARM_UP)] * _RATE_AGENDAS)
-        courses = [witness.courses[one] for one in load.submitted_at]
-        begin = min(one.claimed_at for one in courses)
-        return len(courses) / (max(one.ended_at for one in courses) - begin)
+        load, observer = await self._run(insight_id, [_agenda(_WARM_UP)] * _RATE_AGENDAS)
+        timelines = [observer.timelines[one] for one in load.submitted_at]
+        begin = min(one.claimed_at for one in timelines)
+        return len(timelines) / (max(one.ended_at for one in timelines) - begin)
 
     async def phase(
-        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Staged] = ()
-    ) -> Phase:
+        self,
+        insight_id: str,
+        arrivals: Sequence[Arrival],
+        changes: Sequence[DelayedChange] = (),
+    ) -> BenchPhase:
         """Run a workload and wait until all of it has ended.
 
         What it changed is as before for the next one.
         """
         self._changed_at = []
-        load, witness = await self._run(insight_id, arrivals, changes)
+        load, observer = await self._run(insight_id, arrivals, changes)
         await self._undo(changes)
         history, known = await asyncio.to_thread(
-            recorded, self._settings, insight_id, witness.courses, load
+            recorded_attempts, self._settings, insight_id, observer.timelines, load
         )
-        courses = [witness.courses[one] for one in load.submitted_at if one in witness.courses]
-        own = since(history, min(load.submitted_at.values()))
-        ended = sum(one.ended_at > 0 for one in courses)
-        return Phase(
+        timelines = [
+            observer.timelines[one] for one in load.submitted_at if one in observer.timelines
+        ]
+        own = decisions_since(history, min(load.submitted_at.values()))
+        ended = sum(one.ended_at > 0 for one in timelines)
+        return BenchPhase(
             attempts=known,
             depth=depth_of(own),
-            weighings=[*weighings(own)],
+            weight_changes=[*weight_changes(own)],
             changed_at=self._changed_at,
             lost=len(arrivals) - ended,
             unrecorded=ended - len({one.agenda_id for one in known}),
-            failed=sum(one.has_failed for one in courses),
-            duplicates=sum(max(0, one.successes - 1) for one in courses),
+            failed=sum(one.has_failed for one in timelines),
+            duplicates=sum(max(0, one.successes - 1) for one in timelines),
         )
 
     async def _run(
-        self, insight_id: str, arrivals: Sequence[Arrival], changes: Sequence[Staged] = ()
-    ) -> tuple[Load, Witness]:
-        load = Load(insight_id, secrets.token_hex(4), arrivals)
+        self,
+        insight_id: str,
+        arrivals: Sequence[Arrival],
+        changes: Sequence[DelayedChange] = (),
+    ) -> tuple[ScenarioLoad, LifecycleObserver]:
+        load = ScenarioLoad(insight_id, secrets.token_hex(4), arrivals)
         work_s = sum(one.runtime_s for one in arrivals) / self._bench.runners
-        within_s = _GIVEN_UP_AFTER_S + arrivals[-1].at + 20 * work_s + len(arrivals) / 50
+        within_s = _STALL_TIMEOUT_S + arrivals[-1].at + 20 * work_s + len(arrivals) / 50
         async with (
             connections.publisher(self._settings, client_id="bench") as publisher,
-            Witness(self._settings, f"{load.prefix}-") as witness,
+            LifecycleObserver(self._settings, f"{load.prefix}-") as observer,
         ):
-            changing = asyncio.create_task(self._change(changes, witness))
+            changing = asyncio.create_task(self._change(changes, observer))
             try:
                 async with asyncio.timeout(within_s):
                     topic = self._topics.submissions
                     await submit(load, publisher, topic, WallClock())
-                    await witness.until_ended(load.submitted_at)
+                    await observer.until_ended(load.submitted_at)
                     await changing
             except TimeoutError:
                 msg = f"{insight_id}: not all agendas had ended after {within_s:.0f} s"
                 raise CommandError(msg) from None
             finally:
                 changing.cancel()
-        return load, witness
+        return load, observer
 
-    async def _undo(self, changes: Sequence[Staged]) -> None:
+    async def _undo(self, changes: Sequence[DelayedChange]) -> None:
         known = self._bench.customers
         customers = [
             known.get(CustomerId(one.id), Customer(id=one.id))
             for staged in changes
-            if isinstance(staged.change, Redefine)
+            if isinstance(staged.change, DefinitionChange)
             and isinstance(one := staged.change.definition, Customer)
         ]
         if not customers:
@@ -249,25 +270,29 @@ class Session:
             connections.publisher(self._settings, client_id="bench-definitions") as publisher,
         ):
 
-            async def define(wanted: Sequence[Definition]) -> None:
-                await publish_definitions(publisher, self._topics, wanted, follower.current)
+            async def define(bench_options: Sequence[Definition]) -> None:
+                await publish_definitions(
+                    publisher, self._topics, bench_options, follower.current
+                )
 
             yield define
 
-    async def _change(self, changes: Sequence[Staged], witness: Witness) -> None:
+    async def _change(
+        self, changes: Sequence[DelayedChange], observer: LifecycleObserver
+    ) -> None:
         if not changes:
             return
         # It takes longer to start than some agendas to end.
         async with self._definer() as define:
             for one in sorted(changes, key=lambda one: one.after):
-                await witness.until_so_many_ended(one.after)
+                await observer.until_so_many_ended(one.after)
                 match one.change:
-                    case Redefine(definition=definition):
+                    case DefinitionChange(definition=definition):
                         await define([definition])
                         self._changed_at.append(WallClock().now().timestamp())
-                    case Reload():  # it ends in order and is started again, as elsewhere
+                    case SchedulerRestart():  # it ends in order and is started again, as elsewhere
                         self._stack.supervisor.kill("scheduler", signal.SIGTERM)
-                    case Regroup():
+                    case GroupRebalance():
                         self._stack.supervisor.kill("puller-1", signal.SIGTERM)
 
 

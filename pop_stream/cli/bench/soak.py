@@ -9,7 +9,7 @@ import typer
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
-    from pop_stream.cli.bench.soak_run import Soaked
+    from pop_stream.cli.bench.soak_run import SoakResult
 
 
 def soak(
@@ -30,9 +30,9 @@ def soak(
     from pop_stream.cli.bench.folder import data_folder
     from pop_stream.cli.bench.soak_run import run_soak
     from pop_stream.cli.errors import CommandError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
 
-    logs.configure_for_a_person()
+    logs.configure_console_logging()
     shown = console(as_json=as_json)
     told = conditions(minutes=minutes, rate=rate)
 
@@ -43,7 +43,7 @@ def soak(
                 seconds=60 * minutes,
                 rate_per_s=rate,
                 every_s=every,
-                tell=lambda line: shown.print(f"[dim]{line}[/]"),
+                on_progress=lambda line: shown.print(f"[dim]{line}[/]"),
             )
         result = {**report(soaked), "conditions": told}
         for line in _view(result):
@@ -51,12 +51,12 @@ def soak(
         if as_json:
             emit(result)
 
-    if run_to_interrupt(run()):
+    if run_until_interrupted(run()):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
 
 
-def report(soaked: "Soaked") -> Mapping[str, Any]:
+def report(soaked: "SoakResult") -> Mapping[str, Any]:
     """By part and quantity: the mean of the middle and of the last third, and all samples."""
     growths = soaked.growths()
     return {

@@ -13,11 +13,11 @@ import psutil
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.api import open_client
 from pop_stream.cli.chaos.handlers import STARTS
-from pop_stream.cli.chaos.load import RETRY, Load, submit
-from pop_stream.cli.plan import Plan
-from pop_stream.cli.stack import Stack, Tell, failing_with
+from pop_stream.cli.chaos.load import RETRY, ChaosLoad, submit
+from pop_stream.cli.plan import StackPlan
+from pop_stream.cli.stack import Stack, OnProgress, failing_with
 from pop_stream.core.errors import UnavailableError
-from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.ledger import PostgresSummaryScan
 from pop_stream.store.pool import open_pool
 from pop_stream.wiring import connections
 
@@ -28,12 +28,12 @@ _DEFINITIONS: Final = Path(__file__).parents[1] / "chaos" / "definitions.toml"
 _HANDLERS: Final = "pop_stream.cli.chaos.handlers:handlers"
 _ENDED_WITHIN_S: Final = 120.0
 _MIB: Final = 1 << 20
-_LEAST_GROWTH: Final = 3.0
+_MIN_GROWTH: Final = 3.0
 _NO_SERVER: Final = ("kafka", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ResourceSample:
     """What one process holds.
 
     Attributes:
@@ -60,16 +60,16 @@ class Growth:
     def is_flat(self) -> bool:
         """Whether it has not grown by more than a tenth, and by no more than a handful."""
         grown = self.last - self.middle
-        return grown <= max(FLAT * self.middle, _LEAST_GROWTH)
+        return grown <= max(FLAT * self.middle, _MIN_GROWTH)
 
 
 @dataclass(frozen=True, slots=True)
-class Soaked:
+class SoakResult:
     """What a soak came to; `lost` agendas had not ended two minutes after the load."""
 
     submitted: int
     lost: int
-    samples: Mapping[str, Sequence[Sample]]
+    samples: Mapping[str, Sequence[ResourceSample]]
 
     def growths(self) -> Mapping[str, Mapping[str, Growth]]:
         """By part, and by quantity."""
@@ -91,14 +91,14 @@ def growth(values: Sequence[tuple[float, float]]) -> Growth:
 
 
 async def run_soak(
-    folder: Path, *, seconds: float, rate_per_s: float, every_s: float, tell: Tell
-) -> Soaked:
+    folder: Path, *, seconds: float, rate_per_s: float, every_s: float, on_progress: OnProgress
+) -> SoakResult:
     """Load a system of its own for so long, and look at its processes meanwhile.
 
     Raises:
         CommandError: If a part does not start.
     """
-    plan = Plan(
+    plan = StackPlan(
         folder=folder,
         definitions=_DEFINITIONS,
         pullers=2,
@@ -106,11 +106,13 @@ async def run_soak(
         overrides={"topic_prefix": f"soak-{secrets.token_hex(3)}.", "puller_concurrency": 50},
         environment={STARTS: "/dev/null"},
     )
-    load = Load(f"s{secrets.token_hex(4)}", 1, rate_per_s, seconds)
-    samples: dict[str, list[Sample]] = {}
-    stack = Stack(plan, tell)
+    load = ChaosLoad(f"s{secrets.token_hex(4)}", 1, rate_per_s, seconds)
+    samples: dict[str, list[ResourceSample]] = {}
+    stack = Stack(plan, on_progress)
     async with stack, failing_with(stack):
-        watching = asyncio.create_task(_watch(stack, samples, every_s=every_s, tell=tell))
+        watching = asyncio.create_task(
+            _watch(stack, samples, every_s=every_s, on_progress=on_progress)
+        )
         topic = Topics(stack.settings.topic_prefix).submissions
         async with (
             open_client(stack.settings, retry=RETRY) as api,
@@ -119,27 +121,31 @@ async def run_soak(
             await submit(load, api, publisher, topic)
         watching.cancel()
         lost = await _left(stack, load)
-    return Soaked(len(load.acknowledged), lost, samples)
+    return SoakResult(len(load.acknowledged), lost, samples)
 
 
 async def _watch(
-    stack: Stack, samples: dict[str, list[Sample]], *, every_s: float, tell: Tell
+    stack: Stack,
+    samples: dict[str, list[ResourceSample]],
+    *,
+    every_s: float,
+    on_progress: OnProgress,
 ) -> None:
     now = asyncio.get_running_loop().time
     began = now()
     while True:
         for part, pid in stack.processes().items():
             if not part.startswith(_NO_SERVER):
-                samples.setdefault(part, []).append(_look(pid, now() - began))
+                samples.setdefault(part, []).append(_sample_process(pid, now() - began))
         total = sum(some[-1].rss_mb for some in samples.values())
-        tell(f"{now() - began:.0f} s: {total:.0f} MB in all parts")
+        on_progress(f"{now() - began:.0f} s: {total:.0f} MB in all parts")
         await asyncio.sleep(every_s)
 
 
-def _look(pid: int, at: float) -> Sample:
+def _sample_process(pid: int, at: float) -> ResourceSample:
     process = psutil.Process(pid)
     with process.oneshot():
-        return Sample(
+        return ResourceSample(
             at=at,
             rss_mb=process.memory_info().rss / _MIB,
             files=process.num_fds(),
@@ -150,11 +156,11 @@ def _look(pid: int, at: float) -> Sample:
         )
 
 
-async def _left(stack: Stack, load: Load) -> int:
+async def _left(stack: Stack, load: ChaosLoad) -> int:
     """How many of the agendas have not ended, at last."""
     waiting = set(load.acknowledged)
     async with open_pool(stack.settings) as pool:
-        ledger = PostgresLedger(pool)
+        ledger = PostgresSummaryScan(pool)
         try:
             async with asyncio.timeout(_ENDED_WITHIN_S):
                 while waiting:

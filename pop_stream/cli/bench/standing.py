@@ -17,17 +17,17 @@ from msgspec import Raw
 
 from pop_stream.bus.ready import ready_record
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.bench.noop_work import NoopWork
+from pop_stream.cli.bench.noop_work import NoopWorkload
 from pop_stream.cli.errors import CommandError
 from pop_stream.clock import WallClock
 from pop_stream.core.backlog.page import PAGE_SLOTS
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import (
     Claim,
-    InsightNoted,
-    InsightPlaced,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     Origin,
-    PlacedAgenda,
+    RoutedAgenda,
     ReadyEvent,
     Settlement,
     decode_emitted,
@@ -41,12 +41,12 @@ _NOWHERE: Final = Origin(partition=-1, offset=0)
 _PAGES_AT_ONCE: Final = 64
 _STALLED_S: Final = 120.0
 
-Out = tuple[str, int]
+AttemptKey = tuple[str, int]
 """An agenda and its attempt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
+class SchedulerClients:
     """Connected clients, and what they need to know."""
 
     topics: Topics
@@ -56,7 +56,7 @@ class Wires:
     admin: AIOKafkaAdminClient
 
 
-class Standing:
+class StandingBacklog:
     """The backlog of some insights, seen from outside.
 
     Attributes:
@@ -64,12 +64,12 @@ class Standing:
         emitted: How many different attempts were ever emitted.
     """
 
-    def __init__(self, wires: Wires, work: NoopWork) -> None:
-        self._wires = wires
+    def __init__(self, kafka_clients: SchedulerClients, work: NoopWorkload) -> None:
+        self._kafka_clients = kafka_clients
         self._work = work
         self._placed = 0
-        self._seen: set[Out] = set()
-        self.out: dict[str, list[Out]] = {one: [] for one in work.insights}
+        self._seen: set[AttemptKey] = set()
+        self.out: dict[str, list[AttemptKey]] = {one: [] for one in work.insights}
 
     @property
     def emitted(self) -> int:
@@ -81,7 +81,7 @@ class Standing:
         pages = self._pages(count)
         while chunk := [*islice(pages, _PAGES_AT_ONCE)]:
             await self.publish(chunk)
-        await self._taken()
+        await self._until_committed()
 
     async def pick_one(self, insight_id: str) -> None:
         """Claim and settle one agenda that is out, and wait for the one that follows it."""
@@ -96,11 +96,11 @@ class Standing:
         await self.gather(count)
         return count
 
-    def note(self, insight_id: str, count: int) -> InsightNoted:
+    def note(self, insight_id: str, count: int) -> InsightAttemptsReported:
         """That so many of those out were claimed, and succeeded."""
         out = self.out[insight_id]
         ended, self.out[insight_id] = out[:count], out[count:]
-        return InsightNoted(
+        return InsightAttemptsReported(
             insight_id=insight_id,
             claims=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in ended),
             settlements=tuple(
@@ -111,11 +111,13 @@ class Standing:
 
     async def publish(self, ready_events: Sequence[ReadyEvent]) -> None:
         """Write to `pop.ready`; returns when it is acknowledged."""
-        wires = self._wires
-        partitions = await wires.publisher.partitions(wires.topics.ready)
-        await wires.publisher.publish(
+        kafka_clients = self._kafka_clients
+        partitions = await kafka_clients.publisher.partitions(kafka_clients.topics.ready)
+        await kafka_clients.publisher.publish(
             [
-                ready_record(wires.topics, wires.definitions, one, partitions=partitions)
+                ready_record(
+                    kafka_clients.topics, kafka_clients.definitions, one, partitions=partitions
+                )
                 for one in ready_events
             ]
         )
@@ -126,16 +128,16 @@ class Standing:
         Raises:
             CommandError: If that takes minutes.
         """
-        wanted = self.emitted + count
+        bench_options = self.emitted + count
         try:
             async with asyncio.timeout(_STALLED_S):
-                while self.emitted < wanted:
-                    fetched = await self._wires.consumer.getmany(timeout_ms=250)
+                while self.emitted < bench_options:
+                    fetched = await self._kafka_clients.consumer.getmany(timeout_ms=250)
                     for records in fetched.values():
                         for record in records:
                             self._take(record.value)
         except TimeoutError:
-            missing = wanted - self.emitted
+            missing = bench_options - self.emitted
             msg = f"the scheduler emitted {missing} of {count} too few in {_STALLED_S:g} s"
             raise CommandError(msg) from None
 
@@ -146,7 +148,7 @@ class Standing:
             self._seen.add(one)
             self.out[emitted.insight_id].append(one)
 
-    def _pages(self, count: int) -> Iterator[InsightPlaced]:
+    def _pages(self, count: int) -> Iterator[InsightAgendasRouted]:
         """Full pages of each insight in turn, as intake makes them under load."""
         insights = self._work.insights
         first, self._placed = self._placed, self._placed + count
@@ -155,10 +157,10 @@ class Standing:
             for offset in range(min(len(insights), end - start)):
                 yield self._page(range(start + offset, end, len(insights)))
 
-    def _page(self, numbers: Sequence[int]) -> InsightPlaced:
+    def _page(self, numbers: Sequence[int]) -> InsightAgendasRouted:
         now = WallClock().now()
         placed = [
-            PlacedAgenda(
+            RoutedAgenda(
                 agenda_id=self._work.agenda_id(number),
                 customer_id=self._work.customer_id(number),
                 accepted_at=now,
@@ -167,30 +169,32 @@ class Standing:
             )
             for number in numbers
         ]
-        return InsightPlaced(
+        return InsightAgendasRouted(
             insight_id=self._work.insight_id(numbers[0]),
             agendas=tuple(Raw(encode(one)) for one in placed),
             origins=(_NOWHERE,) * len(placed),
         )
 
-    async def _taken(self) -> None:
+    async def _until_committed(self) -> None:
         """Wait until the scheduler has committed all of `pop.ready`."""
-        wires = self._wires
-        group, topic = wires.topics.group(SCHEDULER), wires.topics.ready
-        partitions = await wires.publisher.partitions(topic)
+        kafka_clients = self._kafka_clients
+        group, topic = kafka_clients.topics.group(SCHEDULER), kafka_clients.topics.ready
+        partitions = await kafka_clients.publisher.partitions(topic)
         places = [TopicPartition(topic, number) for number in range(partitions)]
         begin = monotonic()
         while monotonic() - begin < _STALLED_S:
-            ends: Mapping[TopicPartition, int] = await wires.consumer.end_offsets(places)
-            committed = await wires.admin.list_consumer_group_offsets(group)
-            if _reached(ends, {tp: one.offset for tp, one in committed.items()}):
+            ends: Mapping[TopicPartition, int] = await kafka_clients.consumer.end_offsets(
+                places
+            )
+            committed = await kafka_clients.admin.list_consumer_group_offsets(group)
+            if _has_committed(ends, {tp: one.offset for tp, one in committed.items()}):
                 return
             await asyncio.sleep(0.2)
         msg = f"the scheduler did not take the backlog in within {_STALLED_S:g} s"
         raise CommandError(msg)
 
 
-def _reached(
+def _has_committed(
     ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
 ) -> bool:
     return all(not end or committed.get(tp, 0) >= end for tp, end in ends.items())

@@ -16,17 +16,17 @@ from pop_stream.core.events import (
     AgendaSucceeded,
     LifecycleEvent,
     decode_lifecycle,
-    value_of,
+    checked_value,
 )
 from pop_stream.settings import Settings
 
-Places = Mapping[TopicPartition, int]
+EndOffsets = Mapping[TopicPartition, int]
 
-_MOST_RECORDS: Final = 5_000
+_MAX_RECORDS: Final = 5_000
 
 
 @dataclass(slots=True)
-class Told:
+class LifecycleCounts:
     """What the lifecycle of one run says.
 
     Attributes:
@@ -62,42 +62,44 @@ class Told:
                 pass
 
 
-async def ends(settings: Settings) -> Places:
+async def read_end_offsets(settings: Settings) -> EndOffsets:
     """Where `pop.agenda-events` ends now."""
     topic = Topics(settings.topic_prefix).agenda_events
     async with clients.consumer(
         settings, topic, client_id="bench-tail", group_id=None
     ) as consumer:
-        found: Places = await consumer.end_offsets(list(consumer.assignment()))
+        found: EndOffsets = await consumer.end_offsets(list(consumer.assignment()))
     return found
 
 
-async def read_told(settings: Settings, run: str, begin: Places) -> Told:
+async def read_lifecycle_counts(
+    settings: Settings, run: str, begin: EndOffsets
+) -> LifecycleCounts:
     """What is said, from a place on, of agendas whose id begins so."""
-    told = Told()
+    lifecycle = LifecycleCounts()
     async for event in read_events(settings, begin):
         if event.agenda_id.startswith(run):
-            told.note(event)
-    return told
+            lifecycle.note(event)
+    return lifecycle
 
 
-async def read_events(settings: Settings, begin: Places) -> AsyncIterator[LifecycleEvent]:
+async def read_events(settings: Settings, begin: EndOffsets) -> AsyncIterator[LifecycleEvent]:
     """Everything on `pop.agenda-events` from a place to its present end."""
     topic = Topics(settings.topic_prefix).agenda_events
     async with clients.consumer(
         settings, topic, client_id="bench-tail", group_id=None
     ) as consumer:
-        end: Places = await consumer.end_offsets(list(begin))
+        end: EndOffsets = await consumer.end_offsets(list(begin))
         for tp, offset in begin.items():
             consumer.seek(tp, offset)
         while not await _is_at(consumer, end):
-            fetched = await consumer.getmany(timeout_ms=250, max_records=_MOST_RECORDS)
+            fetched = await consumer.getmany(timeout_ms=250, max_records=_MAX_RECORDS)
             for records in fetched.values():
                 for record in records:
-                    for event in decode_lifecycle(value_of(record)):
+                    for event in decode_lifecycle(checked_value(record)):
                         yield event
 
 
-async def _is_at(consumer: AIOKafkaConsumer, end: Places) -> bool:
+async def _is_at(consumer: AIOKafkaConsumer, end: EndOffsets) -> bool:
     positions = [await consumer.position(tp) for tp in end]
     return all(one >= offset for one, offset in zip(positions, end.values(), strict=True))

@@ -11,22 +11,28 @@ from typing import Any, Final
 
 from pop_stream.cli.bench.conditions import commit
 from pop_stream.cli.bench.folder import data_folder
-from pop_stream.cli.bench.session import Bench, Phase, Session, Staged, open_session
+from pop_stream.cli.bench.session import (
+    SessionPlan,
+    BenchPhase,
+    BenchSession,
+    DelayedChange,
+    open_session,
+)
 from pop_stream.cli.simulate.scenarios import RUNTIME_S, Scenario, scenario
-from pop_stream.cli.simulate.trial import LEAST_WAIT_S, Trial, shown_within
-from pop_stream.cli.stack import Tell
-from pop_stream.core.audits.audit import Audit, audit
-from pop_stream.core.audits.reweight import reweights, since_told
-from pop_stream.core.audits.times import times_of, waits_of
+from pop_stream.cli.simulate.trial import MIN_WAIT_S, ScenarioComparison, change_shown_within
+from pop_stream.cli.stack import OnProgress
+from pop_stream.core.audits.audit import FairnessMetrics, audit
+from pop_stream.core.audits.reweight import weight_change_effects, since_announced
+from pop_stream.core.audits.times import service_times, wait_distribution
 from pop_stream.core.simulation.workload import Arrival
 from pop_stream.core.values.ids import CustomerId
 
 _FAIR, _FIFO, _ALONE = "bench-fair", "bench-fifo", "bench-alone"
-_LEAST_SCALE: Final = 0.01
+_MIN_SCALE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FairnessBenchOptions:
     """What is to be measured.
 
     Attributes:
@@ -48,15 +54,15 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class FairnessBenchResult:
     """What came of it: the figures, and the conditions they were measured under."""
 
-    trial: Trial
+    comparison: ScenarioComparison
     facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PhaseComparison:
     """The same work by age, as it is, and its quiet customer alone, right after each other.
 
     So the machine is as busy with others each time.
@@ -65,118 +71,137 @@ class Comparison:
         quiet: Whose waits are compared.
     """
 
-    fifo: Phase
-    fair: Phase
-    alone: Phase
+    fifo: BenchPhase
+    fair: BenchPhase
+    alone: BenchPhase
     quiet: CustomerId
 
     @property
     def p99s(self) -> tuple[float, float]:
         """The 99th percentiles of the waits with the others and alone, in seconds."""
         phases = (self.fair, self.alone)
-        both, alone = (times_of(one.log).waits.get(self.quiet, ()) for one in phases)
-        return waits_of(both).p99, waits_of(alone).p99
+        both, alone = (service_times(one.log).waits.get(self.quiet, ()) for one in phases)
+        return wait_distribution(both).p99, wait_distribution(alone).p99
 
     @property
     def over_alone(self) -> float:
         """The one by the other; a wait alone counts as a millisecond at least."""
         both, alone = self.p99s
-        return both / max(alone, LEAST_WAIT_S)
+        return both / max(alone, MIN_WAIT_S)
 
     @property
     def over_fifo(self) -> float:
         """How long all of it took, by that of the same work by age."""
-        fair, fifo = (times_of(one.log).seconds for one in (self.fair, self.fifo))
+        fair, fifo = (service_times(one.log).seconds for one in (self.fair, self.fifo))
         return fair / fifo if fifo > 0 else 0.0
 
     @property
-    def phases(self) -> tuple[Phase, Phase, Phase]:
+    def phases(self) -> tuple[BenchPhase, BenchPhase, BenchPhase]:
         """All three."""
         return self.fifo, self.fair, self.alone
 
 
-def middle(compared: Sequence[Comparison], *, is_of_waits: bool) -> Comparison:
+def median_comparison(
+    compared: Sequence[PhaseComparison], *, compares_waits: bool
+) -> PhaseComparison:
     """The median by waits of the quiet, or by makespan: a single run may be an accident."""
-    by = attrgetter("over_alone" if is_of_waits else "over_fifo")
+    by = attrgetter("over_alone" if compares_waits else "over_fifo")
     return sorted(compared, key=by)[len(compared) // 2]
 
 
-def runtime_cv(phase: Phase) -> float:
+def runtime_cv(phase: BenchPhase) -> float:
     """Deviation by mean of what agendas took by what they were told to: the machine's noise.
 
     All of it is charged, and who had the longer ones by chance gets fewer: by count, shares of
     a short contest are no more even than it lets them be.
     """
-    taken = [one.served.spent / one.asked_s for one in phase.attempts if one.asked_s > 0]
+    taken = [
+        one.served.spent / one.requested_s for one in phase.attempts if one.requested_s > 0
+    ]
     return pstdev(taken) / fmean(taken) if taken else 0.0
 
 
-async def run_bench(wanted: Wanted, tell: Tell) -> Result:
+async def run_fairness_bench(
+    bench_options: FairnessBenchOptions, on_progress: OnProgress
+) -> FairnessBenchResult:
     """Start a stack, run the scenario on it as is, by age and its quiet one alone, and stop it.
 
     Raises:
         CommandError: If something does not start, fails, or does not end in time.
     """
-    sketch = scenario(wanted.scenario, seed=wanted.seed, rate=1.0)
-    with data_folder(wanted.folder) as folder:
-        bench = Bench(
+    sketch = scenario(bench_options.scenario, seed=bench_options.seed, rate=1.0)
+    with data_folder(bench_options.folder) as folder:
+        bench = SessionPlan(
             folder=folder,
             insights={_FAIR: "weighted_fair", _FIFO: "fifo", _ALONE: "weighted_fair"},
             customers=sketch.customers,
-            runners=wanted.runners,
-            pullers=wanted.pullers,
-            target=wanted.target,
+            runners=bench_options.runners,
+            pullers=bench_options.pullers,
+            target=bench_options.target,
         )
-        async with open_session(bench, tell) as session:
+        async with open_session(bench, on_progress) as session:
             rate = await session.rate(_FAIR)
             made = scenario(
-                wanted.scenario, seed=wanted.seed, rate=rate, scale=_scale(wanted, sketch, rate)
+                bench_options.scenario,
+                seed=bench_options.seed,
+                rate=rate,
+                scale=_scale(bench_options, sketch, rate),
             )
-            tell(
+            on_progress(
                 f"{len(made.arrivals):,} agendas; the machine ends {rate:,.0f} of 5 ms a second"
             )
-            return await _measure(session, made, wanted, rate)
+            return await _measure(session, made, bench_options, rate)
 
 
-async def _measure(session: Session, made: Scenario, wanted: Wanted, rate: float) -> Result:
+async def _measure(
+    session: BenchSession, made: Scenario, bench_options: FairnessBenchOptions, rate: float
+) -> FairnessBenchResult:
     # An instant of the scenario is when runners of this speed have ended so many.
-    changes = [Staged(round(one.at * rate), one) for one in made.changes]
+    changes = [DelayedChange(round(one.at * rate), one) for one in made.changes]
     quiet = made.quiet[0]
-    compared: list[Comparison] = []
-    for number in range(wanted.runs):
+    compared: list[PhaseComparison] = []
+    for number in range(bench_options.runs):
         # In turns, as a stack that has just started and a machine that tires favour one.
         order = (_FIFO, _FAIR) if number % 2 == 0 else (_FAIR, _FIFO)
         both = {one: await session.phase(one, made.arrivals, changes) for one in order}
         alone = await session.phase(_ALONE, _only(made.arrivals, quiet))
-        compared.append(Comparison(both[_FIFO], both[_FAIR], alone, quiet))
-    chosen = middle(compared, is_of_waits=made.is_of_waits)
-    trial = _judged(chosen, compared, wanted)
-    return Result(trial, _facts(made, wanted, trial, chosen, compared, rate))
-
-
-def _judged(chosen: Comparison, compared: Sequence[Comparison], wanted: Wanted) -> Trial:
-    fair, judged = chosen.fair, _audited(chosen.fair)
-    gaps = [gap for one in compared if (gap := _audited(one.fair).gap) is not None]
-    even = fair.even
-    seen = since_told([*reweights(even)], even, fair.changed_at)
-    return Trial(
-        audit=replace(judged, gap=max(gaps, key=lambda gap: gap.over_bound, default=None)),
-        fifo=times_of(chosen.fifo.log),
-        alone={chosen.quiet: times_of(chosen.alone.log).waits.get(chosen.quiet, ())},
-        runners=wanted.runners,
-        left=fair.lost,
-        log=fair.log,
-        reweight_within=shown_within(seen, judged.depth),
+        compared.append(PhaseComparison(both[_FIFO], both[_FAIR], alone, quiet))
+    chosen = median_comparison(compared, compares_waits=made.compares_waits)
+    comparison = _as_comparison(chosen, compared, bench_options)
+    return FairnessBenchResult(
+        comparison, _facts(made, bench_options, comparison, chosen, compared, rate)
     )
 
 
-def _audited(phase: Phase) -> Audit:
-    return audit(phase.log, depth=phase.depth, sizes=phase.even)
+def _as_comparison(
+    chosen: PhaseComparison,
+    compared: Sequence[PhaseComparison],
+    bench_options: FairnessBenchOptions,
+) -> ScenarioComparison:
+    fair, judged = chosen.fair, _measured(chosen.fair)
+    gaps = [gap for one in compared if (gap := _measured(one.fair).gap) is not None]
+    log_without_noise = fair.log_without_noise
+    seen = since_announced(
+        [*weight_change_effects(log_without_noise)], log_without_noise, fair.changed_at
+    )
+    return ScenarioComparison(
+        audit=replace(judged, gap=max(gaps, key=lambda gap: gap.over_bound, default=None)),
+        fifo=service_times(chosen.fifo.log),
+        alone={chosen.quiet: service_times(chosen.alone.log).waits.get(chosen.quiet, ())},
+        runners=bench_options.runners,
+        left=fair.lost,
+        log=fair.log,
+        reweight_within=change_shown_within(seen, judged.depth),
+    )
 
 
-def _jain_even(phase: Phase) -> float | None:
+def _measured(phase: BenchPhase) -> FairnessMetrics:
+    return audit(phase.log, depth=phase.depth, sizes=phase.log_without_noise)
+
+
+def _jain_even(phase: BenchPhase) -> float | None:
     """The index if each took what it was told to, and what the machine adds on average."""
-    return audit(phase.even, depth=phase.depth).jain
+    return audit(phase.log_without_noise, depth=phase.depth).jain
 
 
 def _rounded(index: float | None) -> float | None:
@@ -185,20 +210,20 @@ def _rounded(index: float | None) -> float | None:
 
 def _facts(  # what was wanted, made, run and found, each once
     made: Scenario,
-    wanted: Wanted,
-    trial: Trial,
-    chosen: Comparison,
-    compared: Sequence[Comparison],
+    bench_options: FairnessBenchOptions,
+    comparison: ScenarioComparison,
+    chosen: PhaseComparison,
+    compared: Sequence[PhaseComparison],
     rate: float,
 ) -> Mapping[str, Any]:
-    waits = trial.audit.times.waits
+    waits = comparison.audit.times.waits
     quiet = [wait for one in made.quiet for wait in waits.get(one, ())]
     named = {"fair": chosen.fair, "fifo": chosen.fifo, "alone": chosen.alone}
     phases = [phase for one in compared for phase in one.phases]
     return {
-        "scenario": wanted.scenario,
-        "throughput_over_fifo": round(trial.throughput_over_fifo or 0.0, 4),
-        "quiet_wait_mean_s": round(waits_of(quiet).mean, 6),
+        "scenario": bench_options.scenario,
+        "throughput_over_fifo": round(comparison.throughput_over_fifo or 0.0, 4),
+        "quiet_wait_mean_s": round(wait_distribution(quiet).mean, 6),
         "alone_wait_p99_s": round(chosen.p99s[1], 6),
         "runs": [_compared(one) for one in compared],
         "stages": {name: _stages(phase, made.quiet) for name, phase in named.items()},
@@ -211,11 +236,11 @@ def _facts(  # what was wanted, made, run and found, each once
         "conditions": {
             "agendas": len(made.arrivals),
             "customers": len({one.customer_id for one in made.arrivals}),
-            "runners": wanted.runners,
-            "pullers": wanted.pullers,
-            "runs": wanted.runs,
-            "target": wanted.target,
-            "seed": wanted.seed,
+            "runners": bench_options.runners,
+            "pullers": bench_options.pullers,
+            "runs": bench_options.runs,
+            "target": bench_options.target,
+            "seed": bench_options.seed,
             "rate_per_s": round(rate, 1),
             "cores": os.cpu_count(),
             "commit": commit(),
@@ -223,27 +248,27 @@ def _facts(  # what was wanted, made, run and found, each once
     }
 
 
-def _weighed(phase: Phase) -> Sequence[tuple[CustomerId, float, int]]:
+def _weighed(phase: BenchPhase) -> Sequence[tuple[CustomerId, float, int]]:
     """Changes of weights, each with how many agendas of the run were emitted before it."""
     emitted = sorted(one.served.emitted_at for one in phase.attempts)
-    found = ((one, bisect_left(emitted, one.at)) for one in phase.weighings)
+    found = ((one, bisect_left(emitted, one.at)) for one in phase.weight_changes)
     return [(one.customer_id, one.weight, before) for one, before in found if before]
 
 
-def _compared(one: Comparison) -> Mapping[str, float | None]:
+def _compared(one: PhaseComparison) -> Mapping[str, float | None]:
     both, alone = one.p99s
     return {
         "p99_s": round(both, 6),
         "alone_p99_s": round(alone, 6),
         "over_alone": round(one.over_alone, 4),
         "makespan_over_fifo": round(one.over_fifo, 4),
-        "jain": _rounded(_audited(one.fair).jain),
+        "jain": _rounded(_measured(one.fair).jain),
         "jain_even": _rounded(_jain_even(one.fair)),
         "runtime_cv": round(runtime_cv(one.fair), 4),
     }
 
 
-def _stages(phase: Phase, quiet: Sequence[CustomerId]) -> Mapping[str, Any]:
+def _stages(phase: BenchPhase, quiet: Sequence[CustomerId]) -> Mapping[str, Any]:
     """Where the waits of quiet customers went, in seconds; the parts of each add up."""
     own = [one for one in phase.attempts if one.served.customer_id in quiet]
     parts = {
@@ -251,18 +276,18 @@ def _stages(phase: Phase, quiet: Sequence[CustomerId]) -> Mapping[str, Any]:
         "accepted_to_emitted": [one.served.emitted_at - one.accepted_at for one in own],
         "emitted_to_started": [one.served.started_at - one.served.emitted_at for one in own],
     }
-    waits = {name: waits_of(part) for name, part in parts.items()}
+    waits = {name: wait_distribution(part) for name, part in parts.items()}
     return {
         name: {"mean_s": round(one.mean, 6), "p99_s": round(one.p99, 6)}
         for name, one in waits.items()
     }
 
 
-def _scale(wanted: Wanted, sketch: Scenario, rate: float) -> float:
-    if wanted.seconds is None:
-        return wanted.scale
+def _scale(bench_options: FairnessBenchOptions, sketch: Scenario, rate: float) -> float:
+    if bench_options.seconds is None:
+        return bench_options.scale
     work_s = sum(one.runtime_s for one in sketch.arrivals) / RUNTIME_S / rate
-    return max(_LEAST_SCALE, wanted.seconds / work_s)
+    return max(_MIN_SCALE, bench_options.seconds / work_s)
 
 
 def _only(arrivals: Sequence[Arrival], customer_id: CustomerId) -> Sequence[Arrival]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-from pop_stream.cli.following import Following
+from pop_stream.cli.following import LifecycleFollower
 from pop_stream.core.events import (
     AgendaClaimed,
     AgendaFailed,
@@ -17,7 +17,7 @@ from pop_stream.settings import Settings
 
 
 @dataclass(slots=True)
-class Course:
+class AgendaTimeline:
     """What is known of one agenda; instants in seconds since the epoch.
 
     Attributes:
@@ -35,7 +35,7 @@ class Course:
     spent_s: float = 0.0
 
 
-class Witness:
+class LifecycleObserver:
     """Hears the lifecycle events of one load from the moment it is entered on.
 
     Those of earlier loads may still be heard, and would be counted in.
@@ -45,22 +45,24 @@ class Witness:
         prefix: Begins the ids of the load's agendas.
 
     Attributes:
-        courses: Of every agenda of it that was heard of, by id.
+        timelines: Of every agenda of it that was heard of, by id.
         ended: How many agendas ended.
     """
 
     def __init__(self, settings: Settings, prefix: str) -> None:
         self._prefix = prefix
-        self.courses: dict[str, Course] = {}
+        self.timelines: dict[str, AgendaTimeline] = {}
         self.ended = 0
-        self._following = Following(settings, client_id="bench", hear=self._hear)
+        self._follower = LifecycleFollower(
+            settings, client_id="bench", on_events=self._on_events
+        )
 
     async def __aenter__(self) -> Self:
-        await self._following.__aenter__()
+        await self._follower.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._following.__aexit__()
+        await self._follower.__aexit__()
 
     async def until_ended(self, agenda_ids: Iterable[str]) -> None:
         """Wait until all these have ended, or raise what stopped the reading."""
@@ -70,17 +72,17 @@ class Witness:
             waiting.difference_update([one for one in waiting if self._has_ended(one)])
             return not waiting
 
-        await self._following.until(have_ended)
+        await self._follower.until(have_ended)
 
     async def until_so_many_ended(self, count: int) -> None:
         """Wait until at least so many agendas have ended, or raise what stopped the reading."""
-        await self._following.until(lambda: self.ended >= count)
+        await self._follower.until(lambda: self.ended >= count)
 
     def _has_ended(self, agenda_id: str) -> bool:
-        course = self.courses.get(agenda_id)
-        return course is not None and course.ended_at > 0
+        timeline = self.timelines.get(agenda_id)
+        return timeline is not None and timeline.ended_at > 0
 
-    def _hear(self, lifecycle: Iterable[LifecycleEvent]) -> None:
+    def _on_events(self, lifecycle: Iterable[LifecycleEvent]) -> None:
         for event in lifecycle:
             if event.agenda_id.startswith(self._prefix):
                 self._note(event)
@@ -88,24 +90,24 @@ class Witness:
     def _note(self, event: LifecycleEvent) -> None:
         match event:
             case AgendaClaimed(at=at):
-                self._course(event).claimed_at = at.timestamp()
+                self._timeline(event).claimed_at = at.timestamp()
             case AgendaSucceeded(at=at, spent_s=spent_s):
-                course = self._course(event)
+                timeline = self._timeline(event)
                 begun = (one.started_at for one in event.operations if one.started_at)
-                course.started_at = min(begun, default=at).timestamp()
-                self._end(course, at)
-                course.spent_s = sum(spent_s.values())
-                course.successes += 1
+                timeline.started_at = min(begun, default=at).timestamp()
+                self._end(timeline, at)
+                timeline.spent_s = sum(spent_s.values())
+                timeline.successes += 1
             case AgendaFailed(at=at, retryable=False) | AgendaRefused(at=at):
-                course = self._course(event)
-                self._end(course, at)
-                course.has_failed = True
+                timeline = self._timeline(event)
+                self._end(timeline, at)
+                timeline.has_failed = True
             case _:
                 pass
 
-    def _end(self, course: Course, at: datetime) -> None:
-        self.ended += not course.ended_at
-        course.ended_at = at.timestamp()
+    def _end(self, timeline: AgendaTimeline, at: datetime) -> None:
+        self.ended += not timeline.ended_at
+        timeline.ended_at = at.timestamp()
 
-    def _course(self, event: LifecycleEvent) -> Course:
-        return self.courses.setdefault(event.agenda_id, Course())
+    def _timeline(self, event: LifecycleEvent) -> AgendaTimeline:
+        return self.timelines.setdefault(event.agenda_id, AgendaTimeline())

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
-Kind = Literal["kill", "freeze", "outage"]
+FaultKind = Literal["kill", "freeze", "outage"]
 """kill -9; SIGSTOP, later SIGCONT; a server that is killed and started again later."""
 
-Down = tuple[Kind, tuple[float, float]]
+Downtime = tuple[FaultKind, tuple[float, float]]
 """What befalls a server, and for how many seconds at least and at most."""
 
 _FREEZE_S: Final = (2.0, 14.0)
@@ -18,7 +18,7 @@ _DATABASE_DOWN_S: Final = (3.0, 20.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
+class InjectedFault:
     """One thing to be done.
 
     Attributes:
@@ -29,12 +29,12 @@ class Blow:
 
     at: float
     part: str
-    kind: Kind
+    kind: FaultKind
     lasts_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FaultCounts:
     """How much is to be done, within how many seconds.
 
     Attributes:
@@ -53,52 +53,54 @@ class Wanted:
     broker_freezes: int = 0
 
 
-def plan_blows(
-    wanted: Wanted, *, parts: Sequence[str], brokers: Sequence[str], seed: int
-) -> list[Blow]:
+def plan_faults(
+    wanted: FaultCounts, *, parts: Sequence[str], brokers: Sequence[str], seed: int
+) -> list[InjectedFault]:
     """The blows in order of time; the same for the same arguments.
 
     Every part is hit before one is hit twice. Brokers are down, or frozen, one after the other,
     never two at a time, or a majority of three would be missing.
     """
     chance = Random(seed)  # noqa: S311  # a schedule, no secret
-    blows = [
-        Blow(_instant(chance, wanted.seconds), part, "kill")
-        for part in _dealt(chance, parts, wanted.kills)
+    faults = [
+        InjectedFault(_instant(chance, wanted.seconds), part, "kill")
+        for part in _shuffled_parts(chance, parts, wanted.kills)
     ]
-    blows += [
-        Blow(_instant(chance, wanted.seconds), part, "freeze", chance.uniform(*_FREEZE_S))
-        for part in _dealt(chance, parts, wanted.freezes)
+    faults += [
+        InjectedFault(
+            _instant(chance, wanted.seconds), part, "freeze", chance.uniform(*_FREEZE_S)
+        )
+        for part in _shuffled_parts(chance, parts, wanted.freezes)
     ]
-    down: list[Down] = [("outage", _BROKER_DOWN_S)] * wanted.broker_kills
+    down: list[Downtime] = [("outage", _BROKER_DOWN_S)] * wanted.broker_kills
     if wanted.broker_freezes:  # else the same seed makes what it made before there were any
         down += [("freeze", _BROKER_FROZEN_S)] * wanted.broker_freezes
         chance.shuffle(down)
-    blows += _in_turn(chance, wanted.seconds, brokers, down)
-    stops: list[Down] = [("outage", _DATABASE_DOWN_S)] * wanted.database_stops
-    blows += _in_turn(chance, wanted.seconds, ("postgres",), stops)
-    return sorted(blows, key=lambda blow: blow.at)
+    faults += _one_per_slice(chance, wanted.seconds, brokers, down)
+    stops: list[Downtime] = [("outage", _DATABASE_DOWN_S)] * wanted.database_stops
+    faults += _one_per_slice(chance, wanted.seconds, ("postgres",), stops)
+    return sorted(faults, key=lambda fault: fault.at)
 
 
-def _in_turn(
-    chance: Random, seconds: float, servers: Sequence[str], down: Sequence[Down]
-) -> Iterator[Blow]:
+def _one_per_slice(
+    chance: Random, seconds: float, servers: Sequence[str], down: Sequence[Downtime]
+) -> Iterator[InjectedFault]:
     """One in each of as many slices of the time, and over before the next."""
     if not down:
         return
     piece = seconds / len(down)
-    dealt = _dealt(chance, servers, len(down))
+    dealt = _shuffled_parts(chance, servers, len(down))
     for number, (server, (kind, lasts)) in enumerate(zip(dealt, down, strict=True)):
         least, most = (min(one, piece / 2) for one in lasts)
         begin = piece * number + chance.uniform(0.05, 0.45) * piece
-        yield Blow(begin, server, kind, chance.uniform(least, most))
+        yield InjectedFault(begin, server, kind, chance.uniform(least, most))
 
 
 def _instant(chance: Random, seconds: float) -> float:
     return chance.uniform(0.05, 0.95) * seconds
 
 
-def _dealt(chance: Random, parts: Sequence[str], count: int) -> Iterator[str]:
+def _shuffled_parts(chance: Random, parts: Sequence[str], count: int) -> Iterator[str]:
     left: list[str] = []
     for _ in range(count):
         if not left:

@@ -10,14 +10,14 @@ import typer
 from pop_stream.cli.output import JsonFlag, console, emit, table
 
 if TYPE_CHECKING:
-    from pop_stream.cli.chaos.run import Chaos, Outcome
+    from pop_stream.cli.chaos.run import ChaosConfig, ChaosResult
 
 
 def chaos(  # noqa: PLR0913, PLR0917  # one option each
     kills: Annotated[int, typer.Option(min=0, max=1_000, help="kill -9 of parts.")] = 10,
-    seed: Annotated[int | None, typer.Option(help="Of load and blows; else made up.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of load and faults; else made up.")] = None,
     seconds: Annotated[
-        float, typer.Option(min=5, max=86_400, help="How long load and blows go on.")
+        float, typer.Option(min=5, max=86_400, help="How long load and faults go on.")
     ] = 60.0,
     rate: Annotated[
         float, typer.Option(min=1, max=10_000, help="Agendas submitted per second.")
@@ -55,23 +55,23 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
 
     from pop_stream.cli import logs
     from pop_stream.cli.bench.folder import data_folder
-    from pop_stream.cli.chaos.blows import Wanted
-    from pop_stream.cli.chaos.run import Chaos, run_chaos
+    from pop_stream.cli.chaos.blows import FaultCounts
+    from pop_stream.cli.chaos.run import ChaosConfig, run_chaos
     from pop_stream.cli.errors import CommandError, UsageError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
 
     if brokers not in {1, 3}:
         msg = f"--brokers {brokers}: run 1, or 3 that replicate to each other"
         raise UsageError(msg)
-    logs.configure_for_a_person()
+    logs.configure_console_logging()
     shown = console(as_json=as_json)
     broken: list[str] = []
 
     async def run() -> None:
         with data_folder(folder) as place:
-            wanted = Chaos(
+            wanted = ChaosConfig(
                 folder=place,
-                wanted=Wanted(
+                wanted=FaultCounts(
                     seconds, kills, freezes, broker_kills, database_stops, broker_freezes
                 ),
                 seed=secrets.randbelow(1_000_000) if seed is None else seed,
@@ -81,7 +81,7 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
                 schedulers=schedulers,
                 settle_s=settle,
             )
-            shown.print(f"to see it again: {again(wanted)}")
+            shown.print(f"to see it again: {rerun_command(wanted)}")
             outcome = await run_chaos(
                 wanted, lambda line: shown.print(f"[dim]{line}[/]", soft_wrap=True)
             )
@@ -92,14 +92,14 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
         if as_json:
             emit(result)
 
-    if run_to_interrupt(run()):
+    if run_until_interrupted(run()):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
     if broken:
         raise typer.Exit(1)
 
 
-def again(chaos: "Chaos") -> str:
+def rerun_command(chaos: "ChaosConfig") -> str:
     """The command that makes the same load and the same blows."""
     wanted = chaos.wanted
     return (
@@ -112,13 +112,13 @@ def again(chaos: "Chaos") -> str:
     )
 
 
-def report(chaos: "Chaos", outcome: "Outcome") -> Mapping[str, Any]:
+def report(chaos: "ChaosConfig", outcome: "ChaosResult") -> Mapping[str, Any]:
     """The contract's figures, and all that led to them."""
-    judged = outcome.judgement
-    hit = Counter(f"{one.blow.kind} {one.blow.part}" for one in outcome.dealt)
+    judged = outcome.verdict
+    hit = Counter(f"{one.fault.kind} {one.fault.part}" for one in outcome.injected)
     broken = [*judged.broken()]
     if outcome.refused:
-        broken.append(f"{len(outcome.refused)} submissions were refused: {_one(outcome)}")
+        broken.append(f"{len(outcome.refused)} submissions were refused: {_one_line(outcome)}")
     return {
         "accepted": judged.accepted,
         "terminal": judged.terminal,
@@ -140,11 +140,11 @@ def report(chaos: "Chaos", outcome: "Outcome") -> Mapping[str, Any]:
         "lost_agendas": list(judged.lost[:50]),
         "broken": broken,
         "seed": chaos.seed,
-        "again": again(chaos),
+        "again": rerun_command(chaos),
     }
 
 
-def _one(outcome: "Outcome") -> str:
+def _one_line(outcome: "ChaosResult") -> str:
     agenda_id, answer = next(iter(outcome.refused.items()))
     return f"{agenda_id}: {answer}"
 
@@ -153,8 +153,8 @@ def _view(result: Mapping[str, Any]) -> Iterator[Any]:
     yield table(
         ("blow", "#times", "#longest until a start, s"),
         [
-            (blow, str(times), f"{result['next_start_s'].get(blow.split(' ')[1], 0):.1f}")
-            for blow, times in result["blows"].items()
+            (fault, str(times), f"{result['next_start_s'].get(fault.split(' ')[1], 0):.1f}")
+            for fault, times in result["blows"].items()
         ],
     )
     yield (
@@ -165,4 +165,8 @@ def _view(result: Mapping[str, Any]) -> Iterator[Any]:
     )
     for one in result["broken"]:
         yield f"[red]✗[/] {one}"
-    yield f"[dim]again: {result['again']}[/]" if result["broken"] else "[green]✓[/] all kept"
+    yield (
+        f"[dim]again: {result['rerun_command']}[/]"
+        if result["broken"]
+        else "[green]✓[/] all kept"
+    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_whole
+from pop_stream.bus.whole import read_topic
 from pop_stream.cli.chaos.handlers import Start, read_starts
 from pop_stream.cli.chaos.load import INSIGHTS
 from pop_stream.clock import WallClock
@@ -16,17 +16,17 @@ from pop_stream.core.events import (
     LifecycleEvent,
     decode_emitted,
     decode_lifecycle,
-    value_of,
+    checked_value,
 )
 from pop_stream.core.lifecycle.fold import fold_all
 from pop_stream.core.lifecycle.summary import Summary
 from pop_stream.settings import Settings
-from pop_stream.store.ledger import Entry, PostgresLedger
+from pop_stream.store.ledger import SummaryState, PostgresSummaryScan
 from pop_stream.store.pool import open_pool
 
 
 @dataclass(frozen=True, slots=True)
-class Emission:
+class RecordedEmission:
     """One record on an insight's topic; records of one round share the instant."""
 
     agenda_id: str
@@ -36,7 +36,7 @@ class Emission:
 
 
 @dataclass(slots=True)
-class Evidence:
+class ChaosEvidence:
     """Everything that is judged; instants in seconds since the epoch.
 
     Attributes:
@@ -54,14 +54,14 @@ class Evidence:
     insights: dict[str, str] = field(default_factory=dict)
     claims: set[tuple[str, int]] = field(default_factory=set)
     folded: dict[str, Summary] = field(default_factory=dict)
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-    emissions: list[Emission] = field(default_factory=list)
+    entries: Mapping[str, SummaryState] = field(default_factory=dict)
+    emissions: list[RecordedEmission] = field(default_factory=list)
     starts: Sequence[Start] = ()
     gathered_at: float = 0.0
     dead_letters: int = 0
 
 
-async def gather(settings: Settings, prefix: str, starts: Path) -> Evidence:
+async def gather_evidence(settings: Settings, prefix: str, starts: Path) -> ChaosEvidence:
     """Read it all.
 
     Args:
@@ -69,29 +69,29 @@ async def gather(settings: Settings, prefix: str, starts: Path) -> Evidence:
         prefix: Of the run's agenda ids; others are left aside.
         starts: The file that handlers wrote.
     """
-    evidence = Evidence(starts=sorted(read_starts(starts), key=lambda one: one.at))
+    evidence = ChaosEvidence(starts=sorted(read_starts(starts), key=lambda one: one.at))
     await _read_lifecycle(settings, prefix, evidence)
     topics = Topics(settings.topic_prefix)
     for insight_id in INSIGHTS:
-        async for record in read_whole(settings, topics.insight(insight_id)):
-            emitted = decode_emitted(value_of(record))
+        async for record in read_topic(settings, topics.insight(insight_id)):
+            emitted = decode_emitted(checked_value(record))
             at = emitted.emitted_at.timestamp()
             evidence.emissions.append(
-                Emission(emitted.agenda_id, emitted.attempt, insight_id, at)
+                RecordedEmission(emitted.agenda_id, emitted.attempt, insight_id, at)
             )
-    async for _ in read_whole(settings, topics.dead_letters):
+    async for _ in read_topic(settings, topics.dead_letters):
         evidence.dead_letters += 1
     evidence.entries = await _entries(settings, evidence.folded)
     evidence.gathered_at = WallClock().now().timestamp()
     return evidence
 
 
-async def _read_lifecycle(settings: Settings, prefix: str, evidence: Evidence) -> None:
+async def _read_lifecycle(settings: Settings, prefix: str, evidence: ChaosEvidence) -> None:
     told: dict[str, list[LifecycleEvent]] = {}
     topic = Topics(settings.topic_prefix).agenda_events
-    async for record in read_whole(settings, topic):
+    async for record in read_topic(settings, topic):
         try:
-            lifecycle = decode_lifecycle(value_of(record))
+            lifecycle = decode_lifecycle(checked_value(record))
         except UnreadableRecordError:
             continue
         for event in lifecycle:
@@ -104,7 +104,7 @@ async def _read_lifecycle(settings: Settings, prefix: str, evidence: Evidence) -
             evidence.folded[agenda_id] = summary
 
 
-def _note(evidence: Evidence, event: LifecycleEvent) -> None:
+def _note(evidence: ChaosEvidence, event: LifecycleEvent) -> None:
     match event:
         case AgendaAccepted():
             evidence.accepted_at.setdefault(event.agenda_id, event.at.timestamp())
@@ -115,6 +115,8 @@ def _note(evidence: Evidence, event: LifecycleEvent) -> None:
             pass
 
 
-async def _entries(settings: Settings, wanted: Mapping[str, object]) -> Mapping[str, Entry]:
+async def _entries(
+    settings: Settings, wanted: Mapping[str, object]
+) -> Mapping[str, SummaryState]:
     async with open_pool(settings) as pool:
-        return await PostgresLedger(pool).entries([*wanted])
+        return await PostgresSummaryScan(pool).entries([*wanted])

@@ -8,28 +8,28 @@ from itertools import pairwise
 from math import inf
 from typing import Final
 
-from pop_stream.cli.chaos.evidence import Evidence
-from pop_stream.cli.chaos.hand import Dealt
+from pop_stream.cli.chaos.evidence import ChaosEvidence
+from pop_stream.cli.chaos.hand import FaultRecord
 from pop_stream.cli.chaos.handlers import Start
 from pop_stream.core.lifecycle.lifecycle import State
 
-LONGEST_PAUSE_S: Final = 10.0
+MAX_PAUSE_S: Final = 10.0
 """What is promised: within this, work that is ready is started by someone."""
 
-AFTERMATH_S: Final = 15.0
+RECOVERY_WINDOW_S: Final = 15.0
 """How long after a blow repeats may follow from it: a session's end, and reading anew."""
 
-NEEDED: Final = ("kafka", "intake", "scheduler", "puller")
+REQUIRED_PARTS: Final = ("kafka", "intake", "scheduler", "puller")
 """What each start needs one of: while all that there are of it are down or frozen, so that
 nobody can take their place, nothing is promised. One that is killed is back at once."""
 
 Span = tuple[float, float]
 
-_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ChaosVerdict:
     """What a run came to.
 
     Attributes:
@@ -61,48 +61,48 @@ class Judgement:
     worst_pause_s: float
     longest_wait_s: float = 0.0
     recovery_s: Mapping[str, float] = field(default_factory=dict)
-    blows: int = 0
+    faults: int = 0
 
     def broken(self) -> Iterator[str]:
         """The promises that were not kept, in words."""
         if self.lost:
-            yield f"lost: {len(self.lost)} agendas, such as {_some(self.lost)}"
+            yield f"lost: {len(self.lost)} agendas, such as {_shortened(self.lost)}"
         if self.failed or self.refused:
             yield f"{self.failed} agendas were buried, {self.refused} refused once acknowledged"
         if self.disagreeing:
-            yield f"Postgres disagrees with Kafka: {_some(self.disagreeing)}"
+            yield f"Postgres disagrees with Kafka: {_shortened(self.disagreeing)}"
         if self.unclaimed_starts:
-            yield f"started without a claim: {_some(self.unclaimed_starts)}"
+            yield f"started without a claim: {_shortened(self.unclaimed_starts)}"
         if self.duplicate_starts:
             yield f"{self.duplicate_starts} attempts were started again without a blow"
-        if self.rounds_repeated > self.blows:
-            yield f"{self.rounds_repeated} rounds were emitted again, by {self.blows} blows"
-        if self.worst_pause_s > LONGEST_PAUSE_S:
+        if self.rounds_repeated > self.faults:
+            yield f"{self.rounds_repeated} rounds were emitted again, by {self.faults} blows"
+        if self.worst_pause_s > MAX_PAUSE_S:
             yield f"nothing was started for {self.worst_pause_s:.1f} s while work was ready"
 
 
-def judge(
-    evidence: Evidence,
+def evaluate(
+    evidence: ChaosEvidence,
     acknowledged: Mapping[str, float],
-    blows: Sequence[Dealt],
+    faults: Sequence[FaultRecord],
     parts: Sequence[str] = (),
-) -> Judgement:
+) -> ChaosVerdict:
     """Hold everything against everything.
 
     Args:
         evidence: What is on record.
         acknowledged: Agendas whose submitter was told that they are taken, with when.
-        blows: What was done.
+        faults: What was done.
         parts: Which there are, brokers among them; several of a kind are numbered.
     """
-    since = _since(evidence, acknowledged)
+    since = _waiting_since(evidence, acknowledged)
     accepted = since.keys()
     states = Counter(entry.state for one, entry in evidence.entries.items() if one in accepted)
     ended = {one for one, entry in evidence.entries.items() if entry.state.is_terminal}
-    repeats = [*_repeats(evidence.starts)]
-    excused = sum(_is_excused(again, blows) for again in repeats)
+    repeats = [*_duplicate_starts(evidence.starts)]
+    excused = sum(_is_excused(again, faults) for again in repeats)
     started = {(one.agenda_id, one.attempt) for one in evidence.starts}
-    return Judgement(
+    return ChaosVerdict(
         accepted=len(accepted),
         terminal=len(accepted & ended),
         lost=sorted(accepted - ended),
@@ -113,10 +113,10 @@ def judge(
         duplicate_starts=len(repeats) - excused,
         excused_starts=excused,
         rounds_repeated=_rounds_repeated(evidence),
-        worst_pause_s=max(_pauses(evidence, since, _outages(blows, parts)), default=0.0),
+        worst_pause_s=max(_pauses(evidence, since, _outages(faults, parts)), default=0.0),
         longest_wait_s=max(_waits(evidence, since), default=0.0),
-        recovery_s=_recoveries(evidence, blows),
-        blows=len(blows),
+        recovery_s=_recoveries(evidence, faults),
+        faults=len(faults),
     )
 
 
@@ -153,33 +153,35 @@ def worst_pause_s(
     return worst
 
 
-def _since(evidence: Evidence, acknowledged: Mapping[str, float]) -> Mapping[str, float]:
+def _waiting_since(
+    evidence: ChaosEvidence, acknowledged: Mapping[str, float]
+) -> Mapping[str, float]:
     """From when on each agenda waited: its submitter was told, or intake took it."""
     told = evidence.accepted_at
     both = {*acknowledged, *told}
     return {one: min(acknowledged.get(one, inf), told.get(one, inf)) for one in both}
 
 
-def _outages(blows: Sequence[Dealt], parts: Sequence[str]) -> list[Span]:
+def _outages(faults: Sequence[FaultRecord], parts: Sequence[str]) -> list[Span]:
     """From and until when all of one kind that starts need were away."""
     away: list[Span] = []
-    for kind in NEEDED:
+    for kind in REQUIRED_PARTS:
         copies = [one for one in parts if re.fullmatch(rf"{kind}(-\d+)?", one)]
         together: list[Span] = [(0.0, inf)]
         for copy in copies:
-            own = [(one.at, one.until) for one in blows if _is_away(one, copy)]
+            own = [(one.at, one.until) for one in faults if _is_away(one, copy)]
             both = [(max(a, b), min(c, d)) for a, c in together for b, d in own]
             together = [(begin, end) for begin, end in both if begin < end]
         away += together if copies else []
     return away
 
 
-def _is_away(dealt: Dealt, part: str) -> bool:
-    return dealt.blow.part == part and dealt.blow.kind != "kill"
+def _is_away(injected: FaultRecord, part: str) -> bool:
+    return injected.fault.part == part and injected.fault.kind != "kill"
 
 
 def _pauses(
-    evidence: Evidence, since: Mapping[str, float], outages: Sequence[Span]
+    evidence: ChaosEvidence, since: Mapping[str, float], outages: Sequence[Span]
 ) -> Iterator[float]:
     """The longest of each insight: one that stands still does not hide behind another."""
     by_insight: dict[str, dict[str, float]] = {}
@@ -193,7 +195,7 @@ def _pauses(
         yield worst_pause_s(waiting, own, outages, evidence.gathered_at or None)
 
 
-def _waits(evidence: Evidence, since: Mapping[str, float]) -> Iterator[float]:
+def _waits(evidence: ChaosEvidence, since: Mapping[str, float]) -> Iterator[float]:
     first = _first_starts(evidence.starts)
     return (first[one] - at for one, at in since.items() if one in first)
 
@@ -205,7 +207,7 @@ def _first_starts(starts: Sequence[Start]) -> Mapping[str, float]:
     return first
 
 
-def _repeats(starts: Sequence[Start]) -> Iterator[Start]:
+def _duplicate_starts(starts: Sequence[Start]) -> Iterator[Start]:
     """Every start of an operation's attempt beyond the first."""
     known: set[tuple[str, int, str]] = set()
     for start in starts:
@@ -215,11 +217,11 @@ def _repeats(starts: Sequence[Start]) -> Iterator[Start]:
         known.add(key)
 
 
-def _is_excused(again: Start, blows: Sequence[Dealt]) -> bool:
-    return any(one.at <= again.at <= one.until + AFTERMATH_S for one in blows)
+def _is_excused(again: Start, faults: Sequence[FaultRecord]) -> bool:
+    return any(one.at <= again.at <= one.until + RECOVERY_WINDOW_S for one in faults)
 
 
-def _rounds_repeated(evidence: Evidence) -> int:
+def _rounds_repeated(evidence: ChaosEvidence) -> int:
     """Rounds of which at least one record was emitted again, in whatever later rounds."""
     emitted: dict[tuple[str, int], float] = {}
     repeated: set[tuple[str, float]] = set()
@@ -231,7 +233,7 @@ def _rounds_repeated(evidence: Evidence) -> int:
     return len(repeated)
 
 
-def _disagreeing(evidence: Evidence) -> Iterator[str]:
+def _disagreeing(evidence: ChaosEvidence) -> Iterator[str]:
     for agenda_id, folded in evidence.folded.items():
         entry = evidence.entries.get(agenda_id)
         if entry is None:
@@ -243,17 +245,17 @@ def _disagreeing(evidence: Evidence) -> Iterator[str]:
             )
 
 
-def _recoveries(evidence: Evidence, blows: Sequence[Dealt]) -> Mapping[str, float]:
+def _recoveries(evidence: ChaosEvidence, faults: Sequence[FaultRecord]) -> Mapping[str, float]:
     """By part, the longest time from a blow to the next start of anything that waited then."""
     found: dict[str, float] = {}
-    for one in blows:
+    for one in faults:
         after = (start.at for start in evidence.starts if start.at >= one.at)
         soonest = next(after, None)
         if soonest is not None:
-            found[one.blow.part] = max(found.get(one.blow.part, 0.0), soonest - one.at)
+            found[one.fault.part] = max(found.get(one.fault.part, 0.0), soonest - one.at)
     return {part: round(seconds, 3) for part, seconds in sorted(found.items())}
 
 
-def _some(names: Sequence[str]) -> str:
-    left = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {left} more" if left > 0 else "")
+def _shortened(names: Sequence[str]) -> str:
+    left = len(names) - _MAX_SHOWN
+    return ", ".join(names[:_MAX_SHOWN]) + (f" and {left} more" if left > 0 else "")

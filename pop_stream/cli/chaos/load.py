@@ -35,7 +35,7 @@ RETRY: Final = Retry(
 
 
 @dataclass(slots=True)
-class Load:
+class ChaosLoad:
     """What is submitted.
 
     Attributes:
@@ -89,7 +89,7 @@ class Load:
         }
 
 
-async def submit(load: Load, api: Client, publisher: Publisher, topic: str) -> None:
+async def submit(load: ChaosLoad, api: Client, publisher: Publisher, topic: str) -> None:
     """Submit everything when it is due; returns when all is acknowledged or refused.
 
     Every other batch goes by HTTP; a client tries again, with the same ids, for as long as
@@ -108,7 +108,7 @@ async def submit(load: Load, api: Client, publisher: Publisher, topic: str) -> N
                 tasks.create_task(_by_kafka(load, publisher, topic, batch))
 
 
-async def _by_http(load: Load, api: Client, batch: Sequence[Mapping[str, Any]]) -> None:
+async def _by_http(load: ChaosLoad, api: Client, batch: Sequence[Mapping[str, Any]]) -> None:
     try:
         answer = await api.submit_many(batch)
     except ApiError as error:
@@ -117,7 +117,9 @@ async def _by_http(load: Load, api: Client, batch: Sequence[Mapping[str, Any]]) 
         _note(load, batch, answer)
 
 
-def _note(load: Load, batch: Sequence[Mapping[str, Any]], answer: SubmissionResults) -> None:
+def _note(
+    load: ChaosLoad, batch: Sequence[Mapping[str, Any]], answer: SubmissionResults
+) -> None:
     for result in answer.results:
         if result.id and not result.issues:
             load.note(result.id)
@@ -126,7 +128,7 @@ def _note(load: Load, batch: Sequence[Mapping[str, Any]], answer: SubmissionResu
 
 
 async def _by_kafka(
-    load: Load, publisher: Publisher, topic: str, batch: Sequence[Mapping[str, Any]]
+    load: ChaosLoad, publisher: Publisher, topic: str, batch: Sequence[Mapping[str, Any]]
 ) -> None:
     records = [Record(topic, one["id"].encode(), json.dumps(one).encode()) for one in batch]
     await publish_until_acknowledged(publisher, records)

@@ -9,20 +9,20 @@ from typing import Final
 
 from pop_stream.bus.topics import Topics
 from pop_stream.cli.api import open_client
-from pop_stream.cli.chaos.blows import Blow, Wanted, plan_blows
-from pop_stream.cli.chaos.evidence import gather
-from pop_stream.cli.chaos.hand import Dealt, Hand
+from pop_stream.cli.chaos.blows import InjectedFault, FaultCounts, plan_faults
+from pop_stream.cli.chaos.evidence import gather_evidence
+from pop_stream.cli.chaos.hand import FaultRecord, FaultInjector
 from pop_stream.cli.chaos.handlers import STARTS, read_starts
-from pop_stream.cli.chaos.judge import Judgement, judge
-from pop_stream.cli.chaos.load import RETRY, Load, submit
+from pop_stream.cli.chaos.judge import ChaosVerdict, evaluate
+from pop_stream.cli.chaos.load import RETRY, ChaosLoad, submit
 from pop_stream.cli.errors import CommandError
-from pop_stream.cli.plan import Plan
-from pop_stream.cli.stack import Stack, Tell, failing_with
+from pop_stream.cli.plan import StackPlan
+from pop_stream.cli.stack import Stack, OnProgress, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
 from pop_stream.clock import WallClock
 from pop_stream.core.errors import UnavailableError
 from pop_stream.embedded.folder import PORTS, is_free_port
-from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.ledger import PostgresSummaryScan
 from pop_stream.store.pool import open_pool
 from pop_stream.wiring import connections
 
@@ -31,12 +31,12 @@ _HANDLERS: Final = "pop_stream.cli.chaos.handlers:handlers"
 _RESTART: Final = RestartPolicy(longest_pause=timedelta(seconds=1))
 _WARM_WITHIN_S: Final = 60.0
 _WARM_UP_S: Final = 1.0
-_QUIET_S: Final = 1.0
-_LOOK_S: Final = 0.5
+_SETTLED_FOR_S: Final = 1.0
+_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Chaos:
+class ChaosConfig:
     """What to do.
 
     Attributes:
@@ -45,18 +45,18 @@ class Chaos:
     """
 
     folder: Path
-    wanted: Wanted
+    wanted: FaultCounts
     seed: int
     rate_per_s: float = 40.0
     brokers: int = 1
     pullers: int = 2
     schedulers: int = 2
     settle_s: float = 120.0
-    script: tuple[Blow, ...] = ()
+    script: tuple[InjectedFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChaosResult:
     """What was done, and what came of it.
 
     Attributes:
@@ -65,8 +65,8 @@ class Outcome:
         attempts: The highest number of an attempt that was started.
     """
 
-    judgement: Judgement
-    dealt: list[Dealt]
+    verdict: ChaosVerdict
+    injected: list[FaultRecord]
     refused: dict[str, str]
     starts: int
     attempts: int
@@ -74,17 +74,17 @@ class Outcome:
     settled_s: float
 
 
-async def run_chaos(chaos: Chaos, tell: Tell) -> Outcome:
+async def run_chaos(chaos: ChaosConfig, on_progress: OnProgress) -> ChaosResult:
     """Run it, and take everything down again.
 
     Raises:
         CommandError: If something does not start, or the load cannot be submitted.
     """
     starts = chaos.folder.absolute() / f"starts-{secrets.token_hex(4)}"
-    plan = Plan(
+    plan = StackPlan(
         folder=chaos.folder,
         definitions=_DEFINITIONS,
-        port=_some_port(),
+        port=_random_port(),
         pullers=chaos.pullers,
         copies={"scheduler": chaos.schedulers},
         handlers=(_HANDLERS,),
@@ -101,13 +101,13 @@ async def run_chaos(chaos: Chaos, tell: Tell) -> Outcome:
         restart=_RESTART,
         environment={STARTS: str(starts)},
     )
-    stack = Stack(plan, tell)
+    stack = Stack(plan, on_progress)
     async with stack, failing_with(stack):
         await _warm_up(stack, starts, seed=chaos.seed)
-        return await _run(chaos, stack, starts, tell)
+        return await _run(chaos, stack, starts, on_progress)
 
 
-def _some_port() -> int:
+def _random_port() -> int:
     """One that nobody else on the machine is likely to take while the API is down."""
     return next(port for _ in PORTS if is_free_port(port := secrets.choice(PORTS)))
 
@@ -119,32 +119,36 @@ def _prefix(letter: str) -> str:
 
 async def _warm_up(stack: Stack, starts: Path, *, seed: int) -> None:
     """Have the topics made and the groups joined: a first start is not what is timed."""
-    load = Load(_prefix("w"), seed, rate_per_s=20.0, seconds=_WARM_UP_S)
+    load = ChaosLoad(_prefix("w"), seed, rate_per_s=20.0, seconds=_WARM_UP_S)
     await _submit(stack, load)
     try:
         async with asyncio.timeout(_WARM_WITHIN_S):
             waiting = {*load.acknowledged}
             while waiting := waiting - {one.agenda_id for one in read_starts(starts)}:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)  # the file is another process's
+                await asyncio.sleep(_POLL_S)  # the file is another process's
     except TimeoutError:
         msg = f"the first agendas were not started; logs are in {stack.supervisor.logs}"
         raise CommandError(msg) from None
 
 
-async def _run(chaos: Chaos, stack: Stack, starts: Path, tell: Tell) -> Outcome:
-    load = Load(_prefix("c"), chaos.seed, chaos.rate_per_s, chaos.wanted.seconds)
-    hand = Hand(stack, WallClock(), tell)
+async def _run(
+    chaos: ChaosConfig, stack: Stack, starts: Path, on_progress: OnProgress
+) -> ChaosResult:
+    load = ChaosLoad(_prefix("c"), chaos.seed, chaos.rate_per_s, chaos.wanted.seconds)
+    injector = FaultInjector(stack, WallClock(), on_progress)
     async with asyncio.TaskGroup() as tasks:
-        dealing = tasks.create_task(hand.deal(_blows(chaos, stack)))
+        injecting = tasks.create_task(injector.inject(_planned_faults(chaos, stack)))
         tasks.create_task(_submit(stack, load))
-    tell(f"{len(load.acknowledged)} agendas are acknowledged; waiting until all have ended")
+    on_progress(
+        f"{len(load.acknowledged)} agendas are acknowledged; waiting until all have ended"
+    )
     settled_s = await _settle(stack, load, within_s=chaos.settle_s)
-    evidence = await gather(stack.settings, f"{load.prefix}-", starts)
+    evidence = await gather_evidence(stack.settings, f"{load.prefix}-", starts)
     own = [one for one in evidence.starts if one.agenda_id.startswith(f"{load.prefix}-")]
     evidence.starts = own
-    return Outcome(
-        judgement=judge(evidence, load.acknowledged, dealing.result(), _parts(stack)),
-        dealt=dealing.result(),
+    return ChaosResult(
+        verdict=evaluate(evidence, load.acknowledged, injecting.result(), _parts(stack)),
+        injected=injecting.result(),
         refused=load.refused,
         starts=len(own),
         attempts=max((one.attempt for one in own), default=0),
@@ -161,13 +165,13 @@ def _parts(stack: Stack) -> list[str]:
     return [*stack.supervisor.status(), *_brokers(stack)]
 
 
-def _blows(chaos: Chaos, stack: Stack) -> list[Blow]:
+def _planned_faults(chaos: ChaosConfig, stack: Stack) -> list[InjectedFault]:
     parts, brokers = [*stack.supervisor.status()], _brokers(stack)
-    made = plan_blows(chaos.wanted, parts=parts, brokers=brokers, seed=chaos.seed)
-    return sorted([*made, *chaos.script], key=lambda blow: blow.at)
+    made = plan_faults(chaos.wanted, parts=parts, brokers=brokers, seed=chaos.seed)
+    return sorted([*made, *chaos.script], key=lambda fault: fault.at)
 
 
-async def _submit(stack: Stack, load: Load) -> None:
+async def _submit(stack: Stack, load: ChaosLoad) -> None:
     topic = Topics(stack.settings.topic_prefix).submissions
     async with (
         open_client(stack.settings, retry=RETRY) as api,
@@ -176,13 +180,13 @@ async def _submit(stack: Stack, load: Load) -> None:
         await submit(load, api, publisher, topic)
 
 
-async def _settle(stack: Stack, load: Load, *, within_s: float) -> float:
+async def _settle(stack: Stack, load: ChaosLoad, *, within_s: float) -> float:
     """Wait until Postgres says that all have ended; seconds that it took, or the limit."""
     now = asyncio.get_running_loop().time
     began = now()
     waiting = set(load.acknowledged)
     async with open_pool(stack.settings) as pool:
-        ledger = PostgresLedger(pool)
+        ledger = PostgresSummaryScan(pool)
         while waiting and now() - began < within_s:
             try:
                 entries = await ledger.entries([*waiting])
@@ -190,8 +194,8 @@ async def _settle(stack: Stack, load: Load, *, within_s: float) -> float:
                 entries = {}
             waiting -= {one for one, entry in entries.items() if entry.state.is_terminal}
             if waiting:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
     settled_s = now() - began
     # An end may be told twice, or a late start be noted, a moment after the last summary.
-    await asyncio.sleep(_QUIET_S)
+    await asyncio.sleep(_SETTLED_FOR_S)
     return settled_s

@@ -29,13 +29,13 @@ def demo(
     """
     from pop_stream.cli import logs
     from pop_stream.cli.demo.report import show_report
-    from pop_stream.cli.demo.run import Demo, run_demo
+    from pop_stream.cli.demo.run import DemoConfig, run_demo
     from pop_stream.cli.errors import CommandError
-    from pop_stream.cli.lifetime import run_to_interrupt
+    from pop_stream.cli.lifetime import run_until_interrupted
 
-    logs.configure_for_a_person()
+    logs.configure_console_logging()
     shown = console(as_json=as_json)
-    wanted = Demo(folder, seconds=seconds, agendas=agendas, pullers=pullers)
+    wanted = DemoConfig(folder, seconds=seconds, agendas=agendas, pullers=pullers)
     clean = False
 
     async def show() -> None:
@@ -46,7 +46,7 @@ def demo(
         if as_json:
             emit(report.as_json())
 
-    if run_to_interrupt(show()):
+    if run_until_interrupted(show()):
         msg = "interrupted; everything was stopped"
         raise CommandError(msg)
     if not clean:

@@ -6,11 +6,11 @@ from statistics import fmean
 from typing import Final
 
 from pop_stream.bus.history import read_history
-from pop_stream.cli.demo.measures import contended, given
-from pop_stream.cli.demo.tally import Tally
-from pop_stream.cli.served import served_in, since
+from pop_stream.cli.demo.measures import contended_span, given
+from pop_stream.cli.demo.tally import RunStatistics
+from pop_stream.cli.served import served_attempts, decisions_since
 from pop_stream.core.audits.audit import audit
-from pop_stream.core.audits.service import Served, log_of
+from pop_stream.core.audits.service import ServedAttempt, service_log_of
 from pop_stream.core.errors import NotFoundError
 from pop_stream.settings import Settings
 
@@ -19,15 +19,15 @@ _INSIGHT: Final = "files"
 
 
 @dataclass(frozen=True, slots=True)
-class Emission:
+class DemoEmission:
     """One agenda's way, and how large it is: the bytes of its file."""
 
-    served: Served
+    served: ServedAttempt
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class ContestResult:
     """What customers were given while they competed; dated by emission, as it was decided.
 
     Attributes:
@@ -43,7 +43,7 @@ class Contest:
     given: Mapping[str, float] | None = None
 
 
-def judged(emissions: Sequence[Emission], customers: Sequence[str]) -> Contest:
+def contest_of(emissions: Sequence[DemoEmission], customers: Sequence[str]) -> ContestResult:
     """Judge what was emitted, in any order.
 
     An agenda is as large as its file by all others': that it was interrupted for long makes
@@ -54,16 +54,16 @@ def judged(emissions: Sequence[Emission], customers: Sequence[str]) -> Contest:
         customers: All that there are.
     """
     if not emissions:
-        return Contest()
-    log = log_of(one.served for one in emissions)
+        return ContestResult()
+    log = service_log_of(one.served for one in emissions)
     a_byte = fmean(one.served.spent for one in emissions) / fmean(one.size for one in emissions)
-    sizes = log_of(replace(one.served, spent=one.size * a_byte) for one in emissions)
+    sizes = service_log_of(replace(one.served, spent=one.size * a_byte) for one in emissions)
     found = audit(log, sizes=sizes)
-    own: dict[str, list[Served]] = {name: [] for name in customers}
+    own: dict[str, list[ServedAttempt]] = {name: [] for name in customers}
     for one in emissions:
         own[one.served.customer_id].append(one.served)
-    span = contended(own)
-    return Contest(
+    span = contended_span(own)
+    return ContestResult(
         jain=found.jain,
         competitors=found.competitors,
         span_s=span[1] - span[0] if span else 0.0,
@@ -71,22 +71,29 @@ def judged(emissions: Sequence[Emission], customers: Sequence[str]) -> Contest:
     )
 
 
-def recorded(settings: Settings, tally: Tally, sizes: Mapping[str, int]) -> Sequence[Emission]:
+def recorded_emissions(
+    settings: Settings, run_statistics: RunStatistics, sizes: Mapping[str, int]
+) -> Sequence[DemoEmission]:
     """All emissions of what succeeded; not to be called where an event loop runs.
 
     Args:
         settings: Where the topics are.
-        tally: Of the run.
+        run_statistics: Of the run.
         sizes: Bytes by agenda id.
     """
-    seen = {name: one for name, course in tally.courses.items() if (one := course.seen)}
-    if not seen:
+    observed = {
+        name: one
+        for name, demo_agenda in run_statistics.by_agenda.items()
+        if (one := demo_agenda.observed)
+    }
+    if not observed:
         return []
     try:
         history = read_history(settings, _INSIGHT)
     except NotFoundError:
         return []
-    own = since(history, min(one.submitted_at for one in seen.values()))
+    own = decisions_since(history, min(one.submitted_at for one in observed.values()))
     return [
-        Emission(served, sizes[agenda.agenda_id]) for agenda, served in served_in(own, seen)
+        DemoEmission(served, sizes[agenda.agenda_id])
+        for agenda, served in served_attempts(own, observed)
     ]

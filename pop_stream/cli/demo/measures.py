@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from pop_stream.cli.demo.tally import Tally
-from pop_stream.core.audits.service import Served
+from pop_stream.cli.demo.tally import RunStatistics
+from pop_stream.core.audits.service import ServedAttempt
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
@@ -24,8 +24,8 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
 
 
-def contended(
-    served: Mapping[str, Sequence[Served]],
+def contended_span(
+    served: Mapping[str, Sequence[ServedAttempt]],
 ) -> tuple[float, float] | None:
     """The span in which every customer had agendas waiting, in seconds since the epoch.
 
@@ -43,15 +43,17 @@ def contended(
     return (begin, end) if begin < end else None
 
 
-def given(served: Sequence[Served], span: tuple[float, float]) -> float:
+def given(served: Sequence[ServedAttempt], span: tuple[float, float]) -> float:
     """Worker-seconds of the agendas that were emitted within a span, its ends included."""
     begin, end = span
     return sum(one.spent for one in served if begin <= one.emitted_at <= end)
 
 
-def pace(tally: Tally) -> float:
+def throughput(run_statistics: RunStatistics) -> float:
     """Agendas per second of the second half of a run: the first is spent on gaining speed."""
-    ends = sorted(min(one.successes) for one in tally.courses.values() if one.successes)
+    ends = sorted(
+        min(one.successes) for one in run_statistics.by_agenda.values() if one.successes
+    )
     half = len(ends) // 2
     seconds = (ends[-1] - ends[half]).total_seconds() if ends else 0.0
     return max(1.0, (len(ends) - half - 1) / seconds) if seconds else 1.0

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from pop_stream.cli.demo.contest import Contest
+from pop_stream.cli.demo.contest import ContestResult
 from pop_stream.cli.demo.measures import percentile
-from pop_stream.cli.demo.tally import Course, Tally
+from pop_stream.cli.demo.tally import DemoAgenda, RunStatistics
 from pop_stream.cli.demo.workload import WEIGHTS
 from pop_stream.cli.output import table
 
@@ -18,7 +18,7 @@ _SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class AgendaCounts:
     """A customer's agendas as the API's summaries have them.
 
     Attributes:
@@ -52,7 +52,7 @@ class CustomerReport:
 
     customer_id: str
     weight: float
-    ledger: Ledger
+    agenda_counts: AgendaCounts
     wait_p50_ms: float | None
     wait_p99_ms: float | None
     share: float | None
@@ -60,7 +60,7 @@ class CustomerReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DemoReport:
     """The whole run.
 
     Attributes:
@@ -70,76 +70,84 @@ class Report:
 
     customers: Sequence[CustomerReport]
     seconds: float
-    contest: Contest
+    contest: ContestResult
     duplicates: int
     wait_p50_ms: float | None
     wait_p99_ms: float | None
 
     @property
-    def ledger(self) -> Ledger:
+    def agenda_counts(self) -> AgendaCounts:
         """All customers together."""
-        ledgers = [one.ledger for one in self.customers]
-        return Ledger(
-            submitted=sum(one.submitted for one in ledgers),
-            succeeded=sum(one.succeeded for one in ledgers),
-            terminal=sum(one.terminal for one in ledgers),
+        counts_by_customer = [one.agenda_counts for one in self.customers]
+        return AgendaCounts(
+            submitted=sum(one.submitted for one in counts_by_customer),
+            succeeded=sum(one.succeeded for one in counts_by_customer),
+            terminal=sum(one.terminal for one in counts_by_customer),
         )
 
     @property
     def is_clean(self) -> bool:
         """Whether every agenda succeeded, once."""
-        ledger = self.ledger
-        return not (ledger.lost or ledger.failed or self.duplicates)
+        agenda_counts = self.agenda_counts
+        return not (agenda_counts.lost or agenda_counts.failed or self.duplicates)
 
     def as_json(self) -> Mapping[str, Any]:
         """The object that `--json` prints."""
-        ledger = self.ledger
+        agenda_counts = self.agenda_counts
         return {
-            "submitted": ledger.submitted,
-            "succeeded": ledger.succeeded,
-            "failed": ledger.failed,
-            "lost": ledger.lost,
+            "submitted": agenda_counts.submitted,
+            "succeeded": agenda_counts.succeeded,
+            "failed": agenda_counts.failed,
+            "lost": agenda_counts.lost,
             "duplicates": self.duplicates,
             "seconds": round(self.seconds, 2),
             "jain": _rounded(self.contest.jain, 4),
             "jain_customers": self.contest.competitors,
             "wait_p50_ms": _rounded(self.wait_p50_ms),
             "wait_p99_ms": _rounded(self.wait_p99_ms),
-            "agendas_per_s": _rounded(ledger.terminal / self.seconds if self.seconds else None),
+            "agendas_per_s": _rounded(
+                agenda_counts.terminal / self.seconds if self.seconds else None
+            ),
             "contended_s": round(self.contest.span_s, 2),
             "customers": {one.customer_id: _customer_json(one) for one in self.customers},
         }
 
 
 def make_report(
-    tally: Tally, ledgers: Mapping[str, Ledger], contest: Contest, *, seconds: float
-) -> Report:
+    run_statistics: RunStatistics,
+    counts_by_customer: Mapping[str, AgendaCounts],
+    contest: ContestResult,
+    *,
+    seconds: float,
+) -> DemoReport:
     """Put together what Kafka told and what the API's summaries say.
 
     Args:
-        tally: Of the run's events.
-        ledgers: By customer.
+        run_statistics: Of the run's events.
+        counts_by_customer: By customer.
         contest: Of the run's rounds.
         seconds: From the first submission to the last end.
     """
-    courses = {customer: list(tally.of(customer)) for customer in ledgers}
-    weights = {customer: WEIGHTS.get(customer, 1.0) for customer in ledgers}
-    waits = _waits_ms(one for own in courses.values() for one in own)
+    by_agenda = {customer: list(run_statistics.of(customer)) for customer in counts_by_customer}
+    weights = {customer: WEIGHTS.get(customer, 1.0) for customer in counts_by_customer}
+    waits = _waits_ms(one for own in by_agenda.values() for one in own)
     customers = [
-        _customer(one, ledger, courses[one], given=contest.given or {}, weights=weights)
-        for one, ledger in ledgers.items()
+        _customer(
+            one, agenda_counts, by_agenda[one], given=contest.given or {}, weights=weights
+        )
+        for one, agenda_counts in counts_by_customer.items()
     ]
-    return Report(
+    return DemoReport(
         customers=customers,
         seconds=seconds,
         contest=contest,
-        duplicates=tally.duplicates,
+        duplicates=run_statistics.duplicates,
         wait_p50_ms=percentile(waits, 50),
         wait_p99_ms=percentile(waits, 99),
     )
 
 
-def show_report(console: Console, report: Report) -> None:
+def show_report(console: Console, report: DemoReport) -> None:
     """Print the report for a person."""
     columns = (
         "customer", "#weight", "#sent", "#succeeded", "#failed", "#lost",
@@ -154,18 +162,18 @@ def show_report(console: Console, report: Report) -> None:
 
 def _customer(
     customer_id: str,
-    ledger: Ledger,
-    courses: Sequence[Course],
+    agenda_counts: AgendaCounts,
+    by_agenda: Sequence[DemoAgenda],
     *,
     given: Mapping[str, float],
     weights: Mapping[str, float],
 ) -> CustomerReport:
-    waits = _waits_ms(courses)
+    waits = _waits_ms(by_agenda)
     total = sum(given.values())
     return CustomerReport(
         customer_id=customer_id,
         weight=weights[customer_id],
-        ledger=ledger,
+        agenda_counts=agenda_counts,
         wait_p50_ms=percentile(waits, 50),
         wait_p99_ms=percentile(waits, 99),
         share=given[customer_id] / total if total else None,
@@ -173,20 +181,20 @@ def _customer(
     )
 
 
-def _waits_ms(courses: Iterator[Course] | Sequence[Course]) -> list[float]:
-    waits = (course.wait for course in courses)
+def _waits_ms(by_agenda: Iterator[DemoAgenda] | Sequence[DemoAgenda]) -> list[float]:
+    waits = (demo_agenda.wait for demo_agenda in by_agenda)
     return [wait / _MILLISECOND for wait in waits if wait is not None]
 
 
 def _row(one: CustomerReport) -> list[str]:
-    ledger = one.ledger
+    agenda_counts = one.agenda_counts
     return [
         one.customer_id,
         f"{one.weight:g}",
-        f"{ledger.submitted:,}",
-        f"{ledger.succeeded:,}",
-        f"{ledger.failed}",
-        f"{ledger.lost}",
+        f"{agenda_counts.submitted:,}",
+        f"{agenda_counts.succeeded:,}",
+        f"{agenda_counts.failed}",
+        f"{agenda_counts.lost}",
         duration(one.wait_p50_ms),
         duration(one.wait_p99_ms),
         "-" if one.share is None else f"{one.share:.0%}",
@@ -194,12 +202,12 @@ def _row(one: CustomerReport) -> list[str]:
     ]
 
 
-def _conclusions(report: Report) -> Iterator[str]:
-    ledger = report.ledger
+def _conclusions(report: DemoReport) -> Iterator[str]:
+    agenda_counts = report.agenda_counts
     yield (
-        f"[bold]{ledger.succeeded:,} of {ledger.submitted:,} agendas succeeded[/] in "
-        f"{report.seconds:.1f} s ({ledger.terminal / max(report.seconds, 1e-9):.0f}/s); "
-        f"{ledger.lost} lost, {report.duplicates} done twice, {ledger.failed} failed"
+        f"[bold]{agenda_counts.succeeded:,} of {agenda_counts.submitted:,} agendas succeeded[/] in "
+        f"{report.seconds:.1f} s ({agenda_counts.terminal / max(report.seconds, 1e-9):.0f}/s); "
+        f"{agenda_counts.lost} lost, {report.duplicates} done twice, {agenda_counts.failed} failed"
     )
     contest = report.contest
     if contest.jain is None:
@@ -227,10 +235,10 @@ def duration(milliseconds: float | None) -> str:
 def _customer_json(one: CustomerReport) -> Mapping[str, Any]:
     return {
         "weight": one.weight,
-        "submitted": one.ledger.submitted,
-        "succeeded": one.ledger.succeeded,
-        "failed": one.ledger.failed,
-        "lost": one.ledger.lost,
+        "submitted": one.agenda_counts.submitted,
+        "succeeded": one.agenda_counts.succeeded,
+        "failed": one.agenda_counts.failed,
+        "lost": one.agenda_counts.lost,
         "wait_p50_ms": _rounded(one.wait_p50_ms),
         "wait_p99_ms": _rounded(one.wait_p99_ms),
         "share": _rounded(one.share, 4),

@@ -11,12 +11,12 @@ from typing import Any, Final
 from rich.console import Console
 
 from pop_stream.cli.api import open_client
-from pop_stream.cli.demo.contest import judged, recorded
+from pop_stream.cli.demo.contest import contest_of, recorded_emissions
 from pop_stream.cli.demo.folder import DemoFolder
-from pop_stream.cli.demo.measures import pace
-from pop_stream.cli.demo.report import Ledger, Report, make_report
-from pop_stream.cli.demo.screen import Screen
-from pop_stream.cli.demo.tally import Tally
+from pop_stream.cli.demo.measures import throughput
+from pop_stream.cli.demo.report import AgendaCounts, DemoReport, make_report
+from pop_stream.cli.demo.screen import LiveScreen
+from pop_stream.cli.demo.tally import RunStatistics
 from pop_stream.cli.demo.workload import (
     FLOOD,
     QUIET,
@@ -26,26 +26,26 @@ from pop_stream.cli.demo.workload import (
     workload,
 )
 from pop_stream.cli.errors import CommandError
-from pop_stream.cli.following import Following
-from pop_stream.cli.plan import Plan
+from pop_stream.cli.following import LifecycleFollower
+from pop_stream.cli.plan import StackPlan
 from pop_stream.cli.stack import Stack, failing_with
 from pop_stream.cli.supervisor import RestartPolicy
-from pop_stream.client import Client, NotFoundError, Retry, UnavailableError
+from pop_stream.client import Client, ApiNotFoundError, Retry, ApiUnavailableError
 from pop_stream.core.lifecycle.lifecycle import State
 
 _DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 _HANDLERS: Final = "pop_stream.cli.demo.handlers:handlers"
-_AT_ONCE: Final = 500
+_BATCH_SIZE: Final = 500
 _RETRY: Final = Retry(within=timedelta(seconds=30))
-_WARM_WITHIN_S: Final = 60.0
-_SUMMARIES_WITHIN_S: Final = 30.0
-_MOST_CRASHES: Final = 5
-_MOST_AGENDAS: Final = 3_600
-_LEAST_AGENDAS: Final = 50
+_WARM_UP_TIMEOUT_S: Final = 60.0
+_SUMMARIES_TIMEOUT_S: Final = 30.0
+_MAX_CRASHES: Final = 5
+_MAX_AGENDAS: Final = 3_600
+_MIN_AGENDAS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Demo:
+class DemoConfig:
     """What to show.
 
     Attributes:
@@ -61,27 +61,27 @@ class Demo:
     def total(self, rate_per_s: float) -> int:
         """How many agendas to submit on a machine of such a pace."""
         fitting = int(self.seconds * rate_per_s)
-        return self.agendas or max(_LEAST_AGENDAS, min(_MOST_AGENDAS, fitting))
+        return self.agendas or max(_MIN_AGENDAS, min(_MAX_AGENDAS, fitting))
 
     def deadline_s(self, rate_per_s: float) -> float:
         """When the work is given up."""
         return 60 + 3 * max(self.seconds, self.total(rate_per_s) / rate_per_s)
 
 
-async def run_demo(demo: Demo, console: Console) -> Report:
+async def run_demo(demo: DemoConfig, console: Console) -> DemoReport:
     """Bring everything up, run, and take everything down again.
 
     Raises:
         CommandError: If something does not start or the work does not end in time.
     """
     folder = DemoFolder(demo.folder.absolute())
-    plan = Plan(
+    plan = StackPlan(
         folder=folder.path,
         definitions=_DEFINITIONS,
         pullers=demo.pullers,
         handlers=(_HANDLERS,),
         overrides={"puller_concurrency": 4},
-        restart=RestartPolicy(most_crashes=_MOST_CRASHES),
+        restart=RestartPolicy(max_crashes=_MAX_CRASHES),
     )
     stack = Stack(plan, lambda line: console.print(f"[dim]{line}[/]", soft_wrap=True))
     async with stack, failing_with(stack), open_client(stack.settings, retry=_RETRY) as client:
@@ -91,90 +91,100 @@ async def run_demo(demo: Demo, console: Console) -> Report:
         work = workload(run, demo.total(rate_per_s))
         url = stack.settings.api_url
         console.print(f"[bold]{run}[/]: {len(work.owners):,} agendas, submitted to {url}")
-        within_s = demo.deadline_s(rate_per_s)
-        report = await _show(stack, client, Stage(console, work, within_s))
-        if not report.ledger.lost:
+        timeout_s = demo.deadline_s(rate_per_s)
+        report = await _show(stack, client, DemoContext(console, work, timeout_s))
+        if not report.agenda_counts.lost:
             folder.finish()
         return report
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoContext:
     """Where the work is shown, and how long it may take."""
 
     console: Console
     work: Workload
-    within_s: float
+    timeout_s: float
 
 
 async def _warm_up(stack: Stack, client: Client, work: Workload) -> float:
     """Agendas per second, once the pullers have joined."""
-    tally = Tally(work.owners)
-    async with Following(stack.settings, client_id="demo", hear=tally.note) as following:
+    run_statistics = RunStatistics(work.owners)
+    async with LifecycleFollower(
+        stack.settings, client_id="demo", on_events=run_statistics.note
+    ) as follower:
         await _submit(client, work.agendas[WARM_UP])
-        await _until_done(following, tally, within_s=_WARM_WITHIN_S)
-    return pace(tally)
+        await _until_done(follower, run_statistics, timeout_s=_WARM_UP_TIMEOUT_S)
+    return throughput(run_statistics)
 
 
-async def _show(stack: Stack, client: Client, stage: Stage) -> Report:
-    work = stage.work
-    tally = Tally(work.owners)
+async def _show(stack: Stack, client: Client, context: DemoContext) -> DemoReport:
+    work = context.work
+    run_statistics = RunStatistics(work.owners)
     clock = asyncio.get_running_loop().time
-    async with Following(stack.settings, client_id="demo", hear=tally.note) as following:
+    async with LifecycleFollower(
+        stack.settings, client_id="demo", on_events=run_statistics.note
+    ) as follower:
         began = clock()
         screen = asyncio.create_task(
-            Screen(stage.console, tally, lambda: clock() - began).run()
+            LiveScreen(context.console, run_statistics, lambda: clock() - began).run()
         )
         try:
             await _submit(client, work.agendas[FLOOD])
             await asyncio.gather(*(_submit(client, work.agendas[one]) for one in QUIET))
-            await _until_done(following, tally, within_s=stage.within_s)
+            await _until_done(follower, run_statistics, timeout_s=context.timeout_s)
         finally:
             screen.cancel()
             await asyncio.wait([screen])
         seconds = clock() - began
-    ledgers = await _ledgers(client, work)
-    emissions = await asyncio.to_thread(recorded, stack.settings, tally, work.sizes)
-    contest = judged(emissions, [*ledgers])
-    return make_report(tally, ledgers, contest, seconds=seconds)
+    counts_by_customer = await _read_counts(client, work)
+    emissions = await asyncio.to_thread(
+        recorded_emissions, stack.settings, run_statistics, work.sizes
+    )
+    contest = contest_of(emissions, [*counts_by_customer])
+    return make_report(run_statistics, counts_by_customer, contest, seconds=seconds)
 
 
 async def _submit(client: Client, agendas: Sequence[Mapping[str, Any]]) -> None:
-    for start in range(0, len(agendas), _AT_ONCE):
-        result = await client.submit_many(agendas[start : start + _AT_ONCE])
+    for start in range(0, len(agendas), _BATCH_SIZE):
+        result = await client.submit_many(agendas[start : start + _BATCH_SIZE])
         if result.refused:
             msg = f"{result.refused} agendas of the demo were refused: {result.results[0]}"
             raise CommandError(msg)
 
 
-async def _until_done(following: Following, tally: Tally, *, within_s: float) -> None:
-    total = len(tally.courses)
+async def _until_done(
+    follower: LifecycleFollower, run_statistics: RunStatistics, *, timeout_s: float
+) -> None:
+    total = len(run_statistics.by_agenda)
     try:
-        async with asyncio.timeout(within_s):
-            await following.until(lambda: tally.done >= total)
+        async with asyncio.timeout(timeout_s):
+            await follower.until(lambda: run_statistics.done >= total)
     except TimeoutError:
-        msg = f"only {tally.done} of {total} agendas had ended after {within_s:g} s"
+        msg = f"only {run_statistics.done} of {total} agendas had ended after {timeout_s:g} s"
         raise CommandError(msg) from None
 
 
-async def _ledgers(client: Client, work: Workload) -> Mapping[str, Ledger]:
+async def _read_counts(client: Client, work: Workload) -> Mapping[str, AgendaCounts]:
     """What the summaries say, as soon as they say that all ended, or at last anyhow."""
-    ledgers: dict[str, Ledger] = {}
+    counts_by_customer: dict[str, AgendaCounts] = {}
     clock = asyncio.get_running_loop().time
-    until = clock() + _SUMMARIES_WITHIN_S
+    until = clock() + _SUMMARIES_TIMEOUT_S
     while True:
         for customer, own in work.agendas.items():
             counts = await _counts(client, work.link(customer))
             ended = {state: count for state, count in counts.items() if state.is_terminal}
             succeeded = ended.get(State.SUCCEEDED, 0)
-            ledgers[customer] = Ledger(len(own), succeeded, sum(ended.values()))
-        if clock() > until or not any(one.lost for one in ledgers.values()):
-            return ledgers
+            counts_by_customer[customer] = AgendaCounts(
+                len(own), succeeded, sum(ended.values())
+            )
+        if clock() > until or not any(one.lost for one in counts_by_customer.values()):
+            return counts_by_customer
         await asyncio.sleep(0.2)
 
 
 async def _counts(client: Client, link_id: str) -> Mapping[State, int]:
     try:
         return (await client.link(link_id)).counts
-    except (NotFoundError, UnavailableError):
+    except (ApiNotFoundError, ApiUnavailableError):
         return {}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pop_stream.cli.served import Seen
+from pop_stream.cli.served import ObservedAgenda
 from pop_stream.core.events import (
     AgendaAccepted,
     AgendaClaimed,
@@ -16,7 +16,7 @@ from pop_stream.core.events import (
 
 
 @dataclass(slots=True)
-class Course:
+class DemoAgenda:
     """What is known of one agenda.
 
     Attributes:
@@ -44,11 +44,11 @@ class Course:
         return bool(self.successes) or self.has_failed
 
     @property
-    def seen(self) -> Seen | None:
+    def observed(self) -> ObservedAgenda | None:
         """What an audit is told of it, once it has succeeded."""
         if self.accepted_at is None or self.started_at is None or not self.successes:
             return None
-        return Seen(
+        return ObservedAgenda(
             submitted_at=self.accepted_at.timestamp(),
             started_at=self.started_at.timestamp(),
             ended_at=min(self.successes).timestamp(),
@@ -69,7 +69,7 @@ class Course:
         return len(self.claims) - len(attempts) + max(0, len(self.successes) - 1)
 
 
-class Tally:
+class RunStatistics:
     """All agendas of one run; events of others are ignored.
 
     Args:
@@ -77,38 +77,40 @@ class Tally:
     """
 
     def __init__(self, customers: Mapping[str, str]) -> None:
-        self.courses = {agenda_id: Course(owner) for agenda_id, owner in customers.items()}
+        self.by_agenda = {
+            agenda_id: DemoAgenda(owner) for agenda_id, owner in customers.items()
+        }
         self.done = 0
 
     def note(self, lifecycle: Iterable[LifecycleEvent]) -> None:
         """Take in events, in any order and any number of times."""
         for event in lifecycle:
-            course = self.courses.get(event.agenda_id)
-            if course is not None:
-                before = course.is_done
-                _apply(course, event)
-                self.done += course.is_done and not before
+            demo_agenda = self.by_agenda.get(event.agenda_id)
+            if demo_agenda is not None:
+                before = demo_agenda.is_done
+                _apply(demo_agenda, event)
+                self.done += demo_agenda.is_done and not before
 
-    def of(self, customer_id: str) -> Iterator[Course]:
+    def of(self, customer_id: str) -> Iterator[DemoAgenda]:
         """The courses of one customer."""
-        return (one for one in self.courses.values() if one.customer_id == customer_id)
+        return (one for one in self.by_agenda.values() if one.customer_id == customer_id)
 
     @property
     def duplicates(self) -> int:
         """Over all agendas."""
-        return sum(course.duplicates for course in self.courses.values())
+        return sum(demo_agenda.duplicates for demo_agenda in self.by_agenda.values())
 
 
-def _apply(course: Course, event: LifecycleEvent) -> None:
+def _apply(demo_agenda: DemoAgenda, event: LifecycleEvent) -> None:
     match event:
         case AgendaAccepted(at=at):
-            course.accepted_at = at
+            demo_agenda.accepted_at = at
         case AgendaClaimed(at=at, attempt=attempt, puller_id=puller_id):
-            course.claims.add((attempt, puller_id, at))
+            demo_agenda.claims.add((attempt, puller_id, at))
         case AgendaSucceeded(at=at, spent_s=spent_s):
-            course.successes.add(at)
-            course.spent_s = sum(spent_s.values())
+            demo_agenda.successes.add(at)
+            demo_agenda.spent_s = sum(spent_s.values())
         case AgendaFailed(retryable=False) | AgendaRefused():
-            course.has_failed = True
+            demo_agenda.has_failed = True
         case _:
             pass

@@ -18,8 +18,8 @@ WARM_UP: Final = "warm-up"
 
 _WARM_UP_AGENDAS: Final = 80
 _LARGEST_SHARE_OF_QUIET: Final = 0.05
-_MOST_QUIET: Final = 150
-_LEAST_QUIET: Final = 5
+_MAX_QUIET: Final = 150
+_MIN_QUIET: Final = 5
 _SIZES: Final = range(4_000, 40_000)
 _NO_PROSE: Final = frozenset({"test", "tests", "site-packages", "dist-packages", "lib2to3"})
 
@@ -56,8 +56,8 @@ def workload(run: str, total: int) -> Workload:
         run: Begins all ids, so that earlier runs are left out of the count.
         total: Of all agendas, at least 10.
     """
-    share = max(_LEAST_QUIET, int(total * _LARGEST_SHARE_OF_QUIET))
-    few = max(1, min(share, total // 10, _MOST_QUIET))
+    share = max(_MIN_QUIET, int(total * _LARGEST_SHARE_OF_QUIET))
+    few = max(1, min(share, total // 10, _MAX_QUIET))
     counts = {FLOOD: total - few * len(QUIET), **dict.fromkeys(QUIET, few)}
     return _workload(run, counts)
 

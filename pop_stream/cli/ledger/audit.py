@@ -9,28 +9,32 @@ from aiokafka import TopicPartition
 
 from pop_stream.bus import clients
 from pop_stream.bus.definitions import DefinitionFollower
-from pop_stream.bus.questions import KafkaQuestions
+from pop_stream.bus.questions import KafkaQueueQueries
 from pop_stream.bus.topics import Topics
-from pop_stream.cli.ledger.looks import Audit, Looks
-from pop_stream.cli.ledger.repair import Repairs
+from pop_stream.cli.ledger.looks import LedgerAudit, LedgerChecks
+from pop_stream.cli.ledger.repair import LedgerRepairs
 from pop_stream.core.errors import UnavailableError
-from pop_stream.core.lifecycle.reconcile import LedgerFault, confirmed, weighed
-from pop_stream.rollup.told import Told, told_of
+from pop_stream.core.lifecycle.reconcile import (
+    LedgerDiscrepancy,
+    confirmed,
+    checked_against_events,
+)
+from pop_stream.rollup.told import AgendaEvidence, told_of
 from pop_stream.settings import Settings
-from pop_stream.store.ledger import PostgresLedger
+from pop_stream.store.ledger import PostgresSummaryScan
 from pop_stream.store.pool import open_pool
 from pop_stream.store.summaries import PostgresSummaries
 from pop_stream.wiring import connections
 
 _PAGE: Final = 5_000
-_ENDED_LOOKED_AT: Final = 5_000
-_FOLDED_WITHIN_S: Final = 60.0
-_BETWEEN_LOOKS_S: Final = 3.0
-_BEYOND_DOUBT: Final = frozenset({"not_claimed"})
+_MAX_ENDED_CHECKED: Final = 5_000
+_FOLD_TIMEOUT_S: Final = 60.0
+_BETWEEN_CHECKS_S: Final = 3.0
+_CERTAIN_FAULTS: Final = frozenset({"not_claimed"})
 """Where Postgres and the scheduler agree."""
 
 
-async def audit_ledger(settings: Settings, *, quiet: timedelta, repair: bool) -> Audit:
+async def audit_ledger(settings: Settings, *, quiet: timedelta, repair: bool) -> LedgerAudit:
     """Look twice, and repair what can be if that is wanted.
 
     Safe beside everything that runs: it reads and asks. What it repairs it places with the
@@ -40,7 +44,7 @@ async def audit_ledger(settings: Settings, *, quiet: timedelta, repair: bool) ->
     Args:
         settings: Where Kafka and Postgres are.
         quiet: Agendas that changed within this time are passed over.
-        repair: Whether to repair; see `Repairs`.
+        repair: Whether to repair; see `LedgerRepairs`.
 
     Raises:
         UnavailableError: If Postgres or Kafka is away, or the rollup does not keep up.
@@ -49,51 +53,61 @@ async def audit_ledger(settings: Settings, *, quiet: timedelta, repair: bool) ->
         open_pool(settings) as pool,
         connections.publisher(settings, client_id="ledger") as publisher,
         DefinitionFollower(settings, client_id="ledger") as definitions,
-        KafkaQuestions(settings, publisher, definitions) as questions,
+        KafkaQueueQueries(settings, publisher, definitions) as questions,
     ):
-        ledger = PostgresLedger(pool)
-        looks = Looks(ledger, questions, sorted(definitions.current.insights))
-        audit = Audit()
-        told = await _audit(settings, looks, ledger, audit, quiet)
+        ledger = PostgresSummaryScan(pool)
+        checks = LedgerChecks(ledger, questions, sorted(definitions.current.insights))
+        audit = LedgerAudit()
+        evidence = await _audit(settings, checks, ledger, audit, quiet)
         if repair:
-            repairs = Repairs(
+            repairs = LedgerRepairs(
                 topics=Topics(settings.topic_prefix),
-                looks=looks,
+                checks=checks,
                 ledger=ledger,
                 summaries=PostgresSummaries(pool),
                 publisher=publisher,
                 definitions=definitions,
             )
-            await repairs.do(audit, told)
+            await repairs.do(audit, evidence)
         return audit
 
 
 async def _audit(
-    settings: Settings, looks: Looks, ledger: PostgresLedger, audit: Audit, quiet: timedelta
-) -> Mapping[str, Told]:
+    settings: Settings,
+    checks: LedgerChecks,
+    ledger: PostgresSummaryScan,
+    audit: LedgerAudit,
+    quiet: timedelta,
+) -> Mapping[str, AgendaEvidence]:
     """Note what is wrong; what Kafka tells of the agendas about which something is."""
-    first: dict[str, LedgerFault] = {}
+    first: dict[str, LedgerDiscrepancy] = {}
     async for page in ledger.open_rows(quiet, page=_PAGE):
-        first |= await looks.at_rows(page, audit)
-    first |= await looks.at_rows(await ledger.ended_rows(quiet, most=_ENDED_LOOKED_AT), audit)
-    first |= await looks.for_unknown(audit)
-    audit.passed_over = await ledger.count_fresh(quiet)
+        first |= await checks.check_rows(page, audit)
+    first |= await checks.check_rows(
+        await ledger.ended_rows(quiet, most=_MAX_ENDED_CHECKED), audit
+    )
+    first |= await checks.check_unknown(audit)
+    audit.skipped = await ledger.count_recently_changed(quiet)
     audit.behind = await _until_folded(settings, ledger, audit)
     if not first:
         return {}
     # Agendas on their way between two parts arrive.
-    await asyncio.sleep(_BETWEEN_LOOKS_S)
-    both = confirmed(first, await looks.again(first))
-    doubted = [one.row.agenda_id for one in both if one.kind not in _BEYOND_DOUBT]
-    told = await told_of(settings, doubted, await ledger.first_accepted(doubted))
+    await asyncio.sleep(_BETWEEN_CHECKS_S)
+    both = confirmed(first, await checks.recheck(first))
+    doubted = [one.row.agenda_id for one in both if one.kind not in _CERTAIN_FAULTS]
+    evidence = await told_of(settings, doubted, await ledger.first_accepted(doubted))
     audit.faults = [
-        weighed(one, told[one.row.agenda_id].summary) if one.row.agenda_id in told else one
+        checked_against_events(one, evidence[one.row.agenda_id].summary)
+        if one.row.agenda_id in evidence
+        else one
         for one in both
     ]
-    return told
+    return evidence
 
 
-async def _until_folded(settings: Settings, ledger: PostgresLedger, audit: Audit) -> int:
+async def _until_folded(
+    settings: Settings, ledger: PostgresSummaryScan, audit: LedgerAudit
+) -> int:
     """Wait until all that is told now is folded; how much was not."""
     topic = Topics(settings.topic_prefix).agenda_events
     before = await ledger.folded(topic)
@@ -104,13 +118,13 @@ async def _until_folded(settings: Settings, ledger: PostgresLedger, audit: Audit
     if audit.offsets:
         return behind
     try:
-        async with asyncio.timeout(_FOLDED_WITHIN_S):
+        async with asyncio.timeout(_FOLD_TIMEOUT_S):
             while any(folded.get(number, 0) < end for number, end in ends.items()):
                 await asyncio.sleep(0.2)
                 folded = await ledger.folded(topic)
     except TimeoutError:
         msg = (
-            f"the rollup has not folded what was told {_FOLDED_WITHIN_S:g} s ago: it is "
+            f"the rollup has not folded what was told {_FOLD_TIMEOUT_S:g} s ago: it is "
             "down or far behind, so nothing can be said of any agenda; see to it first"
         )
         raise UnavailableError(msg) from None

@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 from pop_stream.cli.ledger.audit import audit_ledger
-from pop_stream.cli.ledger.looks import Audit
+from pop_stream.cli.ledger.looks import LedgerAudit
 from pop_stream.cli.output import console, emit
 from pop_stream.settings import Settings
 
@@ -35,11 +35,11 @@ def check_ledger(settings: Settings, *, quiet_s: float, repair: bool, as_json: b
         raise typer.Exit(1)
 
 
-def report(audit: Audit) -> Mapping[str, Any]:
+def report(audit: LedgerAudit) -> Mapping[str, Any]:
     """The audit as JSON; at most a thousand faults are listed, all are counted."""
     return {
-        "looked_at": audit.looked_at,
-        "passed_over": audit.passed_over,
+        "checked": audit.checked,
+        "skipped": audit.skipped,
         "events_behind": audit.behind,
         "faults": dict(Counter(one.kind for one in audit.faults)),
         "agendas": [
@@ -54,16 +54,16 @@ def report(audit: Audit) -> Mapping[str, Any]:
         "offsets": audit.offsets,
         "unanswered": audit.unanswered,
         "repaired": audit.repaired,
-        "beyond_repair": audit.beyond_repair,
+        "unrepairable": audit.unrepairable,
         "clean": audit.is_clean,
     }
 
 
-def lines(audit: Audit, *, repair: bool) -> Iterator[str]:
+def lines(audit: LedgerAudit, *, repair: bool) -> Iterator[str]:
     """The audit for a person."""
     yield (
-        f"looked at {audit.looked_at:,} agendas, twice at what seemed wrong; passed over "
-        f"{audit.passed_over:,} that had just changed"
+        f"looked at {audit.checked:,} agendas, twice at what seemed wrong; passed over "
+        f"{audit.skipped:,} that had just changed"
     )
     yield from (f"[red]✗[/] {fault}" for fault in audit.offsets)
     yield from (
@@ -76,13 +76,13 @@ def lines(audit: Audit, *, repair: bool) -> Iterator[str]:
         yield f"… and {len(audit.faults) - _SHOWN:,} more, listed by --json"
     yield from (
         f"[red]✗[/] {agenda_id} cannot be repaired: {why}"
-        for agenda_id, why in audit.beyond_repair.items()
+        for agenda_id, why in audit.unrepairable.items()
     )
     if audit.repaired:
         yield f"[green]✓[/] repaired {len({*audit.repaired}):,}"
     elif any(one.kind in _REPAIRABLE for one in audit.faults) and not repair:
         yield "repair it with: pop-stream doctor --ledger --repair"
-    if not audit.looked_at and audit.passed_over:
+    if not audit.checked and audit.skipped:
         yield "nothing was looked at yet: look again in a minute, or with a shorter --quiet"
     elif audit.is_clean and not audit.faults:
         yield "[green]✓[/] Postgres, Kafka and the scheduler agree"

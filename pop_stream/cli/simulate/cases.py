@@ -9,21 +9,25 @@ from typing import Final, Literal
 from rich.markup import escape
 
 from pop_stream.cli.errors import UsageError
-from pop_stream.cli.simulate.pool_terms import PoolTerms
+from pop_stream.cli.simulate.pool_terms import PoolOptions
 from pop_stream.cli.simulate.scenarios import RUNTIME_S, SCENARIOS, scenario
-from pop_stream.cli.simulate.trace import Trace, Weighing
+from pop_stream.cli.simulate.trace import AgendaTrace, WeightChange
 from pop_stream.cli.simulate.trace_file import DEFAULT_INSIGHT, read_trace
 from pop_stream.cli.simulate.trial import Case, quietest
 from pop_stream.core.definitions.definitions import AlgorithmName, Customer, Insight
-from pop_stream.core.simulation.workload import Plant, Redefine, Setting
+from pop_stream.core.simulation.workload import (
+    SimulatedEnvironment,
+    DefinitionChange,
+    SimulationConfig,
+)
 from pop_stream.core.values.ids import CustomerId
 
-_MOST_TARGET: Final = 100_000
-_TOLD: Final = 8
+_MAX_TARGET: Final = 100_000
+_MAX_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RunOptions:
     """What holds for every insight of a run.
 
     Attributes:
@@ -36,19 +40,19 @@ class Terms:
     weights: Mapping[CustomerId, float]
     target: int | Literal["auto"]
     delay_s: float
-    pool: PoolTerms | None = None
+    pool: PoolOptions | None = None
 
     @property
-    def plant(self) -> Plant:
+    def environment(self) -> SimulatedEnvironment:
         """Runners and delays."""
         delay_s = self.delay_s
-        return Plant(
-            runners=self.runners, intake_s=delay_s, emission_s=delay_s, relay_s=delay_s
+        return SimulatedEnvironment(
+            runners=self.runners, ingest_s=delay_s, emission_s=delay_s, relay_s=delay_s
         )
 
 
 def of_scenario(
-    name: str, terms: Terms, *, seed: int, scale: float
+    name: str, options: RunOptions, *, seed: int, scale: float
 ) -> tuple[str, Mapping[str, Case]]:
     """A title and the cases of a named scenario.
 
@@ -58,20 +62,20 @@ def of_scenario(
     if name not in SCENARIOS:
         msg = f"--scenario {name!r} is unknown; use one of {', '.join(SCENARIOS)}"
         raise UsageError(msg)
-    made = scenario(name, seed=seed, rate=terms.runners / RUNTIME_S, scale=scale)
-    _check_names(terms.weights, {one.customer_id for one in made.arrivals})
-    weighted = {one: _customer(one, weight) for one, weight in terms.weights.items()}
-    setting = Setting(
-        insight=_insight(DEFAULT_INSIGHT, terms),
+    made = scenario(name, seed=seed, rate=options.runners / RUNTIME_S, scale=scale)
+    _check_names(options.weights, {one.customer_id for one in made.arrivals})
+    weighted = {one: _customer(one, weight) for one, weight in options.weights.items()}
+    config = SimulationConfig(
+        insight=_insight(DEFAULT_INSIGHT, options),
         customers={**made.customers, **weighted},
-        plant=terms.plant,
+        environment=options.environment,
         changes=made.changes,
     )
-    title = f"[bold]{name}[/]: {made.about}"
-    return title, {DEFAULT_INSIGHT: Case(made.arrivals, setting, made.quiet)}
+    title = f"[bold]{name}[/]: {made.description}"
+    return title, {DEFAULT_INSIGHT: Case(made.arrivals, config, made.quiet)}
 
 
-def of_trace(path: Path, terms: Terms) -> tuple[str, Mapping[str, Case]]:
+def of_trace(path: Path, options: RunOptions) -> tuple[str, Mapping[str, Case]]:
     """A title and the cases of a trace, by insight.
 
     Raises:
@@ -79,16 +83,17 @@ def of_trace(path: Path, terms: Terms) -> tuple[str, Mapping[str, Case]]:
     """
     file = read_trace(path)
     agendas = sum(map(len, file.traces.values()))
-    if terms.pool is not None:
-        _check_insights({*terms.pool.weights, *terms.pool.minimums}, {*file.traces})
+    if options.pool is not None:
+        _check_insights({*options.pool.weights, *options.pool.minimums}, {*file.traces})
     _check_names(
-        terms.weights, {one.customer_id for run in file.traces.values() for one in run}
+        options.weights, {one.customer_id for run in file.traces.values() for one in run}
     )
     title = f"[bold]{escape(path.name)}[/]: {agendas:,} agendas"
     if file.ignored:
         title += escape(f"; ignored columns: {', '.join(file.ignored)}")
     return title, {
-        name: _traced(name, trace, file.weighings, terms) for name, trace in file.traces.items()
+        name: _traced(name, trace, file.weight_changes, options)
+        for name, trace in file.traces.items()
     }
 
 
@@ -100,45 +105,50 @@ def parse_target(text: str) -> int | Literal["auto"]:
     """
     if text == "auto":
         return "auto"
-    if text.isdecimal() and 1 <= int(text) <= _MOST_TARGET:
+    if text.isdecimal() and 1 <= int(text) <= _MAX_TARGET:
         return int(text)
-    msg = f"--target {text!r} is no target; write auto, or a number from 1 to {_MOST_TARGET}"
+    msg = f"--target {text!r} is no target; write auto, or a number from 1 to {_MAX_TARGET}"
     raise UsageError(msg)
 
 
 def _check_names(weights: Mapping[CustomerId, float], customers: Set[CustomerId]) -> None:
     for name in weights:
         if name not in customers:
-            known = ", ".join(nsmallest(_TOLD, customers))
-            more = ", …" if len(customers) > _TOLD else ""
+            known = ", ".join(nsmallest(_MAX_NAMED, customers))
+            more = ", …" if len(customers) > _MAX_NAMED else ""
             msg = f"--weights: no agenda is of {name!r}; customers are {known}{more}"
             raise UsageError(msg)
 
 
 def _check_insights(named: Set[str], insights: Set[str]) -> None:
     for name in sorted(named - insights):
-        known = ", ".join(nsmallest(_TOLD, insights))
+        known = ", ".join(nsmallest(_MAX_NAMED, insights))
         msg = f"--pool-weights, --pool-minimums: no agenda is of {name!r}; insights are {known}"
         raise UsageError(msg)
 
 
-def _traced(name: str, trace: Trace, weighings: Iterable[Weighing], terms: Terms) -> Case:
-    weights, known = dict(terms.weights), {one.customer_id for one in trace}
-    changes: list[Redefine] = []
-    for at, customer, weight in weighings:
+def _traced(
+    name: str, trace: AgendaTrace, weight_changes: Iterable[WeightChange], options: RunOptions
+) -> Case:
+    weights, known = dict(options.weights), {one.customer_id for one in trace}
+    changes: list[DefinitionChange] = []
+    for at, customer, weight in weight_changes:
         if customer not in known:
             continue
         if customer not in weights:
             weights[customer] = weight
-        elif customer not in terms.weights:
-            changes.append(Redefine(at, _customer(customer, weight)))
+        elif customer not in options.weights:
+            changes.append(DefinitionChange(at, _customer(customer, weight)))
     customers = {
         customer: _customer(customer, weights.get(customer, 1.0)) for customer in known
     }
-    setting = Setting(
-        insight=_insight(name, terms), customers=customers, plant=terms.plant, changes=changes
+    config = SimulationConfig(
+        insight=_insight(name, options),
+        customers=customers,
+        environment=options.environment,
+        changes=changes,
     )
-    return Case(trace, setting, quietest(trace))
+    return Case(trace, config, quietest(trace))
 
 
 def _customer(customer_id: CustomerId, weight: float) -> Customer:
@@ -146,12 +156,12 @@ def _customer(customer_id: CustomerId, weight: float) -> Customer:
     return Customer.model_construct(id=customer_id, weight=weight)
 
 
-def _insight(name: str, terms: Terms) -> Insight:
-    pool = terms.pool or PoolTerms()
+def _insight(name: str, options: RunOptions) -> Insight:
+    pool = options.pool or PoolOptions()
     return Insight.model_construct(
         id=name,
-        algorithm=terms.algorithm,
-        target=terms.target,
+        algorithm=options.algorithm,
+        target=options.target,
         pool_weight=pool.weights.get(name, 1.0),
         pool_minimum=pool.minimums.get(name, 0),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pop_stream.core.audits.service import SETTLED, WEIGHED, ServiceLog
+from pop_stream.core.audits.service import SETTLED, REWEIGHTED, ServiceLog
 
 NAMED: Final = 7
 """Customers that are drawn in a colour of their own."""
@@ -13,11 +13,11 @@ NAMED: Final = 7
 _FAINT: Final = 40
 _SAMPLES: Final = 300
 _BINS: Final = 75
-_MOST_MARKS: Final = 6
+_MAX_MARKS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ServiceCurve:
     """One customer's service by time.
 
     Attributes:
@@ -32,7 +32,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class ServiceChart:
     """What is drawn.
 
     Attributes:
@@ -45,38 +45,38 @@ class Chart:
 
     title: str
     instants: Sequence[float]
-    named: Sequence[Course]
-    faint: Sequence[Course]
+    named: Sequence[ServiceCurve]
+    faint: Sequence[ServiceCurve]
     others: int
     marks: Sequence[tuple[float, str]]
 
 
-def chart_of(title: str, log: ServiceLog) -> Chart:
+def chart_of(title: str, log: ServiceLog) -> ServiceChart:
     """Sample everybody's service, in one pass over the log."""
     sampled = _sample(log)
     work = sampled.work[-1]
     order = sorted(range(len(work)), key=lambda one: (-work[one], log.customers[one]))
     parts = _parts(sampled.work)
 
-    def course(customer: int) -> Course:
-        return Course(
+    def course(customer: int) -> ServiceCurve:
+        return ServiceCurve(
             name=_label(log.customers[customer], sampled.weights[customer]),
             heights=[row[customer] for row in sampled.served],
             parts=[row[customer] for row in parts],
         )
 
-    return Chart(
+    return ServiceChart(
         title=title,
         instants=sampled.instants,
         named=[course(one) for one in order[:NAMED]],
         faint=[course(one) for one in order[NAMED : NAMED + _FAINT]],
         others=max(0, len(order) - NAMED),
-        marks=sampled.marks[:_MOST_MARKS],
+        marks=sampled.marks[:_MAX_MARKS],
     )
 
 
 @dataclass(slots=True)
-class _Sampled:
+class _ServiceSamples:
     """Rows of one value a customer: served per weight, and worker-seconds."""
 
     instants: list[float]
@@ -86,12 +86,12 @@ class _Sampled:
     marks: list[tuple[float, str]]
 
 
-def _sample(log: ServiceLog) -> _Sampled:
+def _sample(log: ServiceLog) -> _ServiceSamples:
     count = len(log.customers)
     served, work, weights = [0.0] * count, [0.0] * count, [1.0] * count
     begin, end = log.span
     step = (end - begin) / _SAMPLES or 1.0
-    found = _Sampled([], [], [], weights, [])
+    found = _ServiceSamples([], [], [], weights, [])
 
     def sample() -> None:
         found.instants.append(len(found.instants) * step)
@@ -104,7 +104,7 @@ def _sample(log: ServiceLog) -> _Sampled:
         if kind == SETTLED:
             served[customer] += first
             work[customer] += second
-        elif kind == WEIGHED:
+        elif kind == REWEIGHTED:
             if weights[customer] != 1 or at > begin + step:
                 found.marks.append((at - begin, f"{log.customers[customer]} weighs {first:g}"))
             weights[customer] = first

@@ -12,11 +12,11 @@ from pop_stream.cli.output import JsonFlag, console, emit
 
 _RUNNERS: Final = 8
 _DELAY_MS: Final = 5.0
-_MOST_DELAY_MS: Final = 3_600_000.0
+_MAX_DELAY_MS: Final = 3_600_000.0
 _MILLISECONDS: Final = 1000
 
 
-class Algorithm(StrEnum):
+class AlgorithmOption(StrEnum):
     """How customers take turns."""
 
     WEIGHTED_FAIR = "weighted_fair"
@@ -37,8 +37,8 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         ),
     ] = None,
     algorithm: Annotated[
-        Algorithm, typer.Option(help="How customers take turns.")
-    ] = Algorithm.WEIGHTED_FAIR,
+        AlgorithmOption, typer.Option(help="How customers take turns.")
+    ] = AlgorithmOption.WEIGHTED_FAIR,
     runners: Annotated[
         int, typer.Option(min=1, max=100_000, help="Agendas at a time, for each insight.")
     ] = _RUNNERS,
@@ -65,7 +65,7 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         float,
         typer.Option(
             min=0,
-            max=_MOST_DELAY_MS,
+            max=_MAX_DELAY_MS,
             help="Of each way: intake, emission, and news of claims and ends.",
         ),
     ] = _DELAY_MS,
@@ -88,41 +88,41 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     from pop_stream.cli.simulate import cases, report
     from pop_stream.cli.simulate.events_file import write_events
     from pop_stream.cli.simulate.picture import write_picture
-    from pop_stream.cli.simulate.pool_terms import parse_pool_terms
-    from pop_stream.cli.simulate.trial import run_trials
+    from pop_stream.cli.simulate.pool_terms import parse_pool_options
+    from pop_stream.cli.simulate.trial import run_comparisons
     from pop_stream.cli.weights import parse_weights
 
     shown = console(as_json=as_json)
-    _check_places({"--svg": svg, "--events": events})
-    terms = cases.Terms(
+    _check_writable({"--svg": svg, "--events": events})
+    options = cases.RunOptions(
         algorithm=algorithm.value,
         runners=runners,
         weights=parse_weights(weights),
         target=cases.parse_target(target),
         delay_s=delay_ms / _MILLISECONDS,
-        pool=parse_pool_terms(pool_weights, pool_minimums) if pool else None,
+        pool=parse_pool_options(pool_weights, pool_minimums) if pool else None,
     )
     if (pool and trace is None) or ((pool_weights or pool_minimums) and not pool):
         msg = "a pool is of a trace's insights: give --trace and --pool with what else is of it"
         raise UsageError(msg)
     if trace is None:
-        title, found = cases.of_scenario(scenario or "skew", terms, seed=seed, scale=scale)
+        title, found = cases.of_scenario(scenario or "skew", options, seed=seed, scale=scale)
     elif scenario is None:
-        title, found = cases.of_trace(trace, terms)
+        title, found = cases.of_trace(trace, options)
     else:
         msg = "--scenario and --trace exclude each other; give one of them"
         raise UsageError(msg)
     shown.print(title)
     try:
-        trials = run_trials(found, pool)
+        comparisons = run_comparisons(found, pool)
     except ValueError as error:
         raise UsageError(f"{trace}: {error}" if trace else str(error)) from None
-    shown.print(report.view(trials))
+    shown.print(report.view(comparisons))
     if svg is not None:
-        write_picture(svg, scenario or (trace.name if trace else "skew"), trials)
+        write_picture(svg, scenario or (trace.name if trace else "skew"), comparisons)
         shown.print(f"picture written to {svg}")
     if events is not None:
-        write_events(events, trials)
+        write_events(events, comparisons)
         shown.print(f"events written to {events}")
     if as_json:
         conditions = {
@@ -131,10 +131,10 @@ def simulate(  # noqa: PLR0913  # one parameter an option
             "runners": runners,
             "seed": seed,
         }
-        emit({**report.as_json(trials), **conditions})
+        emit({**report.as_json(comparisons), **conditions})
 
 
-def _check_places(files: Mapping[str, Path | None]) -> None:
+def _check_writable(files: Mapping[str, Path | None]) -> None:
     """A file that cannot be written is told before minutes are spent on what goes into it."""
     for option, path in files.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pop_stream.cli.simulate.trial import Trial
+from pop_stream.cli.simulate.trial import ScenarioComparison
 from pop_stream.core.audits.service import (
     ARRIVED,
     EMITTED,
@@ -13,8 +13,8 @@ from pop_stream.core.audits.service import (
     RELEASED,
     SETTLED,
     STARTED,
-    WEIGHED,
-    Moment,
+    REWEIGHTED,
+    ServiceEvent,
     ServiceLog,
 )
 
@@ -28,18 +28,18 @@ _NAMES: Final = {
     STARTED: "started",
     RELEASED: "released",
     HELD: "held",
-    WEIGHED: "weighed",
+    REWEIGHTED: "weighed",
     EMITTED: "emitted",
 }
 
 
-def write_events(path: Path, trials: Mapping[str, Trial]) -> None:
+def write_events(path: Path, comparisons: Mapping[str, ScenarioComparison]) -> None:
     """Write every event that the figures are reckoned from, in the order they took effect."""
     with path.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
         lines.writerow(_HEADER)
-        for insight, trial in trials.items():
-            lines.writerows([insight, *row] for row in _rows(trial.log))
+        for insight, comparison in comparisons.items():
+            lines.writerows([insight, *row] for row in _rows(comparison.log))
 
 
 def _rows(log: ServiceLog) -> Iterator[list[str | float]]:
@@ -48,7 +48,7 @@ def _rows(log: ServiceLog) -> Iterator[list[str | float]]:
         yield [round(at, _DIGITS), _NAMES[kind], log.customers[customer], *_values(moment)]
 
 
-def _values(moment: Moment) -> tuple[str | float, ...]:
+def _values(moment: ServiceEvent) -> tuple[str | float, ...]:
     """Charged, spent, waited and weight, as far as this kind of event has them."""
     kind, _, _, first, second = moment
     if kind == EMITTED:
@@ -57,4 +57,4 @@ def _values(moment: Moment) -> tuple[str | float, ...]:
         return "", second, "", second / first
     if kind == STARTED:
         return "", "", first, ""
-    return "", "", "", first if kind == WEIGHED else ""
+    return "", "", "", first if kind == REWEIGHTED else ""

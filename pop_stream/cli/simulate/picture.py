@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from pop_stream.cli.simulate.canvas import COLOURS, STYLE, line_between, text_at, ticks
-from pop_stream.cli.simulate.chart import Chart, Course, chart_of
-from pop_stream.cli.simulate.trial import Trial
+from pop_stream.cli.simulate.chart import ServiceChart, ServiceCurve, chart_of
+from pop_stream.cli.simulate.trial import ScenarioComparison
 
 _WIDTH, _HEIGHT = 960, 640
 _LEFT, _END = 68, 768
@@ -21,17 +21,19 @@ _SAME: Final = 2.0
 _REST: Final = "#8b949e"
 
 
-def write_picture(path: Path, title: str, trials: Mapping[str, Trial]) -> None:
+def write_picture(
+    path: Path, title: str, comparisons: Mapping[str, ScenarioComparison]
+) -> None:
     """Draw the insight with the most agendas."""
-    insight = max(trials, key=lambda name: trials[name].audit.times.started)
-    heading = title if len(trials) == 1 else f"{title}: {insight}"
-    path.write_text(draw(chart_of(heading, trials[insight].log)), encoding="utf-8")
+    insight = max(comparisons, key=lambda name: comparisons[name].audit.times.started)
+    heading = title if len(comparisons) == 1 else f"{title}: {insight}"
+    path.write_text(draw(chart_of(heading, comparisons[insight].log)), encoding="utf-8")
 
 
-def draw(chart: Chart) -> str:
+def draw(chart: ServiceChart) -> str:
     """The chart as SVG: service so far above, everybody's part of the moment below."""
     courses = [*chart.named, *chart.faint]
-    plot = _Plot(
+    plot = _ChartScale(
         across=max(chart.instants[-1], 1e-9),
         up=max((course.heights[-1] for course in courses), default=0.0) or 1.0,
     )
@@ -56,7 +58,7 @@ def draw(chart: Chart) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plot:
+class _ChartScale:
     """From seconds and worker-seconds to places on the page."""
 
     across: float
@@ -69,14 +71,14 @@ class _Plot:
         return round(_BASE - (_BASE - _TOP) * height / self.up, 1)
 
 
-def _heights(plot: _Plot) -> Iterator[str]:
+def _heights(plot: _ChartScale) -> Iterator[str]:
     for value, text in ticks(plot.up):
         y = plot.y(value)
         yield line_between("grid" if value else "axis", (_LEFT, y), (_END, y))
         yield text_at(_LEFT - 10, y + 4, text, "number soft", "end")
 
 
-def _instants(plot: _Plot) -> Iterator[str]:
+def _instants(plot: _ChartScale) -> Iterator[str]:
     yield line_between("axis", (_LEFT, _SHARES_BASE), (_END, _SHARES_BASE))
     for value, text in ticks(plot.across):
         x = plot.x(value)
@@ -88,14 +90,14 @@ def _instants(plot: _Plot) -> Iterator[str]:
         yield text_at(_LEFT - 10, y + 4, text, "number soft", "end")
 
 
-def _marks(plot: _Plot, chart: Chart) -> Iterator[str]:
+def _marks(plot: _ChartScale, chart: ServiceChart) -> Iterator[str]:
     for number, (at, text) in enumerate(chart.marks):
         x = plot.x(at)
         yield line_between("mark", (x, _TOP), (x, _SHARES_BASE))
         yield text_at(x + 6, _TOP + 10 + 16 * number, text)
 
 
-def _lines(plot: _Plot, chart: Chart) -> Iterator[str]:
+def _lines(plot: _ChartScale, chart: ServiceChart) -> Iterator[str]:
     for course in chart.faint:
         yield f'<path class="rest" d="{_path(plot, chart.instants, course)}"/>'
     paths = [_path(plot, chart.instants, course) for course in chart.named]
@@ -110,18 +112,18 @@ def _lines(plot: _Plot, chart: Chart) -> Iterator[str]:
             yield f'<path class="line" stroke="{COLOURS[number]}" {dash} d="{path}"/>'
 
 
-def _together(plot: _Plot, named: Sequence[Course]) -> Mapping[int, Sequence[int]]:
+def _together(plot: _ChartScale, named: Sequence[ServiceCurve]) -> Mapping[int, Sequence[int]]:
     """By number of each course, those that run over it for a good part, and itself."""
     groups = {number: [number] for number in range(len(named))}
     for one in range(len(named)):
         for other in range(one):
             if groups[one] is not groups[other] and _is_same(plot, named[one], named[other]):
-                merged = sorted([*groups[one], *groups[other]])
-                groups |= dict.fromkeys(merged, merged)
+                apply_merge_patch = sorted([*groups[one], *groups[other]])
+                groups |= dict.fromkeys(apply_merge_patch, apply_merge_patch)
     return groups
 
 
-def _is_same(plot: _Plot, one: Course, other: Course) -> bool:
+def _is_same(plot: _ChartScale, one: ServiceCurve, other: ServiceCurve) -> bool:
     near = sum(
         abs(plot.y(height) - plot.y(height_of_other)) < _SAME
         for height, height_of_other in zip(one.heights, other.heights, strict=True)
@@ -129,7 +131,7 @@ def _is_same(plot: _Plot, one: Course, other: Course) -> bool:
     return near > len(one.heights) / 4
 
 
-def _path(plot: _Plot, instants: Sequence[float], course: Course) -> str:
+def _path(plot: _ChartScale, instants: Sequence[float], course: ServiceCurve) -> str:
     points: list[tuple[float, float]] = []
     for at, height in zip(instants, course.heights, strict=True):
         point = (plot.x(at), plot.y(height))
@@ -139,7 +141,7 @@ def _path(plot: _Plot, instants: Sequence[float], course: Course) -> str:
     return "M" + " L".join(f"{x:g},{y:g}" for x, y in points)
 
 
-def _labels(plot: _Plot, chart: Chart) -> Iterator[str]:
+def _labels(plot: _ChartScale, chart: ServiceChart) -> Iterator[str]:
     wanted = [plot.y(course.heights[-1]) for course in chart.named]
     for number, place in enumerate(_apart(wanted)):
         colour = COLOURS[number]
@@ -164,7 +166,7 @@ def _apart(wanted: Sequence[float]) -> Sequence[float]:
     return places
 
 
-def _shares(chart: Chart) -> Iterator[str]:
+def _shares(chart: ServiceChart) -> Iterator[str]:
     """Stacked from below, the named customers in order, the rest on top."""
     stacks = [
         [0.0, *accumulate(course.parts[index] for course in chart.named)]

@@ -8,7 +8,7 @@ from pop_stream.cli.weights import parse_weights
 
 
 @dataclass(frozen=True, slots=True)
-class PoolTerms:
+class PoolOptions:
     """A pool of all insights of a trace.
 
     Attributes:
@@ -20,14 +20,14 @@ class PoolTerms:
     minimums: Mapping[str, int] = field(default_factory=dict)
 
 
-def parse_pool_terms(weights: str | None, minimums: str | None) -> PoolTerms:
+def parse_pool_options(weights: str | None, minimums: str | None) -> PoolOptions:
     """What the options say; nothing of no text.
 
     Raises:
         UsageError: With the part that is wrong, and what to write.
     """
     weighed = parse_weights(weights, "--pool-weights", "insight")
-    return PoolTerms({str(name): one for name, one in weighed.items()}, _minimums(minimums))
+    return PoolOptions({str(name): one for name, one in weighed.items()}, _minimums(minimums))
 
 
 def _minimums(text: str | None) -> Mapping[str, int]:

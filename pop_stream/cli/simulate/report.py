@@ -11,9 +11,9 @@ from rich.text import Text
 
 from pop_stream.cli.demo.report import duration
 from pop_stream.cli.output import table
-from pop_stream.cli.simulate.trial import Trial
-from pop_stream.core.audits.audit import Audit
-from pop_stream.core.audits.times import Waits, waits_of
+from pop_stream.cli.simulate.trial import ScenarioComparison
+from pop_stream.core.audits.audit import FairnessMetrics
+from pop_stream.core.audits.times import WaitDistribution, wait_distribution
 from pop_stream.core.values.ids import CustomerId
 
 SHOWN: Final = 15
@@ -27,7 +27,7 @@ _WHOLE_RATE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CustomerRow:
     """One customer over all insights, or several together.
 
     Attributes:
@@ -35,37 +35,37 @@ class Row:
     """
 
     name: str
-    waits: Waits
-    fifo: Waits
+    waits: WaitDistribution
+    fifo: WaitDistribution
     served_s: float
 
 
-def rows(trials: Sequence[Trial], most: int) -> Sequence[Row]:
+def rows(comparisons: Sequence[ScenarioComparison], most: int) -> Sequence[CustomerRow]:
     """Customers with the most agendas first, and all beyond `most` as one row."""
     customers = sorted(
-        {customer for trial in trials for customer in trial.audit.times.waits},
-        key=lambda one: (-_started(trials, one), one),
+        {customer for comparison in comparisons for customer in comparison.audit.times.waits},
+        key=lambda one: (-_started(comparisons, one), one),
     )
-    found = [_row(one, trials, [one]) for one in customers[:most]]
+    found = [_row(one, comparisons, [one]) for one in customers[:most]]
     rest = customers[most:]
-    return [*found, *([_row(f"({len(rest):,} others)", trials, rest)] if rest else [])]
+    return [*found, *([_row(f"({len(rest):,} others)", comparisons, rest)] if rest else [])]
 
 
-def view(trials: Mapping[str, Trial]) -> RenderableType:
+def view(comparisons: Mapping[str, ScenarioComparison]) -> RenderableType:
     """Waits and conclusions for a person."""
-    found = [*trials.values()]
+    found = [*comparisons.values()]
     columns = (
         "customer", "#agendas", "#work", "#wait mean", "#p50", "#p95", "#p99", "#p99 fifo",
     )  # fmt: skip
     lines = [_cells(one) for one in rows(found, SHOWN)]
-    insights = [Text(), _insights(trials)] if len(trials) > 1 else []
-    conclusions = (Text.from_markup(line) for line in _conclusions(trials))
+    insights = [Text(), _insights(comparisons)] if len(comparisons) > 1 else []
+    conclusions = (Text.from_markup(line) for line in _conclusions(comparisons))
     return Group(table(columns, lines), *insights, Text(), *conclusions)
 
 
-def as_json(trials: Mapping[str, Trial]) -> Mapping[str, Any]:
+def as_json(comparisons: Mapping[str, ScenarioComparison]) -> Mapping[str, Any]:
     """The figures; of several insights the worst, each by itself under `insights`."""
-    found = [*trials.values()]
+    found = [*comparisons.values()]
     worst = _worst(found)
     return {
         **_headline(found),
@@ -73,42 +73,44 @@ def as_json(trials: Mapping[str, Trial]) -> Mapping[str, Any]:
         "waits": {one.name: _waits_json(one) for one in rows(found, LISTED)},
         "insights": {
             insight: {
-                **_headline([trial]),
-                "depth": trial.audit.depth,
-                "gap_customers": trial.audit.paired,
-                "utilisation": round(trial.audit.utilisation(trial.runners), 4),
+                **_headline([comparison]),
+                "depth": comparison.audit.depth,
+                "gap_customers": comparison.audit.paired,
+                "utilisation": round(comparison.audit.utilisation(comparison.runners), 4),
             }
-            for insight, trial in trials.items()
+            for insight, comparison in comparisons.items()
         },
     }
 
 
-def _headline(trials: Sequence[Trial]) -> dict[str, Any]:
-    seconds, fifo_seconds = _span(trials), _span(trials, fifo=True)
-    ended = sum(one.audit.times.started for one in trials)
-    judged = [one.audit for one in trials if one.audit.jain is not None]
+def _headline(comparisons: Sequence[ScenarioComparison]) -> dict[str, Any]:
+    seconds, fifo_seconds = _span(comparisons), _span(comparisons, fifo=True)
+    ended = sum(one.audit.times.started for one in comparisons)
+    judged = [one.audit for one in comparisons if one.audit.jain is not None]
     least = min(judged, key=lambda one: one.jain or 0.0, default=None)
-    worst = _worst(trials)
+    worst = _worst(comparisons)
     return {
         "jain": _rounded(least.jain if least else None, 6),
         "jain_floor": _rounded(least.jain_floor if least else None, 6),
         "jain_customers": sum(one.competitors for one in judged),
         "worst_gap_over_bound": _rounded(worst.gap_over_bound if worst else None, 6),
-        "reweight_within": _rounded(_most(one.reweight_within for one in trials)),
-        "quiet_p99_over_alone": _rounded(_most(one.quiet_p99_over_alone for one in trials)),
+        "reweight_within": _rounded(_most(one.reweight_within for one in comparisons)),
+        "quiet_p99_over_alone": _rounded(
+            _most(one.quiet_p99_over_alone for one in comparisons)
+        ),
         "makespan_over_fifo": _rounded(seconds / fifo_seconds if fifo_seconds > 0 else None),
         "throughput_over_fifo": _rounded(fifo_seconds / seconds if seconds > 0 else None),
         "agendas": ended,
-        "unfinished": sum(one.left for one in trials),
+        "unfinished": sum(one.left for one in comparisons),
         "makespan_s": round(seconds, 6),
         "agendas_per_s": round(ended / seconds, 3) if seconds > 0 else None,
-        "quiet": sorted({customer for one in trials for customer in one.alone}),
+        "quiet": sorted({customer for one in comparisons for customer in one.alone}),
     }
 
 
-def _worst(trials: Sequence[Trial]) -> Audit | None:
+def _worst(comparisons: Sequence[ScenarioComparison]) -> FairnessMetrics | None:
     """The audit with the worst gap by its bound; None if nobody ever met another."""
-    judged = [one.audit for one in trials if one.audit.gap is not None]
+    judged = [one.audit for one in comparisons if one.audit.gap is not None]
     return max(judged, key=lambda one: one.gap_over_bound or 0.0, default=None)
 
 
@@ -116,31 +118,33 @@ def _most(values: Iterable[float | None]) -> float | None:
     return max((one for one in values if one is not None), default=None)
 
 
-def _span(trials: Sequence[Trial], *, fifo: bool = False) -> float:
+def _span(comparisons: Sequence[ScenarioComparison], *, fifo: bool = False) -> float:
     """From the first arrival of all insights to the last end of all."""
-    audits = [one.fifo if fifo else one.audit.times for one in trials]
+    audits = [one.fifo if fifo else one.audit.times for one in comparisons]
     return max(one.ends_at for one in audits) - min(one.begins_at for one in audits)
 
 
-def _started(trials: Sequence[Trial], customer: CustomerId) -> int:
-    return sum(len(one.audit.times.waits.get(customer, ())) for one in trials)
+def _started(comparisons: Sequence[ScenarioComparison], customer: CustomerId) -> int:
+    return sum(len(one.audit.times.waits.get(customer, ())) for one in comparisons)
 
 
-def _row(name: str, trials: Sequence[Trial], customers: Sequence[CustomerId]) -> Row:
+def _row(
+    name: str, comparisons: Sequence[ScenarioComparison], customers: Sequence[CustomerId]
+) -> CustomerRow:
     def all_waits(*, fifo: bool) -> list[float]:
-        times = [one.fifo if fifo else one.audit.times for one in trials]
+        times = [one.fifo if fifo else one.audit.times for one in comparisons]
         found = (one.waits.get(customer, ()) for one in times for customer in customers)
         return [*chain.from_iterable(found)]
 
-    return Row(
+    return CustomerRow(
         name=name,
-        waits=waits_of(all_waits(fifo=False)),
-        fifo=waits_of(all_waits(fifo=True)),
-        served_s=sum(one.audit.served.get(c, 0.0) for one in trials for c in customers),
+        waits=wait_distribution(all_waits(fifo=False)),
+        fifo=wait_distribution(all_waits(fifo=True)),
+        served_s=sum(one.audit.served.get(c, 0.0) for one in comparisons for c in customers),
     )
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: CustomerRow) -> list[str]:
     waits = row.waits
     spans = (waits.mean, waits.p50, waits.p95, waits.p99, row.fifo.p99)
     return [
@@ -151,7 +155,7 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _insights(trials: Mapping[str, Trial]) -> RenderableType:
+def _insights(comparisons: Mapping[str, ScenarioComparison]) -> RenderableType:
     columns = ("insight", "#agendas", "#busy", "#depth", "#Jain", "#gap/bound")
     cells = [
         [
@@ -162,13 +166,13 @@ def _insights(trials: Mapping[str, Trial]) -> RenderableType:
             _shown(one.audit.jain, 4),
             _shown(one.audit.gap_over_bound, 2),
         ]
-        for insight, one in trials.items()
+        for insight, one in comparisons.items()
     ]
     return table(columns, cells)
 
 
-def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
-    found = [*trials.values()]
+def _conclusions(comparisons: Mapping[str, ScenarioComparison]) -> Iterator[str]:
+    found = [*comparisons.values()]
     figures = _headline(found)
     if figures["jain_customers"]:
         yield (
@@ -211,7 +215,7 @@ def _conclusions(trials: Mapping[str, Trial]) -> Iterator[str]:
         yield f"[bold red]{unfinished:,} agendas never ended[/]: something holds them"
 
 
-def _waits_json(row: Row) -> Mapping[str, Any]:
+def _waits_json(row: CustomerRow) -> Mapping[str, Any]:
     waits = row.waits
     return {
         "count": waits.count,

@@ -10,7 +10,13 @@ from random import Random
 from typing import Final
 
 from pop_stream.core.definitions.definitions import Customer
-from pop_stream.core.simulation.workload import Arrival, Change, Redefine, Regroup, Reload
+from pop_stream.core.simulation.workload import (
+    Arrival,
+    Change,
+    DefinitionChange,
+    GroupRebalance,
+    SchedulerRestart,
+)
 from pop_stream.core.values.ids import CustomerId
 
 RUNTIME_S: Final = 0.005
@@ -25,24 +31,24 @@ class Scenario:
     """One workload.
 
     Attributes:
-        about: What happens, and what should come of it.
+        description: What happens, and what should come of it.
         arrivals: By instant.
         quiet: Customers that are also run alone, to see what the others cost them.
         customers: Those whose definition is not the default.
-        is_of_waits: What counts is how long the quiet wait, not how soon all is done.
+        compares_waits: What counts is how long the quiet wait, not how soon all is done.
     """
 
     name: str
-    about: str
+    description: str
     arrivals: Sequence[Arrival]
     quiet: Sequence[CustomerId]
     customers: Mapping[CustomerId, Customer] = field(default_factory=dict)
     changes: Sequence[Change] = ()
-    is_of_waits: bool = False
+    compares_waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ScenarioScale:
     """How large a scenario is made.
 
     Attributes:
@@ -87,38 +93,38 @@ def scenario(name: str, *, seed: int, rate: float, scale: float = 1.0) -> Scenar
     Raises:
         KeyError: If there is none of that name.
     """
-    made = SCENARIOS[name](Size(rate, scale, Random(seed)))  # noqa: S311  # no secret
+    made = SCENARIOS[name](ScenarioScale(rate, scale, Random(seed)))  # noqa: S311  # no secret
     return Scenario(
         name=name,
-        about=" ".join((SCENARIOS[name].__doc__ or "").split()),
+        description=" ".join((SCENARIOS[name].__doc__ or "").split()),
         arrivals=sorted(made.arrivals, key=lambda one: one.at),
         quiet=made.quiet,
         customers={one.id: one for one in made.customers},  # type: ignore[misc]  # ids are names
         changes=made.changes,
-        is_of_waits=made.is_of_waits,
+        compares_waits=made.compares_waits,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _ScenarioParts:
     arrivals: Sequence[Arrival]
     quiet: Sequence[CustomerId]
     customers: Sequence[Customer] = ()
     changes: Sequence[Change] = ()
-    is_of_waits: bool = False
+    compares_waits: bool = False
 
 
-def _skew(size: Size) -> _Made:
+def _skew(size: ScenarioScale) -> _ScenarioParts:
     """5,000 agendas of one customer wait when four others submit 50 each.
 
     The four must not wait for the flood.
     """
     later = 0.5 * size.span(1600)
     four = [one for name in _FOUR for one in size.at_once(name, 50, at=later)]
-    return _Made([*size.at_once(_FLOOD, 5000), *four], quiet=_FOUR)
+    return _ScenarioParts([*size.at_once(_FLOOD, 5000), *four], quiet=_FOUR)
 
 
-def _trickle(size: Size) -> _Made:
+def _trickle(size: ScenarioScale) -> _ScenarioParts:
     """Two customers keep everything busy; six more send an agenda now and then.
 
     Each of the six is served as if it were nearly alone.
@@ -128,10 +134,10 @@ def _trickle(size: Size) -> _Made:
     end = size.span(3600)
     begin = size.span(400)
     drops = [one for name in six for one in size.spread(name, 30, begin=begin, end=end)]
-    return _Made([*floods, *drops], quiet=[CustomerId(name) for name in six])
+    return _ScenarioParts([*floods, *drops], quiet=[CustomerId(name) for name in six])
 
 
-def _sybil(size: Size) -> _Made:
+def _sybil(size: ScenarioScale) -> _ScenarioParts:
     """Three customers with equal work; one of them splits its own over 300 fairness keys.
 
     It gains nothing: keys take turns within their customer's share.
@@ -141,10 +147,10 @@ def _sybil(size: Size) -> _Made:
         for number, one in enumerate(size.at_once("split", 1500))
     ]
     plain = [*size.at_once("plain", 1500), *size.at_once("other", 1500)]
-    return _Made([*plain, *split], quiet=[CustomerId("plain")])
+    return _ScenarioParts([*plain, *split], quiet=[CustomerId("plain")])
 
 
-def _sybil_customers(size: Size) -> _Made:
+def _sybil_customers(size: ScenarioScale) -> _ScenarioParts:
     """As `sybil`, but the split is over 30 customer ids.
 
     It gains 30 shares, and nothing in a queue can tell: who is a customer is decided where
@@ -155,10 +161,10 @@ def _sybil_customers(size: Size) -> _Made:
         for number, one in enumerate(size.at_once("split", 1500))
     ]
     plain = [*size.at_once("plain", 1500), *size.at_once("other", 1500)]
-    return _Made([*plain, *split], quiet=[CustomerId("plain")])
+    return _ScenarioParts([*plain, *split], quiet=[CustomerId("plain")])
 
 
-def _heavy_idle(size: Size) -> _Made:
+def _heavy_idle(size: ScenarioScale) -> _ScenarioParts:
     """A customer of weight 8 is idle most of the time and then sends long agendas.
 
     Its idle share goes to the others, so all ends as early as first come, first served. Agendas
@@ -177,14 +183,14 @@ def _heavy_idle(size: Size) -> _Made:
             "heavy", 12, at=size.span(400 + 1200 * number), runtime_s=heavy_s
         )
     ]
-    return _Made(
+    return _ScenarioParts(
         [*light, *heavy],
         quiet=[CustomerId("heavy")],
         customers=[Customer(id="heavy", weight=8)],
     )
 
 
-def _asymmetric(size: Size) -> _Made:
+def _asymmetric(size: ScenarioScale) -> _ScenarioParts:
     """Costs differ a hundredfold, and not all are told: four customers with equal work.
 
     `cheap` and `dear` declare what their agendas cost, `liar` a hundredth of it, `silent`
@@ -195,10 +201,10 @@ def _asymmetric(size: Size) -> _Made:
     silent = [one._replace(cost_s=None) for one in size.at_once("silent", 4000)]
     dear = size.at_once("dear", 40, runtime_s=cost_s)
     arrivals = [*size.at_once("cheap", 4000), *dear, *liar, *silent]
-    return _Made(arrivals, quiet=[CustomerId("cheap")])
+    return _ScenarioParts(arrivals, quiet=[CustomerId("cheap")])
 
 
-def _burst(size: Size) -> _Made:
+def _burst(size: ScenarioScale) -> _ScenarioParts:
     """Three customers use half of the runners, a fourth bursts every other second.
 
     A burst is worked off in what is left over, and the three hardly feel it.
@@ -211,10 +217,10 @@ def _burst(size: Size) -> _Made:
         for number in range(3)
         for one in size.at_once("burst", 700, at=size.span(400 + 2000 * number))
     ]
-    return _Made([*calm, *bursts], quiet=[CustomerId(name) for name in steady])
+    return _ScenarioParts([*calm, *bursts], quiet=[CustomerId(name) for name in steady])
 
 
-def _noisy_neighbour(size: Size) -> _Made:
+def _noisy_neighbour(size: ScenarioScale) -> _ScenarioParts:
     """Nine agendas of ten are the noisy customer's, and there are more than can be run.
 
     The quiet one, well below its share, should wait at most twice as long as alone, or, where
@@ -223,30 +229,33 @@ def _noisy_neighbour(size: Size) -> _Made:
     noise = size.spread("noisy", 2700, begin=0.0, end=size.span(2000))
     quiet = size.spread("quiet", 400, begin=size.span(800), end=size.span(3600))
     arrivals = [*size.at_once("noisy", 900), *noise, *quiet]
-    return _Made(arrivals, quiet=[CustomerId("quiet")], is_of_waits=True)
+    return _ScenarioParts(arrivals, quiet=[CustomerId("quiet")], compares_waits=True)
 
 
-def _reweight(size: Size) -> _Made:
+def _reweight(size: ScenarioScale) -> _ScenarioParts:
     """Three customers with equal weights, until one is given four times as much.
 
     The new ratio holds from the next pick on, for the whole backlog.
     """
     arrivals = [one for name in "abc" for one in size.at_once(name, 2000)]
-    change = Redefine(size.span(2000), Customer(id="b", weight=4))
-    return _Made(arrivals, quiet=[CustomerId("a")], changes=[change])
+    change = DefinitionChange(size.span(2000), Customer(id="b", weight=4))
+    return _ScenarioParts(arrivals, quiet=[CustomerId("a")], changes=[change])
 
 
-def _rebalance(size: Size) -> _Made:
+def _rebalance(size: ScenarioScale) -> _ScenarioParts:
     """Three customers; the scheduler moves to another worker, then the pullers rebalance.
 
     Fairness goes on where it stood.
     """
     arrivals = [one for name in "abc" for one in size.at_once(name, 1800)]
-    changes: list[Change] = [Reload(size.span(1500), 0.5), Regroup(size.span(3500), 0.5)]
-    return _Made(arrivals, quiet=[CustomerId("a")], changes=changes)
+    changes: list[Change] = [
+        SchedulerRestart(size.span(1500), 0.5),
+        GroupRebalance(size.span(3500), 0.5),
+    ]
+    return _ScenarioParts(arrivals, quiet=[CustomerId("a")], changes=changes)
 
 
-SCENARIOS: Final[Mapping[str, Callable[[Size], _Made]]] = {
+SCENARIOS: Final[Mapping[str, Callable[[ScenarioScale], _ScenarioParts]]] = {
     "skew": _skew,
     "trickle": _trickle,
     "sybil": _sybil,

@@ -13,7 +13,7 @@ from pop_stream.core.values.ids import CustomerId
 _NOT_DECLARED: Final = math.nan
 
 
-class Weighing(NamedTuple):
+class WeightChange(NamedTuple):
     """A customer's weight from an instant on, in every insight."""
 
     at: float
@@ -21,7 +21,7 @@ class Weighing(NamedTuple):
     weight: float
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     """One agenda of a trace.
 
     Attributes:
@@ -41,14 +41,14 @@ class Row(NamedTuple):
     operation_type: str
 
     @property
-    def weighings(self) -> Sequence[Weighing]:
+    def weight_changes(self) -> Sequence[WeightChange]:
         """Its customer's weight from then on, if it tells one."""
         if self.weight is None:
             return ()
-        return (Weighing(self.submit_s, CustomerId(self.customer), self.weight),)
+        return (WeightChange(self.submit_s, CustomerId(self.customer), self.weight),)
 
 
-class Trace:
+class AgendaTrace:
     """The agendas of one insight; iterate as often as you like, once they are sorted."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Trace:
         """The first instant; infinite if there is none."""
         return min(self._ats, default=math.inf)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TraceRow) -> None:
         """Add an agenda, in any order."""
         self._ats.append(row.submit_s)
         self._runtimes.append(row.runtime_s)
@@ -118,12 +118,12 @@ class Trace:
         )
 
 
-def changes(weighings: Iterable[Weighing], *, begin: float) -> list[Weighing]:
+def changes(weight_changes: Iterable[WeightChange], *, begin: float) -> list[WeightChange]:
     """Those that differ from the customer's weight before, in order, counted from `begin`."""
     known: dict[CustomerId, float] = {}
-    found: list[Weighing] = []
-    for at, customer_id, weight in sorted(weighings, key=itemgetter(0)):
+    found: list[WeightChange] = []
+    for at, customer_id, weight in sorted(weight_changes, key=itemgetter(0)):
         if known.get(customer_id) != weight:
             known[customer_id] = weight
-            found.append(Weighing(at - begin, customer_id, weight))
+            found.append(WeightChange(at - begin, customer_id, weight))
     return found

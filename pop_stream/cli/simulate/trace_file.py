@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pop_stream.cli.errors import UsageError
-from pop_stream.cli.simulate.trace import Row, Trace, Weighing, changes
-from pop_stream.cli.weights import LEAST_WEIGHT, MOST_WEIGHT
+from pop_stream.cli.simulate.trace import TraceRow, AgendaTrace, WeightChange, changes
+from pop_stream.cli.weights import MIN_WEIGHT, MAX_WEIGHT
 from pop_stream.core.agendas.agenda import DEFAULT_PRIORITY
-from pop_stream.core.backlog.costs import MOST_COST_S
-from pop_stream.core.simulation.simulation import LONGEST_S
+from pop_stream.core.backlog.costs import MAX_COST_S
+from pop_stream.core.simulation.simulation import MAX_DURATION_S
 
 DEFAULT_INSIGHT: Final = "work"
 """The insight of rows that name none."""
@@ -28,12 +28,12 @@ class TraceFile:
 
     Attributes:
         traces: By insight.
-        weighings: When a customer's weight became what; whichever insight the row is of.
+        weight_changes: When a customer's weight became what; whichever insight the row is of.
         ignored: Columns that mean nothing here.
     """
 
-    traces: Mapping[str, Trace]
-    weighings: Sequence[Weighing]
+    traces: Mapping[str, AgendaTrace]
+    weight_changes: Sequence[WeightChange]
     ignored: Sequence[str]
 
 
@@ -61,25 +61,25 @@ def read_trace(path: Path) -> TraceFile:
 def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv module names no type
     header = [name.strip().lower() for name in next(lines, ())]
     columns = _columns(path, header)
-    traces: dict[str, Trace] = {}
-    weighings: list[Weighing] = []
+    traces: dict[str, AgendaTrace] = {}
+    weight_changes: list[WeightChange] = []
     for fields in lines:
         if not any(map(str.strip, fields)):
             continue
         if any(map(str.strip, fields[len(header) :])):
             where = f"{path}, line {lines.line_num}"
-            raise _surplus(where, header, fields)
+            raise _surplus_error(where, header, fields)
         fields.append("")  # what a column that is absent reads
         try:
-            row = Row._make([parse(fields[index]) for _, index, parse in columns])
+            row = TraceRow._make([parse(fields[index]) for _, index, parse in columns])
         except (ValueError, IndexError):
             where = f"{path}, line {lines.line_num}"
-            raise _fault(where, columns, fields) from None
+            raise _bad_value_error(where, columns, fields) from None
         trace = traces.get(row.insight)
         if trace is None:
-            trace = traces[row.insight] = Trace()
+            trace = traces[row.insight] = AgendaTrace()
         trace.add(row)
-        weighings += row.weighings
+        weight_changes += row.weight_changes
     if not traces:
         msg = f"{path}: no agendas; a trace has one a line after the header {_HEADER}"
         raise UsageError(msg)
@@ -87,7 +87,7 @@ def _read(path: Path, lines: Any) -> TraceFile:  # noqa: ANN401  # the csv modul
     for trace in traces.values():
         trace.sort(begin=begin)
     ignored = [name for name in header if name and name not in _PARSERS]
-    return TraceFile(traces, changes(weighings, begin=begin), ignored)
+    return TraceFile(traces, changes(weight_changes, begin=begin), ignored)
 
 
 _Column = tuple[str, int, Callable[[str], Any]]
@@ -112,13 +112,15 @@ def _columns(path: Path, header: Sequence[str]) -> Sequence[_Column]:
     ]
 
 
-def _surplus(where: str, header: Sequence[str], fields: Sequence[str]) -> UsageError:
+def _surplus_error(where: str, header: Sequence[str], fields: Sequence[str]) -> UsageError:
     """More values than columns: none can be told to be where it belongs."""
     found = f"{len(fields)} fields where the header has {len(header)}"
     return UsageError(f"{where}: {found}; quote values with commas, and write 0.5, not 0,5")
 
 
-def _fault(where: str, columns: Sequence[_Column], fields: Sequence[str]) -> UsageError:
+def _bad_value_error(
+    where: str, columns: Sequence[_Column], fields: Sequence[str]
+) -> UsageError:
     """The first column of a row that cannot be read."""
     width = max(index for _, index, _ in columns) + 1
     if len(fields) <= width:
@@ -168,16 +170,16 @@ def _number(text: str, remedy: str) -> float:
 def _submit(text: str) -> float:
     remedy = "write seconds, as 12.5, counted from whenever you like"
     seconds = _number(text, remedy)
-    if abs(seconds) > LONGEST_S:
-        msg = f"is more than {LONGEST_S:g}; {remedy}, not milliseconds"
+    if abs(seconds) > MAX_DURATION_S:
+        msg = f"is more than {MAX_DURATION_S:g}; {remedy}, not milliseconds"
         raise ValueError(msg)
     return seconds
 
 
 def _runtime(text: str) -> float:
     seconds = _number(text, "write the seconds it kept a worker, as 0.25")
-    if not 0 <= seconds <= MOST_COST_S:
-        msg = f"is out of range; write the seconds it kept a worker, 0 to {MOST_COST_S:g}"
+    if not 0 <= seconds <= MAX_COST_S:
+        msg = f"is out of range; write the seconds it kept a worker, 0 to {MAX_COST_S:g}"
         raise ValueError(msg)
     return seconds
 
@@ -205,9 +207,9 @@ def _priority(text: str) -> int:
 def _weight(text: str) -> float | None:
     if not text.strip():
         return None
-    remedy = f"write a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, or nothing"
+    remedy = f"write a weight from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, or nothing"
     weight = _number(text, remedy)
-    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         msg = f"is out of range; {remedy}"
         raise ValueError(msg)
     return weight

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pop_stream.core.audits.audit import Audit, audit
-from pop_stream.core.audits.reweight import Reweight, reweights
+from pop_stream.core.audits.audit import FairnessMetrics, audit
+from pop_stream.core.audits.reweight import WeightChangeEffect, weight_change_effects
 from pop_stream.core.audits.service import ServiceLog
-from pop_stream.core.audits.times import Times, times_of, waits_of
+from pop_stream.core.audits.times import ServiceTimes, service_times, wait_distribution
 from pop_stream.core.simulation.pooled import simulate_pool
 from pop_stream.core.simulation.simulation import simulate
-from pop_stream.core.simulation.workload import Arrival, Run, Setting
+from pop_stream.core.simulation.workload import Arrival, SimulationRun, SimulationConfig
 from pop_stream.core.values.ids import CustomerId
 
 _QUIET_PART: Final = 0.5
-_ENOUGH_TO_RANK: Final = 20
-LEAST_WAIT_S: Final = 1e-3
+_MIN_FOR_PERCENTILE: Final = 20
+MIN_WAIT_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class Case:
 
     Attributes:
         arrivals: By instant; gone through several times.
-        setting: Under what.
+        config: Under what.
         quiet: Customers that are also run alone.
     """
 
     arrivals: Iterable[Arrival]
-    setting: Setting
+    config: SimulationConfig
     quiet: Sequence[CustomerId]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ScenarioComparison:
     """What came of a case.
 
     Attributes:
@@ -48,8 +48,8 @@ class Trial:
             `core.reweight` has it, by the depth; the worst change, None if none can be judged.
     """
 
-    audit: Audit
-    fifo: Times
+    audit: FairnessMetrics
+    fifo: ServiceTimes
     alone: Mapping[CustomerId, Sequence[float]] = field(default_factory=dict)
     runners: int = 1
     left: int = 0
@@ -74,14 +74,17 @@ class Trial:
         A wait alone counts as a millisecond at least.
         """
         ratios = (
-            waits_of(self.audit.times.waits[one]).p99 / max(waits_of(waits).p99, LEAST_WAIT_S)
+            wait_distribution(self.audit.times.waits[one]).p99
+            / max(wait_distribution(waits).p99, MIN_WAIT_S)
             for one, waits in self.alone.items()
             if self.audit.times.waits.get(one) and waits
         )
         return max(ratios, default=None)
 
 
-def run_trials(cases: Mapping[str, Case], pool: int | None = None) -> dict[str, Trial]:
+def run_comparisons(
+    cases: Mapping[str, Case], pool: int | None = None
+) -> dict[str, ScenarioComparison]:
     """Simulate all three times: as they are, with `fifo`, and each quiet customer alone.
 
     Args:
@@ -90,37 +93,39 @@ def run_trials(cases: Mapping[str, Case], pool: int | None = None) -> dict[str, 
     """
     runs = _run(cases, pool)
     first_come = {
-        name: case for name, case in cases.items() if case.setting.insight.algorithm != "fifo"
+        name: case for name, case in cases.items() if case.config.insight.algorithm != "fifo"
     }
     fifo = {**runs, **_run({name: _fifo(case) for name, case in first_come.items()}, pool)}
     return {
-        name: _judged(case, runs[name], times_of(fifo[name].log), pool)
+        name: _compared(case, runs[name], service_times(fifo[name].log), pool)
         for name, case in cases.items()
     }
 
 
-def _run(cases: Mapping[str, Case], pool: int | None) -> Mapping[str, Run]:
+def _run(cases: Mapping[str, Case], pool: int | None) -> Mapping[str, SimulationRun]:
     if pool is None or not cases:
-        return {name: simulate(one.arrivals, one.setting) for name, one in cases.items()}
+        return {name: simulate(one.arrivals, one.config) for name, one in cases.items()}
     return simulate_pool(
-        {name: (one.arrivals, one.setting) for name, one in cases.items()}, pool
+        {name: (one.arrivals, one.config) for name, one in cases.items()}, pool
     )
 
 
-def _judged(case: Case, run: Run, fifo: Times, pool: int | None) -> Trial:
+def _compared(
+    case: Case, run: SimulationRun, fifo: ServiceTimes, pool: int | None
+) -> ScenarioComparison:
     judged = audit(run.log, depth=run.depth)
-    return Trial(
+    return ScenarioComparison(
         audit=judged,
         fifo=fifo,
         alone={one: _alone(case, one, pool) for one in case.quiet},
-        runners=case.setting.plant.runners,
+        runners=case.config.environment.runners,
         left=run.left,
         log=run.log,
-        reweight_within=shown_within(reweights(run.log), judged.depth),
+        reweight_within=change_shown_within(weight_change_effects(run.log), judged.depth),
     )
 
 
-def shown_within(changes: Iterable[Reweight], depth: int) -> float | None:
+def change_shown_within(changes: Iterable[WeightChangeEffect], depth: int) -> float | None:
     """By the depth, the emissions after which the slowest change was visible."""
     found = (one.within(depth) for one in changes)
     return max((one for one in found if one is not None), default=None)
@@ -137,18 +142,18 @@ def quietest(arrivals: Iterable[Arrival]) -> Sequence[CustomerId]:
     for one in arrivals:
         counts[one.customer_id] = counts.get(one.customer_id, 0) + 1
         work[one.customer_id] = work.get(one.customer_id, 0.0) + one.runtime_s
-    able = [one for one, count in counts.items() if count >= _ENOUGH_TO_RANK]
+    able = [one for one, count in counts.items() if count >= _MIN_FOR_PERCENTILE]
     found = min(able, key=lambda one: (work[one], one), default=None)
     most = _QUIET_PART * sum(work.values()) / max(1, len(work))
     return [] if found is None or work[found] > most else [found]
 
 
 def _fifo(case: Case) -> Case:
-    insight = case.setting.insight.model_copy(update={"algorithm": "fifo"})
-    return replace(case, setting=replace(case.setting, insight=insight))
+    insight = case.config.insight.model_copy(update={"algorithm": "fifo"})
+    return replace(case, config=replace(case.config, insight=insight))
 
 
 def _alone(case: Case, customer_id: CustomerId, pool: int | None) -> Sequence[float]:
     own = [one for one in case.arrivals if one.customer_id == customer_id]
     [run] = _run({customer_id: replace(case, arrivals=own)}, pool).values()
-    return times_of(run.log).waits.get(customer_id, ())
+    return service_times(run.log).waits.get(customer_id, ())

@@ -23,9 +23,9 @@ from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.values.faults import issues_of, shorten, without_nul
 from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
 from pop_stream.core.values.instants import INSTANT
-from pop_stream.core.values.numbers import WHOLE
-from pop_stream.core.values.own_ids import foreign_issue
-from pop_stream.core.values.pop_names import param_issues
+from pop_stream.core.values.numbers import WHOLE_NUMBER
+from pop_stream.core.values.own_ids import foreign_id_issue
+from pop_stream.core.values.pop_names import legacy_param_issues
 from pop_stream.core.values.retry import Backoff
 from pop_stream.core.values.trace import Trace
 
@@ -67,7 +67,7 @@ class Operation(BaseModel):
     timeout_s: Annotated[float, Field(gt=0, le=604_800)] | None = Field(
         default=None, description="One try that takes longer fails, and may be tried again."
     )
-    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE_NUMBER] = Field(
         default=1, description="Tries of this operation within one attempt at the agenda."
     )
     backoff: Backoff | None = Field(
@@ -81,7 +81,9 @@ class TemplateRef(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: OwnId
-    version: Annotated[int, Field(ge=0, description="0 if the template has no version."), WHOLE]
+    version: Annotated[
+        int, Field(ge=0, description="0 if the template has no version."), WHOLE_NUMBER
+    ]
 
 
 class Agenda(BaseModel):
@@ -100,11 +102,11 @@ class Agenda(BaseModel):
         default=None, description="Groups agendas; summaries are read by it."
     )
     params: dict[str, JsonValue] = Field(default_factory=dict)
-    priority: Annotated[int, Field(ge=1, le=9), WHOLE] = Field(
+    priority: Annotated[int, Field(ge=1, le=9), WHOLE_NUMBER] = Field(
         default=DEFAULT_PRIORITY,
         description="1 is most urgent, 9 least; orders a customer's own work only.",
     )
-    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE] = Field(
+    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE_NUMBER] = Field(
         default=0, description="Among a customer's agendas of one priority, least first."
     )
     fairness_key: Annotated[
@@ -123,7 +125,7 @@ class Agenda(BaseModel):
         default=None, description="Deadline: not ended by then, it is stopped and expires."
     )
     hold: bool = Field(default=False, description="It waits until it is released.")
-    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE] | None = Field(
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE_NUMBER] | None = Field(
         default=None, description="Attempts before a failure is final; else its insight's."
     )
     backoff: Backoff | None = Field(
@@ -182,11 +184,11 @@ def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
         raise SubmissionError(issues_of(error, document="agenda")) from None
     except msgspec.DecodeError as error:
         raise SubmissionError([Issue("agenda", "a number", str(error))]) from None
-    fault = foreign_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
+    fault = foreign_id_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
     if fault:
         raise SubmissionError([fault])
     of_operations = (one.params for one in agenda.operations)
-    if not is_accepted and (moved := [*param_issues(agenda.params, of_operations)]):
+    if not is_accepted and (moved := [*legacy_param_issues(agenda.params, of_operations)]):
         raise SubmissionError(moved)
     # Cut short while found: thousands of faults in one agenda must not hold up a reader.
     if faults := [*islice(_graph_issues(agenda.operations), SubmissionError.MAX_ISSUES)]:
@@ -199,13 +201,13 @@ def encode_agenda(agenda: Agenda) -> bytes:
     return _AGENDA.dump_json(agenda, exclude_defaults=True)
 
 
-class _Outline(msgspec.Struct):
+class _AgendaOutline(msgspec.Struct):
     operations: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
 _AGENDA: Final = TypeAdapter(Agenda)
-_OUTLINE: Final = msgspec.json.Decoder(_Outline)
-_LARGE: Final = 64 * 1024
+_OUTLINE: Final = msgspec.json.Decoder(_AgendaOutline)
+_OUTLINE_CHECK_BYTES: Final = 64 * 1024
 _STRICT: Final = msgspec.json.Decoder()
 """Refuses what pydantic lets pass and JSON cannot carry on: NaN, and numbers out of range."""
 
@@ -272,7 +274,7 @@ def _dependency_issues(index: int, operation: Operation, names: set[str]) -> Ite
 
 def _check_outline(text: bytes | bytearray | str) -> None:
     """Refuse too many operations before each of them is looked at, for time's sake."""
-    if len(text) < _LARGE:
+    if len(text) < _OUTLINE_CHECK_BYTES:
         return
     try:
         count = len(_OUTLINE.decode(text).operations)

@@ -14,7 +14,7 @@ from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.events import AppendedOperation
 from pop_stream.core.values.faults import issues_of, shorten, without_nul
 
-LARGEST: Final = 256 * 1024
+MAX_APPENDED_BYTES: Final = 256 * 1024
 """Most bytes of one appended operation, as JSON: events carry them."""
 
 _OPERATIONS: Final = TypeAdapter(tuple[Operation, ...])
@@ -43,7 +43,7 @@ def appended(given: object, *, to: Sequence[Operation]) -> tuple[Operation, ...]
             [Issue(_DOCUMENT, f"{len(new)} operations", f"{remedy}{MAX_OPERATIONS} fit")]
         )
     known = {one.name for one in to} | {one.name for one in new}
-    if faults := [*islice(_faults(operations, known), SubmissionError.MAX_ISSUES)]:
+    if faults := [*islice(_issues(operations, known), SubmissionError.MAX_ISSUES)]:
         raise SubmissionError(faults)
     _expect_no_cycle(new)
     return tuple(new)
@@ -90,11 +90,11 @@ def _without_repeats(
         if known is operation:
             new.append(operation)
         elif known != operation:
-            raise SubmissionError([_taken(index, operation)])
+            raise SubmissionError([_name_taken(index, operation)])
     return new
 
 
-def _taken(index: int, operation: Operation) -> Issue:
+def _name_taken(index: int, operation: Operation) -> Issue:
     return Issue(
         f"{_DOCUMENT}[{index}].name",
         operation.name,
@@ -103,14 +103,14 @@ def _taken(index: int, operation: Operation) -> Issue:
     )
 
 
-def _faults(operations: Sequence[Operation], known: set[str]) -> Iterator[Issue]:
+def _issues(operations: Sequence[Operation], known: set[str]) -> Iterator[Issue]:
     for index, operation in enumerate(operations):
         size = len(encode_operation(operation))
-        if size > LARGEST:
+        if size > MAX_APPENDED_BYTES:
             yield Issue(
                 f"{_DOCUMENT}[{index}]",
                 operation.name,
-                f"has {size} bytes, at most {LARGEST} are allowed; store its input elsewhere",
+                f"has {size} bytes, at most {MAX_APPENDED_BYTES} are allowed; store its input elsewhere",
             )
         for position, name in enumerate(operation.depends_on):
             if name not in known:

@@ -5,12 +5,12 @@ from datetime import datetime
 from msgspec import Raw
 
 from pop_stream.core.agendas.agenda import Agenda
-from pop_stream.core.events import PlacedAgenda
+from pop_stream.core.events import RoutedAgenda
 
 
-def placed_agenda(
+def routed_agenda(
     agenda: Agenda, body: bytes | Raw, *, agenda_id: str, accepted_at: datetime
-) -> PlacedAgenda:
+) -> RoutedAgenda:
     """The agenda for its first attempt; replace what is different for a later one.
 
     Args:
@@ -19,7 +19,7 @@ def placed_agenda(
         agenda_id: Its own, or the one it was given.
         accepted_at: From when on it waits.
     """
-    return PlacedAgenda(
+    return RoutedAgenda(
         agenda_id=agenda_id,
         customer_id=agenda.customer_id,
         accepted_at=accepted_at,

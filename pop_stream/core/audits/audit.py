@@ -5,23 +5,23 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Final
 
-from pop_stream.core.audits.contest import competitors, floor, jain
-from pop_stream.core.audits.gap import Gap, Gaps
-from pop_stream.core.audits.presence import Presence
-from pop_stream.core.audits.service import EMITTED, SETTLED, WEIGHED, ServiceLog
-from pop_stream.core.audits.times import Times, times_of
+from pop_stream.core.audits.contest import competitors, jain_lower_bound, jain
+from pop_stream.core.audits.gap import Gap, GapTracker
+from pop_stream.core.audits.presence import BackloggedCustomers
+from pop_stream.core.audits.service import EMITTED, SETTLED, REWEIGHTED, ServiceLog
+from pop_stream.core.audits.times import ServiceTimes, service_times
 from pop_stream.core.values.ids import CustomerId
 
-MOST_PAIRED: Final = 64
+MAX_PAIRED: Final = 64
 """Customers whose gaps are compared pair by pair, if nothing else is said."""
 
-_LEAST_RIVALS: Final = 2
-_LEAST_PAIRED: Final = 8
+_MIN_COMPETITORS: Final = 2
+_MIN_PAIRED: Final = 8
 _COMPARISONS: Final = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class FairnessMetrics:
     """What a log of service came to.
 
     Attributes:
@@ -42,7 +42,7 @@ class Audit:
     gap: Gap | None
     paired: int
     depth: int
-    times: Times
+    times: ServiceTimes
     served: Mapping[CustomerId, float]
 
     @property
@@ -60,75 +60,77 @@ def audit(
     log: ServiceLog,
     *,
     depth: int = 0,
-    most_paired: int = MOST_PAIRED,
+    max_paired: int = MAX_PAIRED,
     sizes: ServiceLog | None = None,
-) -> Audit:
+) -> FairnessMetrics:
     """Judge a log; O(customers that are compared) per event.
 
     Args:
         log: Of one insight.
         depth: Most agendas that the scheduler held to be out at once, if it is known: it
             hears of an end later than an observer.
-        most_paired: Most customers to compare pair by pair: those with the most agendas, and
+        max_paired: Most customers to compare pair by pair: those with the most agendas, and
             fewer in a log so long that it would take more than seconds.
         sizes: How large agendas are without accidents; see `contest.competitors`.
     """
-    paired = _paired(log, most_paired)
-    facts = _gather(log, Gaps(paired))
-    rivals = [*competitors(log, sizes).values()]
-    is_contest = len(rivals) >= _LEAST_RIVALS
+    paired = _customers_to_pair(log, max_paired)
+    facts = _gather_facts(log, GapTracker(paired))
+    competing = [*competitors(log, sizes).values()]
+    is_competition = len(competing) >= _MIN_COMPETITORS
     most_out = max(depth, facts.depth)
-    return Audit(
-        jain=jain([one.given / one.due for one in rivals]) if is_contest else None,
-        jain_floor=floor([one.coarseness for one in rivals]) if is_contest else None,
-        competitors=len(rivals) if is_contest else 0,
+    return FairnessMetrics(
+        jain=jain([one.given / one.due for one in competing]) if is_competition else None,
+        jain_floor=jain_lower_bound([one.coarseness for one in competing])
+        if is_competition
+        else None,
+        competitors=len(competing) if is_competition else 0,
         gap=facts.gaps.worst(log.customers, most_out),
         paired=len(paired),
         depth=most_out,
-        times=times_of(log),
+        times=service_times(log),
         served=dict(zip(log.customers, facts.served, strict=True)),
     )
 
 
 @dataclass(slots=True)
-class _Facts:
+class _LogFacts:
     """What one pass over the log gathers."""
 
-    gaps: Gaps
+    gaps: GapTracker
     served: list[float] = field(default_factory=list)
     depth: int = 0
 
 
-def _gather(log: ServiceLog, gaps: Gaps) -> _Facts:
-    facts = _Facts(gaps, [0.0] * len(log.customers))
-    presence = Presence(len(log.customers))
+def _gather_facts(log: ServiceLog, gaps: GapTracker) -> _LogFacts:
+    facts = _LogFacts(gaps, [0.0] * len(log.customers))
+    backlogged_now = BackloggedCustomers(len(log.customers))
     in_flight = 0
     for kind, _, customer, first, second in log:
-        weighed = presence.weights[customer]
-        change = presence.note(kind, customer, first)
+        weighed = backlogged_now.weights[customer]
+        change = backlogged_now.note(kind, customer, first)
         if change > 0:
             gaps.join(customer)
         if kind == EMITTED:
             in_flight += 1
             facts.depth = max(facts.depth, in_flight)
-            weight = presence.weights[customer]
+            weight = backlogged_now.weights[customer]
             gaps.charge(customer, charged=first, spent=second, weight=weight)
         elif kind == SETTLED:
             in_flight -= 1
             gaps.serve(customer, first)
             facts.served[customer] += second
-        elif kind == WEIGHED and first != weighed:
+        elif kind == REWEIGHTED and first != weighed:
             gaps.reweigh(customer, first)
         if change < 0:
             gaps.leave(customer)
     return facts
 
 
-def _paired(log: ServiceLog, most: int) -> Sequence[int]:
+def _customers_to_pair(log: ServiceLog, most: int) -> Sequence[int]:
     counts = [0] * len(log.customers)
     for kind, _, customer, _, _ in log:
         if kind == SETTLED:
             counts[customer] += 1
     room = _COMPARISONS // max(1, sum(counts))
     ordered = sorted(range(len(counts)), key=lambda one: -counts[one])
-    return ordered[: min(most, max(_LEAST_PAIRED, room))]
+    return ordered[: min(most, max(_MIN_PAIRED, room))]

@@ -52,7 +52,7 @@ class Gap:
         return self.seconds / self.bound if self.seconds else 0.0
 
 
-class Gaps:
+class GapTracker:
     """The worst gap of all pairs of some customers; O(those backlogged) per event.
 
     Args:

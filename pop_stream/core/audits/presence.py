@@ -1,9 +1,9 @@
 """Which customers have a claim on the next pick, followed through a log of service."""
 
-from pop_stream.core.audits.service import ARRIVED, EMITTED, HELD, RELEASED, WEIGHED
+from pop_stream.core.audits.service import ARRIVED, EMITTED, HELD, RELEASED, REWEIGHTED
 
 
-class Presence:
+class BackloggedCustomers:
     """Who is backlogged: has an agenda that waits, and is not held by a limit of its own.
 
     Attributes:
@@ -32,7 +32,7 @@ class Presence:
             self._waiting[customer] += 1
         elif kind == EMITTED:
             self._waiting[customer] -= 1
-        elif kind == WEIGHED:
+        elif kind == REWEIGHTED:
             self.weights[customer] = value
             return 0
         elif kind in {HELD, RELEASED}:

@@ -10,13 +10,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pop_stream.core.audits.presence import Presence
-from pop_stream.core.audits.service import EMITTED, WEIGHED, ServiceLog
+from pop_stream.core.audits.presence import BackloggedCustomers
+from pop_stream.core.audits.service import EMITTED, REWEIGHTED, ServiceLog
 from pop_stream.core.values.ids import CustomerId
 
 
 @dataclass(frozen=True, slots=True)
-class Reweight:
+class WeightChangeEffect:
     """What became of one change of a weight while its customer competed.
 
     Attributes:
@@ -40,47 +40,47 @@ class Reweight:
         return self.watched / depth if self.watched >= depth else None
 
 
-def since_told(
-    changes: Sequence[Reweight], log: ServiceLog, told_at: Sequence[float]
-) -> Sequence[Reweight]:
+def since_announced(
+    changes: Sequence[WeightChangeEffect], log: ServiceLog, announced_at: Sequence[float]
+) -> Sequence[WeightChangeEffect]:
     """The same, counted from when each was made known instead of when the scheduler heard it.
 
     Args:
-        changes: Of the log, as `reweights` has them.
+        changes: Of the log, as `weight_change_effects` has them.
         log: Of one insight.
-        told_at: When changes were made known, in order; each is that of the next that follows.
+        announced_at: When changes were made known, in order; each is that of the next that follows.
     """
     emitted_at = sorted(at for kind, at, *_ in log if kind == EMITTED)
-    found: list[Reweight] = []
+    found: list[WeightChangeEffect] = []
     for one in changes:
-        told = told_at[: bisect_right(told_at, one.at)][-1:] or (one.at,)
+        told = announced_at[: bisect_right(announced_at, one.at)][-1:] or (one.at,)
         unheard = bisect_left(emitted_at, one.at) - bisect_left(emitted_at, told[0])
         seen = None if one.emissions is None else one.emissions + unheard
         found.append(replace(one, at=told[0], emissions=seen, watched=one.watched + unheard))
     return found
 
 
-def reweights(log: ServiceLog) -> Iterator[Reweight]:
+def weight_change_effects(log: ServiceLog) -> Iterator[WeightChangeEffect]:
     """All changes of the weights of customers that competed, in one pass and in order."""
-    presence = Presence(len(log.customers))
-    watch: _Watch | None = None
+    backlogged_now = BackloggedCustomers(len(log.customers))
+    watch: _WeightChangeWatch | None = None
     for kind, at, customer, value, spent in log:
-        old = presence.weights[customer]
-        has_left = presence.note(kind, customer, value) < 0
+        old = backlogged_now.weights[customer]
+        has_left = backlogged_now.note(kind, customer, value) < 0
         if watch is not None:
             if kind == EMITTED:
                 watch.give(customer, spent)
-            if kind == WEIGHED or (has_left and customer in watch.rivals):
+            if kind == REWEIGHTED or (has_left and customer in watch.rivals):
                 yield watch.result(log.customers)
                 watch = None
-        if kind == WEIGHED and value != old and customer in presence.backlogged:
-            rivals = {one: presence.weights[one] for one in presence.backlogged}
-            watch = _Watch(customer, at, rivals, old) if len(rivals) > 1 else None
+        if kind == REWEIGHTED and value != old and customer in backlogged_now.backlogged:
+            rivals = {one: backlogged_now.weights[one] for one in backlogged_now.backlogged}
+            watch = _WeightChangeWatch(customer, at, rivals, old) if len(rivals) > 1 else None
     if watch is not None:
         yield watch.result(log.customers)
 
 
-class _Watch:
+class _WeightChangeWatch:
     """One customer's new weight, and how emissions fall from then on.
 
     Attributes:
@@ -116,6 +116,8 @@ class _Watch:
         elif self._visible_after is None:
             self._visible_after = self._watched
 
-    def result(self, customers: list[CustomerId]) -> Reweight:
+    def result(self, customers: list[CustomerId]) -> WeightChangeEffect:
         """What was seen."""
-        return Reweight(customers[self._customer], self._at, self._visible_after, self._watched)
+        return WeightChangeEffect(
+            customers[self._customer], self._at, self._visible_after, self._watched
+        )

@@ -7,14 +7,14 @@ from typing import Final
 
 from pop_stream.core.values.ids import CustomerId
 
-ARRIVED, SETTLED, STARTED, RELEASED, HELD, WEIGHED, EMITTED = range(7)
-"""Kinds of events; of those at one instant, the lesser comes first in `log_of`."""
+ARRIVED, SETTLED, STARTED, RELEASED, HELD, REWEIGHTED, EMITTED = range(7)
+"""Kinds of events; of those at one instant, the lesser comes first in `service_log_of`."""
 
 _CHARGED: Final = 0
 _SPENT: Final = 1
 
 
-Moment = tuple[int, float, int, float, float]
+ServiceEvent = tuple[int, float, int, float, float]
 """Kind, instant in seconds, index of the customer, and two values.
 
 The values are what was charged and what was truly spent of an emission; the wait of a start;
@@ -24,7 +24,7 @@ millions.
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedAttempt:
     """One attempt of one agenda, as an observer saw it; instants are in seconds.
 
     Attributes:
@@ -64,7 +64,7 @@ class ServiceLog:
     def __len__(self) -> int:
         return len(self._kinds)
 
-    def __iter__(self) -> Iterator[Moment]:
+    def __iter__(self) -> Iterator[ServiceEvent]:
         columns = (self._kinds, self._instants, self._who, *self._values)
         return zip(*columns, strict=True)
 
@@ -113,7 +113,7 @@ class ServiceLog:
 
     def weighed(self, at: float, customer: int, weight: float) -> None:
         """The customer's weight is this from now on; 1 until the first time."""
-        self._add(WEIGHED, at, customer, weight)
+        self._add(REWEIGHTED, at, customer, weight)
 
     def held(self, at: float, customer: int) -> None:
         """Its own pause, cap or rate limit keeps the customer out."""
@@ -134,7 +134,7 @@ class ServiceLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class ObservedWeight:
     """When an observer first saw that a customer had this weight."""
 
     at: float
@@ -142,18 +142,20 @@ class Weighed:
     weight: float
 
 
-def log_of(attempts: Iterable[Served], weighings: Iterable[Weighed] = ()) -> ServiceLog:
+def service_log_of(
+    attempts: Iterable[ServedAttempt], weight_changes: Iterable[ObservedWeight] = ()
+) -> ServiceLog:
     """A log from what an observer gathered, in any order.
 
     Of events at the same instant, arrivals come first and emissions last, as in a round.
 
     Args:
         attempts: Each with the weight that it was emitted with.
-        weighings: Of changes that were seen before the customer's next emission.
+        weight_changes: Of changes that were seen before the customer's next emission.
     """
     log = ServiceLog()
-    events: list[tuple[float, int, int, Served | Weighed]] = [
-        (one.at, WEIGHED, number, one) for number, one in enumerate(weighings)
+    events: list[tuple[float, int, int, ServedAttempt | ObservedWeight]] = [
+        (one.at, REWEIGHTED, number, one) for number, one in enumerate(weight_changes)
     ]
     for number, one in enumerate(attempts):
         instants = (
@@ -166,18 +168,22 @@ def log_of(attempts: Iterable[Served], weighings: Iterable[Weighed] = ()) -> Ser
     events.sort(key=lambda event: event[:3])
     weights: dict[int, float] = {}
     for at, kind, _, event in events:
-        _note(log, weights, at, kind, event)
+        _append_event(log, weights, at, kind, event)
     return log
 
 
-def _note(
-    log: ServiceLog, weights: dict[int, float], at: float, kind: int, one: Served | Weighed
+def _append_event(
+    log: ServiceLog,
+    weights: dict[int, float],
+    at: float,
+    kind: int,
+    one: ServedAttempt | ObservedWeight,
 ) -> None:
     customer = log.index(one.customer_id)
-    if kind in {WEIGHED, EMITTED} and weights.get(customer, 1.0) != one.weight:
+    if kind in {REWEIGHTED, EMITTED} and weights.get(customer, 1.0) != one.weight:
         weights[customer] = one.weight
         log.weighed(at, customer, one.weight)
-    if isinstance(one, Weighed):
+    if isinstance(one, ObservedWeight):
         return
     if kind == ARRIVED:
         log.arrived(at, customer)

@@ -10,7 +10,7 @@ from pop_stream.core.values.ids import CustomerId
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitDistribution:
     """From submission to start, in seconds, by the nearest rank: values that occurred."""
 
     count: int
@@ -21,16 +21,16 @@ class Waits:
     longest: float
 
 
-def waits_of(seconds: Sequence[float]) -> Waits:
+def wait_distribution(seconds: Sequence[float]) -> WaitDistribution:
     """The distribution of some waits; all zero for none."""
     if not seconds:
-        return Waits(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return WaitDistribution(0, 0.0, 0.0, 0.0, 0.0, 0.0)
     ordered = sorted(seconds)
 
     def rank(percent: int) -> float:
         return ordered[ceil(len(ordered) * percent / 100) - 1]
 
-    return Waits(
+    return WaitDistribution(
         count=len(ordered),
         mean=fsum(ordered) / len(ordered),
         p50=rank(50),
@@ -41,7 +41,7 @@ def waits_of(seconds: Sequence[float]) -> Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class ServiceTimes:
     """When things happened; all in seconds.
 
     Attributes:
@@ -70,7 +70,7 @@ class Times:
         return self.started / self.seconds if self.seconds > 0 else 0.0
 
 
-def times_of(log: ServiceLog) -> Times:
+def service_times(log: ServiceLog) -> ServiceTimes:
     """The times in a log, in one pass."""
     waits = [array("d") for _ in log.customers]
     begins_at, ends_at = log.span[0], 0.0
@@ -79,7 +79,7 @@ def times_of(log: ServiceLog) -> Times:
             waits[customer].append(first)
         elif kind == SETTLED:
             ends_at = at
-    return Times(
+    return ServiceTimes(
         waits=dict(zip(log.customers, waits, strict=True)),
         begins_at=begins_at,
         ends_at=max(begins_at, ends_at),

@@ -4,8 +4,8 @@ The bodies of agendas stay in the table; here are only ids, customers, costs and
 a few hundred bytes an agenda. Every change is also noted in a `Delta`, a set of absolute
 values, so that the state after a restart is the pages with all deltas laid over them.
 
-This is the door; the rooms are `slots` (what each agenda is), `stock` (its moves), `attempts`
-(what is out, and what follows an attempt), `steering` (commands and dues), `keeping` (deltas)
+This is the door; the rooms are `slots` (what each agenda is), `backlog` (its moves), `attempts`
+(what is out, and what follows an attempt), `commands` (commands and dues), `keeping` (deltas)
 and `outbox`.
 """
 
@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from pop_stream.core.backlog.attempts import Attempts
-from pop_stream.core.backlog.costs import CostBook
+from pop_stream.core.backlog.costs import CostModel
 from pop_stream.core.backlog.idle import IdleRunners
-from pop_stream.core.backlog.keeping import Keeping
-from pop_stream.core.backlog.leases import Unclaimed
-from pop_stream.core.backlog.outbox import Outbox, Told
-from pop_stream.core.backlog.page import EMITTED, HELD, WAITING, Page
-from pop_stream.core.backlog.slots import Slots
-from pop_stream.core.backlog.steering import Steering
-from pop_stream.core.backlog.stock import Stock
-from pop_stream.core.backlog.waits import Waits
-from pop_stream.core.backlog.whereabouts import Chosen, Whereabouts
+from pop_stream.core.backlog.keeping import BacklogSnapshot
+from pop_stream.core.backlog.leases import EmittedOffsets
+from pop_stream.core.backlog.outbox import BacklogOutbox, OutboxBatch
+from pop_stream.core.backlog.page import EMITTED, HELD, WAITING, BacklogPage
+from pop_stream.core.backlog.slots import AgendaIndex
+from pop_stream.core.backlog.steering import BacklogCommands
+from pop_stream.core.backlog.stock import BacklogState
+from pop_stream.core.backlog.waits import MeanWait
+from pop_stream.core.backlog.whereabouts import ChosenAgenda, AgendaPosition
 from pop_stream.core.definitions.definitions import Insight
 from pop_stream.core.delta import Delta
-from pop_stream.core.events import Command, Origin, PlacedAgenda, Settlement
+from pop_stream.core.events import Command, Origin, RoutedAgenda, Settlement
 from pop_stream.core.fairness.flow import Share
 from pop_stream.core.fairness.line import ref_in
 from pop_stream.core.fairness.queue import FairQueue
@@ -44,42 +44,42 @@ class Backlog:
 
     Attributes:
         attempts: What is out; its lease clocks are in memory only.
-        steering: Commands, and what is due.
+        commands: Commands, and what is due.
         awaited: Claims heard for which a runner stood idle, of those since it was loaded.
-        awaited_s: How long after their emissions those were heard, in all.
+        sync_matched_s: How long after their emissions those were heard, in all.
         idle: What pullers said of their idle runners; in memory only.
         waits: Of agendas up to emission; in memory only.
     """
 
     def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
-        self._stock = Stock(insight, share_of)
-        self.attempts = Attempts(self._stock)
-        self.steering = Steering(self._stock)
+        self._backlog = BacklogState(insight, share_of)
+        self.attempts = Attempts(self._backlog)
+        self.commands = BacklogCommands(self._backlog)
         self.awaited = 0
-        self.awaited_s = 0.0
+        self.sync_matched_s = 0.0
         self.idle = IdleRunners()
-        self.waits = Waits()
-        self._keeping = Keeping(self._stock)
+        self.waits = MeanWait()
+        self._snapshot = BacklogSnapshot(self._backlog)
 
     @property
     def insight(self) -> Insight:
         """Its definition."""
-        return self._stock.insight
+        return self._backlog.insight
 
     @property
     def queue(self) -> FairQueue:
         """What is ready, in the order of turns."""
-        return self._stock.queue
+        return self._backlog.queue
 
     @property
-    def costs(self) -> CostBook:
+    def costs(self) -> CostModel:
         """What operations were seen to cost."""
-        return self._stock.costs
+        return self._backlog.costs
 
     @property
-    def slots(self) -> Slots:
+    def slots(self) -> AgendaIndex:
         """What each agenda is."""
-        return self._stock.slots
+        return self._backlog.slots
 
     @property
     def ready(self) -> int:
@@ -107,29 +107,29 @@ class Backlog:
         return self.slots.count(EMITTED)
 
     @property
-    def on_topic(self) -> Unclaimed:
+    def emitted_offsets(self) -> EmittedOffsets:
         """Where those lie; take note there of each that is chosen."""
-        return self._stock.unclaimed
+        return self._backlog.emitted_offsets
 
     @property
     def emitted(self) -> int:
         """Agendas ever emitted."""
-        return self._stock.emitted
+        return self._backlog.emitted
 
     @property
     def claimed(self) -> int:
         """Agendas ever claimed."""
-        return self._stock.claimed
+        return self._backlog.claimed
 
     @property
     def rounds(self) -> int:
         """Rounds that chose any."""
-        return self._stock.rounds
+        return self._backlog.rounds
 
     @property
-    def placed_up_to(self) -> Mapping[str, tuple[int, int]]:
+    def placed_offsets(self) -> Mapping[str, tuple[int, int]]:
         """By partition of `pop.submissions`, offset and index of the last agenda placed."""
-        noted = self._keeping.origins.noted()
+        noted = self._snapshot.origins.noted()
         return {partition: at for partition, at in noted.items() if int(partition) >= 0}
 
     @property
@@ -139,7 +139,7 @@ class Backlog:
 
     # ---- arrivals ----
 
-    def news(self, agendas: Sequence[PlacedAgenda], origins: Sequence[Origin]) -> list[int]:
+    def news(self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin]) -> list[int]:
         """Indices of the agendas that were not placed before, by origin and by id.
 
         Nor are those placed that were run again and have ended so: of two who want the same
@@ -150,38 +150,41 @@ class Backlog:
         fresh: dict[str, int] = {}
         for index, agenda in enumerate(agendas):
             agenda_id = agenda.agenda_id
-            is_new = self._keeping.is_new(origins[index]) and self.slots.find(agenda_id) is None
-            if is_new and not self._stock.reruns.is_over(agenda_id, agenda.attempt):
+            is_new = (
+                self._snapshot.record_if_new(origins[index])
+                and self.slots.find(agenda_id) is None
+            )
+            if is_new and not self._backlog.reruns.is_over(agenda_id, agenda.attempt):
                 fresh.setdefault(agenda_id, index)
         return [*fresh.values()]
 
-    def place(self, agendas: Sequence[PlacedAgenda], now: float = 0.0) -> int:
+    def place(self, agendas: Sequence[RoutedAgenda], now: float = 0.0) -> int:
         """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
         page = self.slots.add(self.next_page, agendas, latest=now or inf)
-        self.queue.hear(now)
-        self._enter(page, now)
-        self._keeping.note_change()
+        self.queue.advance_to(now)
+        self._add_page(page, now)
+        self._snapshot.mark_changed()
         return page.number
 
     # ---- emission ----
 
-    def choose(self, slots: int, now: float = 0.0) -> list[Chosen]:
+    def choose(self, slots: int, now: float = 0.0) -> list[ChosenAgenda]:
         """Choose up to `slots` agendas in fair order and count them as out.
 
         With zero slots or less, none.
         """
-        chosen: list[Chosen] = []
-        stock, queue = self._stock, self.queue
+        chosen: list[ChosenAgenda] = []
+        backlog, queue = self._backlog, self.queue
         while len(chosen) < slots:
-            if (pick := queue.pick(stock.cost, now)) is None:
+            if (pick := queue.pick(backlog.cost, now)) is None:
                 break
-            attempt = stock.emit(pick).attempt
-            page, slot = stock.slots.at(pick.ref)
+            attempt = backlog.emit(pick).attempt
+            page, slot = backlog.slots.at(pick.ref)
             wait_s = max(0.0, now - page.arrivals[slot])
             self.waits.note(wait_s)
             queue.flow(pick.customer_id).note_emission(cost=pick.cost, wait_s=wait_s, now=now)
-            chosen.append(Chosen(pick.ref, page.ids[slot], pick.customer_id, attempt))
-        stock.rounds += bool(chosen)
+            chosen.append(ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt))
+        backlog.rounds += bool(chosen)
         return chosen
 
     def claim(
@@ -189,79 +192,79 @@ class Backlog:
     ) -> bool:
         """A puller holds the attempt; False if it is not one that is out unclaimed."""
         ref = self.slots.find(agenda_id) if awaited else None
-        sent_at = None if ref is None else self._stock.unclaimed.sent_at(ref)
+        emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
         is_taken = self.attempts.claim(agenda_id, attempt, now)
         if is_taken and awaited:
             self.awaited += 1
-            self.awaited_s += 0.0 if sent_at is None else max(0.0, now - sent_at)
+            self.sync_matched_s += 0.0 if emitted_at is None else max(0.0, now - emitted_at)
         return is_taken
 
     def settle(self, settlement: Settlement, now: float = 0.0) -> bool:
         """An attempt ended; False if it is not out: told before, or outdated."""
-        self.queue.hear(now)
+        self.queue.advance_to(now)
         return self.attempts.settle(settlement, now)
 
-    def obey(self, command: Command, now: float = 0.0) -> bool:
+    def apply_command(self, command: Command, now: float = 0.0) -> bool:
         """Do what someone wants; False if that changes nothing, or was heard before."""
-        if command.origin is not None and not self._keeping.is_new(command.origin):
+        if command.origin is not None and not self._snapshot.record_if_new(command.origin):
             return False
-        return self.steering.obey(command, now)
+        return self.commands.apply_command(command, now)
 
-    def wake(self, now: float) -> int:
+    def apply_due(self, now: float) -> int:
         """Let happen what is due; returns how much did."""
-        return self.steering.wake(now)
+        return self.commands.apply_due(now)
 
-    def take_told(self) -> Told:
+    def drain_outbox(self) -> OutboxBatch:
         """What is to be told since the last call, in the order in which it happened."""
         return self.outbox.take()
 
     @property
-    def outbox(self) -> Outbox:
+    def outbox(self) -> BacklogOutbox:
         """What is to be told."""
-        return self._stock.outbox
+        return self._backlog.outbox
 
     # ---- questions ----
 
-    def whereabouts(self, agenda_id: str) -> Whereabouts | None:
+    def whereabouts(self, agenda_id: str) -> AgendaPosition | None:
         """Where an agenda is; None if it is not here, any more or yet."""
-        stock = self._stock
-        ref = stock.slots.find(agenda_id)
+        backlog = self._backlog
+        ref = backlog.slots.find(agenda_id)
         if ref is None:
             return None
-        return Whereabouts(
-            flow=self.queue.flow(stock.customer_id(ref)),
-            state=stock.slots.state(ref),
-            entry=stock.entry(ref),
-            cost=stock.cost(ref),
-            attempt=stock.slots.attempt(ref),
-            mark=stock.slots.mark(ref),
+        return AgendaPosition(
+            flow=self.queue.flow(backlog.customer_id(ref)),
+            state=backlog.slots.state(ref),
+            entry=backlog.entry(ref),
+            cost=backlog.cost(ref),
+            attempt=backlog.slots.attempt(ref),
+            overrides=backlog.slots.overrides(ref),
         )
 
     def cost_of(self, entry: int) -> float:
         """Worker-seconds of a waiting agenda, by its entry in the queue."""
-        return self._stock.cost(ref_in(entry))
+        return self._backlog.cost(ref_in(entry))
 
     # ---- persistence ----
 
-    def take_delta(self) -> Delta | None:
+    def drain_delta(self) -> Delta | None:
         """What changed since the last call, or None."""
-        return self._keeping.take_delta()
+        return self._snapshot.drain_delta()
 
-    def take_emptied(self) -> list[int]:
+    def drain_emptied(self) -> list[int]:
         """Numbers of the pages that became empty since the last call."""
-        return self.slots.take_emptied()
+        return self.slots.drain_emptied()
 
     def snapshot(self) -> Delta:
         """The whole state but for the pages; replaces all deltas so far."""
-        return self._keeping.snapshot()
+        return self._snapshot.snapshot()
 
     def state(self) -> Delta:
         """The same, with all that is known of idle customers; changes nothing."""
-        return self._keeping.state()
+        return self._snapshot.state()
 
     def restore(
         self,
-        pages: Iterable[tuple[int, Sequence[PlacedAgenda]]],
+        pages: Iterable[tuple[int, Sequence[RoutedAgenda]]],
         deltas: Iterable[Delta],
         now: float = 0.0,
     ) -> None:
@@ -269,32 +272,32 @@ class Backlog:
 
         Only for a new backlog, with the pages in the order of their numbers; each is looked at
         once, so that they need not all be there at once. Pages whose agendas are all gone are
-        listed by `take_emptied`, as their deletion may not have been written. Leases begin
+        listed by `drain_emptied`, as their deletion may not have been written. Leases begin
         anew.
         """
-        for page in self._keeping.restore(pages, deltas, now):
-            self._enter(page, now)
+        for page in self._snapshot.restore(pages, deltas, now):
+            self._add_page(page, now)
 
     def reconfigure(self, insight: Insight) -> None:
         """Take up a changed insight and changed shares, for all that waits."""
         before = self.insight
         if (before.algorithm, before.aging_s) == (insight.algorithm, insight.aging_s):
-            self._stock.insight = insight
-            self.queue.reshare()
+            self._backlog.insight = insight
+            self.queue.refresh_shares()
         else:
-            self._stock.reorder(insight)
+            self._backlog.reorder(insight)
 
     # ---- inside ----
 
-    def _enter(self, page: Page, now: float) -> None:
+    def _add_page(self, page: BacklogPage, now: float) -> None:
         """Let a new page's agendas wait as they came, and tell of those that must."""
-        self._stock.enter(page)
-        self._stock.reruns.enter(page)
-        for slot, terms in page.terms.items():
+        self._backlog.add_page(page)
+        self._backlog.reruns.add_page(page)
+        for slot, options in page.options.items():
             agenda_id = page.ids[slot]
             if page.states[slot] == HELD:
-                self.outbox.held(agenda_id, terms.attempt, now)
-            elif terms.not_before is not None and terms.not_before > now:
+                self.outbox.held(agenda_id, options.attempt, now)
+            elif options.not_before is not None and options.not_before > now:
                 self.outbox.waiting(
-                    agenda_id, terms.attempt, now, until=terms.not_before, why="not_before"
+                    agenda_id, options.attempt, now, until=options.not_before, why="not_before"
                 )

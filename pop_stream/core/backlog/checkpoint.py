@@ -12,11 +12,11 @@ from typing import Final
 from msgspec import field
 
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.page import GONE, Page
-from pop_stream.core.delta import Delta, cut
+from pop_stream.core.backlog.page import GONE, BacklogPage
+from pop_stream.core.delta import Delta, chunked
 from pop_stream.core.events import Event, Instant, Struct
 
-MOST_ENTRIES: Final = 50_000
+MAX_ENTRIES: Final = 50_000
 """Of a checkpoint, all kinds together, or there is none: about 5 MB."""
 
 _PART: Final = 1_000
@@ -31,15 +31,15 @@ class PageSource(Struct, frozen=True, array_like=True):
     agenda_id: str
 
 
-class LeaseNote(Struct, frozen=True, array_like=True):
+class LeaseState(Struct, frozen=True, array_like=True):
     """When who holds a place was last heard, and whether through the API."""
 
     ref: int
-    heard_at: float
+    last_heartbeat_at: float
     by_http: bool = False
 
 
-class SentNote(Struct, frozen=True, array_like=True):
+class EmittedOffset(Struct, frozen=True, array_like=True):
     """Where the record of an unclaimed place lies on its insight's topic, and since when."""
 
     ref: int
@@ -48,7 +48,7 @@ class SentNote(Struct, frozen=True, array_like=True):
     at: float
 
 
-class TokensNote(Struct, frozen=True, array_like=True):
+class TokenBucketState(Struct, frozen=True, array_like=True):
     """What was left of a customer's rate limit, as of when."""
 
     tokens: float
@@ -75,13 +75,13 @@ class RoundCheckpoint(Event, frozen=True):
     delta: Delta | None = None
     begins: bool = False
     pages: tuple[PageSource, ...] = ()
-    leases: tuple[LeaseNote, ...] = ()
-    sent: tuple[SentNote, ...] = ()
+    leases: tuple[LeaseState, ...] = ()
+    sent: tuple[EmittedOffset, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
-    tokens: dict[str, TokensNote] = field(default_factory=dict)
+    tokens: dict[str, TokenBucketState] = field(default_factory=dict)
 
 
-def take(backlog: Backlog, now: float, *, begins: bool) -> Sequence[RoundCheckpoint]:
+def take_checkpoint(backlog: Backlog, now: float, *, begins: bool) -> Sequence[RoundCheckpoint]:
     """The parts of a checkpoint before a round is chosen; none if it would be too large.
 
     O(customers + agendas that are out + pages).
@@ -93,17 +93,19 @@ def take(backlog: Backlog, now: float, *, begins: bool) -> Sequence[RoundCheckpo
     """
     slots, flows = backlog.slots, [*backlog.queue.flows()]
     out_or_late = backlog.in_flight + backlog.waiting + backlog.held
-    if len(flows) + slots.page_count + out_or_late > MOST_ENTRIES:
+    if len(flows) + slots.page_count + out_or_late > MAX_ENTRIES:
         return ()
-    sent, counts = backlog.on_topic.notes()
-    limited = (flow for flow in flows if not flow.is_rested(now))
-    tokens = [(flow.customer_id, TokensNote(flow.tokens, flow.refilled_at)) for flow in limited]
+    sent, counts = backlog.emitted_offsets.notes()
+    limited = (flow for flow in flows if not flow.has_full_burst(now))
+    tokens = [
+        (flow.customer_id, TokenBucketState(flow.tokens, flow.refilled_at)) for flow in limited
+    ]
     kinds = zip_longest(
         backlog.state().parts(_PART),
-        cut(map(_source, slots.pages()), _PART),
-        cut((LeaseNote(*one) for one in backlog.attempts.leases.notes()), _PART),
-        cut((SentNote(*one) for one in sent), _PART),
-        cut(tokens, _PART),
+        chunked(map(_source, slots.pages()), _PART),
+        chunked((LeaseState(*one) for one in backlog.attempts.leases.notes()), _PART),
+        chunked((EmittedOffset(*one) for one in sent), _PART),
+        chunked(tokens, _PART),
         fillvalue=(),
     )
     rows = [*kinds]
@@ -126,6 +128,6 @@ def take(backlog: Backlog, now: float, *, begins: bool) -> Sequence[RoundCheckpo
     ]
 
 
-def _source(page: Page) -> PageSource:
+def _source(page: BacklogPage) -> PageSource:
     slot = next(slot for slot, state in enumerate(page.states) if state != GONE)
     return PageSource(page.number, len(page.states), slot, page.ids[slot])

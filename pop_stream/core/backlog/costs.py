@@ -7,36 +7,36 @@ from typing import Final
 DEFAULT_COST_S: Final = 1.0
 """Cost of an operation whose type never ran; equal for all, so shares start by count."""
 
-LEAST_COST_S: Final = 1e-4
+MIN_COST_S: Final = 1e-4
 """Nothing is free: a charge of zero would let one customer be picked for ever."""
 
-MOST_COST_S: Final = 1e7
+MAX_COST_S: Final = 1e7
 """Beyond it a report is a fault: one charge must not outlast a customer's work of months."""
 
-MOST_TYPES: Final = 10_000
+MAX_TYPES: Final = 10_000
 """Operation types whose costs are learned; names that are made up must not fill the memory."""
 
-MOST_RATIOS: Final = 10_000
+MAX_RATIOS: Final = 10_000
 """Customers whose declarations are compared with what they took, for the same reason."""
 
 _GAIN: Final = 1 / 16
 _OUTLIER: Final = 4.0
-_LEAST_RATIO: Final = 0.5
-_MOST_RATIO: Final = 4.0
+_MIN_RATIO: Final = 0.5
+_MAX_RATIO: Final = 4.0
 _ALIKE: Final = 1.5
 
 
-def bounded(seconds: float) -> float:
+def clamp_cost(seconds: float) -> float:
     """Worker-seconds between the least and the most that anything costs."""
-    return min(max(seconds, LEAST_COST_S), MOST_COST_S)
+    return min(max(seconds, MIN_COST_S), MAX_COST_S)
 
 
-class CostBook:
+class CostModel:
     """Running estimates of worker-seconds: per operation type, and of what is declared.
 
     Each is a mean with exponential forgetting over the last 16 or so, of samples clipped to
     four times the estimate and a quarter of it, so that a stray outlier moves it little and a
-    lasting change is followed within a few dozen agendas. Of types beyond `MOST_TYPES`
+    lasting change is followed within a few dozen agendas. Of types beyond `MAX_TYPES`
     nothing is learned: what they took is charged when it is known.
 
     What a customer declares is multiplied by the *ratio* that its agendas took of what was
@@ -71,7 +71,7 @@ class CostBook:
         """By customer, what its agendas took of what was declared; of all under no name."""
         return self._ratios
 
-    def take_changed(self) -> tuple[dict[str, float], dict[str, float]]:
+    def drain_changed(self) -> tuple[dict[str, float], dict[str, float]]:
         """Estimates and ratios that changed since the last call."""
         (names, customers), self._changed = self._changed, (set(), set())
         return (
@@ -82,11 +82,11 @@ class CostBook:
     def estimate(
         self, operation_types: Sequence[str], declared: float | None, customer_id: str
     ) -> float:
-        """Worker-seconds of a customer's agenda, `bounded`."""
+        """Worker-seconds of a customer's agenda, `clamp_cost`."""
         if declared is not None:
-            return bounded(bounded(declared) * self._ratio(customer_id))
+            return clamp_cost(clamp_cost(declared) * self._ratio(customer_id))
         learned = self._learned
-        return bounded(sum(learned.get(one, DEFAULT_COST_S) for one in operation_types))
+        return clamp_cost(sum(learned.get(one, DEFAULT_COST_S) for one in operation_types))
 
     def learn(self, operation_types: Sequence[str], spent_s: Mapping[str, float]) -> None:
         """Take note of what an agenda's operations took.
@@ -101,11 +101,11 @@ class CostBook:
             if counts[name] and seconds >= 0:
                 self._sample(name, seconds / counts[name])
 
-    def compare(self, customer_id: str, *, declared: float, spent: float) -> None:
+    def learn_ratio(self, customer_id: str, *, declared: float, spent: float) -> None:
         """Take note of what an agenda took beside what its customer had declared."""
-        ratio, known = bounded(spent) / bounded(declared), self._own_ratio(customer_id)
-        if customer_id in self._ratios or len(self._ratios) <= MOST_RATIOS:
-            self._ratios[customer_id] = _moved(known, ratio)
+        ratio, known = clamp_cost(spent) / clamp_cost(declared), self._own_ratio(customer_id)
+        if customer_id in self._ratios or len(self._ratios) <= MAX_RATIOS:
+            self._ratios[customer_id] = _smoothed(known, ratio)
             self._changed[1].add(customer_id)
         of_all = self._ratio_of_all
         if _are_alike(known, of_all):
@@ -127,15 +127,15 @@ class CostBook:
     def _sample(self, name: str, seconds: float) -> None:
         known = self._learned.get(name)
         if known is not None:
-            self._learned[name] = bounded(_moved(known, seconds))
-        elif len(self._learned) < MOST_TYPES:
-            self._learned[name] = bounded(seconds)
+            self._learned[name] = clamp_cost(_smoothed(known, seconds))
+        elif len(self._learned) < MAX_TYPES:
+            self._learned[name] = clamp_cost(seconds)
         else:
             return
         self._changed[0].add(name)
 
 
-def _moved(known: float, sample: float) -> float:
+def _smoothed(known: float, sample: float) -> float:
     clipped = min(max(sample, known / _OUTLIER), known * _OUTLIER)
     return known + _GAIN * (clipped - known)
 
@@ -145,4 +145,4 @@ def _are_alike(ratio: float, of_all: float) -> bool:
 
 
 def _plausible(ratio: float) -> float:
-    return min(max(ratio, _LEAST_RATIO), _MOST_RATIO)
+    return min(max(ratio, _MIN_RATIO), _MAX_RATIO)

@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-_MOST_KEPT: Final = 1_000
+_MAX_KEPT: Final = 1_000
 """Instants that wait for the relay to catch up; when full, later ones are not noted."""
 
 
-class HeardClock:
+class RelayWatermark:
     """Moves on as the relay commits, and stands still while it does not.
 
     Instants are seconds since the epoch, on the clock of who asks.
@@ -29,7 +29,7 @@ class HeardClock:
             relayed: By partition, the offset up to which the relay has committed; one it
                 never read may be left out.
         """
-        if len(self._ends) < _MOST_KEPT:
+        if len(self._ends) < _MAX_KEPT:
             self._ends.append((asked_at, ends))
         while self._ends and _covers(relayed, self._ends[0][1]):
             self.until = self._ends.popleft()[0]

@@ -1,10 +1,10 @@
 """What a backlog makes of what it hears: notes of the relay, and ticks."""
 
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.events import InsightNoted, InsightTick
+from pop_stream.core.events import InsightAttemptsReported, InsightTick
 
 
-def hear(backlog: Backlog, noted: InsightNoted, now: float) -> None:
+def apply_relayed(backlog: Backlog, noted: InsightAttemptsReported, now: float) -> None:
     """Take note of what pullers say and people want.
 
     Ends come before commands: whatever was told first, a success is not undone.
@@ -14,22 +14,22 @@ def hear(backlog: Backlog, noted: InsightNoted, now: float) -> None:
         noted: As the relay wrote it.
         now: The present instant, in seconds since the epoch.
     """
-    backlog.idle.hear({one.puller_id: one.runners for one in noted.idle}, now)
+    backlog.idle.update({one.puller_id: one.runners for one in noted.idle}, now)
     for claim in noted.claims:
         backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
         if claim.by_http:
-            backlog.attempts.note_by_http(claim.agenda_id, claim.attempt)
-    for renewal in noted.renewals:
+            backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
+    for renewal in noted.heartbeats:
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
-    for sign in noted.unproven:
-        backlog.attempts.renew_running(sign.agenda_id, sign.attempt, now)
+    for sign in noted.unverified:
+        backlog.attempts.renew_if_running(sign.agenda_id, sign.attempt, now)
     for settlement in noted.settlements:
         backlog.settle(settlement, now)
     for command in noted.commands:
-        backlog.obey(command, now)
+        backlog.apply_command(command, now)
 
 
-def look_again(backlog: Backlog, tick: InsightTick, now: float) -> None:
+def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
     """Take note of what was passed over, and of leases that have ended.
 
     Args:
@@ -39,8 +39,8 @@ def look_again(backlog: Backlog, tick: InsightTick, now: float) -> None:
     """
     if tick.lags and tick.emitted is not None:
         since = max(0, backlog.emitted - tick.emitted)
-        backlog.attempts.pass_over(tick.lags, since, now)
-    if tick.heard_until is not None:
+        backlog.attempts.start_leases_of_skipped(tick.lags, since, now)
+    if tick.relayed_until is not None:
         # The tick may be of a scheduler that had the insight before, whose clock is ahead.
-        heard_until = min(tick.heard_until.timestamp(), now)
-        backlog.attempts.expire_leases(heard_until, now, is_api_away=tick.is_api_away)
+        relayed_until = min(tick.relayed_until.timestamp(), now)
+        backlog.attempts.expire_leases(relayed_until, now, is_api_down=tick.is_api_down)

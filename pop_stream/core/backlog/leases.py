@@ -18,25 +18,25 @@ class Leases:
     Instants are seconds since the epoch, on the scheduler's clock alone.
     """
 
-    __slots__ = ("_by_http", "_heard_at")
+    __slots__ = ("_by_http", "_last_heartbeat_at")
 
     def __init__(self) -> None:
-        self._heard_at: OrderedDict[int, float] = OrderedDict()
+        self._last_heartbeat_at: OrderedDict[int, float] = OrderedDict()
         self._by_http: set[int] = set()
 
     def begin(self, ref: int, now: float) -> None:
         """A sign of life: the lease runs anew."""
-        self._heard_at[ref] = now
-        self._heard_at.move_to_end(ref)
+        self._last_heartbeat_at[ref] = now
+        self._last_heartbeat_at.move_to_end(ref)
 
     def end_by(self, ref: int, at: float, length_s: float) -> None:
         """The lease is to end then, unless a sign of life comes."""
-        self._heard_at[ref] = at - length_s
-        self._heard_at.move_to_end(ref, last=False)
+        self._last_heartbeat_at[ref] = at - length_s
+        self._last_heartbeat_at.move_to_end(ref, last=False)
 
-    def note_by_http(self, ref: int) -> None:
+    def mark_by_http(self, ref: int) -> None:
         """Signs of life of this place come through the API."""
-        if ref in self._heard_at:
+        if ref in self._last_heartbeat_at:
             self._by_http.add(ref)
 
     @property
@@ -50,63 +50,63 @@ class Leases:
 
     def is_running(self, ref: int) -> bool:
         """Whether the place has a lease."""
-        return ref in self._heard_at
+        return ref in self._last_heartbeat_at
 
     def end(self, ref: int) -> None:
         """The attempt is over; nothing happens if it had no lease."""
-        self._heard_at.pop(ref, None)
+        self._last_heartbeat_at.pop(ref, None)
         self._by_http.discard(ref)
 
-    def begin_anew(self, now: float) -> None:
+    def restart_all(self, now: float) -> None:
         """All leases begin now: for a time nobody could be heard."""
-        self._heard_at = OrderedDict.fromkeys(self._heard_at, now)
+        self._last_heartbeat_at = OrderedDict.fromkeys(self._last_heartbeat_at, now)
 
     def notes(self) -> list[tuple[int, float, bool]]:
         """Places, when each was heard, and whether through the API; longest silent first."""
-        return [(ref, at, ref in self._by_http) for ref, at in self._heard_at.items()]
+        return [(ref, at, ref in self._by_http) for ref, at in self._last_heartbeat_at.items()]
 
     def restore(self, notes: Iterable[tuple[int, float, bool]]) -> None:
         """Become what told these notes."""
-        self._heard_at, self._by_http = OrderedDict(), set()
+        self._last_heartbeat_at, self._by_http = OrderedDict(), set()
         for ref, at, by_http in notes:
-            self._heard_at[ref] = at
+            self._last_heartbeat_at[ref] = at
             if by_http:
                 self._by_http.add(ref)
 
     @property
     def oldest(self) -> float | None:
         """When the one that has been silent longest was heard; None if none runs."""
-        return next(iter(self._heard_at.values()), None)
+        return next(iter(self._last_heartbeat_at.values()), None)
 
-    def take_silent(self, since: float, most: int) -> list[int]:
+    def pop_expired(self, since: float, most: int) -> list[int]:
         """Places not heard of after `since`, at most so many.
 
         Their leases are over: each is to be ended, or to begin again.
         """
         silent: list[int] = []
         while len(silent) < most and (oldest := self.oldest) is not None and oldest < since:
-            silent.append(self._heard_at.popitem(last=False)[0])
+            silent.append(self._last_heartbeat_at.popitem(last=False)[0])
         return silent
 
 
-class Unclaimed:
+class EmittedOffsets:
     """Where emitted agendas without a claim lie on their topic, oldest first.
 
     A record has been passed over once the pullers of its partition have committed beyond
     it: once fewer lie behind their commit than were emitted there from it on.
     """
 
-    __slots__ = ("_counts", "_sent", "_waiting")
+    __slots__ = ("_counts", "_emitted", "_waiting")
 
     def __init__(self) -> None:
-        self._sent: OrderedDict[int, tuple[int, int, float]] = OrderedDict()
+        self._emitted: OrderedDict[int, tuple[int, int, float]] = OrderedDict()
         self._counts: Counter[int] = Counter()
         self._waiting: Counter[int] = Counter()
 
     def send(self, ref: int, partition: int, now: float) -> None:
         """The place's agenda goes to this partition of the insight's topic."""
         self.remove(ref)
-        self._sent[ref] = (partition, self._counts[partition], now)
+        self._emitted[ref] = (partition, self._counts[partition], now)
         self._counts[partition] += 1
         self._waiting[partition] += 1
 
@@ -120,28 +120,28 @@ class Unclaimed:
             now: When that was found out.
         """
         self.remove(ref)
-        self._sent[ref] = (_SOMEWHERE, -1, now)
+        self._emitted[ref] = (_SOMEWHERE, -1, now)
 
-    def sent_at(self, ref: int) -> float | None:
+    def emitted_at(self, ref: int) -> float | None:
         """When the place's agenda went; None if that is not known any more."""
-        sent = self._sent.get(ref)
+        sent = self._emitted.get(ref)
         return None if sent is None or sent[0] < 0 else sent[2]
 
     def notes(self) -> tuple[list[tuple[int, int, int, float]], dict[int, int]]:
         """Place, partition, number there and instant of each; and records by partition."""
-        return [(ref, *sent) for ref, sent in self._sent.items()], dict(self._counts)
+        return [(ref, *sent) for ref, sent in self._emitted.items()], dict(self._counts)
 
     def restore(
         self, notes: Iterable[tuple[int, int, int, float]], counts: Mapping[int, int]
     ) -> None:
         """Become what told these notes."""
-        self._sent = OrderedDict((ref, (where, at, when)) for ref, where, at, when in notes)
+        self._emitted = OrderedDict((ref, (where, at, when)) for ref, where, at, when in notes)
         self._counts = Counter(counts)
-        self._waiting = Counter(where for where, _, _ in self._sent.values())
+        self._waiting = Counter(where for where, _, _ in self._emitted.values())
 
     def remove(self, ref: int) -> None:
         """It was claimed, or is over; nothing happens if that is known."""
-        sent = self._sent.pop(ref, None)
+        sent = self._emitted.pop(ref, None)
         if sent is not None:
             self._waiting[sent[0]] -= 1
 
@@ -152,10 +152,10 @@ class Unclaimed:
     @property
     def oldest(self) -> float | None:
         """When the first was sent, or found to have been; None if there is none."""
-        first = next(iter(self._sent.values()), None)
+        first = next(iter(self._emitted.values()), None)
         return None if first is None else first[2]
 
-    def passed(self, lags: Sequence[int], since: int, before: float) -> list[int]:
+    def skipped(self, lags: Sequence[int], since: int, before: float) -> list[int]:
         """Places whose records have been passed over.
 
         Args:
@@ -167,8 +167,8 @@ class Unclaimed:
         # What lies somewhere has been passed over if it would have been wherever it lay.
         beyond[_SOMEWHERE] = min(beyond.values(), default=_UNKNOWN)
         found: list[int] = []
-        for ref, (partition, number, sent_at) in self._sent.items():
-            if sent_at >= before:
+        for ref, (partition, number, emitted_at) in self._emitted.items():
+            if emitted_at >= before:
                 break
             if beyond.get(partition, _UNKNOWN) > number:
                 found.append(ref)

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 from pop_stream.core.events import (
     AgendaCancelled,
     AgendaExpired,
-    AgendaGivenUp,
+    AgendaExhausted,
     AgendaHeld,
-    AgendaReadied,
+    AgendaReady,
     AgendaReprioritised,
     AgendaStopping,
     AgendaWaiting,
@@ -21,7 +21,7 @@ from pop_stream.core.events import (
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedAgenda:
     """An agenda that failed for good, for the dead letters.
 
     Attributes:
@@ -36,7 +36,7 @@ class Failed:
     message: str
 
 
-class Stop(NamedTuple):
+class StopRequest(NamedTuple):
     """An attempt that is to stop; of the agenda in this place, if it is here."""
 
     ref: int | None
@@ -46,32 +46,32 @@ class Stop(NamedTuple):
 
 
 @dataclass(slots=True)
-class Told:
+class OutboxBatch:
     """News in the order in which things happened."""
 
     lifecycle: list[LifecycleEvent] = field(default_factory=list)
-    stops: list[Stop] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
+    stops: list[StopRequest] = field(default_factory=list)
+    failed: list[FailedAgenda] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.lifecycle or self.stops or self.failed)
 
 
-class Outbox:
+class BacklogOutbox:
     """Makes the events of one insight; `now` is always in seconds since the epoch."""
 
     def __init__(self, insight_id: str) -> None:
         self._insight_id = insight_id
-        self._told = Told()
+        self._batch = OutboxBatch()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to tell."""
-        return not self._told
+        return not self._batch
 
-    def take(self) -> Told:
+    def take(self) -> OutboxBatch:
         """All news since the last call."""
-        told, self._told = self._told, Told()
+        told, self._batch = self._batch, OutboxBatch()
         return told
 
     def waiting(  # the event's fields
@@ -85,7 +85,7 @@ class Outbox:
         message: str = "",
     ) -> None:
         """The attempt waits for an instant."""
-        self._told.lifecycle.append(
+        self._batch.lifecycle.append(
             AgendaWaiting(
                 agenda_id=agenda_id,
                 at=_instant(now),
@@ -97,10 +97,10 @@ class Outbox:
             )
         )
 
-    def readied(self, agenda_id: str, attempt: int, now: float) -> None:
+    def ready(self, agenda_id: str, attempt: int, now: float) -> None:
         """The attempt waits for nothing but its turn."""
-        self._told.lifecycle.append(
-            AgendaReadied(
+        self._batch.lifecycle.append(
+            AgendaReady(
                 agenda_id=agenda_id,
                 at=_instant(now),
                 insight_id=self._insight_id,
@@ -112,7 +112,7 @@ class Outbox:
         self, agenda_id: str, attempt: int, now: float, *, by: str = "", reason: str = ""
     ) -> None:
         """The attempt waits for its release."""
-        self._told.lifecycle.append(
+        self._batch.lifecycle.append(
             AgendaHeld(
                 agenda_id=agenda_id,
                 at=_instant(now),
@@ -127,7 +127,7 @@ class Outbox:
         self, command: Command, attempt: int, now: float, *, priority: int, rank: int
     ) -> None:
         """The attempt has another priority or rank."""
-        self._told.lifecycle.append(
+        self._batch.lifecycle.append(
             AgendaReprioritised(
                 agenda_id=command.agenda_id,
                 at=_instant(now),
@@ -151,7 +151,7 @@ class Outbox:
         message: str,
     ) -> None:
         """The attempt is to stop, and pullers are told."""
-        self._told.lifecycle.append(
+        self._batch.lifecycle.append(
             AgendaStopping(
                 agenda_id=agenda_id,
                 at=_instant(now),
@@ -171,14 +171,14 @@ class Outbox:
         reason: StopReason | Literal["outdated"],
     ) -> None:
         """Whoever runs the attempt is to stop; `ref` is None if the agenda is not here."""
-        self._told.stops.append(Stop(ref, agenda_id, attempt, reason))
+        self._batch.stops.append(StopRequest(ref, agenda_id, attempt, reason))
 
     def ended(
         self, agenda_id: str, attempt: int, now: float, *, reason: StopReason, message: str
     ) -> None:
         """The agenda was cancelled, or its deadline passed."""
         kind = AgendaCancelled if reason == "cancelled" else AgendaExpired
-        self._told.lifecycle.append(
+        self._batch.lifecycle.append(
             kind(
                 agenda_id=agenda_id,
                 at=_instant(now),
@@ -188,10 +188,10 @@ class Outbox:
             )
         )
 
-    def given_up(self, failed: Failed, now: float) -> None:
+    def exhausted(self, failed: FailedAgenda, now: float) -> None:
         """No attempt is left."""
-        self._told.lifecycle.append(
-            AgendaGivenUp(
+        self._batch.lifecycle.append(
+            AgendaExhausted(
                 agenda_id=failed.agenda_id,
                 at=_instant(now),
                 insight_id=self._insight_id,
@@ -199,11 +199,11 @@ class Outbox:
                 message=failed.message,
             )
         )
-        self.buried(failed)
+        self.dead_lettered(failed)
 
-    def buried(self, failed: Failed) -> None:
+    def dead_lettered(self, failed: FailedAgenda) -> None:
         """It failed for good, which its lifecycle says already."""
-        self._told.failed.append(failed)
+        self._batch.failed.append(failed)
 
 
 def _instant(seconds: float) -> datetime:

@@ -8,7 +8,7 @@ from math import inf
 from sys import intern
 from typing import Final
 
-from pop_stream.core.events import PlacedAgenda
+from pop_stream.core.events import RoutedAgenda
 from pop_stream.core.values.ids import CustomerId
 from pop_stream.core.values.retry import Backoff
 
@@ -19,10 +19,10 @@ PAGE_SLOTS: Final = 1 << SLOT_BITS
 READY, EMITTED, CLAIMED, GONE, WAITING, HELD = range(6)
 """The states of a slot. A page whose slots are all gone is deleted."""
 
-OUT: Final = frozenset({EMITTED, CLAIMED})
+IN_FLIGHT: Final = frozenset({EMITTED, CLAIMED})
 """States of a slot whose agenda is on its insight's topic or with a puller."""
 
-STAYING: Final = frozenset({READY, WAITING, HELD})
+PENDING: Final = frozenset({READY, WAITING, HELD})
 """States of a slot whose agenda is with the scheduler alone."""
 
 SLOT_MASK: Final = PAGE_SLOTS - 1
@@ -35,13 +35,13 @@ def ref_of(page: int, slot: int) -> int:
     return page << SLOT_BITS | slot
 
 
-def place_of(ref: int) -> tuple[int, int]:
+def page_and_slot(ref: int) -> tuple[int, int]:
     """Page number and slot of a ref."""
     return ref >> SLOT_BITS, ref & SLOT_MASK
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SchedulingOptions:
     """What an agenda came with besides its turn; most came with none of it.
 
     Attributes:
@@ -70,15 +70,15 @@ class Terms:
         return READY if self.not_before is None else WAITING
 
 
-NO_TERMS: Final = Terms()
+DEFAULT_OPTIONS: Final = SchedulingOptions()
 
 
-class Page:
+class BacklogPage:
     """The columns of some agendas, without their bodies.
 
     Attributes:
         left: Slots that are not gone.
-        terms: By slot, of those agendas that came with any.
+        options: By slot, of those agendas that came with any.
         types: Operation types of each agenda; equal ones are one object.
         arrivals: When each was accepted, in seconds since the epoch.
 
@@ -99,12 +99,12 @@ class Page:
         "priorities",
         "ranks",
         "states",
-        "terms",
+        "options",
         "types",
     )
 
     def __init__(
-        self, number: int, agendas: Sequence[PlacedAgenda], *, latest: float = inf
+        self, number: int, agendas: Sequence[RoutedAgenda], *, latest: float = inf
     ) -> None:
         self.number = number
         self.left = len(agendas)
@@ -118,15 +118,15 @@ class Page:
         self.ranks = array("H", [agenda.rank for agenda in agendas])
         self.priorities = bytearray(agenda.priority for agenda in agendas)
         self.states = bytearray(len(agendas))
-        self.terms: dict[int, Terms] = {}
+        self.options: dict[int, SchedulingOptions] = {}
         for slot, agenda in enumerate(agendas):
-            if _has_terms(agenda):
-                self.terms[slot] = terms = _terms(agenda)
-                self.states[slot] = terms.state
+            if _has_options(agenda):
+                self.options[slot] = options = _options(agenda)
+                self.states[slot] = options.state
 
-    def terms_of(self, slot: int) -> Terms:
+    def options_of(self, slot: int) -> SchedulingOptions:
         """What its agenda came with besides its turn."""
-        return self.terms.get(slot, NO_TERMS)
+        return self.options.get(slot, DEFAULT_OPTIONS)
 
     def declared_cost(self, slot: int) -> float | None:
         """Worker-seconds as the submitter declared, or None."""
@@ -144,13 +144,13 @@ class Page:
         return f"{int(self.states.translate(_GONE_AS_DIGIT)[::-1], 2):x}"
 
 
-def slots_in(bitmap: str) -> Iterable[int]:
+def slots_of_bitmap(bitmap: str) -> Iterable[int]:
     """The slots that `Page.gone` wrote."""
     bits = int(bitmap, 16)
     return (slot for slot in range(bits.bit_length()) if bits >> slot & 1)
 
 
-def _has_terms(agenda: PlacedAgenda) -> bool:
+def _has_options(agenda: RoutedAgenda) -> bool:
     return (
         agenda.attempt > 1
         or agenda.held
@@ -161,8 +161,8 @@ def _has_terms(agenda: PlacedAgenda) -> bool:
     )
 
 
-def _terms(agenda: PlacedAgenda) -> Terms:
-    return Terms(
+def _options(agenda: RoutedAgenda) -> SchedulingOptions:
+    return SchedulingOptions(
         attempt=agenda.attempt,
         run_from=agenda.attempt if agenda.run_from is None else agenda.run_from,
         not_before=_seconds(agenda.not_before),
@@ -177,5 +177,5 @@ def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
 
 
-def _declared(agenda: PlacedAgenda) -> float:
+def _declared(agenda: RoutedAgenda) -> float:
     return _UNDECLARED if agenda.cost_s is None else agenda.cost_s

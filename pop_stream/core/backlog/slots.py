@@ -10,25 +10,25 @@ from math import inf
 
 from pop_stream.core.backlog.page import (
     GONE,
-    OUT,
+    IN_FLIGHT,
     READY,
     SLOT_BITS,
     SLOT_MASK,
-    STAYING,
-    Page,
-    Terms,
-    place_of,
+    PENDING,
+    BacklogPage,
+    SchedulingOptions,
+    page_and_slot,
     ref_of,
-    slots_in,
+    slots_of_bitmap,
 )
-from pop_stream.core.delta import Mark, SlotNote
-from pop_stream.core.events import PlacedAgenda
+from pop_stream.core.delta import Overrides, AgendaRecord
+from pop_stream.core.events import RoutedAgenda
 from pop_stream.core.values.counted import add
 
-NO_MARK = Mark()
+NO_OVERRIDES = Overrides()
 
 
-class Slots:
+class AgendaIndex:
     """All slots of an insight that are not gone, by place and by agenda.
 
     Attributes:
@@ -37,17 +37,17 @@ class Slots:
 
     def __init__(self) -> None:
         self.next_number = 0
-        self._pages: dict[int, Page] = {}
+        self._pages: dict[int, BacklogPage] = {}
         self._places: dict[str, int] = {}
         self._types: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._notes: dict[int, SlotNote] = {}
+        self._records: dict[int, AgendaRecord] = {}
         self._counts = [0, 0, 0, 0, 0, 0]
-        self._changed: dict[int, SlotNote] = {}
+        self._changed: dict[int, AgendaRecord] = {}
         self._emptied: list[int] = []
-        self._staying: Counter[str] = Counter()
+        self._pending_by_customer: Counter[str] = Counter()
         self._moved: set[str] = set()
 
-    def pages(self) -> Iterable[Page]:
+    def pages(self) -> Iterable[BacklogPage]:
         """All pages that have a slot left."""
         return self._pages.values()
 
@@ -64,7 +64,7 @@ class Slots:
         """The place of an agenda; None if it is not here, any more or yet."""
         return self._places.get(agenda_id)
 
-    def at(self, ref: int) -> tuple[Page, int]:
+    def at(self, ref: int) -> tuple[BacklogPage, int]:
         """The page of a place, and the slot in it."""
         return self._pages[ref >> SLOT_BITS], ref & SLOT_MASK
 
@@ -73,15 +73,15 @@ class Slots:
         page, slot = self.at(ref)
         return page.states[slot]
 
-    def terms(self, ref: int) -> Terms:
+    def options(self, ref: int) -> SchedulingOptions:
         """What the agenda came with besides its turn."""
         page, slot = self.at(ref)
-        return page.terms_of(slot)
+        return page.options_of(slot)
 
     def attempt(self, ref: int) -> int:
         """The attempt that is out, or that is next."""
-        note = self._notes.get(ref)
-        return note.attempt if note is not None else self.terms(ref).attempt
+        record = self._records.get(ref)
+        return record.attempt if record is not None else self.options(ref).attempt
 
     def is_ready(self, agenda_id: str, attempt: int) -> bool:
         """Whether this attempt of the agenda waits for its turn."""
@@ -90,22 +90,22 @@ class Slots:
             return False
         return self.attempt(ref) == attempt
 
-    def mark(self, ref: int) -> Mark:
+    def overrides(self, ref: int) -> Overrides:
         """What is wanted of the slot's agenda."""
-        note = self._notes.get(ref)
-        if note is not None:
-            return note.mark or NO_MARK
-        due = self.terms(ref).not_before
-        return NO_MARK if due is None else Mark(due=due)
+        record = self._records.get(ref)
+        if record is not None:
+            return record.overrides or NO_OVERRIDES
+        due = self.options(ref).not_before
+        return NO_OVERRIDES if due is None else Overrides(due=due)
 
-    def known(self, ref: int) -> SlotNote | None:
+    def known(self, ref: int) -> AgendaRecord | None:
         """What was noted of the slot; None if it is as its agenda came."""
-        return self._notes.get(ref)
+        return self._records.get(ref)
 
-    def out(self, ref: int) -> SlotNote | None:
+    def in_flight_record(self, ref: int) -> AgendaRecord | None:
         """The note of an attempt that is out; None if none is."""
-        note = self._notes.get(ref)
-        return note if note is not None and note.state in OUT else None
+        record = self._records.get(ref)
+        return record if record is not None and record.state in IN_FLIGHT else None
 
     def count(self, state: int) -> int:
         """How many slots are in a state other than gone."""
@@ -117,28 +117,30 @@ class Slots:
         return sum(self._counts)
 
     @property
-    def staying(self) -> Mapping[str, int]:
+    def pending_by_customer(self) -> Mapping[str, int]:
         """By customer, how many agendas are ready, delayed or held; absent where none is."""
-        return self._staying
+        return self._pending_by_customer
 
-    def take_moved(self) -> set[str]:
-        """Customers of whom `staying` may have changed since the last call."""
+    def drain_moved(self) -> set[str]:
+        """Customers of whom `pending_by_customer` may have changed since the last call."""
         moved, self._moved = self._moved, set()
         return moved
 
     def after(self, ref: int) -> Iterator[int]:
         """The places of all agendas behind this one, in order."""
-        first, _ = place_of(max(ref, 0))
+        first, _ = page_and_slot(max(ref, 0))
         for number in sorted(one for one in self._pages if one >= first):
-            for place, _ in each(self._pages[number]):
+            for place, _ in live_slots(self._pages[number]):
                 if place > ref:
                     yield place
 
     # ---- changes ----
 
-    def add(self, number: int, agendas: Sequence[PlacedAgenda], *, latest: float = inf) -> Page:
+    def add(
+        self, number: int, agendas: Sequence[RoutedAgenda], *, latest: float = inf
+    ) -> BacklogPage:
         """A page of new slots, each as its agenda came, and none later than `latest`."""
-        page = Page(number, agendas, latest=latest)
+        page = BacklogPage(number, agendas, latest=latest)
         self._pages[number] = page
         self.next_number = max(self.next_number, number + 1)
         for slot, types in enumerate(page.types):
@@ -147,27 +149,27 @@ class Slots:
         self._count(page)
         return page
 
-    def note(self, note: SlotNote) -> None:
+    def record(self, record: AgendaRecord) -> None:
         """A slot became something else."""
-        page, slot = self.at(note.ref)
+        page, slot = self.at(record.ref)
         states = page.states
         before = states[slot]
         self._counts[before] -= 1
-        self._counts[note.state] += 1
-        states[slot] = note.state
-        if (before in STAYING) is not (note.state in STAYING):
-            self._move(page.customers[slot], 1 if note.state in STAYING else -1)
-        self._notes[note.ref] = note
-        self._changed[note.ref] = note
+        self._counts[record.state] += 1
+        states[slot] = record.state
+        if (before in PENDING) is not (record.state in PENDING):
+            self._move(page.customers[slot], 1 if record.state in PENDING else -1)
+        self._records[record.ref] = record
+        self._changed[record.ref] = record
 
     def forget(self, ref: int) -> None:
         """The slot's agenda has ended."""
         page, slot = self.at(ref)
         self._counts[page.states[slot]] -= 1
-        if page.states[slot] in STAYING:
+        if page.states[slot] in PENDING:
             self._move(page.customers[slot], -1)
-        self._changed[ref] = SlotNote(ref=ref, state=GONE)
-        self._notes.pop(ref, None)
+        self._changed[ref] = AgendaRecord(ref=ref, state=GONE)
+        self._records.pop(ref, None)
         self._places.pop(page.ids[slot], None)
         page.forget(slot)
         self._drop_if_empty(page)
@@ -181,41 +183,41 @@ class Slots:
 
     @property
     def has_changed(self) -> bool:
-        """Whether a slot changed since the last `take_changed`."""
+        """Whether a slot changed since the last `drain_changed`."""
         return bool(self._changed)
 
-    def take_changed(self) -> tuple[SlotNote, ...]:
+    def drain_changed(self) -> tuple[AgendaRecord, ...]:
         """What slots became since the last call."""
         changed, self._changed = tuple(self._changed.values()), {}
         return changed
 
-    def take_emptied(self) -> list[int]:
+    def drain_emptied(self) -> list[int]:
         """Numbers of the pages that became empty since the last call."""
         emptied, self._emptied = self._emptied, []
         return emptied
 
-    def notes(self) -> tuple[SlotNote, ...]:
+    def notes(self) -> tuple[AgendaRecord, ...]:
         """All slots that are neither gone nor as they came."""
         self._types = {}
-        return tuple(self._notes.values())
+        return tuple(self._records.values())
 
     def gone(self) -> Mapping[str, str]:
         """By page number, a bitmap of slots that are gone, for pages that have any."""
         partly = (page for page in self._pages.values() if page.left < len(page.states))
         return {str(page.number): page.gone() for page in partly}
 
-    def lay(self, gone: Mapping[str, str], notes: Iterable[SlotNote]) -> None:
-        """Lay one delta's values over what is known; only before `sweep`."""
+    def apply(self, gone: Mapping[str, str], notes: Iterable[AgendaRecord]) -> None:
+        """Lay one delta's values over what is known; only before `rebuild`."""
         for number, bitmap in gone.items():
-            for slot in slots_in(bitmap):
-                self._lay(SlotNote(ref=ref_of(int(number), slot), state=GONE))
-        for note in notes:
-            self._lay(note)
+            for slot in slots_of_bitmap(bitmap):
+                self._apply(AgendaRecord(ref=ref_of(int(number), slot), state=GONE))
+        for record in notes:
+            self._apply(record)
 
-    def sweep(self) -> None:
+    def rebuild(self) -> None:
         """Forget what the deltas laid say is gone, and count the rest."""
         self._counts = [0, 0, 0, 0, 0, 0]
-        self._staying.clear()
+        self._pending_by_customer.clear()
         # An agenda that was run again is in two pages, gone from all but the last.
         self._places.clear()
         for page in [*self._pages.values()]:
@@ -227,40 +229,46 @@ class Slots:
             self._count(page)
             self._drop_if_empty(page)
 
-    def _lay(self, note: SlotNote) -> None:
-        number, slot = place_of(note.ref)
+    def _apply(self, record: AgendaRecord) -> None:
+        number, slot = page_and_slot(record.ref)
         page = self._pages.get(number)
         if page is None:
             return
-        page.states[slot] = note.state
-        if note.state == GONE:
-            self._notes.pop(note.ref, None)
+        page.states[slot] = record.state
+        if record.state == GONE:
+            self._records.pop(record.ref, None)
             return
-        self._notes[note.ref] = note
-        mark = note.mark
-        if mark is not None and mark.priority is not None and mark.rank is not None:
-            page.priorities[slot], page.ranks[slot] = mark.priority, mark.rank
+        self._records[record.ref] = record
+        overrides = record.overrides
+        if (
+            overrides is not None
+            and overrides.priority is not None
+            and overrides.rank is not None
+        ):
+            page.priorities[slot], page.ranks[slot] = overrides.priority, overrides.rank
 
-    def _count(self, page: Page) -> None:
+    def _count(self, page: BacklogPage) -> None:
         for state in range(len(self._counts)):
             if state != GONE:
                 self._counts[state] += page.states.count(state)
         states = zip(page.customers, page.states, strict=True)
-        staying = Counter(customer for customer, state in states if state in STAYING)
-        self._staying.update(staying)
-        self._moved.update(staying)
+        pending_by_customer = Counter(
+            customer for customer, state in states if state in PENDING
+        )
+        self._pending_by_customer.update(pending_by_customer)
+        self._moved.update(pending_by_customer)
 
     def _move(self, customer_id: str, by: int) -> None:
         self._moved.add(customer_id)
-        add(self._staying, customer_id, by)
+        add(self._pending_by_customer, customer_id, by)
 
-    def _drop_if_empty(self, page: Page) -> None:
+    def _drop_if_empty(self, page: BacklogPage) -> None:
         if not page.left:
             del self._pages[page.number]
             self._emptied.append(page.number)
 
 
-def each(page: Page) -> Iterator[tuple[int, int]]:
+def live_slots(page: BacklogPage) -> Iterator[tuple[int, int]]:
     """Place and slot of all that is left of a page."""
     for slot, state in enumerate(page.states):
         if state != GONE:

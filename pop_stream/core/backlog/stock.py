@@ -12,37 +12,37 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pop_stream.core.backlog.costs import CostBook, bounded
-from pop_stream.core.backlog.leases import Leases, Unclaimed
-from pop_stream.core.backlog.outbox import Outbox
+from pop_stream.core.backlog.costs import CostModel, clamp_cost
+from pop_stream.core.backlog.leases import Leases, EmittedOffsets
+from pop_stream.core.backlog.outbox import BacklogOutbox
 from pop_stream.core.backlog.page import (
     CLAIMED,
     EMITTED,
     HELD,
-    OUT,
+    IN_FLIGHT,
     READY,
     WAITING,
-    Page,
+    BacklogPage,
     ref_of,
 )
-from pop_stream.core.backlog.reruns import Reruns
-from pop_stream.core.backlog.slots import NO_MARK, Slots, each
-from pop_stream.core.backlog.timetable import Timetable
+from pop_stream.core.backlog.reruns import EndedReruns
+from pop_stream.core.backlog.slots import NO_OVERRIDES, AgendaIndex, live_slots
+from pop_stream.core.backlog.timetable import DueHeap
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.delta import Mark, SlotNote, Tags
+from pop_stream.core.delta import Overrides, AgendaRecord, FairnessState
 from pop_stream.core.events import StopReason, WaitReason
 from pop_stream.core.fairness.algorithms import ALGORITHMS
 from pop_stream.core.fairness.flow import Aging, Share
 from pop_stream.core.fairness.pick import Pick
 from pop_stream.core.fairness.queue import FairQueue
 from pop_stream.core.values.ids import CustomerId
-from pop_stream.core.values.retry import LOST_PAUSE_S
+from pop_stream.core.values.retry import MAX_LOST_PAUSE_S
 
-_KEPT_LENGTH: Final = 80
+_MAX_MESSAGE: Final = 80
 """Of a stop's message, so that a thousand of them fit a row of a snapshot."""
 
 
-class Stock:
+class BacklogState:
     """One insight's agendas, each in one state; see the module.
 
     Attributes:
@@ -59,114 +59,118 @@ class Stock:
         self.emitted = 0
         self.claimed = 0
         self.rounds = 0
-        self.costs = CostBook()
-        self.slots = Slots()
-        self.dues = Timetable()
-        self.deadlines = Timetable()
+        self.costs = CostModel()
+        self.slots = AgendaIndex()
+        self.dues = DueHeap()
+        self.deadlines = DueHeap()
         self.leases = Leases()
-        self.unclaimed = Unclaimed()
-        self.outbox = Outbox(insight.id)
+        self.emitted_offsets = EmittedOffsets()
+        self.outbox = BacklogOutbox(insight.id)
         self._share_of = share_of
-        self.reruns = Reruns()
+        self.reruns = EndedReruns()
         self.queue = self._new_queue()
 
     # ---- moves ----
 
-    def enter(self, page: Page) -> None:
+    def add_page(self, page: BacklogPage) -> None:
         """A page that was just added: what is ready joins the queue."""
-        for ref, slot in each(page):
+        for ref, slot in live_slots(page):
             if page.states[slot] == READY:
                 entry = self._entry(page, slot, ref)
                 self.queue.push(page.customers[slot], entry, page.keys[slot])
-        for slot, terms in page.terms.items():
+        for slot, options in page.options.items():
             ref = ref_of(page.number, slot)
-            if page.states[slot] == WAITING and terms.not_before is not None:
-                self.dues.set(ref, terms.not_before)
-            if terms.expires_at is not None:
-                self.deadlines.set(ref, terms.expires_at)
+            if page.states[slot] == WAITING and options.not_before is not None:
+                self.dues.set(ref, options.not_before)
+            if options.expires_at is not None:
+                self.deadlines.set(ref, options.expires_at)
 
-    def ready(self, ref: int, attempt: int, mark: Mark) -> None:
+    def ready(self, ref: int, attempt: int, overrides: Overrides) -> None:
         """The agenda waits for nothing but its turn; it is in no other state's care."""
-        self._note(ref, READY, attempt, _lasting(mark))
+        self._record(ref, READY, attempt, _lasting_overrides(overrides))
         self._enqueue(ref)
 
-    def wait(self, ref: int, attempt: int, mark: Mark) -> None:
+    def wait(self, ref: int, attempt: int, overrides: Overrides) -> None:
         """The agenda waits until `mark.due`; it is in no other state's care."""
-        self._note(ref, WAITING, attempt, mark)
-        self.dues.set(ref, mark.due)
+        self._record(ref, WAITING, attempt, overrides)
+        self.dues.set(ref, overrides.due)
 
-    def hold(self, ref: int, attempt: int, mark: Mark) -> None:
+    def hold(self, ref: int, attempt: int, overrides: Overrides) -> None:
         """The agenda waits for its release; it is in no other state's care."""
-        self._note(ref, HELD, attempt, mark)
+        self._record(ref, HELD, attempt, overrides)
 
-    def leave(self, ref: int) -> None:
+    def dequeue(self, ref: int) -> None:
         """Take an agenda that is not out from where it waits, to put it elsewhere."""
         page, slot = self.slots.at(ref)
         if page.states[slot] == READY:
             self.queue.withdraw(page.customers[slot], self.entry(ref), page.keys[slot])
         self.dues.clear(ref)
 
-    def emit(self, pick: Pick) -> SlotNote:
+    def emit(self, pick: Pick) -> AgendaRecord:
         """The queue has picked the agenda: it is out."""
         known = self.slots.known(pick.ref)
-        note = SlotNote(
+        record = AgendaRecord(
             ref=pick.ref,
             state=EMITTED,
             attempt=known.attempt if known else self.slots.attempt(pick.ref),
             charge=pick.charge,
             cost=pick.cost,
-            mark=known.mark if known else None,
+            overrides=known.overrides if known else None,
         )
-        self.slots.note(note)
+        self.slots.record(record)
         self.emitted += 1
-        return note
+        return record
 
-    def claim(self, note: SlotNote, now: float) -> None:
+    def claim(self, record: AgendaRecord, now: float) -> None:
         """A puller has what was emitted."""
         self.claimed += 1
-        self.unclaimed.remove(note.ref)
-        self.slots.note(replace(note, state=CLAIMED))
-        self.leases.begin(note.ref, now)
+        self.emitted_offsets.remove(record.ref)
+        self.slots.record(replace(record, state=CLAIMED))
+        self.leases.begin(record.ref, now)
 
-    def stop(self, note: SlotNote, reason: StopReason, message: str) -> None:
+    def stop(self, record: AgendaRecord, reason: StopReason, message: str) -> None:
         """The attempt that is out is to stop."""
-        mark = replace(note.mark or NO_MARK, stopping=reason, message=message[:_KEPT_LENGTH])
-        self.slots.note(replace(note, mark=mark))
+        overrides = replace(
+            record.overrides or NO_OVERRIDES, stopping=reason, message=message[:_MAX_MESSAGE]
+        )
+        self.slots.record(replace(record, overrides=overrides))
 
-    def mark(self, ref: int, mark: Mark) -> None:
+    def overrides(self, ref: int, overrides: Overrides) -> None:
         """Something else is wanted of the agenda, which stays where it is."""
-        note = self.slots.out(ref)
-        if note is not None:
-            self.slots.note(replace(note, mark=_worth_noting(mark)))
+        record = self.slots.in_flight_record(ref)
+        if record is not None:
+            self.slots.record(replace(record, overrides=_or_none(overrides)))
         else:
-            self._note(ref, self.slots.state(ref), self.slots.attempt(ref), mark)
+            self._record(ref, self.slots.state(ref), self.slots.attempt(ref), overrides)
 
-    def free(self, note: SlotNote, spent_s: Mapping[str, float], *, learn: bool) -> None:
+    def release_slot(
+        self, record: AgendaRecord, spent_s: Mapping[str, float], *, learn: bool
+    ) -> None:
         """An attempt that was out is over: give its slot back, put its customer's tag right.
 
         What failed has been served all the same, so what it took counts; but what an
         operation takes is learned from those that succeed.
         """
-        if note.state == EMITTED:
+        if record.state == EMITTED:
             self.claimed += 1
-        self.unclaimed.remove(note.ref)
-        self.leases.end(note.ref)
-        page, slot = self.slots.at(note.ref)
-        correction, spent = 0.0, bounded(sum(spent_s.values()))
+        self.emitted_offsets.remove(record.ref)
+        self.leases.end(record.ref)
+        page, slot = self.slots.at(record.ref)
+        correction, spent = 0.0, clamp_cost(sum(spent_s.values()))
         if spent_s:
             correction = self.queue.algorithm.correction(
-                spent=spent, cost=note.cost, charge=note.charge
+                spent=spent, cost=record.cost, charge=record.charge
             )
         if spent_s and learn:
             self.costs.learn(page.types[slot], spent_s)
             declared = page.declared_cost(slot)
             if declared is not None:
-                self.costs.compare(page.customers[slot], declared=declared, spent=spent)
+                self.costs.learn_ratio(page.customers[slot], declared=declared, spent=spent)
         self.queue.settle(page.customers[slot], correction=correction)
 
     def forget(self, ref: int) -> None:
         """The agenda has ended; it is in no state's care any more."""
-        if self.slots.terms(ref).attempt > 1:
+        if self.slots.options(ref).attempt > 1:
             self.reruns.remember(self.agenda_id(ref), self.slots.attempt(ref))
         self.deadlines.clear(ref)
         self.slots.forget(ref)
@@ -195,20 +199,22 @@ class Stock:
 
     def pause_s(self, ref: int, attempt: int, why: WaitReason) -> float:
         """How long this attempt waits after the one before it was lost, or failed."""
-        terms = self.slots.terms(ref)
-        backoff = terms.backoff or self.insight.backoff
-        most_s = LOST_PAUSE_S if why == "lost" else inf
-        return min(most_s, backoff.pause_s(attempt - terms.attempt, seed=self.agenda_id(ref)))
+        options = self.slots.options(ref)
+        backoff = options.backoff or self.insight.backoff
+        most_s = MAX_LOST_PAUSE_S if why == "lost" else inf
+        return min(most_s, backoff.pause_s(attempt - options.attempt, seed=self.agenda_id(ref)))
 
     def due(self, ref: int, now: float) -> float:
         """When an agenda goes on that waits or is held: after one pause more at most.
 
         Its end was reckoned on the clock of whoever had the insight then.
         """
-        mark = self.slots.mark(ref)
-        if mark.why == "not_before":
-            return mark.due
-        return min(mark.due, now + self.pause_s(ref, self.slots.attempt(ref), mark.why))
+        overrides = self.slots.overrides(ref)
+        if overrides.why == "not_before":
+            return overrides.due
+        return min(
+            overrides.due, now + self.pause_s(ref, self.slots.attempt(ref), overrides.why)
+        )
 
     # ---- the queue as a whole ----
 
@@ -218,37 +224,39 @@ class Stock:
         # What one order gave is no debt in another: nobody is ahead of where all go on. A
         # customer's keys keep their turns, as they would if it were all read back.
         present = max([self.queue.virtual_time, *(flow.tag for flow in self.queue.flows())])
-        tags = {CustomerId(one): known for one, known in self.queue.all_tags().items()}
+        tags = {
+            CustomerId(one): known for one, known in self.queue.all_fairness_states().items()
+        }
         self.queue = self._new_queue(self.queue.now)
-        self.fill_queue((present,), tags, before=self.slots.next_number)
+        self.rebuild_queue((present,), tags, before=self.slots.next_number)
         self.queue.note_moved(tags)
 
-    def fill_queue(
-        self, clock: Sequence[float], tags: Mapping[CustomerId, Tags], *, before: int
+    def rebuild_queue(
+        self, clock: Sequence[float], tags: Mapping[CustomerId, FairnessState], *, before: int
     ) -> None:
         """Fill a new queue from the pages with numbers below `before`."""
         entries: dict[CustomerId, dict[str, list[int]]] = {}
         in_flight: dict[CustomerId, int] = {}
         for page in (page for page in self.slots.pages() if page.number < before):
-            for ref, slot in each(page):
+            for ref, slot in live_slots(page):
                 customer_id = page.customers[slot]
                 if page.states[slot] == READY:
                     by_key = entries.setdefault(customer_id, {})
                     key = "" if self.queue.algorithm.by_age else page.keys[slot]
                     by_key.setdefault(key, []).append(self._entry(page, slot, ref))
-                elif page.states[slot] in OUT:
+                elif page.states[slot] in IN_FLIGHT:
                     in_flight[customer_id] = in_flight.get(customer_id, 0) + 1
         self.queue.restore(clock=clock, tags=tags, entries=entries, in_flight=in_flight)
 
     def resume(self, now: float, *, before: int) -> None:
         """After a restart: clocks for what waits and what is out, in pages below `before`."""
         for page in (page for page in self.slots.pages() if page.number < before):
-            for ref, slot in each(page):
+            for ref, slot in live_slots(page):
                 self._resume(ref, page.states[slot], now)
-            for slot, terms in page.terms.items():
+            for slot, options in page.options.items():
                 ref = ref_of(page.number, slot)
-                if terms.expires_at is not None and self.slots.find(page.ids[slot]) == ref:
-                    self.deadlines.set(ref, terms.expires_at)
+                if options.expires_at is not None and self.slots.find(page.ids[slot]) == ref:
+                    self.deadlines.set(ref, options.expires_at)
 
     def _resume(self, ref: int, state: int, now: float) -> None:
         if state == WAITING:
@@ -256,15 +264,15 @@ class Stock:
         elif state == CLAIMED:
             self.leases.begin(ref, now)
         elif state == EMITTED:
-            self.unclaimed.recover(ref)
-            if self.slots.mark(ref).stopping:
+            self.emitted_offsets.recover(ref)
+            if self.slots.overrides(ref).stopping:
                 self.leases.begin(ref, now)
 
-    def _entry(self, page: Page, slot: int, ref: int) -> int:
+    def _entry(self, page: BacklogPage, slot: int, ref: int) -> int:
         known = self.slots.known(ref)
         return self.queue.algorithm.entry(
             priority=page.priorities[slot],
-            resumed=known is not None and known.attempt > page.terms_of(slot).attempt,
+            resumed=known is not None and known.attempt > page.options_of(slot).attempt,
             rank=page.ranks[slot],
             ref=ref,
         )
@@ -273,9 +281,11 @@ class Stock:
         page, slot = self.slots.at(ref)
         self.queue.push(page.customers[slot], self.entry(ref), page.keys[slot])
 
-    def _note(self, ref: int, state: int, attempt: int, mark: Mark) -> None:
-        worth_noting = _worth_noting(mark)
-        self.slots.note(SlotNote(ref=ref, state=state, attempt=attempt, mark=worth_noting))
+    def _record(self, ref: int, state: int, attempt: int, overrides: Overrides) -> None:
+        worth_noting = _or_none(overrides)
+        self.slots.record(
+            AgendaRecord(ref=ref, state=state, attempt=attempt, overrides=worth_noting)
+        )
 
     def _new_queue(self, now: float = 0.0) -> FairQueue:
         aging_s = self.insight.aging_s
@@ -287,11 +297,15 @@ class Stock:
         return page.arrivals[slot]
 
 
-def _lasting(mark: Mark) -> Mark:
+def _lasting_overrides(overrides: Overrides) -> Overrides:
     """What of it outlasts the wait."""
-    is_none = mark is NO_MARK
-    return mark if is_none else Mark(priority=mark.priority, rank=mark.rank, hold=mark.hold)
+    is_none = overrides is NO_OVERRIDES
+    return (
+        overrides
+        if is_none
+        else Overrides(priority=overrides.priority, rank=overrides.rank, hold=overrides.hold)
+    )
 
 
-def _worth_noting(mark: Mark) -> Mark | None:
-    return None if mark is NO_MARK or mark == NO_MARK else mark
+def _or_none(overrides: Overrides) -> Overrides | None:
+    return None if overrides is NO_OVERRIDES or overrides == NO_OVERRIDES else overrides

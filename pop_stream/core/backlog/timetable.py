@@ -7,7 +7,7 @@ _SLACK: Final = 64
 """Outdated entries that are borne before they are looked for."""
 
 
-class Timetable:
+class DueHeap:
     """One instant per place in the backlog, in seconds since the epoch."""
 
     __slots__ = ("_at", "_heap")
@@ -38,7 +38,7 @@ class Timetable:
             heappop(self._heap)
         return None
 
-    def take_due(self, now: float, most: int) -> list[int]:
+    def pop_due(self, now: float, most: int) -> list[int]:
         """Places that are due by `now`, soonest first and each once, at most so many."""
         due: list[int] = []
         while len(due) < most and (at := self.next_at) is not None and at <= now:

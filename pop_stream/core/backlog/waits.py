@@ -5,7 +5,7 @@ from typing import Final
 _GAIN: Final = 1 / 64
 
 
-class Waits:
+class MeanWait:
     """A running mean.
 
     Attributes:

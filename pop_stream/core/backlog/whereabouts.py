@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pop_stream.core.delta import Mark
+from pop_stream.core.delta import Overrides
 from pop_stream.core.fairness.flow import Flow
 from pop_stream.core.values.ids import CustomerId
 
 
-class Chosen(NamedTuple):
+class ChosenAgenda(NamedTuple):
     """One agenda of a round."""
 
     ref: int
@@ -18,14 +18,14 @@ class Chosen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class AgendaPosition:
     """Where an agenda is.
 
     Attributes:
         state: Of its slot.
         entry: Its place in its customer's line.
         cost: Worker-seconds it is taken to cost.
-        mark: What people or the clock want of it.
+        overrides: What people or the clock want of it.
     """
 
     flow: Flow
@@ -33,4 +33,4 @@ class Whereabouts:
     entry: int
     cost: float
     attempt: int
-    mark: Mark
+    overrides: Overrides

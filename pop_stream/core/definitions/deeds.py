@@ -6,7 +6,7 @@ from typing import Literal
 
 from pop_stream.core.values.identity import Principal
 
-Action = Literal["created", "replaced", "changed", "deleted", "rotated", "revoked"]
+AuditAction = Literal["created", "replaced", "changed", "deleted", "rotated", "revoked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Author:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class AuditRecord:
     """One change of one object, as the audit log keeps it; never holds a secret.
 
     Attributes:
@@ -32,7 +32,7 @@ class Deed:
     """
 
     author: Author
-    action: Action
+    action: AuditAction
     kind: str
     object_id: str
     before: Mapping[str, object] | None = None

@@ -81,7 +81,7 @@ def decode_api_key(key: str, value: bytes | None) -> ApiKey | None:
     return known
 
 
-def definitions_from(document: Mapping[str, object]) -> tuple[Definition, ...]:
+def parse_definitions_file(document: Mapping[str, object]) -> tuple[Definition, ...]:
     """Definitions from a file's tables, such as `[customers.ID]`; one table per kind.
 
     Raises:

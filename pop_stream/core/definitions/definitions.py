@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 from pop_stream.core.agendas.agenda import CallbackUrl, Id
-from pop_stream.core.definitions.sharing import Shared
+from pop_stream.core.definitions.sharing import SharedDefinition
 from pop_stream.core.definitions.template import AgendaTemplate
 from pop_stream.core.values.identity import Ownership
 from pop_stream.core.values.ids import (
@@ -22,10 +22,10 @@ from pop_stream.core.values.ids import (
     CustomerId,
     InsightId,
 )
-from pop_stream.core.values.numbers import WHOLE
+from pop_stream.core.values.numbers import WHOLE_NUMBER
 from pop_stream.core.values.retry import Backoff
 
-MOST_IN_FLIGHT: Final = 1_000_000_000
+MAX_IN_FLIGHT: Final = 1_000_000_000
 """More than any cap needs to be."""
 
 AlgorithmName = Literal["weighted_fair", "round_robin", "fifo"]
@@ -48,22 +48,22 @@ class Customer(BaseModel):
     weight: Annotated[float, Field(ge=1e-3, le=1e6)] = Field(
         default=1.0, description="Share of an insight relative to other backlogged customers."
     )
-    max_in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT), WHOLE] | None = Field(
+    max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] | None = Field(
         default=None, description="Most agendas emitted and not settled, per insight."
     )
     rate_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         default=None, description="Most agendas emitted per second, per insight."
     )
-    burst: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
+    burst: Annotated[int, Field(ge=1, le=1_000_000), WHOLE_NUMBER] = Field(
         default=1, description="With rate_per_s: most agendas at once after a rest."
     )
     max_submit_per_s: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         default=None, description="Most agendas it may submit per second, however they come."
     )
-    submit_burst: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] = Field(
+    submit_burst: Annotated[int, Field(ge=1, le=1_000_000), WHOLE_NUMBER] = Field(
         default=100, description="With max_submit_per_s: most at once after a rest."
     )
-    max_ready: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE] | None = Field(
+    max_ready: Annotated[int, Field(ge=1, le=1_000_000_000), WHOLE_NUMBER] | None = Field(
         default=None, description="Most ready agendas, of all insights together."
     )
     paused: bool = Field(default=False, description="Keeps its backlog, emits nothing of it.")
@@ -90,7 +90,7 @@ class ResourcePool(BaseModel):
 
     id: Id
     title: str = ""
-    max_in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT), WHOLE] = Field(
+    max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] = Field(
         description="Most agendas emitted and not settled, of all its insights together."
     )
 
@@ -107,14 +107,14 @@ class Mappers(BaseModel):
     )
 
 
-class Insight(Shared):
+class Insight(SharedDefinition):
     """A class of work with a topic of its own."""
 
     id: InsightKey
     title: str = ""
     mappers: Mappers = Mappers()
-    precedence: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), WHOLE] = Field(
-        default=0, description="Of several insights that fit, the highest wins."
+    precedence: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000), WHOLE_NUMBER] = (
+        Field(default=0, description="Of several insights that fit, the highest wins.")
     )
     algorithm: AlgorithmName = "weighted_fair"
     aging_s: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
@@ -127,22 +127,22 @@ class Insight(Shared):
         description="Of its pullers' group: `consumer` gives each member partitions of its "
         "own, `share` any member any agenda, so there may be more pullers than partitions.",
     )
-    partitions: Annotated[int, Field(ge=1, le=1000), WHOLE] = Field(
+    partitions: Annotated[int, Field(ge=1, le=1000), WHOLE_NUMBER] = Field(
         default=4,
         description="Of the insight's topic; most members of a consumer group that get work. "
         "Must be 1 with a share group, which gives members of several some of them only.",
     )
-    target: Annotated[int, Field(ge=1, le=100_000), WHOLE] | Literal["auto"] = Field(
+    target: Annotated[int, Field(ge=1, le=100_000), WHOLE_NUMBER] | Literal["auto"] = Field(
         default="auto", description="Unclaimed agendas a refill aims at."
     )
-    low_water: Annotated[int, Field(ge=1, le=100_000), WHOLE] | None = Field(
+    low_water: Annotated[int, Field(ge=1, le=100_000), WHOLE_NUMBER] | None = Field(
         default=None,
         description="Fewer unclaimed than this start a refill; unset: 3/4 of target.",
     )
-    wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000), WHOLE] = Field(
+    wanted_wait_ms: Annotated[int, Field(ge=1, le=60_000), WHOLE_NUMBER] = Field(
         default=50, description="With target auto: how long an emitted agenda should wait."
     )
-    max_in_flight: Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT), WHOLE] | None = Field(
+    max_in_flight: Annotated[int, Field(ge=1, le=MAX_IN_FLIGHT), WHOLE_NUMBER] | None = Field(
         default=None, description="Most agendas emitted and not settled."
     )
     pool: Id | None = Field(
@@ -151,13 +151,13 @@ class Insight(Shared):
     pool_weight: Annotated[float, Field(ge=1e-3, le=1e6)] = Field(
         default=1.0, description="Share of the pool relative to its other insights."
     )
-    pool_minimum: Annotated[int, Field(ge=0, le=MOST_IN_FLIGHT), WHOLE] = Field(
+    pool_minimum: Annotated[int, Field(ge=0, le=MAX_IN_FLIGHT), WHOLE_NUMBER] = Field(
         default=0, description="In flight that it is given before any of the pool is shared."
     )
-    lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000), WHOLE] = Field(
+    lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000), WHOLE_NUMBER] = Field(
         default=60_000, description="A claimed agenda that is silent this long is reclaimed."
     )
-    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE_NUMBER] = Field(
         default=3, description="Attempts before a retryable failure is final."
     )
     backoff: Backoff = Field(

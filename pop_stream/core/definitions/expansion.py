@@ -23,7 +23,7 @@ from pop_stream.core.definitions.template import (
 from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.values.faults import shorten
 
-MOST_FILLED_IN: Final = 1024 * 1024
+MAX_EXPANDED_CHARACTERS: Final = 1024 * 1024
 """Characters of JSON that all tokens together may bring in: a token may stand a thousand
 times in a template, and what it brings may be large."""
 
@@ -48,12 +48,12 @@ def expand(template: AgendaTemplate, call: TemplateCall, *, version: int) -> Age
     ]
     if issues:
         raise SubmissionError(issues)
-    filling = _Filling(_bindings(template, call))
+    expansion = _TokenExpansion(_bindings(template, call))
     document = {
-        key: filling.fill(node, f"agenda.{key}") for key, node in template.agenda.items()
+        key: expansion.fill(node, f"agenda.{key}") for key, node in template.agenda.items()
     }
-    if filling.issues:
-        raise SubmissionError(filling.issues)
+    if expansion.issues:
+        raise SubmissionError(expansion.issues)
     document.setdefault("title", template.title)
     document |= call.model_dump(include=set(OVERRIDES), exclude_none=True, mode="json")
     document["template"] = TemplateRef(id=template.id, version=version).model_dump()
@@ -95,12 +95,12 @@ def _payload_issues(template: AgendaTemplate, payload: object) -> Iterator[Issue
 
 
 @dataclass(slots=True)
-class _Filling:
+class _TokenExpansion:
     """Fills tokens in, and notes every one that cannot be."""
 
     bindings: Mapping[str, object]
     issues: list[Issue] = field(default_factory=list)
-    filled_in: int = 0
+    expanded_characters: int = 0
 
     def fill(self, node: object, path: str) -> object:
         """The node with its tokens filled in; `path` says where it stands."""
@@ -150,11 +150,11 @@ class _Filling:
 
     def _counted(self, node: object, token: str, path: str) -> object:
         """The node, unless all that was filled in grows out of bounds with it."""
-        if self.filled_in > MOST_FILLED_IN:
+        if self.expanded_characters > MAX_EXPANDED_CHARACTERS:
             return None
-        self.filled_in += len(json.dumps(node))
-        if self.filled_in > MOST_FILLED_IN:
-            most = f"more than {MOST_FILLED_IN:,} characters are filled in"
+        self.expanded_characters += len(json.dumps(node))
+        if self.expanded_characters > MAX_EXPANDED_CHARACTERS:
+            most = f"more than {MAX_EXPANDED_CHARACTERS:,} characters are filled in"
             self._refuse(path, token, f"{most} with it; store large inputs and refer to them")
         return node
 

@@ -21,7 +21,7 @@ from pop_stream.core.values.identity import Ownership, Principal, Role
 KEY_ID_PATTERN: Final = r"^[a-z2-7]{16}$"
 """Eighty random bits in base 32."""
 
-MOST_GRACE: Final = timedelta(days=30)
+MAX_GRACE: Final = timedelta(days=30)
 """How long a key that was rotated may go on at most."""
 
 _TOKEN: Final = re.compile(r"pop_([a-z2-7]{16})_([A-Za-z0-9_-]{43})")
@@ -113,12 +113,12 @@ def check_grant(granter: Principal, customer_id: str | None, roles: frozenset[Ro
     if customer_id is not None and Role.ADMIN in roles:
         message = "only an operator's key can be admin; leave customer_id out, or the role"
         raise SubmissionError([Issue("roles", "admin", message)])
-    if granter.is_operator and not granter.holds(Role.ADMIN):
+    if granter.is_operator and not granter.has_role(Role.ADMIN):
         msg = "this needs the role 'admin', which the caller does not have"
         raise ForbiddenError(msg)
     if not granter.speaks_for(customer_id):
         msg = f"this caller makes keys for customer {granter.customer_id!r} only"
         raise ForbiddenError(msg)
-    if missing := sorted(role.value for role in roles if not granter.holds(role)):
+    if missing := sorted(role.value for role in roles if not granter.has_role(role)):
         msg = f"nobody grants a role that it does not have: {', '.join(missing)}"
         raise ForbiddenError(msg)

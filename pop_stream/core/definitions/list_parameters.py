@@ -14,7 +14,7 @@ from pop_stream.core.definitions.definitions import Kind
 from pop_stream.core.definitions.field_types import type_at
 from pop_stream.core.definitions.listing import (
     DEFAULT_LIMIT,
-    MOST_LISTED,
+    MAX_LISTED,
     RESERVED,
     Filter,
     ListQuery,
@@ -24,12 +24,12 @@ from pop_stream.core.definitions.listing import (
     is_scalar,
     keys_of,
     microseconds,
-    no_number,
+    reject_non_json_number,
 )
 from pop_stream.core.errors import Issue, QueryError
 from pop_stream.core.values.faults import shorten
 
-_MOST_DEPTH: Final = 8
+_MAX_DEPTH: Final = 8
 _LIMIT: Final = re.compile(r"[0-9]{1,9}")
 
 
@@ -46,7 +46,7 @@ def parse_list(
     Raises:
         QueryError: With one issue per parameter that cannot be used.
     """
-    reader = _Reader(kind)
+    reader = _ParameterReader(kind)
     reader.expect_text(parameters)
     single = reader.reserved(parameters)
     sorts = reader.sorts(single.get("sort"))
@@ -64,7 +64,7 @@ def parse_list(
     return ListRequest(query, fields)
 
 
-class _Reader:
+class _ParameterReader:
     """Reads parameters one by one, and notes what is wrong with each."""
 
     def __init__(self, kind: Kind) -> None:
@@ -109,9 +109,9 @@ class _Reader:
     def limit(self, text: str | None) -> int:
         if text is None:
             return DEFAULT_LIMIT
-        if _LIMIT.fullmatch(text) and 1 <= int(text) <= MOST_LISTED:
+        if _LIMIT.fullmatch(text) and 1 <= int(text) <= MAX_LISTED:
             return int(text)
-        self._refuse("limit", text, f"must be a whole number from 1 to {MOST_LISTED}")
+        self._refuse("limit", text, f"must be a whole number from 1 to {MAX_LISTED}")
         return DEFAULT_LIMIT
 
     def fields(self, text: str | None) -> tuple[str, ...] | None:
@@ -137,7 +137,7 @@ class _Reader:
 
     def _path(self, dotted: str, parameter: str, text: str) -> tuple[str, ...] | None:
         path = tuple(dotted.split("."))
-        if path[0] not in self._fields or len(path) > _MOST_DEPTH or "" in path:
+        if path[0] not in self._fields or len(path) > _MAX_DEPTH or "" in path:
             known = ", ".join(sorted(self._fields))
             hint = f"no field of a {self._kind}; it has {known}"
             self._refuse(parameter, text, hint)
@@ -170,7 +170,7 @@ def _readings(text: str) -> Iterator[JsonValue]:
     """What a text may stand for where any JSON may be."""
     yield text
     try:
-        value = json.loads(text, parse_constant=no_number)
+        value = json.loads(text, parse_constant=reject_non_json_number)
     except (ValueError, RecursionError):
         return
     if is_scalar(value):

@@ -12,10 +12,10 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from pop_stream.core.definitions.definitions import KINDS, Kind
-from pop_stream.core.definitions.revisions import Stored
+from pop_stream.core.definitions.revisions import StoredDefinition
 
 DEFAULT_LIMIT: Final = 100
-MOST_LISTED: Final = 1000
+MAX_LISTED: Final = 1000
 """Of one page; `next` leads on, and `total` counts all."""
 
 RESERVED: Final = ("sort", "fields", "limit", "cursor")
@@ -64,7 +64,7 @@ class ListQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class DefinitionPage:
     """One page.
 
     Attributes:
@@ -72,7 +72,7 @@ class Listed:
         last: Sort keys of the last one, if there are more.
     """
 
-    found: tuple[Stored, ...]
+    found: tuple[StoredDefinition, ...]
     total: int
     last: tuple[JsonValue, ...] | None
 
@@ -111,14 +111,14 @@ def keys_of(cursor: str, sorts: Sequence[Sort]) -> tuple[JsonValue, ...] | None:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         raw = base64.b64decode(padded, altchars=b"-_", validate=True)
-        order, *keys = json.loads(raw, parse_constant=no_number)
+        order, *keys = json.loads(raw, parse_constant=reject_non_json_number)
     except (binascii.Error, ValueError, TypeError, RecursionError):
         return None
     fits = order == _order(sorts) and len(keys) == len(sorts) and all(map(is_scalar, keys))
     return tuple(keys) if fits else None
 
 
-def no_number(text: str) -> float:
+def reject_non_json_number(text: str) -> float:
     """Refuse what is no JSON: `NaN` and its like.
 
     Raises:

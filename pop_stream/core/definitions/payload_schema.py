@@ -15,7 +15,7 @@ _COMPILED: Final = 512
 """Schemas kept compiled; each change of a template makes a new one."""
 
 
-def schema_fault(schema: Mapping[str, object] | bool) -> str | None:
+def schema_error(schema: Mapping[str, object] | bool) -> str | None:
     """Why the document is no schema that payloads can be held to; None if it is one.
 
     References to other documents are refused, and so are patterns with look-around or back
@@ -34,7 +34,7 @@ def payload_issues(
     """What is wrong with a payload, at most as much as a refusal lists.
 
     Args:
-        schema: One that `schema_fault` finds nothing wrong with.
+        schema: One that `schema_error` finds nothing wrong with.
         payload: Any JSON.
         field: What the payload is called in the issues.
     """

@@ -7,7 +7,7 @@ from pop_stream.core.definitions.definitions import Customer, Definition, Insigh
 from pop_stream.core.definitions.template import AgendaTemplate
 
 
-def needed_by(definition: Definition) -> Iterator[tuple[str, str]]:
+def references_of(definition: Definition) -> Iterator[tuple[str, str]]:
     """Fields of a definition and the keys they name, which must be defined for it to work."""
     match definition:
         case Customer(pool=pool, default_insight=insight):
@@ -22,17 +22,17 @@ def needed_by(definition: Definition) -> Iterator[tuple[str, str]]:
             pass  # pools and templates need nothing
 
 
-def kept_by(definition: Definition) -> list[str]:
+def deletion_blocked_by(definition: Definition) -> list[str]:
     """Keys of what may not be deleted as long as this definition is there.
 
     An owner, or the customer of a template's agendas, need not be defined: any customer has
     the defaults. But once it is, its definition is not taken away under them.
     """
-    kept = [key for _, key in needed_by(definition)]
+    keys = [key for _, key in references_of(definition)]
     if isinstance(definition, Insight | AgendaTemplate) and definition.owner is not None:
-        kept.append(f"customer/{definition.owner}")
+        keys.append(f"customer/{definition.owner}")
     if isinstance(definition, AgendaTemplate):
         customer_id = definition.agenda.get("customer_id")
         if isinstance(customer_id, str) and not TOKEN.search(customer_id):
-            kept.append(f"customer/{customer_id}")
-    return sorted(set(kept))
+            keys.append(f"customer/{customer_id}")
+    return sorted(set(keys))

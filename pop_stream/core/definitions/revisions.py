@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pop_stream.core.definitions.definition_records import kind_of
 from pop_stream.core.definitions.definitions import KINDS, Definition, Insight, Kind
-from pop_stream.core.definitions.sharing import Shared
+from pop_stream.core.definitions.sharing import SharedDefinition
 from pop_stream.core.errors import (
     DefinitionError,
     ExistsError,
@@ -25,7 +25,7 @@ READ_ONLY: Final = frozenset({"version", "created_at", "updated_at", "insight_id
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredDefinition:
     """A definition as it is kept.
 
     Attributes:
@@ -42,14 +42,14 @@ class Stored:
         """Of the definition."""
         return kind_of(self.definition)
 
-    def as_seen_by(self, customer_id: str | None) -> "Stored":
+    def as_seen_by(self, customer_id: str | None) -> "StoredDefinition":
         """What a customer, or an operator (None), is shown of it."""
-        if not isinstance(self.definition, Shared):
+        if not isinstance(self.definition, SharedDefinition):
             return self
         return replace(self, definition=self.definition.as_seen_by(customer_id))
 
 
-Decide: TypeAlias = Callable[[Stored | None], Definition | None]
+RevisionFunction: TypeAlias = Callable[[StoredDefinition | None], Definition | None]
 """From what there is to what there is to be; None is nothing. May be asked more than once."""
 
 
@@ -59,7 +59,7 @@ class Revision:
 
     kind: Kind
     object_id: str
-    decide: Decide
+    decide: RevisionFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Precondition:
     versions: frozenset[int] | None = None
     exists: bool | None = None
 
-    def expect(self, stored: Stored | None) -> None:
+    def check(self, stored: StoredDefinition | None) -> None:
         """Check it.
 
         Raises:
@@ -123,7 +123,7 @@ def parse_definition(kind: Kind, object_id: str, content: Mapping[str, object]) 
 def create(definition: Definition) -> Revision:
     """Define something that must not exist yet."""
 
-    def decide(stored: Stored | None) -> Definition:
+    def decide(stored: StoredDefinition | None) -> Definition:
         if stored is not None:
             raise ExistsError(stored.kind, definition.id, stored.version)
         return definition
@@ -134,10 +134,10 @@ def create(definition: Definition) -> Revision:
 def put(definition: Definition, condition: Precondition = ALWAYS) -> Revision:
     """Define something, in the place of what there may be."""
 
-    def decide(stored: Stored | None) -> Definition:
-        condition.expect(stored)
+    def decide(stored: StoredDefinition | None) -> Definition:
+        condition.check(stored)
         if stored is not None:
-            _expect_possible(stored.definition, definition)
+            _check_changeable(stored.definition, definition)
         return definition
 
     return Revision(kind_of(definition), definition.id, decide)
@@ -151,16 +151,16 @@ def patch(
     Source: RFC 7396.
     """
 
-    def decide(stored: Stored | None) -> Definition:
+    def decide(stored: StoredDefinition | None) -> Definition:
         if stored is None:
             raise NotFoundError(kind, object_id)
-        condition.expect(stored)
+        condition.check(stored)
         if "id" in content and content["id"] is None:
             message = "it cannot be taken away; leave it out"
             raise DefinitionError(kind, [Issue("id", "null", message)])
         before = stored.definition.model_dump(mode="json", exclude_defaults=True)
-        wanted = parse_definition(kind, object_id, merged(before, content))
-        _expect_possible(stored.definition, wanted)
+        wanted = parse_definition(kind, object_id, apply_merge_patch(before, content))
+        _check_changeable(stored.definition, wanted)
         return wanted
 
     return Revision(kind, object_id, decide)
@@ -169,15 +169,15 @@ def patch(
 def remove(kind: Kind, object_id: str, condition: Precondition = ALWAYS) -> Revision:
     """Delete what must exist."""
 
-    def decide(stored: Stored | None) -> None:
+    def decide(stored: StoredDefinition | None) -> None:
         if stored is None:
             raise NotFoundError(kind, object_id)
-        condition.expect(stored)
+        condition.check(stored)
 
     return Revision(kind, object_id, decide)
 
 
-def merged(target: object, content: Mapping[str, object]) -> dict[str, object]:
+def apply_merge_patch(target: object, content: Mapping[str, object]) -> dict[str, object]:
     """The target with a JSON merge patch applied; neither argument is changed.
 
     Source: RFC 7396, section 2.
@@ -187,13 +187,13 @@ def merged(target: object, content: Mapping[str, object]) -> dict[str, object]:
         if value is None:
             result.pop(key, None)
         elif isinstance(value, Mapping):
-            result[key] = merged(result.get(key), value)
+            result[key] = apply_merge_patch(result.get(key), value)
         else:
             result[key] = value
     return result
 
 
-def _expect_possible(before: Definition, after: Definition) -> None:
+def _check_changeable(before: Definition, after: Definition) -> None:
     """Refuse what a running insight cannot follow."""
     if not isinstance(before, Insight) or not isinstance(after, Insight):
         return

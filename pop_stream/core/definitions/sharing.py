@@ -8,7 +8,7 @@ from pop_stream.core.agendas.agenda import Id
 from pop_stream.core.values.identity import Ownership, Visibility
 
 
-class Shared(BaseModel):
+class SharedDefinition(BaseModel):
     """What insights and templates say of who may use them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -14,9 +14,9 @@ from pydantic import (
 
 from pop_stream.core.agendas import references
 from pop_stream.core.agendas.agenda import Agenda, OwnId
-from pop_stream.core.definitions.payload_schema import schema_fault
-from pop_stream.core.definitions.sharing import Shared
-from pop_stream.core.values.own_ids import foreign_issue
+from pop_stream.core.definitions.payload_schema import schema_error
+from pop_stream.core.definitions.sharing import SharedDefinition
+from pop_stream.core.values.own_ids import foreign_id_issue
 
 PAYLOAD_NAMES: Final = ("pop.payload", "pop.transformRequest")
 """Both stand for the payload of the run; the second is what POP also called it."""
@@ -59,12 +59,12 @@ class TemplateParam(BaseModel):
         return self.default is not None
 
 
-def _named(schema: dict[str, Any]) -> None:
+def _closed_schema(schema: dict[str, Any]) -> None:
     """Names that are no parameters' are refused, and not let pass with any value."""
     schema["additionalProperties"] = False
 
 
-class AgendaTemplate(Shared):
+class AgendaTemplate(SharedDefinition):
     """A kind of agenda that is run by naming it, with a payload and parameters."""
 
     id: OwnId
@@ -73,12 +73,12 @@ class AgendaTemplate(Shared):
     params: dict[ParamName, TemplateParam] = Field(
         default_factory=dict,
         description="Parameters that a run gives, by name.",
-        json_schema_extra=_named,
+        json_schema_extra=_closed_schema,
     )
     static_params: dict[ParamName, JsonValue] = Field(
         default_factory=dict,
         description="Values that are the same for every run, by name.",
-        json_schema_extra=_named,
+        json_schema_extra=_closed_schema,
     )
     payload_schema: dict[str, JsonValue] | bool | None = Field(
         default=None, description="JSON schema of the payload; any payload is taken without."
@@ -89,7 +89,7 @@ class AgendaTemplate(Shared):
 
     @model_validator(mode="after")
     def _id_is_its_owners(self) -> Self:
-        if fault := foreign_issue(self.id, self.owner):
+        if fault := foreign_id_issue(self.id, self.owner):
             raise ValueError(fault.message)
         return self
 
@@ -112,7 +112,7 @@ class AgendaTemplate(Shared):
     def _schema_is_one(self) -> Self:
         if self.payload_schema is None:
             return self
-        if fault := schema_fault(self.payload_schema):
+        if fault := schema_error(self.payload_schema):
             msg = f"payload_schema cannot be used: {fault}"
             raise ValueError(msg)
         return self
@@ -177,7 +177,7 @@ TEMPLATE_RUN: Final = _with_overrides(TemplateRun, "TemplateRun")
 """The same with the template's id."""
 
 
-def in_own_name(call: TemplateCall, customer_id: str | None) -> TemplateCall:
+def with_own_customer(call: TemplateCall, customer_id: str | None) -> TemplateCall:
     """A customer who names nobody runs a template for itself, whomever that names.
 
     Args:

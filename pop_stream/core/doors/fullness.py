@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pop_stream.core.events import Fullness
+from pop_stream.core.events import CapacityLimit
 
 _NEAR: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class MemoryLoad:
     """What is in memory, or may be.
 
     Attributes:
@@ -22,7 +22,7 @@ class Load:
     size: int
 
 
-def fullness(loads: Mapping[str, Load], limit: Load) -> Mapping[str, Fullness]:
+def fullness(loads: Mapping[str, MemoryLoad], limit: MemoryLoad) -> Mapping[str, CapacityLimit]:
     """Which insights a scheduler is nearly or fully out of room for.
 
     Those that have an equal part of the room or more, so that a large backlog does not shut
@@ -33,16 +33,16 @@ def fullness(loads: Mapping[str, Load], limit: Load) -> Mapping[str, Fullness]:
         loads: By insight, of one scheduler.
         limit: Of all of them together.
     """
-    found: dict[str, Fullness] = {}
+    found: dict[str, CapacityLimit] = {}
     busy = max(1, sum(load.agendas > 0 for load in loads.values()))
     agendas = sum(load.agendas for load in loads.values())
     size = sum(load.size for load in loads.values())
     if size >= _NEAR * limit.size:
-        told = Fullness(what="bytes", limit=limit.size, present=size)
+        told = CapacityLimit(what="bytes", limit=limit.size, present=size)
         part = _NEAR * limit.size / busy
         found |= {one: told for one, load in loads.items() if load.size >= part}
     if agendas >= _NEAR * limit.agendas:
-        told = Fullness(what="agendas", limit=limit.agendas, present=agendas)
+        told = CapacityLimit(what="agendas", limit=limit.agendas, present=agendas)
         for one, load in loads.items():
             known = found.get(one)
             is_large = load.agendas >= _NEAR * limit.agendas / busy

@@ -11,7 +11,7 @@ from pop_stream.core.values.ids import CustomerId, InsightId
 
 Mapper = Literal["params", "operation_names", "operation_types"]
 
-WANTED: Final = ("default_insight", "defaultInsight")
+PREFERRED_INSIGHT_PARAMS: Final = ("default_insight", "defaultInsight")
 """Params of an agenda that name the insight it would rather have, by id or title."""
 
 _SPECIFICITY: Final[Mapping[Mapper, int]] = {
@@ -20,11 +20,11 @@ _SPECIFICITY: Final[Mapping[Mapper, int]] = {
     "operation_types": 1,
 }
 
-Outcome = Literal["chosen", "outranked", "other_pool", "no_match"]
+RoutingOutcome = Literal["chosen", "outranked", "other_pool", "no_match"]
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class MapperMatch:
     """A value of a mapper that fits an agenda."""
 
     mapper: Mapper
@@ -32,7 +32,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Consideration:
+class RoutingCandidate:
     """How one insight fared in the choice.
 
     Attributes:
@@ -43,8 +43,8 @@ class Consideration:
     """
 
     insight_id: str
-    outcome: Outcome
-    matches: tuple[Match, ...]
+    outcome: RoutingOutcome
+    matches: tuple[MapperMatch, ...]
     precedence: int
     specificity: int
     is_wanted: bool
@@ -52,9 +52,9 @@ class Consideration:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
+class _RouteMatch:
     insight: Insight
-    match: Match
+    match: MapperMatch
     is_for_all: bool
 
     @property
@@ -62,7 +62,7 @@ class _Fit:
         return _SPECIFICITY[self.match.mapper]
 
 
-class Placement:
+class InsightRouter:
     """The mappers of all insights, turned round: from a value to the insights that take it.
 
     A look-up costs the agenda's names, types and params, not the number of insights.
@@ -79,14 +79,16 @@ class Placement:
     ) -> None:
         self._insights = {insight.id: insight for insight in insights}
         self._customers = customers or {}
-        self._takers: dict[tuple[Mapper, str], list[_Fit]] = {}
+        self._by_value: dict[tuple[Mapper, str], list[_RouteMatch]] = {}
         for insight in self._insights.values():
             is_for_all = insight.effective_visibility == "global"
             for match in _mapper_values(insight):
                 key = (match.mapper, match.value.casefold())
-                self._takers.setdefault(key, []).append(_Fit(insight, match, is_for_all))
+                self._by_value.setdefault(key, []).append(
+                    _RouteMatch(insight, match, is_for_all)
+                )
 
-    def place(self, agenda: Agenda) -> InsightId:
+    def route(self, agenda: Agenda) -> InsightId:
         """Choose the agenda's insight.
 
         Of the insights that serve its customer, in its customer's pool if that has one, and
@@ -99,35 +101,35 @@ class Placement:
             MissingDefinitionError: If there is no insight for it.
         """
         customer = self._customers.get(CustomerId(agenda.customer_id))
-        wanted = _wanted(agenda)
+        preferred = _preferred_insight(agenda)
         fits = [
             fit
             for key in _agenda_values(agenda)
-            for fit in self._takers.get(key, ())
+            for fit in self._by_value.get(key, ())
             if (fit.is_for_all or fit.insight.serves(agenda.customer_id))
             and _is_in_pool(fit.insight, customer)
         ]
         if fits:
-            return InsightId(min(fits, key=lambda fit: _rank(fit, wanted)).insight.id)
+            return InsightId(min(fits, key=lambda fit: _rank(fit, preferred)).insight.id)
         default = self._default(agenda, customer)
         if default is None:
-            raise MissingDefinitionError([_unplaceable(agenda)])
+            raise MissingDefinitionError([_no_insight(agenda)])
         return InsightId(default.id)
 
-    def explain(self, agenda: Agenda) -> tuple[Consideration, ...]:
+    def explain(self, agenda: Agenda) -> tuple[RoutingCandidate, ...]:
         """How every insight that serves the customer fared, the chosen one first."""
         customer = self._customers.get(CustomerId(agenda.customer_id))
-        wanted, values = _wanted(agenda), _agenda_values(agenda)
+        preferred, values = _preferred_insight(agenda), _agenda_values(agenda)
         try:
-            chosen = self.place(agenda)
+            chosen = self.route(agenda)
         except SubmissionError:
             chosen = None
         found = [
-            _considered(insight, values, wanted=wanted, chosen=chosen, customer=customer)
+            _candidate(insight, values, preferred=preferred, chosen=chosen, customer=customer)
             for insight in self._insights.values()
             if insight.serves(agenda.customer_id)
         ]
-        order: tuple[Outcome, ...] = ("chosen", "outranked", "other_pool", "no_match")
+        order: tuple[RoutingOutcome, ...] = ("chosen", "outranked", "other_pool", "no_match")
         return tuple(sorted(found, key=lambda one: (order.index(one.outcome), one.insight_id)))
 
     def _default(self, agenda: Agenda, customer: Customer | None) -> Insight | None:
@@ -137,40 +139,44 @@ class Placement:
         return insight if insight and insight.serves(agenda.customer_id) else None
 
 
-def _rank(fit: _Fit, wanted: str) -> tuple[bool, int, int, str]:
+def _rank(fit: _RouteMatch, preferred: str) -> tuple[bool, int, int, str]:
     """The least one wins."""
     insight = fit.insight
-    return not _is_called(insight, wanted), -insight.precedence, -fit.specificity, insight.id
+    return not _is_called(insight, preferred), -insight.precedence, -fit.specificity, insight.id
 
 
-def _considered(
+def _candidate(
     insight: Insight,
     values: set[tuple[Mapper, str]],
     *,
-    wanted: str,
+    preferred: str,
     chosen: str | None,
     customer: Customer | None,
-) -> Consideration:
+) -> RoutingCandidate:
     matches = [
         match
         for match in _mapper_values(insight)
         if (match.mapper, match.value.casefold()) in values
     ]
     outcome = _outcome(insight, matches, chosen=chosen, customer=customer)
-    return Consideration(
+    return RoutingCandidate(
         insight_id=insight.id,
         outcome=outcome,
         matches=tuple(matches),
         precedence=insight.precedence,
         specificity=max((_SPECIFICITY[match.mapper] for match in matches), default=0),
-        is_wanted=_is_called(insight, wanted),
+        is_wanted=_is_called(insight, preferred),
         why=_why(insight, outcome, matches, chosen=chosen, customer=customer),
     )
 
 
 def _outcome(
-    insight: Insight, matches: list[Match], *, chosen: str | None, customer: Customer | None
-) -> Outcome:
+    insight: Insight,
+    matches: list[MapperMatch],
+    *,
+    chosen: str | None,
+    customer: Customer | None,
+) -> RoutingOutcome:
     if insight.id == chosen:
         return "chosen"
     if not matches:
@@ -180,8 +186,8 @@ def _outcome(
 
 def _why(
     insight: Insight,
-    outcome: Outcome,
-    matches: list[Match],
+    outcome: RoutingOutcome,
+    matches: list[MapperMatch],
     *,
     chosen: str | None,
     customer: Customer | None,
@@ -204,24 +210,26 @@ def _why(
             return "no value of its mappers fits the agenda"
 
 
-def _wanted(agenda: Agenda) -> str:
-    named = next((agenda.params[one] for one in WANTED if agenda.params.get(one)), "")
+def _preferred_insight(agenda: Agenda) -> str:
+    named = next(
+        (agenda.params[one] for one in PREFERRED_INSIGHT_PARAMS if agenda.params.get(one)), ""
+    )
     return str(named).casefold()
 
 
-def _is_called(insight: Insight, wanted: str) -> bool:
-    return bool(wanted) and wanted in {insight.id.casefold(), insight.title.casefold()}
+def _is_called(insight: Insight, preferred: str) -> bool:
+    return bool(preferred) and preferred in {insight.id.casefold(), insight.title.casefold()}
 
 
 def _is_in_pool(insight: Insight, customer: Customer | None) -> bool:
     return customer is None or customer.pool is None or customer.pool == insight.pool
 
 
-def _mapper_values(insight: Insight) -> Iterator[Match]:
+def _mapper_values(insight: Insight) -> Iterator[MapperMatch]:
     mappers = insight.mappers
-    yield from (Match("params", text) for text in mappers.params)
-    yield from (Match("operation_names", text) for text in mappers.operation_names)
-    yield from (Match("operation_types", text) for text in mappers.operation_types)
+    yield from (MapperMatch("params", text) for text in mappers.params)
+    yield from (MapperMatch("operation_names", text) for text in mappers.operation_names)
+    yield from (MapperMatch("operation_types", text) for text in mappers.operation_types)
 
 
 def _agenda_values(agenda: Agenda) -> set[tuple[Mapper, str]]:
@@ -239,7 +247,7 @@ def _params(params: Mapping[str, object]) -> Iterable[str]:
             yield f"{key}={value}".casefold()
 
 
-def _unplaceable(agenda: Agenda) -> Issue:
+def _no_insight(agenda: Agenda) -> Issue:
     types = sorted({operation.type for operation in agenda.operations})
     return Issue(
         "operations",

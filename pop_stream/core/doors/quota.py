@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class TokenBucket:
     """What is left of an allowance.
 
     Attributes:
@@ -16,9 +16,9 @@ class Bucket:
     at_s: float
 
 
-def take(
-    bucket: Bucket | None, *, rate_per_s: float, burst: int, now_s: float
-) -> tuple[Bucket, float]:
+def take_token(
+    bucket: TokenBucket | None, *, rate_per_s: float, burst: int, now_s: float
+) -> tuple[TokenBucket, float]:
     """Take one token, if there is one.
 
     Args:
@@ -31,14 +31,14 @@ def take(
         The bucket as it is now, and the seconds until there is a token: 0 if one was taken.
     """
     if bucket is None:
-        bucket = Bucket(float(burst), now_s)
+        bucket = TokenBucket(float(burst), now_s)
     now_s = max(now_s, bucket.at_s)
     tokens = min(float(burst), bucket.tokens + (now_s - bucket.at_s) * rate_per_s)
     if tokens >= 1:
-        return Bucket(tokens - 1, now_s), 0.0
-    return Bucket(tokens, now_s), (1 - tokens) / rate_per_s
+        return TokenBucket(tokens - 1, now_s), 0.0
+    return TokenBucket(tokens, now_s), (1 - tokens) / rate_per_s
 
 
-def spend(bucket: Bucket, count: int) -> Bucket:
+def deduct(bucket: TokenBucket, count: int) -> TokenBucket:
     """The bucket after so many tokens were taken that nobody could ask it for."""
     return replace(bucket, tokens=bucket.tokens - count)

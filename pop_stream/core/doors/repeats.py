@@ -8,7 +8,7 @@ import msgspec
 from pop_stream.core.errors import Issue
 from pop_stream.core.values.faults import shorten
 
-MOST_TOLD = 5
+MAX_DIFFERENCES = 5
 """Differences that are listed; the rest would tell nobody more."""
 
 
@@ -20,7 +20,7 @@ def differences(accepted: bytes, sent: bytes) -> tuple[Issue, ...]:
         sent: JSON as sent; the order of fields makes no difference.
 
     Returns:
-        At most `MOST_TOLD` issues, in the order of the fields' names; none if both are one.
+        At most `MAX_DIFFERENCES` issues, in the order of the fields' names; none if both are one.
     """
     if accepted == sent:
         return ()
@@ -28,7 +28,7 @@ def differences(accepted: bytes, sent: bytes) -> tuple[Issue, ...]:
     for one in (known, again):
         one.pop("trace", None)  # the same once more is another request
     found = _differences(known, again, "")
-    return tuple(islice(found, MOST_TOLD))
+    return tuple(islice(found, MAX_DIFFERENCES))
 
 
 def _differences(before: object, after: object, path: str) -> Iterator[Issue]:

@@ -8,13 +8,13 @@ import hashlib
 import hmac
 from typing import Final
 
-SEAL_HEADER: Final = "pop-seal"
+RECORD_SIGNATURE_HEADER: Final = "pop-seal"
 AUTHORIZATION_HEADER: Final = "authorization"
 
-ADMITTED: Final = ("pop-admitted", b"1")
+ADMITTED_HEADER: Final = ("pop-admitted", b"1")
 """The header of what the API let in where it has no secret to seal it with."""
 
-JUDGED_BY: Final = "pop-definitions"
+DEFINITIONS_VERSION_HEADER: Final = "pop-definitions"
 """The header that tells the version of the definitions by which the API let a record in."""
 
 _VERSION: Final = b"v1="
@@ -27,6 +27,6 @@ def seal(secret: bytes, *, key: bytes | None, value: bytes) -> bytes:
     return _VERSION + hmac.digest(secret, head + value, hashlib.sha256).hex().encode()
 
 
-def is_sealed(secret: bytes, shown: bytes, *, key: bytes | None, value: bytes) -> bool:
+def is_signed_by(secret: bytes, shown: bytes, *, key: bytes | None, value: bytes) -> bool:
     """Whether the seal is the record's own."""
     return hmac.compare_digest(seal(secret, key=key, value=value), shown)

@@ -9,20 +9,20 @@ from pydantic import ValidationError
 from pop_stream.core.agendas.agenda import Agenda, parse_agenda
 from pop_stream.core.definitions.definitions import VersionedTemplate
 from pop_stream.core.definitions.expansion import expand
-from pop_stream.core.definitions.template import TEMPLATE_RUN, TemplateRun, in_own_name
+from pop_stream.core.definitions.template import TEMPLATE_RUN, TemplateRun, with_own_customer
 from pop_stream.core.errors import Issue, MissingDefinitionError, SubmissionError
 from pop_stream.core.values.faults import issues_of, shorten, without_nul
 from pop_stream.core.values.identity import ANYONE, Principal
-from pop_stream.core.values.own_ids import meant_by, own_id
+from pop_stream.core.values.own_ids import candidate_ids, qualified_id
 
-_MARK: Final = b'"template_id"'
+_TEMPLATE_MARK: Final = b'"template_id"'
 
 
-class _Outline(msgspec.Struct):
+class _SubmissionOutline(msgspec.Struct):
     template_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_OUTLINE: Final = msgspec.json.Decoder(_Outline)
+_OUTLINE: Final = msgspec.json.Decoder(_SubmissionOutline)
 
 
 def parse_submission(
@@ -42,17 +42,17 @@ def parse_submission(
         SubmissionError: With one issue per fault.
         MissingDefinitionError: If the template does not exist, or not for that customer.
     """
-    if _MARK not in data or not _names_template(data):
+    if _TEMPLATE_MARK not in data or not _names_template(data):
         return parse_agenda(data)
     try:
         given = TEMPLATE_RUN.model_validate_json(without_nul(data, document="run"), strict=True)
     except ValidationError as error:
         raise SubmissionError(issues_of(error, document="run")) from None
-    run = cast("TemplateRun", in_own_name(given, principal.customer_id))
+    run = cast("TemplateRun", with_own_customer(given, principal.customer_id))
     if not principal.is_operator:
-        templates = TemplatesSeenBy(templates, principal)
+        templates = VisibleTemplates(templates, principal)
     told = run.model_dump(include={"customer_id"}).get("customer_id")
-    known = templates.get(run.template_id) or templates.get(own_id(run.template_id, told))
+    known = templates.get(run.template_id) or templates.get(qualified_id(run.template_id, told))
     # Before it is expanded: what a template finds wrong with a run tells of the template.
     if known is None or (told is not None and not known.template.serves(told)):
         raise MissingDefinitionError([unknown_template(run.template_id)])
@@ -62,7 +62,7 @@ def parse_submission(
     return agenda
 
 
-class TemplatesSeenBy(Mapping[str, VersionedTemplate]):
+class VisibleTemplates(Mapping[str, VersionedTemplate]):
     """Templates as far as they exist for a caller, by what it calls them."""
 
     def __init__(
@@ -72,7 +72,7 @@ class TemplatesSeenBy(Mapping[str, VersionedTemplate]):
         self._principal = principal
 
     def __getitem__(self, named: str) -> VersionedTemplate:
-        for template_id in meant_by(named, self._principal):
+        for template_id in candidate_ids(named, self._principal):
             found = self._templates.get(template_id)
             if found is not None and self._principal.sees(found.template.ownership):
                 return found

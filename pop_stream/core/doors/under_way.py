@@ -6,16 +6,16 @@ from typing import Final
 
 from pop_stream.core.values.counted import add
 
-Position = tuple[int, int]
+RecordPosition = tuple[int, int]
 """Where an agenda was written: offset, and index within the record."""
 
-LONG: Final = 1_000
+LONG_LANE: Final = 1_000
 """Entries of a lane, above which neighbours of one customer share one."""
 
-_MOST_TOGETHER: Final = 64
+_MAX_MERGED: Final = 64
 
 
-class UnderWay:
+class InFlightSubmissions:
     """Counts by customer; an agenda leaves when its lane is known to have come past it.
 
     Within a lane positions grow, but for neighbours: one that comes late leaves with those
@@ -24,46 +24,46 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._begun: dict[str, int] = {}
-        self._lanes: dict[Hashable, deque[tuple[Position, str, int]]] = {}
-        self._touched: set[str] = set()
+        self._unwritten: dict[str, int] = {}
+        self._lanes: dict[Hashable, deque[tuple[RecordPosition, str, int]]] = {}
+        self._changed: set[str] = set()
 
     @property
     def counts(self) -> Mapping[str, int]:
         """By customer; those with none are not in it."""
         return self._counts
 
-    def take_touched(self) -> set[str]:
+    def drain_changed(self) -> set[str]:
         """Customers whose counts may have changed since the last call."""
-        touched, self._touched = self._touched, set()
+        touched, self._changed = self._changed, set()
         return touched
 
     def begin(self, customer_id: str) -> None:
         """One was let in; where it will be written is not known yet."""
-        self._begun[customer_id] = self._begun.get(customer_id, 0) + 1
+        self._unwritten[customer_id] = self._unwritten.get(customer_id, 0) + 1
         self._add(customer_id, 1)
 
-    def abandon(self, customer_id: str) -> None:
+    def discard(self, customer_id: str) -> None:
         """One of those begun came to nothing."""
         if self._end(customer_id):
             self._add(customer_id, -1)
 
-    def place(self, customer_id: str, lane: Hashable, position: Position) -> None:
+    def place(self, customer_id: str, lane: Hashable, position: RecordPosition) -> None:
         """One of those begun was written."""
         if not self._end(customer_id):
             return
         entries = self._lanes.setdefault(lane, deque())
         if (
-            len(entries) > LONG
+            len(entries) > LONG_LANE
             and entries[-1][1] == customer_id
-            and entries[-1][2] < _MOST_TOGETHER
+            and entries[-1][2] < _MAX_MERGED
         ):
             last, _, count = entries.pop()
             entries.append((max(last, position), customer_id, count + 1))
         else:
             entries.append((position, customer_id, 1))
 
-    def pass_by(self, lane: Hashable, position: Position) -> None:
+    def advance(self, lane: Hashable, position: RecordPosition) -> None:
         """Whoever comes next has taken the lane's agendas up to and with this position."""
         entries = self._lanes.get(lane)
         if entries is None:
@@ -75,13 +75,13 @@ class UnderWay:
             del self._lanes[lane]
 
     def _end(self, customer_id: str) -> bool:
-        left = self._begun.get(customer_id, 0) - 1
+        left = self._unwritten.get(customer_id, 0) - 1
         if left > 0:
-            self._begun[customer_id] = left
+            self._unwritten[customer_id] = left
         else:
-            self._begun.pop(customer_id, None)
+            self._unwritten.pop(customer_id, None)
         return left >= 0
 
     def _add(self, customer_id: str, count: int) -> None:
-        self._touched.add(customer_id)
+        self._changed.add(customer_id)
         add(self._counts, customer_id, count)

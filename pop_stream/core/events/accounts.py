@@ -69,10 +69,10 @@ class RoundDecided(Event, frozen=True):
     definitions: int = 0
 
 
-PlaceState = Literal["ready", "waiting", "held", "emitted", "claimed", "unknown"]
+QueueState = Literal["ready", "waiting", "held", "emitted", "claimed", "unknown"]
 
 
-class AgendaPlace(Struct, frozen=True):
+class QueuedAgendaStatus(Struct, frozen=True):
     """Where an agenda stands with the scheduler.
 
     Attributes:
@@ -90,7 +90,7 @@ class AgendaPlace(Struct, frozen=True):
     """
 
     agenda_id: str
-    state: PlaceState
+    state: QueueState
     position: int = 0
     own_ahead: int = 0
     urgent_ahead: int = 0
@@ -103,18 +103,18 @@ class AgendaPlace(Struct, frozen=True):
     stopping: StopReason | Literal[""] = ""
 
 
-class HeldAgenda(Struct, frozen=True, array_like=True):
+class TrackedAgenda(Struct, frozen=True, array_like=True):
     """That the scheduler holds an agenda, and with which attempt."""
 
     agenda_id: str
-    state: PlaceState
+    state: QueueState
     attempt: int
 
 
-Limit = Literal["max_in_flight", "pool", ""]
+EmissionLimit = Literal["max_in_flight", "pool", ""]
 
 
-class InsightAnswered(Event, frozen=True):
+class QueueDescribed(Event, frozen=True):
     """The scheduler's answer to `insight.asked`.
 
     Attributes:
@@ -128,13 +128,13 @@ class InsightAnswered(Event, frozen=True):
         others: Backlogged customers not listed.
         delayed: As in `round.decided`, with `held`.
         holds: Those of `agenda_ids` that the scheduler holds; it has none of the others. Then
-            those after `held_after`.
-        held_up_to: The place of the last of these; None if there are no more.
+            those after `tracked_after`.
+        tracked_up_to: The place of the last of these; None if there are no more.
         gap: As in `round.decided`, with `bound`.
     """
 
     insight_id: str
-    question_id: str
+    query_id: str
     at: datetime
     algorithm: str
     ready: int
@@ -149,10 +149,10 @@ class InsightAnswered(Event, frozen=True):
     held: int = 0
     gap: float = 0.0
     bound: float = 0.0
-    agenda: AgendaPlace | None = None
-    limited_by: Limit = ""
-    holds: tuple[HeldAgenda, ...] = ()
-    held_up_to: int | None = None
+    agenda: QueuedAgendaStatus | None = None
+    limited_by: EmissionLimit = ""
+    holds: tuple[TrackedAgenda, ...] = ()
+    tracked_up_to: int | None = None
 
 
 class RecordRefused(Event, frozen=True):

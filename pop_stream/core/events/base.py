@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-Outcome = Literal["succeeded", "failed", "stopped"]
+AttemptOutcome = Literal["succeeded", "failed", "stopped"]
 OperationState = Literal["waiting", "running", "succeeded", "failed"]
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]

@@ -6,25 +6,27 @@ from typing import Final, TypeVar
 import msgspec
 
 from pop_stream.core.errors import UnreadableRecordError
-from pop_stream.core.events.accounts import InsightAnswered
+from pop_stream.core.events.accounts import QueueDescribed
 from pop_stream.core.events.base import Struct
-from pop_stream.core.events.counts import CountEvent
-from pop_stream.core.events.handouts import HandoutEvent, PullEvent
+from pop_stream.core.events.counts import UsageEvent
+from pop_stream.core.events.handouts import DeliveryEvent, PollDemandEvent
 from pop_stream.core.events.insight import AttemptStop, EmittedAgenda
 from pop_stream.core.events.lifecycle import LifecycleEvent
-from pop_stream.core.events.ready import PlacedAgenda, ReadyEvent
+from pop_stream.core.events.ready import RoutedAgenda, ReadyEvent
 
 _ENCODER: Final = msgspec.json.Encoder()
 _LIFECYCLE: Final = msgspec.json.Decoder(LifecycleEvent | list[LifecycleEvent])
 _READY: Final = msgspec.json.Decoder(ReadyEvent | list[ReadyEvent])
 _FRAME: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _EMITTED: Final = msgspec.json.Decoder(EmittedAgenda)
-_ANSWER: Final = msgspec.json.Decoder(InsightAnswered)
+_QUERY_REPLY: Final = msgspec.json.Decoder(QueueDescribed)
 _STOP: Final = msgspec.json.Decoder(AttemptStop)
-_PULL: Final[msgspec.json.Decoder[PullEvent]] = msgspec.json.Decoder(PullEvent)
-_COUNT: Final[msgspec.json.Decoder[CountEvent]] = msgspec.json.Decoder(CountEvent)
-_HANDOUT: Final[msgspec.json.Decoder[HandoutEvent]] = msgspec.json.Decoder(HandoutEvent)
-_PLACED: Final = msgspec.json.Decoder(PlacedAgenda)
+_POLL_DEMAND: Final[msgspec.json.Decoder[PollDemandEvent]] = msgspec.json.Decoder(
+    PollDemandEvent
+)
+_USAGE: Final[msgspec.json.Decoder[UsageEvent]] = msgspec.json.Decoder(UsageEvent)
+_DELIVERY: Final[msgspec.json.Decoder[DeliveryEvent]] = msgspec.json.Decoder(DeliveryEvent)
+_ROUTED: Final = msgspec.json.Decoder(RoutedAgenda)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -44,10 +46,10 @@ def decode_lifecycle(value: bytes | None) -> Sequence[LifecycleEvent]:
     Raises:
         UnreadableRecordError: If the value is not one event or a list of events.
     """
-    return _events(_LIFECYCLE, value)
+    return _decode_many(_LIFECYCLE, value)
 
 
-def parts_of(value: bytes | None) -> Sequence[bytes]:
+def frame_parts(value: bytes | None) -> Sequence[bytes]:
     """The events of a frame, each still encoded; none if the value is no frame."""
     try:
         return [bytes(part) for part in _FRAME.decode(value or b"")]
@@ -61,7 +63,7 @@ def decode_ready(value: bytes | None) -> Sequence[ReadyEvent]:
     Raises:
         UnreadableRecordError: If the value is not one event or a list of events.
     """
-    return _events(_READY, value)
+    return _decode_many(_READY, value)
 
 
 def decode_emitted(value: bytes | None) -> EmittedAgenda:
@@ -88,68 +90,70 @@ def decode_stop(value: bytes | None) -> AttemptStop:
         raise UnreadableRecordError(str(error)) from None
 
 
-def decode_answer(value: bytes | None) -> InsightAnswered:
+def decode_query_reply(value: bytes | None) -> QueueDescribed:
     """The answer in one record of `pop.answers`.
 
     Raises:
         UnreadableRecordError: If the value is no answer.
     """
     try:
-        return _ANSWER.decode(value or b"")
+        return _QUERY_REPLY.decode(value or b"")
     except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
 
 
-def decode_placed(value: bytes | msgspec.Raw) -> PlacedAgenda:
+def decode_routed(value: bytes | msgspec.Raw) -> RoutedAgenda:
     """One agenda of a page.
 
     Raises:
         UnreadableRecordError: If the value is not a placed agenda.
     """
     try:
-        return _PLACED.decode(value)
+        return _ROUTED.decode(value)
     except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
 
 
-def decode_pull(value: bytes | None) -> PullEvent:
+def decode_poll_demand(value: bytes | None) -> PollDemandEvent:
     """What one record of `pop.pulls` says.
 
     Raises:
         UnreadableRecordError: If the value is neither.
     """
-    return _lone(_PULL, value)
+    return _decode_one(_POLL_DEMAND, value)
 
 
-def decode_handout(value: bytes | None) -> HandoutEvent:
+def decode_delivery(value: bytes | None) -> DeliveryEvent:
     """What one record of `pop.handouts` says.
 
     Raises:
         UnreadableRecordError: If the value is neither.
     """
-    return _lone(_HANDOUT, value)
+    return _decode_one(_DELIVERY, value)
 
 
-def decode_count(value: bytes | None) -> CountEvent:
+def decode_usage(value: bytes | None) -> UsageEvent:
     """What one record of `pop.counts` says.
 
     Raises:
         UnreadableRecordError: If the value is neither.
     """
-    return _lone(_COUNT, value)
+    return _decode_one(_USAGE, value)
 
 
 T = TypeVar("T")
 
 
-def _lone(decoder: msgspec.json.Decoder[T], value: bytes | None) -> T:
+def _decode_one(decoder: msgspec.json.Decoder[T], value: bytes | None) -> T:
     try:
         return decoder.decode(value or b"")
     except _UNREADABLE as error:
         raise UnreadableRecordError(str(error)) from None
 
 
-def _events(decoder: msgspec.json.Decoder[T | list[T]], value: bytes | None) -> Sequence[T]:
+def _decode_many(
+    decoder: msgspec.json.Decoder[T | list[T]], value: bytes | None
+) -> Sequence[T]:
     try:
         decoded = decoder.decode(value or b"")
     except _UNREADABLE as error:

@@ -11,7 +11,7 @@ from msgspec import field
 from pop_stream.core.events.base import Event, Instant, Struct
 
 
-class Fullness(Struct, frozen=True):
+class CapacityLimit(Struct, frozen=True):
     """How near to its limit the scheduler of an insight is; told from nine tenths on.
 
     Attributes:
@@ -30,12 +30,12 @@ class Fullness(Struct, frozen=True):
         return self.present >= self.limit
 
 
-class BacklogCounted(Event, frozen=True):
+class BacklogUsage(Event, frozen=True):
     """What waits in an insight, as its scheduler counts it.
 
     Attributes:
         customers: Ready agendas by customer, of those that have a quota.
-        is_whole: Whether customers that are not named have none.
+        is_complete: Whether customers that are not named have none.
         placed: By partition of `pop.submissions`, offset and index of the last agenda placed.
         fullness: None while there is room for much more.
     """
@@ -43,32 +43,32 @@ class BacklogCounted(Event, frozen=True):
     insight_id: str
     at: Instant
     customers: dict[str, int] = field(default_factory=dict)
-    is_whole: bool = False
+    is_complete: bool = False
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    fullness: Fullness | None = None
+    fullness: CapacityLimit | None = None
 
 
-class DoorCounted(Event, frozen=True):
+class IngressUsage(Event, frozen=True):
     """What a process let in: one of the API, or one of intake.
 
     Attributes:
-        door_id: Of the process.
+        ingress_id: Of the process.
         number: From 1, growing, so that a repeat is known.
         admitted: Since the last number, of customers with a rate.
-        under_way: By customer with a quota: let in, and not yet counted by whoever comes next.
-        is_whole: Whether customers that are not named have none under way.
-        begun: By partition of `pop.submissions`, the offset up to which it has begun to
+        in_flight: By customer with a quota: let in, and not yet counted by whoever comes next.
+        is_complete: Whether customers that are not named have none under way.
+        started_up_to: By partition of `pop.submissions`, the offset up to which it has begun to
             take submissions in; what lies before may have been accepted.
-        handled: The same up to which it has: all before is counted here or by schedulers.
+        processed_up_to: The same up to which it has: all before is counted here or by schedulers.
     """
 
-    door_id: str
+    ingress_id: str
     number: int
     admitted: dict[str, int] = field(default_factory=dict)
-    under_way: dict[str, int] = field(default_factory=dict)
-    is_whole: bool = False
-    begun: dict[str, int] = field(default_factory=dict)
-    handled: dict[str, int] = field(default_factory=dict)
+    in_flight: dict[str, int] = field(default_factory=dict)
+    is_complete: bool = False
+    started_up_to: dict[str, int] = field(default_factory=dict)
+    processed_up_to: dict[str, int] = field(default_factory=dict)
 
 
-CountEvent = BacklogCounted | DoorCounted
+UsageEvent = BacklogUsage | IngressUsage

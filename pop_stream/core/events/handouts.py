@@ -10,7 +10,7 @@ from pop_stream.core.events.base import Event
 from pop_stream.core.events.insight import EmittedAgenda
 
 
-class PullWanted(Event, frozen=True):
+class PollWanted(Event, frozen=True):
     """How many agendas of an insight the callers of a process wait for, now.
 
     Attributes:
@@ -25,14 +25,14 @@ class PullWanted(Event, frozen=True):
     received: dict[str, int] = field(default_factory=dict)
 
 
-class PullReturned(Event, frozen=True):
+class DeliveryReturned(Event, frozen=True):
     """An agenda that came to a process whose caller had gone; its lease runs on."""
 
     insight_id: str
     emitted: EmittedAgenda
 
 
-class AgendaHanded(Event, frozen=True):
+class AgendaDelivered(Event, frozen=True):
     """A claimed agenda, for a caller of one process; all others only learn of its lease.
 
     Attributes:
@@ -45,7 +45,7 @@ class AgendaHanded(Event, frozen=True):
     emitted: EmittedAgenda
 
 
-class PullRefused(Event, frozen=True):
+class PollRejected(Event, frozen=True):
     """Whose task it is to take an insight's agendas for callers cannot do it.
 
     Attributes:
@@ -56,5 +56,5 @@ class PullRefused(Event, frozen=True):
     reason: str
 
 
-PullEvent = PullWanted | PullReturned
-HandoutEvent = AgendaHanded | PullRefused
+PollDemandEvent = PollWanted | DeliveryReturned
+DeliveryEvent = AgendaDelivered | PollRejected

@@ -101,13 +101,13 @@ class AgendaRestarted(AttemptEvent, frozen=True):
     """An agenda that had ended is to run again, as attempt `attempt`.
 
     Attributes:
-        placed: The `PlacedAgenda` for the scheduler, of this attempt.
+        routed: The `RoutedAgenda` for the scheduler, of this attempt.
         keep: Operations whose success and result stay; all others begin anew.
         by: Who wants it.
         reason: In that one's words.
     """
 
-    placed: Raw
+    routed: Raw
     keep: tuple[str, ...] = ()
     by: str = ""
     reason: str = ""
@@ -121,7 +121,7 @@ class AgendaWaiting(AttemptEvent, frozen=True):
     message: str = ""
 
 
-class AgendaReadied(AttemptEvent, frozen=True):
+class AgendaReady(AttemptEvent, frozen=True):
     """The attempt waits for nothing but its turn: its instant came, or it was released."""
 
 
@@ -145,11 +145,11 @@ class AgendaEmitted(AttemptEvent, frozen=True):
     """The scheduler put the agenda on its insight's topic.
 
     Attributes:
-        wants_news: Others of the insight stayed behind, for which there was no room, or more
+        expedite_reports: Others of the insight stayed behind, for which there was no room, or more
             than half of the room is taken; so news of claims and ends should come soon.
     """
 
-    wants_news: bool = False
+    expedite_reports: bool = False
 
 
 class AgendaClaimed(AttemptEvent, frozen=True):
@@ -166,7 +166,7 @@ class AgendaClaimed(AttemptEvent, frozen=True):
     idle: int = 0
 
 
-class AgendaRenewed(AttemptEvent, frozen=True):
+class AgendaHeartbeat(AttemptEvent, frozen=True):
     """A heartbeat: the lease runs anew from `at` for `lease_ms`."""
 
     puller_id: str
@@ -219,7 +219,7 @@ class AgendaFailed(AttemptEvent, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-class AgendaGivenUp(AttemptEvent, frozen=True):
+class AgendaExhausted(AttemptEvent, frozen=True):
     """The last attempt that was allowed has failed or was lost; the agenda has failed."""
 
     message: str = ""
@@ -243,18 +243,18 @@ LifecycleEvent = (
     | AgendaCommanded
     | AgendaRestarted
     | AgendaWaiting
-    | AgendaReadied
+    | AgendaReady
     | AgendaHeld
     | AgendaReprioritised
     | AgendaEmitted
     | AgendaClaimed
-    | AgendaRenewed
+    | AgendaHeartbeat
     | AgendaProgressed
     | AgendaStopping
     | AgendaStopped
     | AgendaSucceeded
     | AgendaFailed
-    | AgendaGivenUp
+    | AgendaExhausted
     | AgendaCancelled
     | AgendaExpired
 )

@@ -7,15 +7,19 @@ from msgspec.structs import replace
 
 from pop_stream.core.errors import UnreadableRecordError
 from pop_stream.core.events.codec import (
-    decode_placed,
+    decode_routed,
     decode_ready,
     encode,
     frame,
-    parts_of,
+    frame_parts,
 )
-from pop_stream.core.events.ready import InsightNoted, InsightPlaced, ReadyEvent
+from pop_stream.core.events.ready import (
+    InsightAttemptsReported,
+    InsightAgendasRouted,
+    ReadyEvent,
+)
 
-_NOTED: Final = (
+_REPORTED_FIELDS: Final = (
     "idle",
     "claims",
     "renewals",
@@ -26,36 +30,36 @@ _NOTED: Final = (
 """In the order in which they are heeded, so that halves are heeded as the whole."""
 
 
-def halves(value: bytes | None) -> tuple[bytes, bytes] | None:
+def split_record(value: bytes | None) -> tuple[bytes, bytes] | None:
     """The former and the latter half of what a record says, each as a record's value.
 
     Handled one after the other they come to the same. None if it says one thing only, or
     cannot be read.
     """
-    parts = parts_of(value)
+    parts = frame_parts(value)
     if len(parts) > 1:
-        former, latter = _cut(parts)
+        former, latter = _split(parts)
         return _joined(former), _joined(latter)
     try:
         events = decode_ready(value)
     except UnreadableRecordError:
         return None
     event = events[0] if events else None
-    if isinstance(event, InsightPlaced) and len(event.agendas) > 1:
+    if isinstance(event, InsightAgendasRouted) and len(event.agendas) > 1:
         middle = len(event.agendas) // 2
         return _both(
             replace(event, agendas=event.agendas[:middle], origins=event.origins[:middle]),
             replace(event, agendas=event.agendas[middle:], origins=event.origins[middle:]),
         )
-    if isinstance(event, InsightNoted):
-        noted = [(name, one) for name in _NOTED for one in getattr(event, name)]
-        if len(noted) > 1:
-            former, latter = _cut(noted)
+    if isinstance(event, InsightAttemptsReported):
+        reported = [(name, one) for name in _REPORTED_FIELDS for one in getattr(event, name)]
+        if len(reported) > 1:
+            former, latter = _split(reported)
             return _both(_with(event, former), _with(event, latter))
     return None
 
 
-def usable(value: bytes | None) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
+def readable_events(value: bytes | None) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
     """What the scheduler could use of a record, in its order, and why not the rest.
 
     Its whole where all can be read; else it is parted as the scheduler parts it, so that pages
@@ -69,7 +73,7 @@ def usable(value: bytes | None) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
         try:
             found += _whole(part)
         except UnreadableRecordError as error:
-            both = halves(part)
+            both = split_record(part)
             if both is None:
                 reasons.append(str(error))
             else:
@@ -80,16 +84,16 @@ def usable(value: bytes | None) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
 def _whole(value: bytes | None) -> Sequence[ReadyEvent]:
     events = decode_ready(value)
     for event in events:
-        if isinstance(event, InsightPlaced):
+        if isinstance(event, InsightAgendasRouted):
             if len(event.origins) < len(event.agendas):
                 msg = f"{len(event.agendas)} agendas with {len(event.origins)} origins"
                 raise UnreadableRecordError(msg)
             for body in event.agendas:
-                decode_placed(body)
+                decode_routed(body)
     return events
 
 
-def _cut(some: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+def _split(some: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     middle = len(some) // 2
     return some[:middle], some[middle:]
 
@@ -98,9 +102,13 @@ def _joined(parts: Sequence[bytes]) -> bytes:
     return frame(parts) if len(parts) > 1 else parts[0]
 
 
-def _with(event: InsightNoted, noted: Sequence[tuple[str, Any]]) -> InsightNoted:
-    told = {name: tuple(one for its, one in noted if its == name) for name in _NOTED}
-    return replace(event, **told)
+def _with(
+    event: InsightAttemptsReported, reported: Sequence[tuple[str, Any]]
+) -> InsightAttemptsReported:
+    fields = {
+        name: tuple(one for its, one in reported if its == name) for name in _REPORTED_FIELDS
+    }
+    return replace(event, **fields)
 
 
 def _both(former: ReadyEvent, latter: ReadyEvent) -> tuple[bytes, bytes]:

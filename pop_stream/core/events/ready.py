@@ -5,12 +5,12 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from pop_stream.core.events.base import Event, Instant, Outcome, Struct
+from pop_stream.core.events.base import Event, Instant, AttemptOutcome, Struct
 from pop_stream.core.events.lifecycle import Action
 from pop_stream.core.values.retry import Backoff
 
 
-class PlacedAgenda(Struct, frozen=True):
+class RoutedAgenda(Struct, frozen=True):
     """One agenda of a page, as intake hands it to the scheduler.
 
     Attributes:
@@ -52,7 +52,7 @@ class Origin(Struct, frozen=True, array_like=True):
     relay does the same with restarts and commands that it reads from `pop.agenda-events`.
 
     Attributes:
-        partition: Of `pop.submissions`; -1, `NOWHERE`, where there is no origin to compare;
+        partition: Of `pop.submissions`; -1, `NO_ORIGIN`, where there is no origin to compare;
             for partition p of `pop.agenda-events`, -2 - p of a restart and -1,000,000 - p of
             a command.
         index: Within a record that holds a list of agendas or events.
@@ -63,11 +63,11 @@ class Origin(Struct, frozen=True, array_like=True):
     index: int = 0
 
 
-NOWHERE: Final = -1
+NO_ORIGIN: Final = -1
 """The partition of an origin that cannot be compared: what it says is never a repeat."""
 
 
-class InsightPlaced(Event, frozen=True):
+class InsightAgendasRouted(Event, frozen=True):
     """Agendas of one insight, at most a page; `origins[i]` is where `agendas[i]` came from."""
 
     insight_id: str
@@ -88,7 +88,7 @@ class Claim(Struct, frozen=True, array_like=True):
     by_http: bool = False
 
 
-class Idle(Struct, frozen=True, array_like=True):
+class IdleRunners(Struct, frozen=True, array_like=True):
     """Runners that a puller had left when it last claimed."""
 
     puller_id: str
@@ -100,18 +100,18 @@ class Settlement(Struct, frozen=True, array_like=True):
 
     Attributes:
         retryable: Of a failure: whether another try may help.
-        message: Of a failure: why, shortened to `MESSAGE_LENGTH` characters.
+        message: Of a failure: why, shortened to `MAX_MESSAGE_LENGTH` characters.
     """
 
     agenda_id: str
     attempt: int
-    outcome: Outcome
+    outcome: AttemptOutcome
     spent_s: dict[str, float] = field(default_factory=dict)
     retryable: bool = False
     message: str = ""
 
 
-MESSAGE_LENGTH: Final = 500
+MAX_MESSAGE_LENGTH: Final = 500
 """Most characters of a message that the scheduler keeps."""
 
 
@@ -132,12 +132,12 @@ class Command(Struct, frozen=True, array_like=True):
     origin: Origin | None = None
 
 
-class InsightNoted(Event, frozen=True):
+class InsightAttemptsReported(Event, frozen=True):
     """What the relay heard about agendas of one insight, in order of arrival.
 
     Attributes:
-        renewals: Attempts that gave a sign of life other than a claim.
-        unproven: Attempts of which somebody who may pull from the insight gave one, while it
+        heartbeats: Attempts that gave a sign of life other than a claim.
+        unverified: Attempts of which somebody who may pull from the insight gave one, while it
             could not be looked up whose they are: renews only a lease that runs.
         idle: Of each puller that claimed, as in its last claim.
     """
@@ -145,10 +145,10 @@ class InsightNoted(Event, frozen=True):
     insight_id: str
     claims: tuple[Claim, ...] = ()
     settlements: tuple[Settlement, ...] = ()
-    renewals: tuple[Claim, ...] = ()
+    heartbeats: tuple[Claim, ...] = ()
     commands: tuple[Command, ...] = ()
-    idle: tuple[Idle, ...] = ()
-    unproven: tuple[Claim, ...] = ()
+    idle: tuple[IdleRunners, ...] = ()
+    unverified: tuple[Claim, ...] = ()
 
 
 class InsightTick(Event, frozen=True):
@@ -159,39 +159,39 @@ class InsightTick(Event, frozen=True):
         emitted: How many records had ever been emitted when the lag was asked for.
         lags: The lag by partition of the insight's topic; empty when unknown. Asked for
             when `emitted` had been emitted.
-        heard_until: Everything told before this instant has been relayed; None if unknown.
-        is_api_away: Nobody could be heard who speaks through the API alone.
+        relayed_until: Everything told before this instant has been relayed; None if unknown.
+        is_api_down: Nobody could be heard who speaks through the API alone.
     """
 
     insight_id: str
     lag: int | None = None
     emitted: int | None = None
     lags: tuple[int, ...] = ()
-    heard_until: Instant | None = None
-    is_api_away: bool = False
+    relayed_until: Instant | None = None
+    is_api_down: bool = False
 
 
-class InsightAsked(Event, frozen=True):
+class QueueQueried(Event, frozen=True):
     """Someone wants to know about an insight, or about an agenda in it.
 
     Attributes:
-        question_id: Comes back with the answer.
+        query_id: Comes back with the answer.
         agenda_id: Whose place is wanted; empty for the insight alone.
         agenda_ids: Of which it is wanted whether the scheduler holds them; at most
-            `MOST_ASKED`, those after are passed over.
-        held_after: After which place what the scheduler holds is wanted, as many in one
+            `MAX_QUERIED_AGENDAS`, those after are passed over.
+        tracked_after: After which place what the scheduler holds is wanted, as many in one
             answer; -1 from the first, None for nothing.
     """
 
     insight_id: str
-    question_id: str
+    query_id: str
     agenda_id: str = ""
     agenda_ids: tuple[str, ...] = ()
-    held_after: int | None = None
+    tracked_after: int | None = None
 
 
-MOST_ASKED: Final = 1_000
+MAX_QUERIED_AGENDAS: Final = 1_000
 """Agendas that one question may name."""
 
 
-ReadyEvent = InsightPlaced | InsightNoted | InsightTick | InsightAsked
+ReadyEvent = InsightAgendasRouted | InsightAttemptsReported | InsightTick | QueueQueried

@@ -16,16 +16,18 @@ SCHEMA_VERSION: Final = 2
 SCHEMA_HEADER: Final = "pop-schema"
 """The header of a record that tells its version, in digits."""
 
-_UNMARKED: Final = 1
-_STAMP: Final = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
-_STAMPED: Final = (_STAMP,)
-_LEAST: Final = max(SCHEMA_VERSION - 1, _UNMARKED)
-_MOST: Final = SCHEMA_VERSION + 1
-_READ: Final = frozenset(b"%d" % version for version in range(_LEAST, _MOST + 1))
-_SHOWN: Final = 20
+_FIRST_VERSION: Final = 1
+_VERSION_HEADER: Final = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
+_VERSION_HEADERS: Final = (_VERSION_HEADER,)
+_MIN_VERSION: Final = max(SCHEMA_VERSION - 1, _FIRST_VERSION)
+_MAX_VERSION: Final = SCHEMA_VERSION + 1
+_READABLE: Final = frozenset(
+    b"%d" % version for version in range(_MIN_VERSION, _MAX_VERSION + 1)
+)
+_MAX_SHOWN: Final = 20
 
 
-class Marked(Protocol):
+class VersionedRecord(Protocol):
     """A record as it is read."""
 
     @property
@@ -39,26 +41,26 @@ class Marked(Protocol):
         ...
 
 
-def stamped(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+def with_schema_version(headers: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     """The headers with the version of this code; one that tells a version keeps it."""
     if not headers:
-        return [_STAMP]
+        return [_VERSION_HEADER]
     if any(name == SCHEMA_HEADER for name, _ in headers):
         return [*headers]
-    return [*headers, _STAMP]
+    return [*headers, _VERSION_HEADER]
 
 
-def value_of(record: Marked) -> bytes | None:
+def checked_value(record: VersionedRecord) -> bytes | None:
     """The record's value, if this code may read it.
 
     Raises:
         UnreadableRecordError: If it is of a version more than one away; names both.
     """
-    if not record.headers or record.headers == _STAMPED:
+    if not record.headers or record.headers == _VERSION_HEADERS:
         return record.value
     for name, told in record.headers:
-        if name == SCHEMA_HEADER and told and told not in _READ:
-            shown = told[:_SHOWN].decode(errors="replace")
-            msg = f"of schema version {shown!r}, but {_LEAST} to {_MOST} can be read here"
+        if name == SCHEMA_HEADER and told and told not in _READABLE:
+            shown = told[:_MAX_SHOWN].decode(errors="replace")
+            msg = f"of schema version {shown!r}, but {_MIN_VERSION} to {_MAX_VERSION} can be read here"
             raise UnreadableRecordError(msg)
     return record.value

@@ -8,7 +8,7 @@ from pop_stream.core.definitions.definitions import AlgorithmName
 from pop_stream.core.fairness.line import entry_of, ref_in
 
 
-class Algorithm(Protocol):
+class FairnessAlgorithm(Protocol):
     """How customers of one insight take turns; three pure functions.
 
     Attributes:
@@ -93,6 +93,6 @@ class Fifo(WeightedFair):
         return float(ref_in(head))
 
 
-ALGORITHMS: Final[Mapping[AlgorithmName, Algorithm]] = MappingProxyType(
+ALGORITHMS: Final[Mapping[AlgorithmName, FairnessAlgorithm]] = MappingProxyType(
     {"weighted_fair": WeightedFair(), "round_robin": RoundRobin(), "fifo": Fifo()}
 )

@@ -20,13 +20,13 @@ from pop_stream.core.values.ids import CustomerId
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _BoundWindow:
     lead: float = 0.0
     error: float = 0.0
     depth: int = 0
 
 
-class BusyPeriod:
+class GapBound:
     """Who was served in it, and how far tags can have drifted apart.
 
     Args:
@@ -53,8 +53,8 @@ class BusyPeriod:
         self.served = set(served)
         self._mark = mark
         self._unlooked = 0
-        self._before = _Stretch()
-        self._now = _Stretch(lead=lead, depth=in_flight)
+        self._before = _BoundWindow()
+        self._now = _BoundWindow(lead=lead, depth=in_flight)
 
     def note_lead(self, customer_id: CustomerId, lead: float) -> None:
         """A charge or a new weight brought its tag so far ahead, or it comes back with that."""
@@ -76,7 +76,7 @@ class BusyPeriod:
         self._unlooked += 1
         return self._unlooked >= len(self.served)
 
-    def look(self, greatest: float, present: float, in_flight: int) -> None:
+    def advance_window(self, greatest: float, present: float, in_flight: int) -> None:
         """Begin a stretch if the virtual time has passed what were the tags.
 
         Args:
@@ -89,7 +89,7 @@ class BusyPeriod:
             self._mark = min(self._mark, greatest)
             return
         self._mark = greatest
-        self._before, self._now = self._now, _Stretch(depth=in_flight)
+        self._before, self._now = self._now, _BoundWindow(depth=in_flight)
 
     @property
     def bound(self) -> float:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from pop_stream.core.delta import Tags
+from pop_stream.core.delta import FairnessState
 from pop_stream.core.fairness.flow import Flow, Share
-from pop_stream.core.fairness.line import Line
+from pop_stream.core.fairness.line import CustomerQueue
 from pop_stream.core.values.ids import CustomerId
 
 
-class Customers:
+class CustomerRegistry:
     """All that are known, backlogged or not.
 
     Args:
@@ -33,17 +33,17 @@ class Customers:
         flow = self.flows[customer_id] = Flow(customer_id, self._share_of(customer_id), present)
         return flow
 
-    def reshare(self) -> Iterator[Flow]:
+    def refresh_shares(self) -> Iterator[Flow]:
         """Ask every customer's share anew; yields those whose share is another one now."""
         for flow in self.flows.values():
             share = self._share_of(flow.customer_id)
             if share != flow.share:
                 self._reweighed.setdefault(flow.customer_id, flow.share.weight)
                 flow.share = share
-                flow.is_parked = False
+                flow.is_rate_limited = False
                 yield flow
 
-    def spread(self, level: int) -> float:
+    def tag_gap(self, level: int) -> float:
         """Widest difference of tags in a level of urgency; O(customers)."""
         tags = [flow.tag for flow in self.flows.values() if flow.level == level]
         return max(tags) - min(tags) if tags else 0.0
@@ -52,7 +52,7 @@ class Customers:
         """The greatest tag among these; 0 if they are none."""
         return max((self.flows[one].tag for one in among), default=0.0)
 
-    def restore(self, flow: Flow, tags: Tags | None) -> None:
+    def restore(self, flow: Flow, tags: FairnessState | None) -> None:
         """Put a new flow where it was; None if it was idle, and not ahead."""
         if tags is None:
             return
@@ -65,8 +65,10 @@ class Customers:
         return self._reweighed.get(flow.customer_id, flow.share.weight)
 
     def tags(
-        self, customers: Iterable[CustomerId], keys: Callable[[Line], Mapping[str, float]]
-    ) -> dict[str, Tags]:
+        self,
+        customers: Iterable[CustomerId],
+        keys: Callable[[CustomerQueue], Mapping[str, float]],
+    ) -> dict[str, FairnessState]:
         """Where these are, with the weights their tags are reckoned with.
 
         Args:
@@ -76,7 +78,7 @@ class Customers:
         flows = [self.flows[one] for one in customers]
         return {one.customer_id: one.tags(keys(one.line), self.weight(one)) for one in flows}
 
-    def take_reweighed(self) -> Iterator[tuple[Flow, float]]:
+    def drain_reweighed(self) -> Iterator[tuple[Flow, float]]:
         """Those whose weight changed since the last call, with the one of before."""
         reweighed, self._reweighed = self._reweighed, {}
         for customer_id, weight in reweighed.items():

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import exp2, inf, nextafter
 from typing import Final
 
-from pop_stream.core.delta import Tags
+from pop_stream.core.delta import FairnessState
 from pop_stream.core.fairness.line import (
-    Line,
+    CustomerQueue,
     class_of,
     priority_of,
     ref_in,
@@ -57,7 +57,7 @@ class Flow:
         uncontested: Of those, how many were emitted while nobody competed for what they took,
             and somebody has come since: that they cost more, or less, is between nobody.
         tokens: Of its rate limit, as of `refilled_at`.
-        is_parked: Whether it waits for a token.
+        is_rate_limited: Whether it waits for a token.
         wait_s: Recent mean of the wait of its agendas up to emission.
         served: Worker-seconds it was given, halved every `HALF_LIFE_S`, as of `served_at`.
     """
@@ -65,7 +65,7 @@ class Flow:
     __slots__ = (
         "customer_id",
         "in_flight",
-        "is_parked",
+        "is_rate_limited",
         "level",
         "line",
         "refilled_at",
@@ -87,8 +87,8 @@ class Flow:
         self.uncontested = 0
         self.tokens = float(share.burst)
         self.refilled_at = 0.0
-        self.is_parked = False
-        self.line = Line()
+        self.is_rate_limited = False
+        self.line = CustomerQueue()
         self.wait_s = 0.0
         self.served = 0.0
         self.served_at = 0.0
@@ -111,14 +111,14 @@ class Flow:
         cap = self.share.max_in_flight
         if cap is not None and self.in_flight >= cap:
             return "max_in_flight"
-        return "rate" if self.is_parked else ""
+        return "rate" if self.is_rate_limited else ""
 
     @property
     def is_eligible(self) -> bool:
         """Whether the next pick may be one of its agendas."""
         return self.line.ready > 0 and not self.held_by
 
-    def startable(self, now: float) -> int:
+    def eligible_count(self, now: float) -> int:
         """How many of its agendas may be picked at once, by its own limits."""
         most = 0 if self.share.paused else self.line.ready
         if self.share.max_in_flight is not None:
@@ -142,29 +142,29 @@ class Flow:
         """Recent worker-seconds, those of one half-life ago counting half."""
         return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
 
-    def tags(self, keys: Mapping[str, float], weight: float) -> Tags:
+    def tags(self, keys: Mapping[str, float], weight: float) -> FairnessState:
         """Its place on the virtual clock and those of some of its keys, for `restore`.
 
         Args:
             keys: Tags of the keys.
             weight: With which its own tag was reckoned.
         """
-        return Tags(
+        return FairnessState(
             tag=self.tag,
-            keys_at=self.line.virtual_time,
+            keys_virtual_time=self.line.virtual_time,
             keys=dict(keys),
             uncontested=self.uncontested,
             weight=weight,
         )
 
-    def restore(self, tags: Tags) -> None:
+    def restore(self, tags: FairnessState) -> None:
         """Stand where the tags say, those of keys included."""
         self.tag = tags.tag
-        self.line.virtual_time = tags.keys_at
+        self.line.virtual_time = tags.keys_virtual_time
         self.line.tags = dict(tags.keys)
         self.uncontested = tags.uncontested
 
-    def is_rested(self, now: float) -> bool:
+    def has_full_burst(self, now: float) -> bool:
         """Whether its rate limit would let a whole burst go now."""
         return self.share.rate_per_s is None or self._tokens(now) >= self.share.burst
 
@@ -185,7 +185,7 @@ class Flow:
             return 0.0
         return max(0.0, (count - self._tokens(now) - 1.0 + _WHOLE_TOKEN) / rate)
 
-    def take_token(self, now: float) -> None:
+    def consume_token(self, now: float) -> None:
         """Use up one token; only when there is one."""
         if self.share.rate_per_s is not None:
             self._refill(now)
@@ -235,7 +235,7 @@ class Aging:
         )
         return urgency, entry
 
-    def bar(self, entry: int, head: int, now: float) -> float:
+    def threshold(self, entry: int, head: int, now: float) -> float:
         """Below which a class of a line goes before an entry of the line.
 
         Args:

@@ -57,7 +57,7 @@ def with_priority(entry: int, priority: int) -> int:
     return priority << (_CLASS_SHIFT + 1) | within_priority(entry)
 
 
-class _Lane:
+class _KeyQueue:
     """Agendas of one class and fairness key; its first entry always waits."""
 
     __slots__ = ("entries", "withdrawn")
@@ -71,18 +71,18 @@ class _Lane:
             self.withdrawn.remove(heappop(self.entries))
 
 
-class _Class:
+class _PriorityClass:
     """Agendas of one priority, started before or not, in lanes by fairness key."""
 
     __slots__ = ("lanes", "queued", "turns")
 
     def __init__(self) -> None:
-        self.lanes: dict[str, _Lane] = {}
+        self.lanes: dict[str, _KeyQueue] = {}
         self.turns: list[tuple[float, str]] = []
         self.queued: set[str] = set()
 
 
-class Line:
+class CustomerQueue:
     """All waiting agendas of one customer in one insight.
 
     Fairness keys take turns by start tag, like customers, all with the same weight. A key's
@@ -96,7 +96,7 @@ class Line:
         self.ready = 0
         self.virtual_time = 0.0
         self.tags: dict[str, float] = {}
-        self._classes: dict[int, _Class] = {}
+        self._classes: dict[int, _PriorityClass] = {}
         self._moved: set[str] = set()
 
     def push(self, entry: int, key: str = "") -> None:
@@ -154,20 +154,21 @@ class Line:
             self._moved.add(key)
         self._tidy(number, key)
 
-    def ahead(self, bar_of: Callable[[int], float]) -> int:
+    def ahead(self, threshold_of: Callable[[int], float]) -> int:
         """How many entries are below the bar of their class; costs the line's length.
 
         Where fairness keys take turns it is what would go first without them.
 
         Args:
-            bar_of: Of a class, by its next entry.
+            threshold_of: Of a class, by its next entry.
         """
         return sum(
-            sum(map(bar.__gt__, lane.entries)) - sum(map(bar.__gt__, lane.withdrawn))
+            sum(map(threshold.__gt__, lane.entries))
+            - sum(map(threshold.__gt__, lane.withdrawn))
             for queue in self._classes.values()
-            for bar in [bar_of(queue.lanes[self._turn(queue)].entries[0])]
+            for threshold in [threshold_of(queue.lanes[self._turn(queue)].entries[0])]
             for lane in queue.lanes.values()
-            if lane.entries[0] < bar
+            if lane.entries[0] < threshold
         )
 
     def withdraw(self, entry: int, key: str = "") -> None:
@@ -179,10 +180,10 @@ class Line:
 
     @property
     def has_moved(self) -> bool:
-        """Whether the tag of a key moved since the last `take_moved`."""
+        """Whether the tag of a key moved since the last `drain_moved`."""
         return bool(self._moved)
 
-    def take_moved(self) -> dict[str, float]:
+    def drain_moved(self) -> dict[str, float]:
         """Tags of keys that moved since the last call."""
         if not self._moved:
             return {}
@@ -196,11 +197,11 @@ class Line:
             key: tag for key, tag in self.tags.items() if key in busy or tag > self.virtual_time
         }
 
-    def _lane(self, number: int, key: str, *, is_back: bool = False) -> _Lane:
+    def _lane(self, number: int, key: str, *, is_back: bool = False) -> _KeyQueue:
         """The lane of a class and key; a new one starts at the present, unless it `is_back`."""
         queue = self._classes.get(number)
         if queue is None:
-            queue = self._classes[number] = _Class()
+            queue = self._classes[number] = _PriorityClass()
         lane = queue.lanes.get(key)
         if lane is None:
             tag = self.tags.get(key)
@@ -208,7 +209,7 @@ class Line:
                 # At the next turn of its class: others may have been served long before it.
                 present = self.tags[self._turn(queue)] if queue.lanes else self.virtual_time
                 tag = max(tag or 0.0, present)
-            lane = queue.lanes[key] = _Lane()
+            lane = queue.lanes[key] = _KeyQueue()
             if tag != self.tags.get(key):
                 self.tags[key] = tag
                 self._moved.add(key)
@@ -217,7 +218,7 @@ class Line:
                 heappush(queue.turns, (tag, key))
         return lane
 
-    def _turn(self, queue: _Class) -> str:
+    def _turn(self, queue: _PriorityClass) -> str:
         """The key whose turn it is."""
         while True:
             tag, key = queue.turns[0]

@@ -5,18 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from pop_stream.core.fairness.algorithms import Algorithm
+from pop_stream.core.fairness.algorithms import FairnessAlgorithm
 from pop_stream.core.fairness.flow import LEVELS, Aging, Flow
 from pop_stream.core.fairness.line import ref_in
-from pop_stream.core.fairness.turns import Turns
-from pop_stream.core.fairness.virtual_clock import TOP, VirtualClock
+from pop_stream.core.fairness.turns import KeyedHeap
+from pop_stream.core.fairness.virtual_clock import TOP_LEVEL, VirtualClock
 from pop_stream.core.values.ids import CustomerId
 
-MOST_NEWCOMERS: Final = 64
+MAX_IDLE_RETURNERS: Final = 64
 """That are looked for: more than one round need serve ahead of its time."""
 
 
-class Rota:
+class EligibleCustomers:
     """Who is next, at what virtual time; every call costs O(log customers).
 
     A customer that may go has a turn: most urgent first, then by the algorithm. One whose rate
@@ -33,7 +33,7 @@ class Rota:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: FairnessAlgorithm,
         aging: Aging | None,
         flows: Mapping[CustomerId, Flow],
         times: Sequence[float] = (0.0,),
@@ -42,8 +42,8 @@ class Rota:
         self._algorithm = algorithm
         self._aging = aging
         self._flows = flows
-        self._turns = Turns[tuple[int, float]]()
-        self._dues = Turns[float]()
+        self._heap = KeyedHeap[tuple[int, float]]()
+        self._dues = KeyedHeap[float]()
         self._held = OrderedDict[CustomerId, None]()
 
     @property
@@ -55,59 +55,61 @@ class Rota:
     def may_pick(self, now: float) -> bool:
         """Whether `next` could find one after `due`: False is certain, True is a hope."""
         due_at = self.due_at
-        return bool(self._turns) or (due_at is not None and due_at <= now)
+        return bool(self._heap) or (due_at is not None and due_at <= now)
 
     def soonest(self, most: int) -> list[Flow]:
         """About the next `most` customers, soonest first; O(most)."""
-        return [self._flows[customer_id] for customer_id in self._turns.soonest(most)]
+        return [self._flows[customer_id] for customer_id in self._heap.soonest(most)]
 
     def held(self, most: int) -> list[Flow]:
         """Up to `most` with agendas that wait and may not go, longest held first; O(most)."""
         return [self._flows[customer_id] for customer_id in islice(self._held, most)]
 
-    def newcomers(self, in_flight: int) -> int:
+    def idle_returners(self, in_flight: int) -> int:
         """How many owe nothing and have little out: back from idleness, and next.
 
         One that stays backlogged is ahead by its last charge, unless others tie with it or what
         it had out cost less than it was charged; but then it has its part out. Little is less
         than three quarters of an equal part of `in_flight`, all that is out. Up to
-        `MOST_NEWCOMERS`; none if agendas go by age alone.
+        `MAX_IDLE_RETURNERS`; none if agendas go by age alone.
         """
         if self._algorithm.by_age:
             return 0
-        least = self._turns.up_to((TOP, self.clock.at(TOP)), MOST_NEWCOMERS)
-        parts = 4 * len(self._turns)
+        least = self._heap.up_to((TOP_LEVEL, self.clock.at(TOP_LEVEL)), MAX_IDLE_RETURNERS)
+        parts = 4 * len(self._heap)
         return sum(self._flows[one].in_flight * parts < 3 * in_flight for one in least)
 
-    def startable(self, most: int, now: float) -> int:
+    def eligible_count(self, most: int, now: float) -> int:
         """How many agendas could be picked now, up to `most`; O(most).
 
         Customers that have just run out of tokens cost a look each, until a pick parks them.
         """
-        rested = (one for one in self._dues.up_to(now, most) if self._flows[one].is_parked)
+        rested = (
+            one for one in self._dues.up_to(now, most) if self._flows[one].is_rate_limited
+        )
         count = 0
-        for customer_id in chain(self._turns, rested):
+        for customer_id in chain(self._heap, rested):
             if count >= most:
                 break
-            count += self._flows[customer_id].startable(now)
+            count += self._flows[customer_id].eligible_count(now)
         return min(count, most)
 
     def least(self, level: int) -> float | None:
         """The least tag of those who may go, if turns go by tag and none is more urgent."""
-        first = None if self._algorithm.by_age else self._turns.first()
+        first = None if self._algorithm.by_age else self._heap.first()
         if first is None or first[0][0] != level:
             return None
         return self._flows[first[1]].tag
 
     def incumbent(self, newcomer: Flow) -> Flow | None:
         """Who had all turns of a level to itself, up to one that came without debt just now."""
-        other = self._turns.only_other(newcomer.customer_id)
+        other = self._heap.only_other(newcomer.customer_id)
         if other is None or newcomer.tag > self.clock.at(newcomer.level):
             return None
         flow = self._flows[other]
         return flow if flow.level == newcomer.level else None
 
-    def keep_up(self, level: int, was_least: float | None) -> None:
+    def advance_with_minimum(self, level: int, was_least: float | None) -> None:
         """Take the present of a level along with its least tag, which a correction moved on.
 
         Else newcomers would be ahead of all by what all of them turned out to cost more.
@@ -120,7 +122,7 @@ class Rota:
             # Not past it by a rounding: who goes on from here would raise it to the present.
             self.clock.advance(level, min(least, self.clock.at(level) + least - was_least))
 
-    def seat(self, flow: Flow, now: float) -> bool:
+    def update(self, flow: Flow, now: float) -> bool:
         """Give a customer its turn, or none if it may not go; call it after every change.
 
         One that had none, or comes to another level, starts at the present at the earliest. So
@@ -131,35 +133,35 @@ class Rota:
         """
         is_eligible = flow.is_eligible
         if is_eligible and (token_at := flow.token_at(now)) > now:
-            flow.is_parked, is_eligible = True, False
+            flow.is_rate_limited, is_eligible = True, False
             self._dues.put(flow.customer_id, token_at)
         if not is_eligible:
             flow.level = 0
-            self._turns.drop(flow.customer_id)
+            self._heap.drop(flow.customer_id)
             self._hold(flow)
             return False
         self._held.pop(flow.customer_id, None)
         before = flow.level
-        flow.level, head = self.standing(flow, now)
+        flow.level, head = self.urgency_and_head(flow, now)
         present = self.clock.at(flow.level)
         is_behind = flow.level != before and flow.tag < present
         if is_behind:
             flow.tag = present
         turn = self._algorithm.turn(tag=flow.tag, head=head)
-        self._turns.put(flow.customer_id, (flow.level, turn))
+        self._heap.put(flow.customer_id, (flow.level, turn))
         if self._aging is not None:
             self._watch(flow, self._aging, now)
         return is_behind
 
-    def standing(self, flow: Flow, now: float) -> tuple[int, int]:
+    def urgency_and_head(self, flow: Flow, now: float) -> tuple[int, int]:
         """How urgent a customer is now, and with which of its entries."""
         if self._aging is None:
-            return TOP, flow.line.head()
+            return TOP_LEVEL, flow.line.head()
         return self._aging.most_urgent(flow.line.heads(), now)
 
     def next(self) -> Flow | None:
         """Take the turn of the customer that is next."""
-        turn = self._turns.pop()
+        turn = self._heap.pop()
         return None if turn is None else self._flows[turn[1]]
 
     def due(self, now: float) -> Iterator[Flow]:
@@ -167,7 +169,7 @@ class Rota:
         while (due := self._dues.first()) is not None and due[0] <= now:
             self._dues.drop(due[1])
             flow = self._flows[due[1]]
-            flow.is_parked = False
+            flow.is_rate_limited = False
             yield flow
 
     def forget(self, customer_id: CustomerId) -> None:

@@ -14,7 +14,7 @@ _SLACK: Final = 64
 """Outdated keys that are borne before they are looked for."""
 
 
-class Turns(Generic[K]):
+class KeyedHeap(Generic[K]):
     """Customers by key, least first, ties by id; each has one key, the last it was given.
 
     A heap in which outdated keys stay until they come up or outnumber the others, so that

@@ -10,12 +10,12 @@ among tags within one charge of its own, however long the others were served wit
 from collections.abc import Sequence
 from typing import Final
 
-TOP: Final = 1
+TOP_LEVEL: Final = 1
 """The most urgent level, and the only one without strict priorities."""
 
 
 class VirtualClock:
-    """Start tags, in worker-seconds per unit of weight, by level from `TOP` on.
+    """Start tags, in worker-seconds per unit of weight, by level from `TOP_LEVEL` on.
 
     Args:
         levels: How many.
@@ -35,7 +35,7 @@ class VirtualClock:
 
     def at(self, level: int) -> float:
         """The present of a level: where its newcomers start."""
-        return self._times[level - TOP]
+        return self._times[level - TOP_LEVEL]
 
     def advance(self, level: int, tag: float) -> None:
         """An agenda of this start tag is emitted at this level."""
@@ -46,9 +46,9 @@ class VirtualClock:
     def pull_back(self, level: int, tag: float) -> None:
         """A backlogged customer of this level has turned out to be no further than this."""
         times = self._times
-        for index in range(level - TOP, len(times)):
+        for index in range(level - TOP_LEVEL, len(times)):
             times[index] = min(times[index], tag)
 
-    def leap(self, tag: float) -> None:
+    def jump_to(self, tag: float) -> None:
         """Nothing waits and nothing runs: what was is the past, up to this tag, for all."""
         self._times = [max(tag, self._times[0])] * len(self._times)

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.gate.pace import Pace
+from pop_stream.core.gate.pace import TargetDepth
 
-FIRST_TARGET: Final = 8
+INITIAL_TARGET: Final = 8
 """The automatic target until a pace is known."""
 
-MOST_TARGET: Final = 5_000
+MAX_TARGET: Final = 5_000
 """An automatic target never grows above it."""
 
 _SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class CurrentDepth:
     """What is out already.
 
     Attributes:
@@ -29,7 +29,7 @@ class Depth:
     in_flight: int
 
 
-def target(insight: Insight, pace: Pace) -> int:
+def target(insight: Insight, pace: TargetDepth) -> int:
     """Unclaimed agendas to aim at.
 
     Found automatically it is never less than the runners that stand idle: each starts at once
@@ -38,10 +38,10 @@ def target(insight: Insight, pace: Pace) -> int:
     if insight.target != "auto":
         return insight.target
     wanted = pace.target(insight.wanted_wait_ms / _SECOND_MS)
-    return min(MOST_TARGET, max(pace.idle, FIRST_TARGET if wanted is None else wanted))
+    return min(MAX_TARGET, max(pace.idle, INITIAL_TARGET if wanted is None else wanted))
 
 
-def is_filling(insight: Insight, depth: Depth, pace: Pace) -> bool:
+def is_half_full(insight: Insight, depth: CurrentDepth, pace: TargetDepth) -> bool:
     """Whether more than half of the target, or of the cap, is taken.
 
     Then news of claims and ends are wanted before agendas come for which there is no room.
@@ -51,7 +51,13 @@ def is_filling(insight: Insight, depth: Depth, pace: Pace) -> bool:
     return insight.max_in_flight is not None and 2 * depth.in_flight > insight.max_in_flight
 
 
-def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: Callable[[], int]) -> int:
+def slots(
+    insight: Insight,
+    depth: CurrentDepth,
+    pace: TargetDepth,
+    *,
+    idle_returners: Callable[[], int],
+) -> int:
     """How many agendas a round may emit; 0 while the topic is not yet low.
 
     Low is three quarters of the target, if nothing else is set. What waits for the topic to run
@@ -63,7 +69,7 @@ def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: Callable[[],
         insight: Its target, low water and cap.
         depth: What is out already.
         pace: For an automatic target.
-        newcomers: How many customers are back from idleness, and next; asked only where it
+        idle_returners: How many customers are back from idleness, and next; asked only where it
             matters.
     """
     aim = target(insight, pace)
@@ -71,5 +77,5 @@ def slots(insight: Insight, depth: Depth, pace: Pace, *, newcomers: Callable[[],
     if insight.max_in_flight is not None:
         room = min(room, insight.max_in_flight - depth.in_flight)
     if room > 0 and depth.unclaimed >= (insight.low_water or aim - aim // 4):
-        room = min(room, newcomers())
+        room = min(room, idle_returners())
     return max(0, room)

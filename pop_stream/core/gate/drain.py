@@ -3,13 +3,13 @@
 from datetime import datetime
 from typing import Final
 
-_ENOUGH_CLAIMS: Final = 64
+_MIN_CLAIMS_FOR_RATE: Final = 64
 _ENOUGH_S: Final = 5.0
-_LONG_S: Final = 120.0
-_LEAST_S: Final = 0.1
+_MAX_S: Final = 120.0
+_MIN_S: Final = 0.1
 
 
-class Drain:
+class DrainRate:
     """Claims per second of the time in which something waited that might go.
 
     Runners that are all busy, a cap and a full pool are part of it: the topic may lie empty
@@ -27,7 +27,7 @@ class Drain:
     @property
     def per_s(self) -> float:
         """0 while nothing was claimed since something waits, or for less than 0.1 s."""
-        return self._claims / self._seconds if self._seconds >= _LEAST_S else 0.0
+        return self._claims / self._seconds if self._seconds >= _MIN_S else 0.0
 
     def observe(self, claimed: int, *, waits: bool, now: datetime) -> None:
         """Take note of the present; call it at every event.
@@ -41,7 +41,7 @@ class Drain:
         if self._was_at is not None and self._waited and at >= self._was_at:
             self._claims += claimed - self._was_claimed
             self._seconds += at - self._was_at
-            is_enough = self._claims >= _ENOUGH_CLAIMS and self._seconds >= _ENOUGH_S
-            if is_enough or self._seconds >= _LONG_S:
+            is_enough = self._claims >= _MIN_CLAIMS_FOR_RATE and self._seconds >= _ENOUGH_S
+            if is_enough or self._seconds >= _MAX_S:
                 self._claims, self._seconds = self._claims / 2, self._seconds / 2
         self._was_at, self._was_claimed, self._waited = at, claimed, waits

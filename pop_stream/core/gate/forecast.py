@@ -8,15 +8,15 @@ from typing import Final
 
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
-from pop_stream.core.backlog.slots import Slots
-from pop_stream.core.backlog.whereabouts import Whereabouts
-from pop_stream.core.events import AgendaPlace, CustomerShare, HeldAgenda, PlaceState
+from pop_stream.core.backlog.slots import AgendaIndex
+from pop_stream.core.backlog.whereabouts import AgendaPosition
+from pop_stream.core.events import QueuedAgendaStatus, CustomerShare, TrackedAgenda, QueueState
 from pop_stream.core.fairness.flow import Flow
 from pop_stream.core.fairness.line import priority_of, ref_in
-from pop_stream.core.fairness.virtual_clock import TOP
+from pop_stream.core.fairness.virtual_clock import TOP_LEVEL
 from pop_stream.core.values.ids import CustomerId
 
-_NAMES: Final[Mapping[int, PlaceState]] = {
+_NAMES: Final[Mapping[int, QueueState]] = {
     READY: "ready",
     EMITTED: "emitted",
     CLAIMED: "claimed",
@@ -64,7 +64,7 @@ def mean_service(backlog: Backlog, now: float) -> float:
 
 def place(
     backlog: Backlog, agenda_id: str, *, now: float, rate_per_s: float, unclaimed: int
-) -> AgendaPlace:
+) -> QueuedAgendaStatus:
     """Where an agenda stands, and about when it is claimed.
 
     Args:
@@ -76,17 +76,17 @@ def place(
     """
     where = backlog.whereabouts(agenda_id)
     if where is None:
-        return AgendaPlace(agenda_id=agenda_id, state="unknown")
+        return QueuedAgendaStatus(agenda_id=agenda_id, state="unknown")
     is_ready = where.state == READY
-    own_ahead, urgent, position = _ahead(backlog, where, now) if is_ready else (0, 0, 0)
+    own_ahead, urgent, position = _agendas_ahead(backlog, where, now) if is_ready else (0, 0, 0)
     eta_s = None
     if where.state == CLAIMED:
         eta_s = 0.0
-    elif where.state in {READY, EMITTED} and rate_per_s > 0 and _moves(where.flow):
+    elif where.state in {READY, EMITTED} and rate_per_s > 0 and _is_emittable(where.flow):
         limit_s = where.flow.tokens_after_s(own_ahead + 1, now) if is_ready else 0.0
         eta_s = round(max((position + unclaimed) / rate_per_s, limit_s), 3)
-    mark = where.mark
-    return AgendaPlace(
+    overrides = where.overrides
+    return QueuedAgendaStatus(
         agenda_id=agenda_id,
         state=_NAMES[where.state],
         position=position,
@@ -96,26 +96,26 @@ def place(
         eta_s=eta_s,
         customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
         attempt=where.attempt,
-        until=datetime.fromtimestamp(mark.due, UTC) if mark.due else None,
-        why=mark.why if where.state == WAITING else None,
-        stopping=mark.stopping,
+        until=datetime.fromtimestamp(overrides.due, UTC) if overrides.due else None,
+        why=overrides.why if where.state == WAITING else None,
+        stopping=overrides.stopping,
     )
 
 
-def _moves(flow: Flow) -> bool:
+def _is_emittable(flow: Flow) -> bool:
     """Whether something is emitted of it in time: a rate limit only makes it wait."""
     return flow.held_by in {"", "rate"}
 
 
-def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[HeldAgenda, ...]:
+def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:
     """Those of the agendas that are here, in any state; costs a look-up each."""
     found = (backlog.slots.find(agenda_id) for agenda_id in agenda_ids)
     return tuple(_held(backlog.slots, ref) for ref in found if ref is not None)
 
 
-def held_after(
+def tracked_after(
     backlog: Backlog, ref: int, most: int
-) -> tuple[tuple[HeldAgenda, ...], int | None]:
+) -> tuple[tuple[TrackedAgenda, ...], int | None]:
     """The next agendas that are here, by place, and the last one's place if there are more.
 
     Args:
@@ -128,12 +128,12 @@ def held_after(
     return holds, refs[most - 1] if len(refs) > most else None
 
 
-def _held(slots: Slots, ref: int) -> HeldAgenda:
+def _held(slots: AgendaIndex, ref: int) -> TrackedAgenda:
     page, slot = slots.at(ref)
-    return HeldAgenda(page.ids[slot], _NAMES[page.states[slot]], slots.attempt(ref))
+    return TrackedAgenda(page.ids[slot], _NAMES[page.states[slot]], slots.attempt(ref))
 
 
-def _rises_at(backlog: Backlog, where: Whereabouts, now: float) -> datetime | None:
+def _rises_at(backlog: Backlog, where: AgendaPosition, now: float) -> datetime | None:
     aging = backlog.queue.aging
     if aging is None:
         return None
@@ -141,7 +141,7 @@ def _rises_at(backlog: Backlog, where: Whereabouts, now: float) -> datetime | No
     return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
-def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int, int]:
+def _agendas_ahead(backlog: Backlog, where: AgendaPosition, now: float) -> tuple[int, int, int]:
     """How many of its own and how many more urgent go before it, and its position among all.
 
     Nothing else is taken to come, and nothing to become more urgent meanwhile.
@@ -153,15 +153,15 @@ def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int, 
     """
     mine, queue = where.flow, backlog.queue
     others = [flow for flow in queue.flows() if flow.is_eligible and flow is not mine]
-    own_ahead = mine.line.ahead(_bar_of(backlog, where.entry, now))
+    own_ahead = mine.line.ahead(_threshold_for(backlog, where.entry, now))
     position = 1 + own_ahead
     if queue.algorithm.by_age:
         older = sum(flow.line.ahead(lambda _: where.entry) for flow in others)
         return own_ahead, 0, position + older
-    level = TOP
+    level = TOP_LEVEL
     if queue.aging is not None:
         level = queue.aging.urgency(priority_of(where.entry), ref_in(where.entry), now)
-    race = _Race(backlog, level, now)
+    race = _TurnEstimate(backlog, level, now)
     own, _ = race.waiting(mine)
     own = min(own, own_ahead)
     alike = own_ahead - own
@@ -171,13 +171,13 @@ def _ahead(backlog: Backlog, where: Whereabouts, now: float) -> tuple[int, int, 
     return own_ahead, urgent, position
 
 
-def _bar_of(backlog: Backlog, entry: int, now: float) -> Callable[[int], float]:
+def _threshold_for(backlog: Backlog, entry: int, now: float) -> Callable[[int], float]:
     """For `Line.ahead` of the entry's own line."""
     aging = backlog.queue.aging
-    return lambda head: entry if aging is None else aging.bar(entry, head, now)
+    return lambda head: entry if aging is None else aging.threshold(entry, head, now)
 
 
-class _Race:
+class _TurnEstimate:
     """Who is served before a turn at one level of urgency."""
 
     def __init__(self, backlog: Backlog, level: int, now: float) -> None:
@@ -199,7 +199,7 @@ class _Race:
 
     def start(self, flow: Flow, urgent: int, cost: float) -> float:
         """Its start tag once it is served at the level."""
-        present = self._queue.clock[self._level - TOP]
+        present = self._queue.clock[self._level - TOP_LEVEL]
         return max(flow.tag + urgent * self.charge(flow, cost), present)
 
     def charge(self, flow: Flow, cost: float) -> float:

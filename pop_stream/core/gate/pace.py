@@ -26,23 +26,23 @@ from datetime import datetime
 from math import inf
 from typing import Final
 
-_LEAST_TRIP_S: Final = 1e-3
+_MIN_TRIP_S: Final = 1e-3
 _SMOOTHING_S: Final = 0.5
-_LEAST_SPAN_S: Final = 0.1
-_LONGEST_SPAN_S: Final = 1.0
+_MIN_SPAN_S: Final = 0.1
+_MAX_SPAN_S: Final = 1.0
 _ENOUGH_CLAIMS: Final = 8
 _PEAK_SPANS: Final = 8
-_LEAST_TRIPS: Final = 2.0
-_MOST_TRIPS: Final = 64.0
+_MIN_TRIPS: Final = 2.0
+_MAX_TRIPS: Final = 64.0
 _FEW: Final = 0.05
-_MOST_IDLE: Final = 8
+_MAX_IDLE: Final = 8
 _STARVED_GAIN: Final = 1.4
 _FED_DECAY: Final = 0.95
 _PRESENT_SPANS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class FlowCounts:
     """Where an insight's agendas are at one moment.
 
     Attributes:
@@ -50,7 +50,7 @@ class Counts:
         claimed: Ever, as far as heard; never falls.
         ready: Waiting for emission.
         awaited: Of those claimed, for how many a runner stood idle; never falls.
-        awaited_s: How long after their emissions those were heard, in all; never falls.
+        sync_matched_s: How long after their emissions those were heard, in all; never falls.
         idle: Runners that could start one more each, as pullers last said.
     """
 
@@ -58,11 +58,11 @@ class Counts:
     claimed: int
     ready: int
     awaited: int = 0
-    awaited_s: float = 0.0
+    sync_matched_s: float = 0.0
     idle: int = 0
 
 
-class Pace:
+class TargetDepth:
     """What is learned from one insight's claims; see the module.
 
     Attributes:
@@ -75,19 +75,19 @@ class Pace:
         self.rate_per_s = 0.0
         self.idle = 0
         self._rates: deque[float] = deque(maxlen=_PEAK_SPANS)
-        self._trips = _Trips()
-        self._wanted_trips = _LEAST_TRIPS
+        self._trips = _RoundTrips()
+        self._wanted_trips = _MIN_TRIPS
         self._idle = 0
         self._presents: deque[float] = deque(maxlen=_PRESENT_SPANS)
-        self._was: Counts | None = None
+        self._was: FlowCounts | None = None
         self._was_at = 0.0
         self._span_at = 0.0
         self._span_empty_s = 0.0
         self._span_claimed = 0
-        self._span_awaited = 0
-        self._span_awaited_s = 0.0
+        self._span_sync_matched = 0
+        self._span_sync_matched_s = 0.0
 
-    def observe(self, counts: Counts, now: datetime) -> None:
+    def observe(self, counts: FlowCounts, now: datetime) -> None:
         """Take note of the present; call it before every round, with what is out before it."""
         at, was = now.timestamp(), self._was
         self.idle = counts.idle
@@ -100,8 +100,8 @@ class Pace:
             if counts.emitted == was.emitted == was.claimed:
                 self._span_empty_s += at - self._was_at
             if was.ready > counts.emitted - was.emitted:  # else runners waited for submissions
-                self._span_awaited += counts.awaited - was.awaited
-                self._span_awaited_s += counts.awaited_s - was.awaited_s
+                self._span_sync_matched += counts.awaited - was.awaited
+                self._span_sync_matched_s += counts.sync_matched_s - was.sync_matched_s
             self._end_span(counts, at)
         self._was, self._was_at = counts, at
 
@@ -120,27 +120,25 @@ class Pace:
         allowed_s = max(wanted_wait_s, 2 * trip_s, self._present_s())
         return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
 
-    def _end_span(self, counts: Counts, at: float) -> None:
+    def _end_span(self, counts: FlowCounts, at: float) -> None:
         """Take stock, if there were claims or time enough since the last time."""
         seconds, claims = at - self._span_at, counts.claimed - self._span_claimed
         if not claims and counts.emitted == counts.claimed:
             self._begin_span(counts, at)
-        elif seconds >= (_LEAST_SPAN_S if claims >= _ENOUGH_CLAIMS else _LONGEST_SPAN_S):
+        elif seconds >= (_MIN_SPAN_S if claims >= _ENOUGH_CLAIMS else _MAX_SPAN_S):
             rate = claims / seconds
             if rate > self.rate_per_s or 2 * self._span_empty_s <= seconds:
                 self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (rate - self.rate_per_s)
                 self._rates.append(rate)
-            self._idle = min(_MOST_IDLE, self._span_awaited)
+            self._idle = min(_MAX_IDLE, self._span_sync_matched)
             self._note_present()
-            change = _STARVED_GAIN if self._span_awaited > _FEW * claims else _FED_DECAY
-            self._wanted_trips = min(
-                _MOST_TRIPS, max(_LEAST_TRIPS, self._wanted_trips * change)
-            )
+            change = _STARVED_GAIN if self._span_sync_matched > _FEW * claims else _FED_DECAY
+            self._wanted_trips = min(_MAX_TRIPS, max(_MIN_TRIPS, self._wanted_trips * change))
             self._begin_span(counts, at)
 
     def _note_present(self) -> None:
-        if self._span_awaited:
-            self._presents.append(self._span_awaited_s / self._span_awaited)
+        if self._span_sync_matched:
+            self._presents.append(self._span_sync_matched_s / self._span_sync_matched)
         elif self._presents:
             self._presents.append(min(self._presents) * _FED_DECAY)
 
@@ -148,12 +146,12 @@ class Pace:
         """How long claims that were awaited take of late; 0.0 while that is not sure."""
         return min(self._presents) if len(self._presents) == _PRESENT_SPANS else 0.0
 
-    def _begin_span(self, counts: Counts, at: float) -> None:
+    def _begin_span(self, counts: FlowCounts, at: float) -> None:
         self._span_at, self._span_claimed, self._span_empty_s = at, counts.claimed, 0.0
-        self._span_awaited, self._span_awaited_s = 0, 0.0
+        self._span_sync_matched, self._span_sync_matched_s = 0, 0.0
 
 
-class _Trips:
+class _RoundTrips:
     """The least time from an emission to the news of a claim.
 
     Counted, not followed one by one: the n-th claim is taken for that of the n-th emission,
@@ -165,14 +163,14 @@ class _Trips:
         self._emitted = 0
         self._batches: deque[tuple[int, float]] = deque()
 
-    def begin(self, counts: Counts) -> None:
+    def begin(self, counts: FlowCounts) -> None:
         self._emitted = counts.emitted
         self._batches.clear()
 
-    def note(self, counts: Counts, *, emitted_at: float, now: float) -> None:
+    def note(self, counts: FlowCounts, *, emitted_at: float, now: float) -> None:
         if counts.emitted > self._emitted:
             self._batches.append((self._emitted, emitted_at))
             self._emitted = counts.emitted
         while self._batches and counts.claimed > self._batches[0][0]:
             _, begun_at = self._batches.popleft()
-            self.least_s = min(self.least_s, max(_LEAST_TRIP_S, now - begun_at))
+            self.least_s = min(self.least_s, max(_MIN_TRIP_S, now - begun_at))

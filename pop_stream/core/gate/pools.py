@@ -6,7 +6,7 @@ from math import floor
 
 
 @dataclass(frozen=True, slots=True)
-class Claimant:
+class PoolDemand:
     """An insight that wants part of its pool.
 
     Attributes:
@@ -23,7 +23,7 @@ class Claimant:
     in_flight: int
 
 
-def limits(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
+def pool_limits(capacity: int, demands: Sequence[PoolDemand]) -> Mapping[str, int]:
     """How many agendas each insight may have in flight; never less than it has.
 
     Minimums come first, in proportion if they exceed the capacity; the rest is shared by
@@ -38,7 +38,7 @@ def limits(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
     Networks, 1992, on max-min flow control), rounded by largest remainders.
     """
     kept: dict[str, int] = {}
-    others = claimants
+    others = demands
     while True:
         found = _dues(max(0, capacity - sum(kept.values())), others)
         over = {
@@ -52,31 +52,31 @@ def limits(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
         others = [one for one in others if one.insight_id not in over]
 
 
-def _dues(capacity: int, claimants: Sequence[Claimant]) -> Mapping[str, int]:
+def _dues(capacity: int, demands: Sequence[PoolDemand]) -> Mapping[str, int]:
     """What each would have if nothing were out."""
-    floors = {one.insight_id: min(one.minimum, one.demand) for one in claimants}
+    floors = {one.insight_id: min(one.minimum, one.demand) for one in demands}
     wanted = sum(floors.values())
     if wanted > capacity:
         shares = {name: least * capacity / wanted for name, least in floors.items()}
         return _whole(capacity, shares)
-    shares = _filled(capacity, claimants, floors)
-    total = min(capacity, sum(one.demand for one in claimants))
+    shares = _filled(capacity, demands, floors)
+    total = min(capacity, sum(one.demand for one in demands))
     return _whole(total, shares)
 
 
 def _filled(
-    capacity: int, claimants: Sequence[Claimant], floors: Mapping[str, int]
+    capacity: int, demands: Sequence[PoolDemand], floors: Mapping[str, int]
 ) -> dict[str, float]:
     """Weight times one level for all, but no less than a floor, no more than a demand."""
 
     def at(level: float) -> dict[str, float]:
         return {
             one.insight_id: min(one.demand, max(floors[one.insight_id], one.weight * level))
-            for one in claimants
+            for one in demands
         }
 
-    bends = {floors[one.insight_id] / one.weight for one in claimants}
-    bends |= {one.demand / one.weight for one in claimants}
+    bends = {floors[one.insight_id] / one.weight for one in demands}
+    bends |= {one.demand / one.weight for one in demands}
     low = 0.0
     for high in sorted(bends):
         # Between two bends the sum grows in a straight line, so the level is found exactly.

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
 
 
-def spread(homes: Iterable[int], waiting: Sequence[int]) -> list[int]:
+def spread(keyed_partitions: Iterable[int], waiting: Sequence[int]) -> list[int]:
     """Partitions for agendas, in order: the home of each, unless fewer wait elsewhere.
 
     Costs O(log partitions) an agenda.
 
     Args:
-        homes: Of each agenda, the partition by its key: where it goes if as few wait there as
+        keyed_partitions: Of each agenda, the partition by its key: where it goes if as few wait there as
             anywhere, so that few agendas are spread evenly.
         waiting: By partition, how many are unclaimed there before the round; of one partition
             at least.
@@ -26,7 +26,7 @@ def spread(homes: Iterable[int], waiting: Sequence[int]) -> list[int]:
     shortest = [(count, partition) for partition, count in enumerate(counts)]
     heapify(shortest)
     chosen: list[int] = []
-    for home in homes:
+    for home in keyed_partitions:
         while shortest[0][0] != counts[shortest[0][1]]:  # one that has grown since
             _, grown = shortest[0]
             heapreplace(shortest, (counts[grown], grown))

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Final
 
 from pop_stream.core.events import Event, Instant, Struct
-from pop_stream.core.lifecycle.lifecycle import ENDS
+from pop_stream.core.lifecycle.lifecycle import OUTCOMES
 from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.core.values.own_ids import plain_id
+from pop_stream.core.values.own_ids import display_id
 from pop_stream.core.values.retry import Backoff
 
 BACKOFF: Final = Backoff(first_s=5.0, factor=3.0, most_s=3 * 3600.0)
@@ -44,7 +44,7 @@ class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
     ended_at: Instant | None = None
 
 
-class CallbackGivenUp(Event, frozen=True):
+class WebhookExhausted(Event, frozen=True):
     """A dead letter of `pop.dead-callbacks`: a callback that no try could deliver.
 
     Attributes:
@@ -64,19 +64,19 @@ class CallbackGivenUp(Event, frozen=True):
     body: str
 
 
-def owed(before: Summary | None, after: Summary) -> AgendaEnded | None:
+def webhook_payload(before: Summary | None, after: Summary) -> AgendaEnded | None:
     """The callback that a change of a summary gives rise to, if any.
 
     One for each attempt that an agenda ends with: an agenda that is run again and ends again
     is told of again, under another id.
     """
-    if not after.callback_url or after.state not in ENDS:
+    if not after.callback_url or after.state not in OUTCOMES:
         return None
-    if before is not None and before.callback_url and _same_end(before, after):
+    if before is not None and before.callback_url and _is_same_end(before, after):
         return None
     return AgendaEnded(
         id=f"{after.agenda_id}/{after.attempt}",
-        agenda_id=plain_id(after.agenda_id, after.customer_id),
+        agenda_id=display_id(after.agenda_id, after.customer_id),
         customer_id=after.customer_id,
         insight_id=after.insight_id,
         state=after.state.value,
@@ -90,7 +90,7 @@ def owed(before: Summary | None, after: Summary) -> AgendaEnded | None:
     )
 
 
-def secret_of(customer_id: str, key: bytes) -> str:
+def webhook_secret(customer_id: str, key: bytes) -> str:
     """The customer's secret, hexadecimal: made from the operator's key, and stored nowhere."""
     made = hmac.new(key, b"callback/" + customer_id.encode(), hashlib.sha256)
     return made.hexdigest()[: 2 * _SECRET_BYTES]
@@ -108,5 +108,5 @@ def signature(body: bytes, at: datetime, secrets: Sequence[str]) -> str:
     return ",".join([f"t={seconds}", *(f"v1={mark}" for mark in marks)])
 
 
-def _same_end(before: Summary, after: Summary) -> bool:
-    return before.state in ENDS and before.attempt == after.attempt
+def _is_same_end(before: Summary, after: Summary) -> bool:
+    return before.state in OUTCOMES and before.attempt == after.attempt

@@ -9,17 +9,17 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from pop_stream.core.agendas.agenda import Agenda, Operation, dependencies
-from pop_stream.core.agendas.placing import placed_agenda
+from pop_stream.core.agendas.placing import routed_agenda
 from pop_stream.core.errors import Issue, StateError, SubmissionError
 from pop_stream.core.events import Action, AgendaRestarted, encode
-from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, ENDS, State
+from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, OUTCOMES, State
 from pop_stream.core.lifecycle.summary import Summary
 
-Again = Literal["all", "failed"]
+RerunScope = Literal["all", "failed"]
 
 _OPEN: Final = BEFORE_EMISSION | {State.EMITTED, State.RUNNING, State.RETRYING}
 
-_DOES: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
+_EFFECTIVE_IN: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
     {
         "cancel": _OPEN,
         "hold": frozenset({State.READY, State.WAITING, State.RETRYING}),
@@ -28,7 +28,7 @@ _DOES: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
     }
 )
 
-_DONE: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
+_ALREADY_DONE_IN: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
     {
         "cancel": frozenset({State.CANCELLED}),
         "hold": frozenset({State.HELD}),
@@ -38,7 +38,7 @@ _DONE: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
 )
 
 
-def takes_back(action: Action) -> bool:
+def undoes_command(action: Action) -> bool:
     """Whether it undoes another command, which may be under way though nothing shows yet.
 
     The scheduler is to hear of it even where it seems to be so already, or the other one,
@@ -47,34 +47,34 @@ def takes_back(action: Action) -> bool:
     return action in {"hold", "release"}
 
 
-def is_due(action: Action, summary: Summary) -> bool:
+def has_effect(action: Action, summary: Summary) -> bool:
     """Whether the command has something to do; False if that is so already.
 
     Raises:
         StateError: If the agenda's state forbids it.
     """
-    if summary.state in _DOES[action]:
+    if summary.state in _EFFECTIVE_IN[action]:
         return action != "cancel" or summary.stopping is None
-    if summary.state in _DONE[action]:
+    if summary.state in _ALREADY_DONE_IN[action]:
         return False
-    wanted = ", ".join(sorted(state.value for state in _DOES[action]))
+    wanted = ", ".join(sorted(state.value for state in _EFFECTIVE_IN[action]))
     raise StateError(summary.agenda_id, summary.state.value, action, wanted)
 
 
-def reaches(action: Action, summary: Summary) -> bool:
+def must_reach_scheduler(action: Action, summary: Summary) -> bool:
     """Whether the scheduler is to hear of the command, alone or as one of many.
 
     Raises:
         StateError: If the agenda's state forbids it.
     """
-    return is_due(action, summary) or takes_back(action)
+    return has_effect(action, summary) or undoes_command(action)
 
 
-def restarted(  # noqa: PLR0913  # each is a choice of whoever wants it
+def restart_event(  # noqa: PLR0913  # each is a choice of whoever wants it
     summary: Summary,
     agenda: Agenda,
     *,
-    again: Again | Collection[str],
+    again: RerunScope | Collection[str],
     hold: bool,
     by: str,
     reason: str,
@@ -96,13 +96,13 @@ def restarted(  # noqa: PLR0913  # each is a choice of whoever wants it
         StateError: If the agenda has not ended.
         SubmissionError: If an operation is named that the agenda does not have.
     """
-    if summary.state not in ENDS:
-        wanted = ", ".join(sorted(state.value for state in ENDS))
+    if summary.state not in OUTCOMES:
+        wanted = ", ".join(sorted(state.value for state in OUTCOMES))
         raise StateError(summary.agenda_id, summary.state.value, "rerun", wanted)
     attempt = summary.attempt + 1
     deadline = agenda.expires_at
-    first = placed_agenda(agenda, summary.body, agenda_id=summary.agenda_id, accepted_at=now)
-    placed = replace(
+    first = routed_agenda(agenda, summary.body, agenda_id=summary.agenda_id, accepted_at=now)
+    routed = replace(
         first,
         attempt=attempt,
         priority=summary.priority,
@@ -115,15 +115,15 @@ def restarted(  # noqa: PLR0913  # each is a choice of whoever wants it
         at=now,
         insight_id=summary.insight_id,
         attempt=attempt,
-        placed=Raw(encode(placed)),
-        keep=kept(summary, agenda.operations, again),
+        routed=Raw(encode(routed)),
+        keep=kept_operations(summary, agenda.operations, again),
         by=by,
         reason=reason,
     )
 
 
-def kept(
-    summary: Summary, operations: Collection[Operation], again: Again | Collection[str]
+def kept_operations(
+    summary: Summary, operations: Collection[Operation], again: RerunScope | Collection[str]
 ) -> tuple[str, ...]:
     """Names of the operations whose success stays, in the agenda's order.
 

@@ -1,6 +1,6 @@
 """Why an agenda waits, in words."""
 
-from pop_stream.core.events import AgendaPlace, CustomerShare, InsightAnswered
+from pop_stream.core.events import QueuedAgendaStatus, CustomerShare, QueueDescribed
 from pop_stream.core.lifecycle.lifecycle import State
 from pop_stream.core.lifecycle.summary import Summary
 
@@ -17,11 +17,11 @@ _LIMITS = {
     "pool": "the resource pool has no room for more of insight {insight} than {in_flight}",
 }
 
-_PARKED = frozenset({"waiting", "held"})
+_DELAYED = frozenset({"waiting", "held"})
 _CAUSES = {"retry": "the attempt before failed", "lost": "its puller fell silent"}
 
 
-def explain(summary: Summary, answer: InsightAnswered | None) -> str:
+def explain(summary: Summary, answer: QueueDescribed | None) -> str:
     """One sentence for the person who waits.
 
     Args:
@@ -36,24 +36,24 @@ def explain(summary: Summary, answer: InsightAnswered | None) -> str:
         said = f": {summary.message}" if is_told else ""
         return f"it has ended: {summary.state.value}{said}"
     if answer is not None and answer.agenda is not None:
-        held = _held(answer.agenda, answer, summary)
+        held = _scheduler_view(answer.agenda, answer, summary)
         if held:
             return held
     if summary.state is State.RUNNING:
         return f"it runs, attempt {summary.attempt}, on puller {summary.puller_id or 'unknown'}"
-    return _on_its_way(summary, answer)
+    return _in_transit(summary, answer)
 
 
-def _held(place: AgendaPlace, answer: InsightAnswered, summary: Summary) -> str:
+def _scheduler_view(place: QueuedAgendaStatus, answer: QueueDescribed, summary: Summary) -> str:
     """What the scheduler knows better than the summary; empty if that is nothing."""
     if place.stopping:
         return f"it is to stop, for it is {place.stopping}: its puller was told"
-    if place.state in _PARKED:
-        return _parked(place, summary)
+    if place.state in _DELAYED:
+        return _delayed(place, summary)
     return _waiting(place, answer) if place.state == "ready" else ""
 
 
-def _parked(place: AgendaPlace, summary: Summary) -> str:
+def _delayed(place: QueuedAgendaStatus, summary: Summary) -> str:
     if place.state == "held":
         return "it is on hold, until someone releases it"
     until = place.until.isoformat(timespec="seconds") if place.until else "an instant"
@@ -64,7 +64,7 @@ def _parked(place: AgendaPlace, summary: Summary) -> str:
     return f"{cause}, so attempt {place.attempt} starts from {until} on{said}"
 
 
-def _on_its_way(summary: Summary, answer: InsightAnswered | None) -> str:
+def _in_transit(summary: Summary, answer: QueueDescribed | None) -> str:
     place = answer.agenda if answer else None
     if place is not None and place.state == "claimed":
         return "a puller has just claimed it"
@@ -76,36 +76,36 @@ def _on_its_way(summary: Summary, answer: InsightAnswered | None) -> str:
     )
 
 
-def _waiting(place: AgendaPlace, answer: InsightAnswered) -> str:
+def _waiting(place: QueuedAgendaStatus, answer: QueueDescribed) -> str:
     parts = [f"position {place.position:,} of {answer.ready:,} in insight {answer.insight_id}"]
     if place.rises_at is not None:
         rises_at = place.rises_at.isoformat(timespec="seconds")
         parts.append(f"{place.urgent_ahead:,} more urgent go first; it moves up at {rises_at}")
     if place.customer is not None:
-        parts.append(_standing(place.customer))
+        parts.append(_customer_share(place.customer))
     limit = _LIMITS.get(answer.limited_by)
     if limit is not None:
         parts.append(limit.format(insight=answer.insight_id, in_flight=answer.in_flight))
     if place.eta_s is not None:
-        parts.append(f"about {_span(place.eta_s)} at the present rate")
+        parts.append(f"about {_duration(place.eta_s)} at the present rate")
     elif limit is None and not (place.customer and place.customer.held_by):
         parts.append(_NO_CLAIMS)
     return "; ".join(parts)
 
 
-def _emitted(place: AgendaPlace, answer: InsightAnswered) -> str:
+def _emitted(place: QueuedAgendaStatus, answer: QueueDescribed) -> str:
     text = f"next in line: one of {answer.lag:,} emitted agendas that pullers take"
-    return f"{text}; {_NO_CLAIMS if place.eta_s is None else f'about {_span(place.eta_s)}'}"
+    return f"{text}; {_NO_CLAIMS if place.eta_s is None else f'about {_duration(place.eta_s)}'}"
 
 
-def _standing(customer: CustomerShare) -> str:
+def _customer_share(customer: CustomerShare) -> str:
     held = _HELD.get(customer.held_by)
     if held is not None:
         return held.format(customer=customer.customer_id, in_flight=customer.in_flight)
     return f"customer {customer.customer_id} at {customer.share:.2f} of its share"
 
 
-def _span(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds < 10:  # noqa: PLR2004  # below, tenths matter to a reader
         return f"{seconds:.1f} s"
     if seconds < 120:  # noqa: PLR2004  # two minutes, as people say it

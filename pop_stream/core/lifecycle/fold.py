@@ -21,12 +21,12 @@ from pop_stream.core.events import (
     AgendaEmitted,
     AgendaExpired,
     AgendaFailed,
-    AgendaGivenUp,
+    AgendaExhausted,
     AgendaHeld,
     AgendaProgressed,
-    AgendaReadied,
+    AgendaReady,
     AgendaRefused,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaReprioritised,
     AgendaStopped,
     AgendaStopping,
@@ -38,7 +38,7 @@ from pop_stream.core.events import (
     OperationProgress,
 )
 from pop_stream.core.lifecycle.lifecycle import BEFORE_EMISSION, State, step
-from pop_stream.core.lifecycle.next_attempt import in_attempt
+from pop_stream.core.lifecycle.next_attempt import advance_to_attempt
 from pop_stream.core.lifecycle.summary import Summary, appended_name, percent_of
 
 _RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 3}
@@ -61,7 +61,7 @@ def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
         summary = Summary(agenda_id=event.agenda_id, state=State.READY)
     if isinstance(event, AgendaAccepted):
         return _accept(summary, event)
-    return _apply(in_attempt(summary, event), event)
+    return _apply(advance_to_attempt(summary, event), event)
 
 
 def fold_all(
@@ -129,14 +129,14 @@ def _emit(summary: Summary, event: AgendaEmitted) -> Summary:
     return replace(summary, emitted_at=_earliest(summary.emitted_at, event.at))
 
 
-def _renew(summary: Summary, event: AgendaRenewed) -> Summary:
-    return _hear(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
+def _heartbeat(summary: Summary, event: AgendaHeartbeat) -> Summary:
+    return _touch(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
 
 
 def _progress_on(summary: Summary, event: AgendaProgressed | AgendaStopped) -> Summary:
     if isinstance(event, AgendaProgressed) and event.appended:
         summary = _append(summary, event.appended)
-    return _merge(_hear(summary, event.at), event)
+    return _merge(_touch(summary, event.at), event)
 
 
 def _append(summary: Summary, told: tuple[AppendedOperation, ...]) -> Summary:
@@ -161,7 +161,7 @@ def _reprioritise(summary: Summary, event: AgendaReprioritised) -> Summary:
     return replace(summary, priority=event.priority)
 
 
-def _await(summary: Summary, event: AgendaWaiting | AgendaReadied | AgendaHeld) -> Summary:
+def _set_waiting(summary: Summary, event: AgendaWaiting | AgendaReady | AgendaHeld) -> Summary:
     if summary.state not in BEFORE_EMISSION:
         return summary
     if not isinstance(event, AgendaWaiting):
@@ -172,7 +172,9 @@ def _await(summary: Summary, event: AgendaWaiting | AgendaReadied | AgendaHeld) 
     )
 
 
-def _close(summary: Summary, event: AgendaGivenUp | AgendaCancelled | AgendaExpired) -> Summary:
+def _close(
+    summary: Summary, event: AgendaExhausted | AgendaCancelled | AgendaExpired
+) -> Summary:
     return replace(
         summary,
         ended_at=summary.ended_at or event.at,
@@ -182,14 +184,14 @@ def _close(summary: Summary, event: AgendaGivenUp | AgendaCancelled | AgendaExpi
 
 
 def _claim(summary: Summary, event: AgendaClaimed) -> Summary:
-    heard = _hear(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
+    heard = _touch(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
     return replace(heard, started_at=_earliest(summary.started_at, event.at))
 
 
-def _hear(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = "") -> Summary:
+def _touch(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = "") -> Summary:
     return replace(
         summary,
-        heard_at=max(at, summary.heard_at or at),
+        last_heartbeat_at=max(at, summary.last_heartbeat_at or at),
         lease_ms=max(lease_ms, summary.lease_ms),
         puller_id=max(puller, summary.puller_id),
     )
@@ -239,19 +241,19 @@ def _progress(one: OperationProgress) -> tuple[int, int, float, datetime | None]
 
 
 _APPLIED: Final[Mapping[type[AttemptEvent], Callable[[Summary, Any], Summary]]] = {
-    AgendaWaiting: _await,
-    AgendaReadied: _await,
-    AgendaHeld: _await,
+    AgendaWaiting: _set_waiting,
+    AgendaReady: _set_waiting,
+    AgendaHeld: _set_waiting,
     AgendaReprioritised: _reprioritise,
     AgendaEmitted: _emit,
     AgendaClaimed: _claim,
-    AgendaRenewed: _renew,
+    AgendaHeartbeat: _heartbeat,
     AgendaProgressed: _progress_on,
     AgendaStopping: _stop,
     AgendaStopped: _progress_on,
     AgendaSucceeded: _end,
     AgendaFailed: _end,
-    AgendaGivenUp: _close,
+    AgendaExhausted: _close,
     AgendaCancelled: _close,
     AgendaExpired: _close,
 }

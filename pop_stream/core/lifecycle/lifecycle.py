@@ -20,12 +20,12 @@ from pop_stream.core.events import (
     AgendaEvent,
     AgendaExpired,
     AgendaFailed,
-    AgendaGivenUp,
+    AgendaExhausted,
     AgendaHeld,
     AgendaProgressed,
-    AgendaReadied,
+    AgendaReady,
     AgendaRefused,
-    AgendaRenewed,
+    AgendaHeartbeat,
     AgendaReprioritised,
     AgendaRestarted,
     AgendaStopped,
@@ -65,26 +65,26 @@ class State(Enum):
         return self in TERMINAL
 
 
-ENDS: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.EXPIRED})
+OUTCOMES: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.EXPIRED})
 """How an accepted agenda may end."""
 
-TERMINAL: Final = ENDS | {State.REFUSED}
+TERMINAL: Final = OUTCOMES | {State.REFUSED}
 
 BEFORE_EMISSION: Final = frozenset({State.READY, State.WAITING, State.HELD})
 """Between these the scheduler alone decides, in the order in which it tells."""
 
 _PHASES: Final = (State.READY, State.EMITTED, State.RUNNING, State.RETRYING)
 
-_WAITS: Final[Mapping[type[AgendaEvent], State]] = {
+_PENDING_TO: Final[Mapping[type[AgendaEvent], State]] = {
     AgendaWaiting: State.WAITING,
-    AgendaReadied: State.READY,
+    AgendaReady: State.READY,
     AgendaHeld: State.HELD,
 }
 
-_REACHED: Final[Mapping[type[AgendaEvent], State]] = {
+_PROGRESS_TO: Final[Mapping[type[AgendaEvent], State]] = {
     AgendaEmitted: State.EMITTED,
     AgendaClaimed: State.RUNNING,
-    AgendaRenewed: State.RUNNING,
+    AgendaHeartbeat: State.RUNNING,
     AgendaProgressed: State.RUNNING,
     AgendaStopped: State.RUNNING,
     AgendaFailed: State.RETRYING,
@@ -92,12 +92,12 @@ _REACHED: Final[Mapping[type[AgendaEvent], State]] = {
 
 _ENDED: Final[Mapping[type[AgendaEvent], State]] = {
     AgendaSucceeded: State.SUCCEEDED,
-    AgendaGivenUp: State.FAILED,
+    AgendaExhausted: State.FAILED,
     AgendaCancelled: State.CANCELLED,
     AgendaExpired: State.EXPIRED,
 }
 
-_REMARKS: Final[tuple[type[AgendaEvent], ...]] = (
+_NO_TRANSITION: Final[tuple[type[AgendaEvent], ...]] = (
     AgendaAccepted,
     AgendaCommanded,
     AgendaReprioritised,
@@ -113,15 +113,15 @@ _CONTRADICTIONS: Final = {(State.RETRYING, AgendaSucceeded), (State.SUCCEEDED, A
 
 def _after(current: State, event: type[AgendaEvent]) -> State | None:
     """Where an event leads from a state that an accepted agenda may have."""
-    if event in _REMARKS:
+    if event in _NO_TRANSITION:
         return current
-    if event in _WAITS:
-        return _WAITS[event] if current in BEFORE_EMISSION else current
+    if event in _PENDING_TO:
+        return _PENDING_TO[event] if current in BEFORE_EMISSION else current
     if (current, event) in _CONTRADICTIONS:
         return None
-    if current in ENDS:
-        return current if event in _REACHED or _ENDED[event] is current else None
-    return _ENDED.get(event) or max(current, _REACHED[event], key=_phase)
+    if current in OUTCOMES:
+        return current if event in _PROGRESS_TO or _ENDED[event] is current else None
+    return _ENDED.get(event) or max(current, _PROGRESS_TO[event], key=_phase)
 
 
 def _phase(state: State) -> int:
@@ -129,8 +129,8 @@ def _phase(state: State) -> int:
 
 
 def _table() -> Mapping[tuple[State | None, type[AgendaEvent]], State]:
-    events = (*_REMARKS, *_WAITS, *_REACHED, *_ENDED)
-    states = (*BEFORE_EMISSION, *_PHASES, *ENDS)
+    events = (*_NO_TRANSITION, *_PENDING_TO, *_PROGRESS_TO, *_ENDED)
+    states = (*BEFORE_EMISSION, *_PHASES, *OUTCOMES)
     known = {(state, event): _after(state, event) for state in states for event in events}
     table: dict[tuple[State | None, type[AgendaEvent]], State] = {
         key: after for key, after in known.items() if after is not None
@@ -147,7 +147,7 @@ def _table() -> Mapping[tuple[State | None, type[AgendaEvent]], State]:
 TRANSITIONS: Final = _table()
 """(state, kind of event) to state; None is an agenda not heard of before.
 
-A failure that is not retryable counts as `AgendaGivenUp`: it is final at once.
+A failure that is not retryable counts as `AgendaExhausted`: it is final at once.
 """
 
 
@@ -159,7 +159,7 @@ def step(state: State | None, event: AgendaEvent) -> State:
     """
     kind = type(event)
     if isinstance(event, AgendaFailed) and not event.retryable:
-        kind = AgendaGivenUp
+        kind = AgendaExhausted
     try:
         return TRANSITIONS[state, kind]
     except KeyError:

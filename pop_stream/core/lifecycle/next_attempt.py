@@ -13,12 +13,17 @@ from pop_stream.core.events import (
     AttemptEvent,
     OperationProgress,
     PriorProgress,
-    decode_placed,
+    decode_routed,
 )
 from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.summary import PastAttempt, Summary, appended_name, percent_told
+from pop_stream.core.lifecycle.summary import (
+    PastAttempt,
+    Summary,
+    appended_name,
+    reported_percent,
+)
 
-MOST_REMEMBERED: Final = 100
+MAX_HISTORY: Final = 100
 """Attempts of an agenda whose history is kept; the oldest are forgotten first."""
 
 _OUTCOMES: Final = {
@@ -30,7 +35,7 @@ _OUTCOMES: Final = {
 }
 
 
-def in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
+def advance_to_attempt(summary: Summary, event: AttemptEvent) -> Summary:
     """The summary moved on to the event's attempt.
 
     Operations that succeeded are kept; of the others, how far they were.
@@ -41,8 +46,8 @@ def in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
     if event.attempt == summary.attempt:
         return summary
     if isinstance(event, AgendaRestarted) and summary.accepted_at is None:
-        summary = _known_again(summary, event)
-    left = {name: _left(one, summary.attempt) for name, one in summary.operations.items()}
+        summary = _from_placed(summary, event)
+    left = {name: _carry_over(one, summary.attempt) for name, one in summary.operations.items()}
     kept = {name: one for name, one in left.items() if one is not None}
     appended = summary.appended
     if isinstance(event, AgendaRestarted):
@@ -61,11 +66,11 @@ def in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
         attempt=event.attempt,
         operations=kept,
         appended=appended,
-        history=_remembered(summary),
+        history=_with_history(summary),
         message="",
         puller_id="",
         stopping=None,
-        heard_at=None,
+        last_heartbeat_at=None,
         lease_ms=0,
         emitted_at=None,
         started_at=None,
@@ -76,10 +81,10 @@ def in_attempt(summary: Summary, event: AttemptEvent) -> Summary:
     )
 
 
-def _known_again(summary: Summary, event: AgendaRestarted) -> Summary:
+def _from_placed(summary: Summary, event: AgendaRestarted) -> Summary:
     """Of an agenda that was removed while someone wanted it run again: what it was."""
     try:
-        placed = decode_placed(event.placed)
+        placed = decode_routed(event.routed)
         agenda = parse_agenda(bytes(placed.agenda), is_accepted=True)
     except (UnreadableRecordError, SubmissionError):
         return summary
@@ -97,7 +102,7 @@ def _known_again(summary: Summary, event: AgendaRestarted) -> Summary:
     )
 
 
-def _left(one: OperationProgress, attempt: int) -> OperationProgress | None:
+def _carry_over(one: OperationProgress, attempt: int) -> OperationProgress | None:
     """What an attempt leaves of an operation to the next, if anything."""
     if one.state == "succeeded":
         return one
@@ -106,7 +111,7 @@ def _left(one: OperationProgress, attempt: int) -> OperationProgress | None:
         prior = PriorProgress(
             attempt=attempt,
             state=one.state,
-            percent=percent_told(one),
+            percent=reported_percent(one),
             message=one.message,
             diagnostics=one.diagnostics,
         )
@@ -127,7 +132,7 @@ def _without_orphans(
     return appended, remaining
 
 
-def _remembered(summary: Summary) -> tuple[PastAttempt, ...]:
+def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
     past = PastAttempt(
         attempt=summary.attempt,
         outcome=_OUTCOMES.get(summary.state, "lost"),
@@ -138,4 +143,4 @@ def _remembered(summary: Summary) -> tuple[PastAttempt, ...]:
         message=summary.message,
         diagnostics=summary.diagnostics,
     )
-    return (*summary.history, past)[-MOST_REMEMBERED:]
+    return (*summary.history, past)[-MAX_HISTORY:]

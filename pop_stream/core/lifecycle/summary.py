@@ -49,12 +49,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         operation_names: All operations, in the agenda's order.
         operations: Furthest progress by operation name; absent ones are waiting.
         appended: Operations that handlers added, in the order in which they did.
-        heard_at: When the attempt's puller last gave a sign of life.
+        last_heartbeat_at: When the attempt's puller last gave a sign of life.
         lease_ms: The longest that a claim or renewal of the attempt asked for; 0 before any.
         waiting_until: While WAITING, when it is due.
         waiting_for: While WAITING, why.
         stopping: Why the attempt is to stop, once its puller was told.
-        history: Earlier attempts, oldest first, at most `MOST_REMEMBERED`.
+        history: Earlier attempts, oldest first, at most `MAX_HISTORY`.
         issues: Why it was refused.
         callback_url: Who is told how it ends.
     """
@@ -73,7 +73,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     appended: tuple[AppendedOperation, ...] = ()
     message: str = ""
     puller_id: str = ""
-    heard_at: datetime | None = None
+    last_heartbeat_at: datetime | None = None
     lease_ms: int = 0
     accepted_at: datetime | None = None
     emitted_at: datetime | None = None
@@ -90,9 +90,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def lease_until(self) -> datetime | None:
         """When the attempt is given up unless it is heard of; None unless it runs."""
-        if self.state is not State.RUNNING or self.heard_at is None or not self.lease_ms:
+        if (
+            self.state is not State.RUNNING
+            or self.last_heartbeat_at is None
+            or not self.lease_ms
+        ):
             return None
-        return self.heard_at + timedelta(milliseconds=self.lease_ms)
+        return self.last_heartbeat_at + timedelta(milliseconds=self.lease_ms)
 
     @property
     def percent(self) -> float:
@@ -106,11 +110,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return fsum(map(percent_of, self.operations.values())) / total
 
 
-class _Named(msgspec.Struct):
+class _OperationName(msgspec.Struct):
     name: str = ""
 
 
-_NAMED: Final = msgspec.json.Decoder(_Named)
+_NAMED: Final = msgspec.json.Decoder(_OperationName)
 
 
 def appended_name(one: AppendedOperation) -> str:
@@ -123,10 +127,10 @@ def appended_name(one: AppendedOperation) -> str:
 
 def percent_of(one: OperationProgress) -> float:
     """How far an operation is; an ended one counts 100, whatever its outcome."""
-    return 100.0 if one.state in {"succeeded", "failed"} else percent_told(one)
+    return 100.0 if one.state in {"succeeded", "failed"} else reported_percent(one)
 
 
-def percent_told(one: OperationProgress) -> float:
+def reported_percent(one: OperationProgress) -> float:
     """What its puller says, brought between 0 and 100."""
     return min(100.0, max(0.0, one.percent))
 

@@ -8,14 +8,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from pop_stream.core.events import EmittedAgenda, PullWanted
+from pop_stream.core.events import EmittedAgenda, PollWanted
 
-SILENT_S: Final = 4.0
+PROCESS_TIMEOUT_S: Final = 4.0
 """A process that said nothing for so long has no callers any more; it speaks every second."""
 
 
 @dataclass(slots=True)
-class _Process:
+class _ApiProcess:
     wanted: int
     received: int
     sent: int
@@ -27,14 +27,14 @@ class _Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ReturnedDelivery:
     """A claimed agenda that nobody took, and until when it is worth handing out."""
 
     emitted: EmittedAgenda
     until_s: float
 
 
-class Demand:
+class PollDemand:
     """Of one insight, as one dispatcher heard of it.
 
     Args:
@@ -43,40 +43,40 @@ class Demand:
 
     def __init__(self, dispatcher_id: str) -> None:
         self.dispatcher_id = dispatcher_id
-        self._processes: dict[str, _Process] = {}
-        self._turns: deque[str] = deque()
-        self._returned: deque[Returned] = deque()
+        self._processes: dict[str, _ApiProcess] = {}
+        self._round_robin: deque[str] = deque()
+        self._returned: deque[ReturnedDelivery] = deque()
 
     @property
     def room(self) -> int:
         """Agendas that could be handed out now."""
         return sum(process.room for process in self._processes.values())
 
-    def hear(self, told: PullWanted, now_s: float) -> None:
+    def hear(self, poll: PollWanted, now_s: float) -> None:
         """A process says what it wants; replaces what it said before."""
-        received = told.received.get(self.dispatcher_id, 0)
-        known = self._processes.get(told.api_id)
+        received = poll.received.get(self.dispatcher_id, 0)
+        known = self._processes.get(poll.api_id)
         if known is None:
             # What it received of a dispatcher of this name was sent by this one.
-            known = _Process(told.wanted, received, received, now_s)
-            self._processes[told.api_id] = known
-            self._turns.append(told.api_id)
-        known.wanted, known.received, known.heard_s = told.wanted, received, now_s
+            known = _ApiProcess(poll.wanted, received, received, now_s)
+            self._processes[poll.api_id] = known
+            self._round_robin.append(poll.api_id)
+        known.wanted, known.received, known.heard_s = poll.wanted, received, now_s
 
-    def forget_silent(self, now_s: float) -> None:
+    def expire_silent(self, now_s: float) -> None:
         """Leave out processes that have gone, and returned agendas whose lease is over."""
         for api_id, process in [*self._processes.items()]:
-            if now_s - process.heard_s > SILENT_S:
+            if now_s - process.heard_s > PROCESS_TIMEOUT_S:
                 del self._processes[api_id]
-                self._turns.remove(api_id)
+                self._round_robin.remove(api_id)
         while self._returned and self._returned[0].until_s <= now_s:
             self._returned.popleft()
 
     def next_process(self) -> str | None:
         """Who gets an agenda now, by turns; counts it as sent. None if nobody wants one."""
-        for _ in range(len(self._turns)):
-            api_id = self._turns[0]
-            self._turns.rotate(-1)
+        for _ in range(len(self._round_robin)):
+            api_id = self._round_robin[0]
+            self._round_robin.rotate(-1)
             if self._processes[api_id].room:
                 self._processes[api_id].sent += 1
                 return api_id
@@ -84,7 +84,7 @@ class Demand:
 
     def put_back(self, emitted: EmittedAgenda, now_s: float) -> None:
         """Keep a claimed agenda that nobody took, for as long as its lease may run."""
-        self._returned.append(returned(emitted, now_s))
+        self._returned.append(returned_delivery(emitted, now_s))
 
     def take_returned(self) -> EmittedAgenda | None:
         """A claimed agenda for the next process, the one put back first."""
@@ -95,13 +95,13 @@ class Demand:
         """Whether a claimed agenda waits for somebody to want it."""
         return bool(self._returned)
 
-    def take_all_returned(self) -> list[Returned]:
+    def take_all_returned(self) -> list[ReturnedDelivery]:
         """All of them, for another to hand out."""
         left = [*self._returned]
         self._returned.clear()
         return left
 
 
-def returned(emitted: EmittedAgenda, now_s: float) -> Returned:
+def returned_delivery(emitted: EmittedAgenda, now_s: float) -> ReturnedDelivery:
     """A claimed agenda that nobody took, to be kept for as long as its lease may run."""
-    return Returned(emitted, now_s + emitted.lease_ms / 2000)
+    return ReturnedDelivery(emitted, now_s + emitted.lease_ms / 2000)

@@ -4,12 +4,12 @@ from typing import Final
 
 from pop_stream.core.events import EmittedAgenda
 
-REMEMBERED: Final = 20_000
-REMEMBERED_BYTES: Final = 64 * 1024 * 1024
+MAX_DELIVERED: Final = 20_000
+MAX_DELIVERED_BYTES: Final = 64 * 1024 * 1024
 """From so many agendas, or so many bytes of them, the oldest are forgotten."""
 
 
-class Handed:
+class DeliveredAttempts:
     """The newest attempt of the agendas handed out last."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Handed:
             self._forget(emitted.agenda_id)
         self._by_agenda[emitted.agenda_id] = emitted
         self._bytes += len(emitted.agenda)
-        while len(self._by_agenda) > REMEMBERED or self._bytes > REMEMBERED_BYTES:
+        while len(self._by_agenda) > MAX_DELIVERED or self._bytes > MAX_DELIVERED_BYTES:
             self._forget(next(iter(self._by_agenda)))
 
     def of(self, agenda_id: str) -> EmittedAgenda | None:

@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Final
 
-REMEMBERED: Final = 20_000
+MAX_SUMMARIZED: Final = 20_000
 """Agendas of which that is remembered; the one seen longest ago is forgotten first."""
 
 
-class Seen:
+class SummarizedAttempts:
     """The attempt of each agenda that was seen last, by the instant of its emission.
 
     Attempts have the same numbers again where an id is used anew; instants they have not.
@@ -16,7 +16,7 @@ class Seen:
         size: How many agendas are remembered.
     """
 
-    def __init__(self, size: int = REMEMBERED) -> None:
+    def __init__(self, size: int = MAX_SUMMARIZED) -> None:
         self._size = size
         self._by_agenda: dict[str, datetime] = {}
 

@@ -5,18 +5,18 @@ from typing import Final
 
 from pop_stream.core.events import AttemptStop
 
-REMEMBERED: Final = 20_000
+MAX_STOPS: Final = 20_000
 """Agendas whose stop is remembered; the one heard of longest ago is forgotten first."""
 
 
-class Stops:
+class StopRegistry:
     """The furthest stop of each agenda heard of last.
 
     Args:
         size: How many agendas are remembered, at least 1.
     """
 
-    def __init__(self, size: int = REMEMBERED) -> None:
+    def __init__(self, size: int = MAX_STOPS) -> None:
         if size < 1:
             msg = f"size must be at least 1, got {size}"
             raise ValueError(msg)
@@ -29,7 +29,7 @@ class Stops:
     def remember(self, stop: AttemptStop) -> None:
         """Take in a stop; one of an older attempt, or agenda, than is known changes nothing."""
         known = self._by_agenda.get(stop.agenda_id)
-        if known is not None and _place(known, stop) > _place(stop, known):
+        if known is not None and _order_key(known, stop) > _order_key(stop, known):
             return
         self._by_agenda.pop(stop.agenda_id, None)  # to the end: heard of last
         self._by_agenda[stop.agenda_id] = stop
@@ -55,7 +55,7 @@ def covers(stop: AttemptStop, attempt: int, accepted_at: datetime | None) -> boo
     return attempt <= stop.attempt
 
 
-def _place(one: AttemptStop, other: AttemptStop) -> tuple[float, int]:
+def _order_key(one: AttemptStop, other: AttemptStop) -> tuple[float, int]:
     """In the order of agendas under one id, if both tell it, and of their attempts."""
     if one.accepted_at is None or other.accepted_at is None:
         return 0.0, one.attempt

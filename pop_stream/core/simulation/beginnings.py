@@ -11,14 +11,19 @@ from msgspec.structs import replace
 
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.backlog.checkpoint import PageSource, RoundCheckpoint
-from pop_stream.core.events import InsightPlaced, PlacedAgenda, RoundDecided, decode_placed
+from pop_stream.core.events import (
+    InsightAgendasRouted,
+    RoutedAgenda,
+    RoundDecided,
+    decode_routed,
+)
 from pop_stream.core.values.ids import CustomerId
 
 _NO_BODY: Final = Raw(b"null")
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ReplayStart:
     """The state that a round was chosen from.
 
     Attributes:
@@ -29,9 +34,9 @@ class Beginning:
     round: int
     begins: bool
     parts: Sequence[RoundCheckpoint]
-    pages: Sequence[tuple[int, Sequence[PlacedAgenda]]]
+    pages: Sequence[tuple[int, Sequence[RoutedAgenda]]]
 
-    def fill(self, backlog: Backlog) -> None:
+    def restore_into(self, backlog: Backlog) -> None:
         """Bring a new backlog into this state."""
         now = self.parts[0].at.timestamp()
         deltas = [part.delta for part in self.parts if part.delta is not None]
@@ -41,11 +46,11 @@ class Beginning:
                 flow.tokens, flow.refilled_at = left.tokens, left.at
         backlog.restore(self.pages, deltas, now)
         backlog.attempts.leases.restore(
-            (note.ref, note.heard_at, note.by_http)
+            (note.ref, note.last_heartbeat_at, note.by_http)
             for part in self.parts
             for note in part.leases
         )
-        backlog.on_topic.restore(
+        backlog.emitted_offsets.restore(
             (
                 (note.ref, note.partition, note.number, note.at)
                 for part in self.parts
@@ -57,9 +62,9 @@ class Beginning:
 
 def beginnings(
     parts: Iterable[RoundCheckpoint],
-    placings: Iterable[tuple[int, InsightPlaced]],
+    placings: Iterable[tuple[int, InsightAgendasRouted]],
     decisions: Iterable[RoundDecided],
-) -> list[Beginning]:
+) -> list[ReplayStart]:
     """The checkpoints that can be begun with, oldest first.
 
     Those are left out that lack a part, whose round was decided at another instant in the
@@ -82,18 +87,18 @@ def beginnings(
         if len(known) == next(iter(known.values())).parts
     ]
     sources = (one for _, some in whole for part in some for one in part.pages)
-    pages = _Placed(placings, {one.agenda_id: one.agendas for one in sources})
-    found: list[Beginning] = []
+    pages = _RecordedPages(placings, {one.agenda_id: one.agendas for one in sources})
+    found: list[ReplayStart] = []
     for offset, some in whole:
         wanted = [one for part in some for one in part.pages]
         agendas = [(one.number, pages.of(one, offset)) for one in wanted]
         known_pages = [(number, page) for number, page in agendas if page is not None]
         if len(known_pages) == len(wanted):
-            found.append(Beginning(some[0].round, some[0].begins, some, known_pages))
+            found.append(ReplayStart(some[0].round, some[0].begins, some, known_pages))
     return found
 
 
-class _Placed:
+class _RecordedPages:
     """The pages that placings became, found by one of their agendas.
 
     Args:
@@ -103,12 +108,12 @@ class _Placed:
     """
 
     def __init__(
-        self, placings: Iterable[tuple[int, InsightPlaced]], wanted: Mapping[str, int]
+        self, placings: Iterable[tuple[int, InsightAgendasRouted]], wanted: Mapping[str, int]
     ) -> None:
-        self._found: dict[str, list[tuple[int, Sequence[PlacedAgenda]]]] = defaultdict(list)
+        self._found: dict[str, list[tuple[int, Sequence[RoutedAgenda]]]] = defaultdict(list)
         self._first: dict[tuple[str, int], int] = {}
         for offset, event in placings if wanted else ():
-            agendas = [decode_placed(body) for body in event.agendas]
+            agendas = [decode_routed(body) for body in event.agendas]
             named = [one.agenda_id for one in agendas if one.agenda_id in wanted]
             if named:
                 without_bodies = [replace(one, agenda=_NO_BODY) for one in agendas]
@@ -122,11 +127,11 @@ class _Placed:
             for one in agendas
         }
         for offset, event in placings if doubtful else ():
-            for one in map(decode_placed, event.agendas):
+            for one in map(decode_routed, event.agendas):
                 if (one.agenda_id, one.attempt) in doubtful:
                     self._first.setdefault((one.agenda_id, one.attempt), offset)
 
-    def of(self, source: PageSource, before: int) -> Sequence[PlacedAgenda] | None:
+    def of(self, source: PageSource, before: int) -> Sequence[RoutedAgenda] | None:
         """The agendas of a page, placed at this offset or before; None if not on record.
 
         What came a second time is not in a page, unless the first had been lost.
@@ -134,13 +139,13 @@ class _Placed:
         for offset, agendas in reversed(self._found.get(source.agenda_id, ())):
             fresh = [one for one in agendas if self._first_at(one, offset) == offset]
             for candidate in (fresh, agendas) if offset <= before else ():
-                if len(candidate) == source.agendas and _has(candidate, source):
+                if len(candidate) == source.agendas and _contains(candidate, source):
                     return candidate
         return None
 
-    def _first_at(self, agenda: PlacedAgenda, offset: int) -> int:
+    def _first_at(self, agenda: RoutedAgenda, offset: int) -> int:
         return self._first.get((agenda.agenda_id, agenda.attempt), offset)
 
 
-def _has(agendas: Sequence[PlacedAgenda], source: PageSource) -> bool:
+def _contains(agendas: Sequence[RoutedAgenda], source: PageSource) -> bool:
     return agendas[source.slot].agenda_id == source.agenda_id

@@ -8,7 +8,7 @@ from pop_stream.core.events import RoundDecided
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableRecord:
     """A record, or a part of one, that was passed over.
 
     Attributes:
@@ -23,8 +23,8 @@ class Unreadable:
     is_decision: bool
 
 
-def first_doubtful(
-    decisions: Sequence[RoundDecided], unreadable: Iterable[Unreadable]
+def first_inexact_round(
+    decisions: Sequence[RoundDecided], unreadable: Iterable[UnreadableRecord]
 ) -> RoundDecided | None:
     """The first round that may come out otherwise for what is missing; None if none may.
 

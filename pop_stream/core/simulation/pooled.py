@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
-from pop_stream.core.gate.pools import limits
+from pop_stream.core.gate.pools import pool_limits
 from pop_stream.core.simulation.simulation import Simulation
-from pop_stream.core.simulation.workload import Arrival, Run, Setting
+from pop_stream.core.simulation.workload import Arrival, SimulationRun, SimulationConfig
 
 
 def simulate_pool(
-    works: Mapping[str, tuple[Iterable[Arrival], Setting]], capacity: int
-) -> Mapping[str, Run]:
+    works: Mapping[str, tuple[Iterable[Arrival], SimulationConfig]], capacity: int
+) -> Mapping[str, SimulationRun]:
     """Run the work of all insights of a pool to its end.
 
     What has happened by an instant is heard by all before any of them emits, so the order of
@@ -28,17 +28,19 @@ def simulate_pool(
 
     def room_of(name: str) -> Callable[[float], int]:
         def room(now: float) -> int:
-            found = limits(capacity, [one.desk.claimant(now) for one in abreast.values()])
-            desk = abreast[name].desk
-            return found[desk.backlog.insight.id] - desk.backlog.in_flight
+            found = pool_limits(
+                capacity, [one.scheduler.pool_demand(now) for one in abreast.values()]
+            )
+            scheduler = abreast[name].scheduler
+            return found[scheduler.backlog.insight.id] - scheduler.backlog.in_flight
 
         return room
 
-    for name, (arrivals, setting) in works.items():
-        abreast[name] = Simulation(arrivals, setting, room_of(name))
+    for name, (arrivals, config) in works.items():
+        abreast[name] = Simulation(arrivals, config, room_of(name))
     while (at := min(one.next_instant() for one in abreast.values())) < inf:
         due = [one for one in abreast.values() if one.next_instant() <= at]
-        have_heard = [one.hear(at) for one in due]
+        have_heard = [one.advance_to(at) for one in due]
         if any(have_heard):
             for one in abreast.values():
                 one.refill(at)

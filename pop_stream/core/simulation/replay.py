@@ -9,25 +9,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.backlog.whereabouts import ChosenAgenda
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import RoundDecided
 from pop_stream.core.gate.spread import spread
-from pop_stream.core.simulation.beginnings import Beginning
+from pop_stream.core.simulation.beginnings import ReplayStart
 from pop_stream.core.simulation.stage import (
-    Input,
-    Stage,
-    Waiting,
-    beginning_of,
-    feed,
-    forget_kept,
-    from_first,
+    ReadyInput,
+    ReplayState,
+    InputCursor,
+    start_of,
+    apply_input,
+    discard_writes,
+    replayable_decisions,
 )
 from pop_stream.core.values.partitioning import partition_of
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedRound:
     """One round, as recorded and as chosen again."""
 
     recorded: RoundDecided
@@ -39,7 +39,7 @@ class Replayed:
         return self.chosen == self.recorded.chosen
 
 
-def last_words(decisions: Iterable[RoundDecided]) -> list[RoundDecided]:
+def final_decisions(decisions: Iterable[RoundDecided]) -> list[RoundDecided]:
     """The rounds that counted, in order.
 
     A round that was emitted but not kept, because of a crash in between, was decided again
@@ -50,11 +50,11 @@ def last_words(decisions: Iterable[RoundDecided]) -> list[RoundDecided]:
 
 
 def replay(
-    inputs: Iterable[Input],
+    inputs: Iterable[ReadyInput],
     decisions: Sequence[RoundDecided],
     definitions_at: Callable[[int], Definitions],
-    known: Sequence[Beginning] = (),
-) -> Iterator[Replayed]:
+    known: Sequence[ReplayStart] = (),
+) -> Iterator[ReplayedRound]:
     """Choose every recorded round again, from the first that can be begun with.
 
     Where the scheduler began anew, it goes on from what that knew.
@@ -62,32 +62,32 @@ def replay(
     Args:
         inputs: All of the insight's events that are on record, by offset; each is looked at
             once and let go.
-        decisions: As `last_words` gives them.
+        decisions: As `final_decisions` gives them.
         definitions_at: Definitions by the version that was in force.
         known: States to begin with; without one, only round 1.
     """
-    stage = Stage(definitions_at)
+    state = ReplayState(definitions_at)
     restarts = {one.round: one for one in known if one.begins}
-    waiting = Waiting(inputs)
-    for decision in from_first(decisions, known):
+    waiting = InputCursor(inputs)
+    for decision in replayable_decisions(decisions, known):
         now = decision.at.timestamp()
-        begin = restarts.get(decision.round) or beginning_of(decision, known, stage)
-        backlog = stage.backlog_for(decision, begin)
-        for one in waiting.up_to(decision.offset):
+        begin = restarts.get(decision.round) or start_of(decision, known, state)
+        backlog = state.backlog_for(decision, begin)
+        for one in waiting.take_up_to(decision.offset):
             if begin is None:
-                feed(backlog, one)
+                apply_input(backlog, one)
         if begin is None:
-            backlog.wake(now)
+            backlog.apply_due(now)
         chosen = backlog.choose(decision.slots, now)
-        _send(backlog, chosen, now)
-        forget_kept(backlog)
-        yield Replayed(decision, tuple(one.agenda_id for one in chosen))
+        _mark_emitted(backlog, chosen, now)
+        discard_writes(backlog)
+        yield ReplayedRound(decision, tuple(one.agenda_id for one in chosen))
 
 
-def _send(backlog: Backlog, chosen: Sequence[Chosen], now: float) -> None:
+def _mark_emitted(backlog: Backlog, chosen: Sequence[ChosenAgenda], now: float) -> None:
     """Where they went is known by who passes them over."""
     partitions = backlog.insight.partitions
-    homes = (partition_of(one.agenda_id.encode(), partitions) for one in chosen)
-    lines = spread(homes, backlog.on_topic.waiting(partitions))
+    keyed_partitions = (partition_of(one.agenda_id.encode(), partitions) for one in chosen)
+    lines = spread(keyed_partitions, backlog.emitted_offsets.waiting(partitions))
     for one, partition in zip(chosen, lines, strict=True):
-        backlog.on_topic.send(one.ref, partition, now)
+        backlog.emitted_offsets.send(one.ref, partition, now)

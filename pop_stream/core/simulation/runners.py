@@ -10,7 +10,7 @@ from pop_stream.core.gate.spread import spread
 from pop_stream.core.values.partitioning import partition_of
 
 
-class Taken(NamedTuple):
+class TakenAgenda(NamedTuple):
     """An agenda that an idle runner took; `awaited` if one was idle when it came."""
 
     agenda_id: str
@@ -18,7 +18,7 @@ class Taken(NamedTuple):
     awaited: bool
 
 
-class Runners:
+class SimulatedRunners:
     """Runners with the lines they serve; every line is first in, first out.
 
     Args:
@@ -65,17 +65,17 @@ class Runners:
         line = self._lines[chosen]
         line.append((agenda_id, self._idle[chosen] > len(line)))
 
-    def take(self, now: float) -> list[Taken]:
+    def take(self, now: float) -> list[TakenAgenda]:
         """Agendas that idle runners take now; `run` them."""
         if now < self._closed_until:
             return []
         self._closed_until = -inf
-        taken: list[Taken] = []
+        taken: list[TakenAgenda] = []
         for partition, line in enumerate(self._lines):
             while line and self._idle[partition]:
                 self._idle[partition] -= 1
                 agenda_id, awaited = line.popleft()
-                taken.append(Taken(agenda_id, partition, awaited))
+                taken.append(TakenAgenda(agenda_id, partition, awaited))
         return taken
 
     def run(self, agenda_id: str, partition: int, *, until: float) -> None:

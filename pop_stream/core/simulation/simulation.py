@@ -14,45 +14,45 @@ from typing import Final, NamedTuple
 from msgspec import Raw
 
 from pop_stream.core.audits.service import ServiceLog
-from pop_stream.core.backlog.costs import bounded
-from pop_stream.core.backlog.whereabouts import Chosen
+from pop_stream.core.backlog.costs import clamp_cost
+from pop_stream.core.backlog.whereabouts import ChosenAgenda
 from pop_stream.core.definitions.definitions import Customer, Definitions, Insight
-from pop_stream.core.events import Claim, PlacedAgenda, Settlement
+from pop_stream.core.events import Claim, RoutedAgenda, Settlement
 from pop_stream.core.fairness.flow import Share
-from pop_stream.core.simulation.runners import Runners, Taken
-from pop_stream.core.simulation.stage import share_from
-from pop_stream.core.simulation.virtual_desk import VirtualDesk
+from pop_stream.core.simulation.runners import SimulatedRunners, TakenAgenda
+from pop_stream.core.simulation.stage import share_of_definition
+from pop_stream.core.simulation.virtual_desk import SimulatedScheduler
 from pop_stream.core.simulation.workload import (
     Arrival,
     Change,
-    Redefine,
-    Reload,
-    Run,
-    Setting,
-    in_order,
+    DefinitionChange,
+    SchedulerRestart,
+    SimulationRun,
+    SimulationConfig,
+    checked_in_order,
 )
 from pop_stream.core.values.ids import CustomerId
 
-LONGEST_S: Final = 1e11
+MAX_DURATION_S: Final = 1e11
 """Virtual time ends here, after 3,000 years: what is later is no date."""
 
 _BODY: Final = Raw(b"{}")
 
 
-def simulate(arrivals: Iterable[Arrival], setting: Setting) -> Run:
+def simulate(arrivals: Iterable[Arrival], config: SimulationConfig) -> SimulationRun:
     """Run a workload to its end, or until nothing could ever happen again.
 
     Args:
         arrivals: By instant; read as time goes by, so that a long trace takes no memory.
-        setting: The insight, its customers and runners, and what changes on the way.
+        config: The insight, its customers and runners, and what changes on the way.
 
     Raises:
-        ValueError: If an arrival is earlier than the one before, or it takes `LONGEST_S`.
+        ValueError: If an arrival is earlier than the one before, or it takes `MAX_DURATION_S`.
     """
-    return Simulation(arrivals, setting).run()
+    return Simulation(arrivals, config).run()
 
 
-class _Course(NamedTuple):
+class _AgendaInFlight(NamedTuple):
     """An agenda under way."""
 
     arrival: Arrival
@@ -60,7 +60,7 @@ class _Course(NamedTuple):
     weight: float = 1.0
 
 
-class _Claimed(NamedTuple):
+class _ClaimNotice(NamedTuple):
     """What a runner's claim tells; `idle` others had nothing to run."""
 
     claim: Claim
@@ -72,30 +72,34 @@ class Simulation:
 
     Args:
         arrivals: By instant.
-        setting: Under what.
+        config: Under what.
         room: At this instant, how many agendas its pool lets it emit; None without a pool.
     """
 
     def __init__(
         self,
         arrivals: Iterable[Arrival],
-        setting: Setting,
+        config: SimulationConfig,
         room: Callable[[float], int] | None = None,
     ) -> None:
         self._room = room
-        self._setting = setting
-        self._plant = setting.plant
-        self._insight = setting.insight
-        self._definitions = Definitions(customers=dict(setting.customers))
-        is_kept = any(isinstance(one, Reload) for one in setting.changes)
-        self.desk = VirtualDesk(setting.insight, self._share, is_kept=is_kept)
-        self._runners = Runners(self._plant.runners, self._plant.partitions)
-        self._arrivals = in_order(arrivals)
+        self._config = config
+        self._environment = config.environment
+        self._insight = config.insight
+        self._definitions = Definitions(customers=dict(config.customers))
+        is_persisted = any(isinstance(one, SchedulerRestart) for one in config.changes)
+        self.scheduler = SimulatedScheduler(
+            config.insight, self._share, is_persisted=is_persisted
+        )
+        self._runners = SimulatedRunners(
+            self._environment.runners, self._environment.partitions
+        )
+        self._arrivals = checked_in_order(arrivals)
         self._next = next(self._arrivals, None)
-        self._changes = deque(sorted(setting.changes, key=lambda one: one.at))
+        self._changes = deque(sorted(config.changes, key=lambda one: one.at))
         self._emissions: deque[tuple[float, str]] = deque()
-        self._notices: deque[tuple[float, _Claimed | Settlement]] = deque()
-        self._courses: dict[str, _Course] = {}
+        self._notices: deque[tuple[float, _ClaimNotice | Settlement]] = deque()
+        self._in_flight: dict[str, _AgendaInFlight] = {}
         self._log = ServiceLog()
         self._weights: list[float] = []
         self._limited: dict[CustomerId, bool] = {}
@@ -107,22 +111,22 @@ class Simulation:
         self._rounds = 0
         self._depth = 0
 
-    def run(self) -> Run:
+    def run(self) -> SimulationRun:
         """All of it."""
         while (at := self.next_instant()) < inf:
-            if self.hear(at):
+            if self.advance_to(at):
                 self.refill(at)
         return self.result
 
     @property
-    def result(self) -> Run:
+    def result(self) -> SimulationRun:
         """What came of it so far."""
-        return Run(self._log, self._depth, self._rounds, left=len(self._courses))
+        return SimulationRun(self._log, self._depth, self._rounds, left=len(self._in_flight))
 
     def next_instant(self) -> float:
         """When something happens next; infinite if nothing ever will."""
         heard = min(
-            self._next.at + self._plant.intake_s if self._next else inf,
+            self._next.at + self._environment.ingest_s if self._next else inf,
             self._notices[0][0] if self._notices else inf,
             self._tick_at,
         )
@@ -134,60 +138,62 @@ class Simulation:
             self._runners.opens_at,
         )
 
-    def hear(self, now: float) -> bool:
+    def advance_to(self, now: float) -> bool:
         """All that happens at this instant, causes before effects; whether to refill now.
 
         Raises:
-            ValueError: If that is past `LONGEST_S`.
+            ValueError: If that is past `MAX_DURATION_S`.
         """
-        if now > LONGEST_S:
+        if now > MAX_DURATION_S:
             msg = f"at {now:g} s it is not over; are instants or runtimes in milliseconds?"
             raise ValueError(msg)
         self._now = now
         while self._changes and self._changes[0].at <= now:
-            self._change(self._changes.popleft())
+            self._apply_change(self._changes.popleft())
         for agenda_id in self._runners.end(now):
             self._end(agenda_id)
         while self._emissions and self._emissions[0][0] <= now:
             self._runners.deliver(self._emissions.popleft()[1])
         for taken in self._runners.take(now):
             self._start(taken)
-        return now >= self._away_until and self._hear()
+        return now >= self._away_until and self._apply_notices()
 
     # ---- the pullers ----
 
-    def _start(self, taken: Taken) -> None:
-        course = self._courses[taken.agenda_id]
+    def _start(self, taken: TakenAgenda) -> None:
+        course = self._in_flight[taken.agenda_id]
         arrival = course.arrival
-        until = self._now + arrival.runtime_s + self._plant.overhead_s
+        until = self._now + arrival.runtime_s + self._environment.overhead_s
         self._runners.run(taken.agenda_id, taken.partition, until=until)
         self._log.started(self._now, course.customer, waited=self._now - arrival.at)
         claim = Claim(taken.agenda_id, 1, awaited=taken.awaited)
-        told = _Claimed(claim, self._runners.idle)
-        self._notices.append((self._now + self._plant.relay_s, told))
+        told = _ClaimNotice(claim, self._runners.idle)
+        self._notices.append((self._now + self._environment.relay_s, told))
 
     def _end(self, agenda_id: str) -> None:
-        arrival, customer, weight = self._courses.pop(agenda_id)
-        self._log.settled(self._now, customer, spent=bounded(arrival.runtime_s), weight=weight)
+        arrival, customer, weight = self._in_flight.pop(agenda_id)
+        self._log.settled(
+            self._now, customer, spent=clamp_cost(arrival.runtime_s), weight=weight
+        )
         spent = {arrival.operation_type: arrival.runtime_s}
         settlement = Settlement(
             agenda_id=agenda_id, attempt=1, outcome="succeeded", spent_s=spent
         )
-        self._notices.append((self._now + self._plant.relay_s, settlement))
+        self._notices.append((self._now + self._environment.relay_s, settlement))
 
     # ---- the scheduler ----
 
-    def _hear(self) -> bool:
+    def _apply_notices(self) -> bool:
         """Take in what has reached the scheduler; whether there was anything."""
         now, heard = self._now, False
         while self._notices and self._notices[0][0] <= now:
             _, news = self._notices.popleft()
-            if isinstance(news, _Claimed):
-                self.desk.claim(news.claim, now, idle=news.idle)
+            if isinstance(news, _ClaimNotice):
+                self.scheduler.claim(news.claim, now, idle=news.idle)
             else:
-                self.desk.settle(news, now)
+                self.scheduler.settle(news, now)
             heard = True
-        while self._next is not None and self._next.at + self._plant.intake_s <= now:
+        while self._next is not None and self._next.at + self._environment.ingest_s <= now:
             self._receive(self._next)
             self._next = next(self._arrivals, None)
             heard = True
@@ -195,7 +201,7 @@ class Simulation:
             self._tick_at = inf
             heard = True
         if heard and self._is_stale:
-            self._take_up()
+            self._apply_definitions()
         return heard
 
     def _receive(self, arrival: Arrival) -> None:
@@ -204,11 +210,11 @@ class Simulation:
         customer = self._log.index(arrival.customer_id)
         if customer == len(self._weights):
             self._weights.append(1.0)
-            self._meet(arrival.customer_id)
-        self._courses[agenda_id] = _Course(arrival, customer)
+            self._register_customer(arrival.customer_id)
+        self._in_flight[agenda_id] = _AgendaInFlight(arrival, customer)
         self._log.arrived(self._now, customer)
-        self.desk.receive(
-            PlacedAgenda(
+        self.scheduler.receive(
+            RoutedAgenda(
                 agenda_id=agenda_id,
                 customer_id=arrival.customer_id,
                 accepted_at=datetime.fromtimestamp(arrival.at, UTC),
@@ -225,32 +231,34 @@ class Simulation:
         if now < self._away_until:
             return
         self._now = now
-        for one in (chosen := self.desk.refill(now, self._room)):
+        for one in (chosen := self.scheduler.refill(now, self._room)):
             self._emit(one)
         self._rounds += bool(chosen)
-        self._depth = max(self._depth, self.desk.backlog.in_flight)
-        due_at = self.desk.backlog.queue.due_at
+        self._depth = max(self._depth, self.scheduler.backlog.in_flight)
+        due_at = self.scheduler.backlog.queue.due_at
         if due_at is not None and due_at > self._now:
             self._tick_at = min(self._tick_at, due_at)
-        self._note_held()
+        self._log_held_changes()
 
-    def _emit(self, chosen: Chosen) -> None:
-        arrival, customer, _ = self._courses[chosen.agenda_id]
-        self._courses[chosen.agenda_id] = _Course(arrival, customer, self._weights[customer])
-        costs, types = self.desk.backlog.costs, (arrival.operation_type,)
+    def _emit(self, chosen: ChosenAgenda) -> None:
+        arrival, customer, _ = self._in_flight[chosen.agenda_id]
+        self._in_flight[chosen.agenda_id] = _AgendaInFlight(
+            arrival, customer, self._weights[customer]
+        )
+        costs, types = self.scheduler.backlog.costs, (arrival.operation_type,)
         charged = costs.estimate(types, arrival.cost_s, arrival.customer_id)
         self._log.emitted(
-            self._now, customer, charged=charged, spent=bounded(arrival.runtime_s)
+            self._now, customer, charged=charged, spent=clamp_cost(arrival.runtime_s)
         )
-        self._emissions.append((self._now + self._plant.emission_s, chosen.agenda_id))
+        self._emissions.append((self._now + self._environment.emission_s, chosen.agenda_id))
 
     # ---- changes ----
 
-    def _change(self, change: Change) -> None:
-        if isinstance(change, Redefine):
+    def _apply_change(self, change: Change) -> None:
+        if isinstance(change, DefinitionChange):
             self._redefine(change.definition)
-        elif isinstance(change, Reload):
-            self.desk.reload()
+        elif isinstance(change, SchedulerRestart):
+            self.scheduler.reload()
             self._away_until = self._tick_at = self._now + change.away_s
         else:
             self._runners.close(self._now + change.away_s)
@@ -262,17 +270,17 @@ class Simulation:
             key = f"customer/{definition.id}"
             self._definitions = self._definitions.updated(key, definition)
         self._is_stale = True
-        tick_s = self._plant.tick_s
+        tick_s = self._environment.tick_s
         self._tick_at = min(self._tick_at, (floor(self._now / tick_s) + 1) * tick_s)
 
-    def _take_up(self) -> None:
+    def _apply_definitions(self) -> None:
         """Put changed definitions in force."""
         self._is_stale = False
-        self.desk.reconfigure(self._insight)
+        self.scheduler.reconfigure(self._insight)
         for customer_id in self._log.customers:
-            self._meet(customer_id)
+            self._register_customer(customer_id)
 
-    def _meet(self, customer_id: CustomerId) -> None:
+    def _register_customer(self, customer_id: CustomerId) -> None:
         """Note what a customer weighs, and whether it has limits."""
         share, customer = self._share(customer_id), self._log.index(customer_id)
         if share.weight != self._weights[customer]:
@@ -283,17 +291,17 @@ class Simulation:
         elif self._limited.pop(customer_id, False):
             self._log.released(self._now, customer)
 
-    def _note_held(self) -> None:
+    def _log_held_changes(self) -> None:
         """Log whose own limits begin or cease to keep it out."""
         for customer_id, was_held in self._limited.items():
-            is_held = bool(self.desk.held_by(customer_id))
+            is_held = bool(self.scheduler.held_by(customer_id))
             if is_held != was_held:
                 self._limited[customer_id] = is_held
                 note = self._log.held if is_held else self._log.released
                 note(self._now, self._log.index(customer_id))
 
     def _share(self, customer_id: CustomerId) -> Share:
-        return share_from(self._definitions, customer_id)
+        return share_of_definition(self._definitions, customer_id)
 
 
 def _has_limits(share: Share) -> bool:

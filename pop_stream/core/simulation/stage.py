@@ -7,20 +7,20 @@ from pop_stream.core.backlog import hearing
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.definitions.definitions import Definitions, Insight
 from pop_stream.core.events import (
-    InsightNoted,
-    InsightPlaced,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
     InsightTick,
     ReadyEvent,
     RoundDecided,
-    decode_placed,
+    decode_routed,
 )
 from pop_stream.core.fairness.flow import Share
-from pop_stream.core.simulation.beginnings import Beginning
+from pop_stream.core.simulation.beginnings import ReplayStart
 from pop_stream.core.values.ids import CustomerId, InsightId
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class ReadyInput:
     """One event of `pop.ready` about the insight, with the offset of its record.
 
     Attributes:
@@ -33,7 +33,7 @@ class Input:
     at: float = 0.0
 
 
-def share_from(definitions: Definitions, customer_id: CustomerId) -> Share:
+def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Share:
     """A customer's share as its definition says."""
     customer = definitions.customer(customer_id)
     return Share(
@@ -45,7 +45,7 @@ def share_from(definitions: Definitions, customer_id: CustomerId) -> Share:
     )
 
 
-class Stage:
+class ReplayState:
     """The backlog under the definitions of each round."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Stage:
         """Whether nothing has been begun with."""
         return self._backlog is None
 
-    def backlog_for(self, decision: RoundDecided, begin: Beginning | None) -> Backlog:
+    def backlog_for(self, decision: RoundDecided, begin: ReplayStart | None) -> Backlog:
         """As of this round; in the state to begin with, where there is one."""
         if begin is not None:
             self._backlog = None
@@ -76,57 +76,57 @@ class Stage:
             if self._backlog is None:
                 self._backlog = Backlog(insight, self._share)
                 if begin is not None:
-                    begin.fill(self._backlog)
+                    begin.restore_into(self._backlog)
             else:
                 self._backlog.reconfigure(insight)
         return self._backlog
 
     def _share(self, customer_id: CustomerId) -> Share:
-        share = share_from(self._definitions, customer_id)
+        share = share_of_definition(self._definitions, customer_id)
         weight = self._weights.get(customer_id, share.weight)
         return Share(weight, share.max_in_flight, share.rate_per_s, share.burst, share.paused)
 
 
-def feed(backlog: Backlog, one: Input) -> None:
+def apply_input(backlog: Backlog, one: ReadyInput) -> None:
     """Let the backlog hear one event, as the scheduler did."""
     match one.event:
-        case InsightPlaced(agendas=bodies, origins=origins):
-            agendas = [decode_placed(body) for body in bodies]
+        case InsightAgendasRouted(agendas=bodies, origins=origins):
+            agendas = [decode_routed(body) for body in bodies]
             fresh = backlog.news(agendas, origins)
             if fresh:
                 backlog.place([agendas[index] for index in fresh], one.at)
-        case InsightNoted():
-            hearing.hear(backlog, one.event, one.at)
+        case InsightAttemptsReported():
+            hearing.apply_relayed(backlog, one.event, one.at)
         case InsightTick():
-            hearing.look_again(backlog, one.event, one.at)
+            hearing.apply_tick(backlog, one.event, one.at)
         case _:
             pass
-    backlog.wake(one.at)
-    backlog.take_told()
+    backlog.apply_due(one.at)
+    backlog.drain_outbox()
 
 
-def forget_kept(backlog: Backlog) -> None:
+def discard_writes(backlog: Backlog) -> None:
     """Let go of what only a scheduler would write down; it grows with all that happens."""
-    backlog.take_delta()
-    backlog.take_emptied()
+    backlog.drain_delta()
+    backlog.drain_emptied()
 
 
-class Waiting:
+class InputCursor:
     """Inputs that are yet to be fed, in order."""
 
-    def __init__(self, inputs: Iterable[Input]) -> None:
+    def __init__(self, inputs: Iterable[ReadyInput]) -> None:
         self._inputs = iter(inputs)
         self._next = next(self._inputs, None)
 
-    def up_to(self, offset: int) -> Iterator[Input]:
+    def take_up_to(self, offset: int) -> Iterator[ReadyInput]:
         """Those up to this one that were not taken before."""
         while self._next is not None and self._next.offset <= offset:
             yield self._next
             self._next = next(self._inputs, None)
 
 
-def from_first(
-    decisions: Sequence[RoundDecided], known: Iterable[Beginning]
+def replayable_decisions(
+    decisions: Sequence[RoundDecided], known: Iterable[ReplayStart]
 ) -> Sequence[RoundDecided]:
     """From the first round on that can be begun with."""
     starts = {1, *(one.round for one in known)}
@@ -134,10 +134,10 @@ def from_first(
     return decisions[next(numbers, len(decisions)) :]
 
 
-def beginning_of(
-    decision: RoundDecided, known: Iterable[Beginning], stage: Stage
-) -> Beginning | None:
+def start_of(
+    decision: RoundDecided, known: Iterable[ReplayStart], state: ReplayState
+) -> ReplayStart | None:
     """What to begin this round with, if it is the first."""
-    if not stage.is_empty:
+    if not state.is_empty:
         return None
     return next((one for one in known if one.round == decision.round), None)

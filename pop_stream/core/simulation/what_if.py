@@ -7,28 +7,28 @@ from operator import itemgetter
 from pop_stream.core.backlog.backlog import Backlog
 from pop_stream.core.definitions.definitions import Definitions
 from pop_stream.core.events import (
-    InsightNoted,
-    InsightPlaced,
-    PlacedAgenda,
+    InsightAttemptsReported,
+    InsightAgendasRouted,
+    RoutedAgenda,
     RoundDecided,
     Settlement,
-    decode_placed,
+    decode_routed,
 )
-from pop_stream.core.simulation.beginnings import Beginning
+from pop_stream.core.simulation.beginnings import ReplayStart
 from pop_stream.core.simulation.stage import (
-    Input,
-    Stage,
-    Waiting,
-    beginning_of,
-    feed,
-    forget_kept,
-    from_first,
+    ReadyInput,
+    ReplayState,
+    InputCursor,
+    start_of,
+    apply_input,
+    discard_writes,
+    replayable_decisions,
 )
 from pop_stream.core.values.ids import CustomerId
 
 
 @dataclass(slots=True)
-class Outcome:
+class CustomerOutcome:
     """What a customer got out of some rounds.
 
     Attributes:
@@ -44,12 +44,12 @@ class Outcome:
 
 
 def what_if(
-    inputs: Iterable[Input],
+    inputs: Iterable[ReadyInput],
     decisions: Sequence[RoundDecided],
     definitions_at: Callable[[int], Definitions],
     weights: Mapping[CustomerId, float],
-    known: Sequence[Beginning] = (),
-) -> Mapping[str, Outcome]:
+    known: Sequence[ReplayStart] = (),
+) -> Mapping[str, CustomerOutcome]:
     """Choose the recorded rounds with other weights: same slots, same instants, same costs.
 
     An agenda that is emitted at another time is taken to cost what it cost then, and to fail
@@ -65,73 +65,73 @@ def what_if(
         weights: Of these customers, in place of their own.
         known: States to begin with; without one, only round 1.
     """
-    ends = _ends(inputs)
-    outcomes: dict[str, Outcome] = {}
+    ends = _settlements_by_attempt(inputs)
+    outcomes: dict[str, CustomerOutcome] = {}
     out: dict[str, int] = {}
-    stage = Stage(definitions_at, weights)
-    waiting = Waiting(inputs)
-    for decision in from_first(decisions, known):
+    state = ReplayState(definitions_at, weights)
+    waiting = InputCursor(inputs)
+    for decision in replayable_decisions(decisions, known):
         now = decision.at.timestamp()
-        begin = beginning_of(decision, known, stage)
-        backlog = stage.backlog_for(decision, begin)
+        begin = start_of(decision, known, state)
+        backlog = state.backlog_for(decision, begin)
         if begin is not None:
             out |= _out_longest_first(backlog)
-        for heard in waiting.up_to(decision.offset):
+        for heard in waiting.take_up_to(decision.offset):
             if begin is None:
-                _feed_other(backlog, heard, out, ends)
+                _apply_other_input(backlog, heard, out, ends)
         if begin is None:
-            backlog.wake(now)
-        forget_kept(backlog)
+            backlog.apply_due(now)
+        discard_writes(backlog)
         for one in backlog.choose(decision.slots, now):
             out[one.agenda_id] = one.attempt
-            outcome = outcomes.setdefault(one.customer_id, Outcome())
+            outcome = outcomes.setdefault(one.customer_id, CustomerOutcome())
             page, slot = backlog.slots.at(one.ref)
             outcome.waits_s.append(max(0.0, now - page.arrivals[slot]))
     return outcomes
 
 
 def recorded_outcomes(
-    inputs: Iterable[Input],
+    inputs: Iterable[ReadyInput],
     decisions: Sequence[RoundDecided],
-    known: Sequence[Beginning] = (),
-) -> Mapping[str, Outcome]:
+    known: Sequence[ReplayStart] = (),
+) -> Mapping[str, CustomerOutcome]:
     """What customers got out of the rounds that `what_if` chooses, as they were."""
     accepted: dict[str, tuple[str, float]] = {}
-    outcomes: dict[str, Outcome] = {}
-    waiting = Waiting(inputs)
-    for decision in from_first(decisions, known):
+    outcomes: dict[str, CustomerOutcome] = {}
+    waiting = InputCursor(inputs)
+    for decision in replayable_decisions(decisions, known):
         now = decision.at.timestamp()
-        for heard in waiting.up_to(decision.offset):
+        for heard in waiting.take_up_to(decision.offset):
             for agenda, at in _accepted(heard):
                 accepted[agenda.agenda_id] = agenda.customer_id, at
-            for agenda_id in _done(heard):
+            for agenda_id in _ended_agendas(heard):
                 accepted.pop(agenda_id, None)
         for agenda_id in decision.chosen:
             customer_id, at = accepted.get(agenda_id, ("", now))
-            outcome = outcomes.setdefault(customer_id, Outcome())
+            outcome = outcomes.setdefault(customer_id, CustomerOutcome())
             outcome.waits_s.append(max(0.0, now - at))
     return outcomes
 
 
-def _feed_other(
+def _apply_other_input(
     backlog: Backlog,
-    one: Input,
+    one: ReadyInput,
     out: dict[str, int],
     ends: Mapping[tuple[str, int], Settlement],
 ) -> None:
     event = one.event
-    if not isinstance(event, InsightNoted):
-        feed(backlog, one)
+    if not isinstance(event, InsightAttemptsReported):
+        apply_input(backlog, one)
         return
     for _ in event.settlements:
-        _free_longest(backlog, out, ends, one.at)
+        _settle_longest_out(backlog, out, ends, one.at)
     for command in event.commands:
-        backlog.obey(command, one.at)
-    backlog.wake(one.at)
-    backlog.take_told()
+        backlog.apply_command(command, one.at)
+    backlog.apply_due(one.at)
+    backlog.drain_outbox()
 
 
-def _free_longest(
+def _settle_longest_out(
     backlog: Backlog,
     out: dict[str, int],
     ends: Mapping[tuple[str, int], Settlement],
@@ -154,29 +154,30 @@ def _out_longest_first(backlog: Backlog) -> dict[str, int]:
     """Attempts that are out; which of them for longest, their pages tell."""
     slots = backlog.slots
     places = (
-        (slots.out(ref), one) for one, ref in sorted(slots.refs().items(), key=itemgetter(1))
+        (slots.in_flight_record(ref), one)
+        for one, ref in sorted(slots.refs().items(), key=itemgetter(1))
     )
     return {one: note.attempt for note, one in places if note is not None}
 
 
-def _ends(inputs: Iterable[Input]) -> dict[tuple[str, int], Settlement]:
+def _settlements_by_attempt(inputs: Iterable[ReadyInput]) -> dict[tuple[str, int], Settlement]:
     return {
         (settlement.agenda_id, settlement.attempt): settlement
         for one in inputs
-        if isinstance(one.event, InsightNoted)
+        if isinstance(one.event, InsightAttemptsReported)
         for settlement in one.event.settlements
     }
 
 
-def _accepted(one: Input) -> Iterator[tuple[PlacedAgenda, float]]:
-    if isinstance(one.event, InsightPlaced):
-        for placed in map(decode_placed, one.event.agendas):
+def _accepted(one: ReadyInput) -> Iterator[tuple[RoutedAgenda, float]]:
+    if isinstance(one.event, InsightAgendasRouted):
+        for placed in map(decode_routed, one.event.agendas):
             yield placed, placed.accepted_at.timestamp()
 
 
-def _done(one: Input) -> Iterator[str]:
+def _ended_agendas(one: ReadyInput) -> Iterator[str]:
     """Agendas that are not chosen again."""
-    if isinstance(one.event, InsightNoted):
+    if isinstance(one.event, InsightAttemptsReported):
         for settlement in one.event.settlements:
             if settlement.outcome == "succeeded":
                 yield settlement.agenda_id

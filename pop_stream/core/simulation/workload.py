@@ -30,14 +30,14 @@ class Arrival(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
+class SimulatedEnvironment:
     """Who runs agendas, and how long it takes to tell; spans are in seconds.
 
     Attributes:
         runners: Agendas that run at a time.
         partitions: Of the insight's topic; each is a line of its own with its own runners,
             as with one puller a partition.
-        intake_s: From submission to the backlog.
+        ingest_s: From submission to the backlog.
         emission_s: From a round to the runners.
         relay_s: From a claim or an end to the scheduler.
         tick_s: Between two looks for new definitions.
@@ -46,7 +46,7 @@ class Plant:
 
     runners: int = 8
     partitions: int = 1
-    intake_s: float = 0.005
+    ingest_s: float = 0.005
     emission_s: float = 0.005
     relay_s: float = 0.005
     tick_s: float = 0.25
@@ -54,7 +54,7 @@ class Plant:
 
 
 @dataclass(frozen=True, slots=True)
-class Redefine:
+class DefinitionChange:
     """A customer or the insight is defined anew."""
 
     at: float
@@ -62,7 +62,7 @@ class Redefine:
 
 
 @dataclass(frozen=True, slots=True)
-class Reload:
+class SchedulerRestart:
     """The scheduler is gone, and another goes on from what it had written."""
 
     at: float
@@ -70,18 +70,18 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
-class Regroup:
+class GroupRebalance:
     """The pullers' group rebalances: what runs goes on, nothing new is taken."""
 
     at: float
     away_s: float
 
 
-Change = Redefine | Reload | Regroup
+Change = DefinitionChange | SchedulerRestart | GroupRebalance
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SimulationConfig:
     """Under what a workload is run.
 
     Attributes:
@@ -91,12 +91,12 @@ class Setting:
 
     insight: Insight
     customers: Mapping[CustomerId, Customer] = field(default_factory=dict)
-    plant: Plant = field(default_factory=Plant)
+    environment: SimulatedEnvironment = field(default_factory=SimulatedEnvironment)
     changes: Sequence[Change] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulationRun:
     """What came of a simulated workload.
 
     Attributes:
@@ -111,7 +111,7 @@ class Run:
     left: int
 
 
-def in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+def checked_in_order(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
     """The same, unless one is earlier than the one before: then it raises `ValueError`."""
     latest = -inf
     for arrival in arrivals:

@@ -9,13 +9,13 @@ from pydantic_core import ErrorDetails
 
 from pop_stream.core.errors import Issue, SubmissionError
 from pop_stream.core.values.ids import ID_PATTERN, OWN_ID_PATTERN, TOPIC_SAFE_PATTERN
-from pop_stream.core.values.pop_names import name_here
+from pop_stream.core.values.pop_names import replacement_for
 
 Text = TypeVar("Text", bound=bytes | bytearray | str)
 
-_NO_FIELD: Final = "is no field here; leave it out, or correct its name"
+_UNKNOWN_FIELD: Final = "is no field here; leave it out, or correct its name"
 
-_IN_WORDS: Final = {
+_PATTERN_MESSAGES: Final = {
     ID_PATTERN: "may hold letters, digits and ._:~-, and begins with a letter or digit",
     OWN_ID_PATTERN: "may hold letters, digits and ._:~-, and begins with a letter or digit",
     TOPIC_SAFE_PATTERN: "may hold letters, digits and ._-, and begins with a letter or digit",
@@ -33,11 +33,11 @@ def issues_of(error: ValidationError, *, document: str) -> list[Issue]:
         document: What the whole is called, for a fault of no field in particular.
     """
     faults = error.errors(include_url=False, include_context=True)
-    told = [_issue(fault, document) for fault in faults if not _only_follows(fault)]
-    return told[: SubmissionError.MAX_ISSUES]
+    issues = [_issue(fault, document) for fault in faults if not _is_consequence(fault)]
+    return issues[: SubmissionError.MAX_ISSUES]
 
 
-def _only_follows(fault: ErrorDetails) -> bool:
+def _is_consequence(fault: ErrorDetails) -> bool:
     """A list whose items were all refused is not told to be too short as well."""
     return fault["type"] == "too_short" and len(fault["input"]) > fault["ctx"]["actual_length"]
 
@@ -48,10 +48,12 @@ def _issue(fault: ErrorDetails, document: str) -> Issue:
         case "missing":
             return Issue(field, "nothing", "is required; give it")
         case "extra_forbidden":
-            ours = name_here(str(fault["loc"][-1]))
-            message = f"is no field here; use {ours}" if ours else _NO_FIELD
+            ours = replacement_for(str(fault["loc"][-1]))
+            message = f"is no field here; use {ours}" if ours else _UNKNOWN_FIELD
             return Issue(field, shorten(fault["input"]), message)
-        case "string_pattern_mismatch" if words := _IN_WORDS.get(fault["ctx"]["pattern"]):
+        case "string_pattern_mismatch" if words := _PATTERN_MESSAGES.get(
+            fault["ctx"]["pattern"]
+        ):
             return Issue(field, shorten(fault["input"]), words)
         case _:
             message = fault["msg"].removeprefix("Value error, ")

@@ -75,7 +75,7 @@ class Principal:
         """Whether it speaks for every customer."""
         return self.customer_id is None
 
-    def holds(self, role: Role) -> bool:
+    def has_role(self, role: Role) -> bool:
         """Whether it has the role, be it through `admin`."""
         if self.is_operator:
             return role in self.roles or Role.ADMIN in self.roles
@@ -94,7 +94,7 @@ ANYONE: Final = Principal("anyone", None, ALL_ROLES)
 """Every caller of a process that does not ask who calls."""
 
 
-class Verdict(Enum):
+class AccessDecision(Enum):
     """What the rule says of one caller, one object and one deed."""
 
     GRANTED = "granted"
@@ -104,7 +104,7 @@ class Verdict(Enum):
 
 def decide(
     principal: Principal, role: Role, what: Ownership | None, *, changes: bool = False
-) -> Verdict:
+) -> AccessDecision:
     """The rule.
 
     Args:
@@ -114,14 +114,14 @@ def decide(
         changes: Whether the deed needs the object to be the caller's own.
     """
     if what is None or not principal.sees(what):
-        return Verdict.HIDDEN
+        return AccessDecision.HIDDEN
     is_own = principal.speaks_for(what.owner)
-    if principal.holds(role) and (is_own or not changes):
-        return Verdict.GRANTED
-    return Verdict.FORBIDDEN if is_own else Verdict.HIDDEN
+    if principal.has_role(role) and (is_own or not changes):
+        return AccessDecision.GRANTED
+    return AccessDecision.FORBIDDEN if is_own else AccessDecision.HIDDEN
 
 
-def expect_role(principal: Principal, role: Role, *, operators_only: bool = False) -> None:
+def require_role(principal: Principal, role: Role, *, operators_only: bool = False) -> None:
     """Check a deed that is not done to one object.
 
     Raises:
@@ -130,12 +130,12 @@ def expect_role(principal: Principal, role: Role, *, operators_only: bool = Fals
     if operators_only and not principal.is_operator:
         msg = "only an operator may do this, and this caller speaks for a customer"
         raise ForbiddenError(msg)
-    if not principal.holds(role):
+    if not principal.has_role(role):
         msg = f"this needs the role {role.value!r}, which the caller does not have"
         raise ForbiddenError(msg)
 
 
-def expect_access(
+def require_access(
     principal: Principal,
     role: Role,
     what: Ownership | None,
@@ -157,7 +157,7 @@ def expect_access(
         ForbiddenError: If it is the caller's own, but the role is missing.
     """
     verdict = decide(principal, role, what, changes=changes)
-    if verdict is Verdict.HIDDEN:
+    if verdict is AccessDecision.HIDDEN:
         raise NotFoundError(*named)
-    if verdict is not Verdict.GRANTED:
-        expect_role(principal, role)
+    if verdict is not AccessDecision.GRANTED:
+        require_role(principal, role)

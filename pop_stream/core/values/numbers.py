@@ -10,7 +10,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-WHOLE: Final = BeforeValidator(_whole)
+WHOLE_NUMBER: Final = BeforeValidator(_whole)
 """With an int: 3.0 is one, as JSON Schema says; strictly read, "3" and true are none.
 
 Annotate bounds before it, or JSON schemas do not show them.

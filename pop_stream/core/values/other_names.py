@@ -5,11 +5,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-LONGEST: Final = 500
+MAX_ALTERNATE_ID_LENGTH: Final = 500
 """Characters; nothing is found by a longer name, for no index takes it."""
 
 
-class OtherNames(NamedTuple):
+class AlternateIds(NamedTuple):
     """None where there is none."""
 
     external_id: str | None = None
@@ -33,7 +33,7 @@ class _Body(msgspec.Struct):
 _BODY: Final = msgspec.json.Decoder(_Body)
 
 
-def other_names(body: bytes) -> OtherNames:
+def alternate_ids(body: bytes) -> AlternateIds:
     """The names in an agenda as it was accepted or refused.
 
     Args:
@@ -42,12 +42,12 @@ def other_names(body: bytes) -> OtherNames:
     try:
         told = _BODY.decode(body) if body else _Body()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return OtherNames()
+        return AlternateIds()
     params = told.params or _Params()
     named = params.pops if params.external_id is UNSET else params.external_id
     traced = told.trace.correlation_id if told.trace else None
-    return OtherNames(_short(named), _short(traced))
+    return AlternateIds(_short(named), _short(traced))
 
 
 def _short(name: object) -> str | None:
-    return name if isinstance(name, str) and len(name) <= LONGEST else None
+    return name if isinstance(name, str) and len(name) <= MAX_ALTERNATE_ID_LENGTH else None

@@ -15,47 +15,47 @@ from pop_stream.core.values.identity import Principal
 _MARK: Final = "@"
 
 
-def own_id(named: str, customer_id: str | None) -> str:
+def qualified_id(named: str, customer_id: str | None) -> str:
     """The id inside of what a customer calls so; an operator (None) means what it says."""
     if customer_id is None or _MARK in named:
         return named
     return f"{named}{_MARK}{customer_id}"
 
 
-def plain_id(object_id: str, customer_id: str | None) -> str:
+def display_id(object_id: str, customer_id: str | None) -> str:
     """What a customer calls an object; others, and operators, are shown the id inside."""
     if customer_id is None:
         return object_id
     return object_id.removesuffix(f"{_MARK}{customer_id}")
 
 
-def meant_by(named: str, principal: Principal) -> Sequence[str]:
+def candidate_ids(named: str, principal: Principal) -> Sequence[str]:
     """The ids that a caller may mean, likeliest first: a customer's own come before others."""
-    own = own_id(named, principal.customer_id)
+    own = qualified_id(named, principal.customer_id)
     return (own,) if own == named else (own, named)
 
 
-def is_marked(object_id: str) -> bool:
+def is_qualified(object_id: str) -> bool:
     """Whether the id says which customer chose it."""
     return _MARK in object_id
 
 
-def customer_of(object_id: str) -> str | None:
+def customer_of_id(object_id: str) -> str | None:
     """The customer that chose the id, if it says so."""
     return object_id.partition(_MARK)[2] or None
 
 
-def only_one(named: str, called: Sequence[str]) -> str:
+def resolve_unique(named: str, candidates: Sequence[str]) -> str:
     """What an operator means by a name without a mark: the only object that is called so.
 
     Args:
         named: What the operator says.
-        called: The ids of all objects that someone calls so.
+        candidates: The ids of all objects that someone calls so.
     """
-    return named if named in called or len(called) != 1 else called[0]
+    return named if named in candidates or len(candidates) != 1 else candidates[0]
 
 
-def foreign_issue(object_id: str | None, owner: str | None) -> Issue | None:
+def foreign_id_issue(object_id: str | None, owner: str | None) -> Issue | None:
     """What is wrong with an object whose id says that another customer chose it, if it does."""
     named, mark, customer_id = (object_id or "").partition(_MARK)
     if not mark or customer_id == owner:

@@ -40,12 +40,12 @@ _OPERATION_PARAMS: Final[Mapping[str, str]] = {
 }
 
 
-def name_here(field: str) -> str | None:
+def replacement_for(field: str) -> str | None:
     """What stands here for a field of POP's; None if there is none of that name."""
     return _FIELDS.get(field)
 
 
-def param_issues(
+def legacy_param_issues(
     of_agenda: Mapping[str, object], of_operations: Iterable[Mapping[str, object]]
 ) -> Iterator[Issue]:
     """Params that steered something in POP and would be ignored here in silence."""

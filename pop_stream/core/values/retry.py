@@ -10,11 +10,11 @@ from zlib import crc32
 
 from pydantic import ConfigDict, Field
 
-LOST_PAUSE_S: Final = 1.0
+MAX_LOST_PAUSE_S: Final = 1.0
 """Longest pause after a puller fell silent: the agenda itself did nothing wrong."""
 
 _HASHES: Final = 2**32
-_MOST_DOUBLINGS: Final = 1_000
+_MAX_DOUBLINGS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Backoff:
             seed: What tries should be spread by, such as the agenda's id.
         """
         try:
-            grown = self.first_s * self.factor ** min(failures - 1, _MOST_DOUBLINGS)
+            grown = self.first_s * self.factor ** min(failures - 1, _MAX_DOUBLINGS)
         except OverflowError:
             grown = self.most_s
         chance = crc32(f"{seed}/{failures}".encode()) / _HASHES

@@ -33,8 +33,8 @@ _KEY: Final = (
 )
 _VALUE: Final = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 _MEMBER: Final = re.compile(f"{_KEY}={_VALUE}")
-_MOST_MEMBERS: Final = 32
-_MOST_STATE: Final = 2_048
+_MAX_MEMBERS: Final = 32
+_MAX_STATE_LENGTH: Final = 2_048
 
 _PARENT_SCHEMA: Final = WithJsonSchema(
     {
@@ -45,8 +45,8 @@ _PARENT_SCHEMA: Final = WithJsonSchema(
 _STATE_SCHEMA: Final = WithJsonSchema(
     {
         "type": "string",
-        "pattern": f"^{_KEY}={_VALUE}(?:,{_KEY}={_VALUE}){{0,{_MOST_MEMBERS - 1}}}$",
-        "maxLength": _MOST_STATE,
+        "pattern": f"^{_KEY}={_VALUE}(?:,{_KEY}={_VALUE}){{0,{_MAX_MEMBERS - 1}}}$",
+        "maxLength": _MAX_STATE_LENGTH,
     }
 )
 
@@ -131,8 +131,8 @@ def state(text: str) -> str | None:
     named = [one for one in members if one]
     keys = {one.partition("=")[0] for one in named}
     is_sound = (
-        0 < len(named) <= _MOST_MEMBERS
-        and len(text) <= _MOST_STATE
+        0 < len(named) <= _MAX_MEMBERS
+        and len(text) <= _MAX_STATE_LENGTH
         and len(keys) == len(named)
         and all(_MEMBER.fullmatch(one) for one in named)
     )
