@@ -16,7 +16,7 @@ import pytest_asyncio
 from databases import database
 from pydantic import SecretStr
 
-from pop_stream.embedded.servers import DevServers
+from pop_stream.devserver.servers import DevServers
 from pop_stream.settings import Settings
 
 

@@ -8,43 +8,44 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from pop_stream.api.agendas.commands import CommandEndpoints
-from pop_stream.api.agendas.lists import AgendaListEndpoints
-from pop_stream.api.agendas.progress import ProgressEndpoints
-from pop_stream.api.agendas.questions import QueueEndpoints
-from pop_stream.api.agendas.streams import StreamTiming, StreamEndpoints
-from pop_stream.api.definitions.definitions import DefinitionEndpoints
+from pop_stream.api.agendas.queries import QueueEndpoints
+from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
+from pop_stream.api.agendas.streams import StreamEndpoints, StreamTiming
+from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
-from pop_stream.api.http.access import RequestAuthenticator, AllowAll, AccessGuard
+from pop_stream.api.http.access import AccessGuard, AllowAll, RequestAuthenticator
 from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.metrics import Metrics
-from pop_stream.api.http.middleware import around_requests, add_correlation_id
 from pop_stream.api.http.openapi import Document
+from pop_stream.api.http.server import add_correlation_id, around_requests
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.leases import LeaseDirectory
 from pop_stream.api.pulls.pulls import PullEndpoints
-from pop_stream.api.pulls.signs import SignsOfLife
+from pop_stream.api.pulls.reports import SignsOfLife
 from pop_stream.api.routes.table import Endpoints, register, routes
-from pop_stream.api.submissions.identity import time_ordered_id
-from pop_stream.api.submissions.judge import SubmissionValidator
-from pop_stream.api.submissions.quota import SubmissionQuota
 from pop_stream.api.submissions.repeats import SubmissionDeduplicator
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
-from pop_stream.api.submissions.submissions import SubmissionEndpoints
+from pop_stream.api.submissions.submissions import (
+    SubmissionEndpoints,
+    SubmissionQuota,
+    time_ordered_id,
+)
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
-from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions.definitions import KINDS, Kind
-from pop_stream.core.doors.door import QuotaLedger
-from pop_stream.core.values.ids import CustomerId
+from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import KINDS, Kind
+from pop_stream.model.ids import CustomerId
+from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.ports.agendas import AgendaStore
 from pop_stream.ports.audit import AuditLog
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
+from pop_stream.ports.deliveries import Hearsay, HttpDeliveries
 from pop_stream.ports.keys import KeyStore
-from pop_stream.ports.questions import QueueQueries
+from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.queries import QueueQueries
 from pop_stream.ports.summaries import SummaryReader
-from pop_stream.ports.wire import Publisher
-from pop_stream.ports.work import Hearsay, HttpDeliveries
 from pop_stream.settings import Settings
 
 

@@ -8,13 +8,12 @@ from typing import Final, Literal
 import structlog
 from aiohttp import web
 
-from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.errors import NotReadyError
-from pop_stream.api.http.patience import with_timeout
-from pop_stream.core.errors import UnavailableError
+from pop_stream.api_models.base import Health, Readiness
+from pop_stream.model.errors import UnavailableError
+from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.summaries import SummaryReader
-from pop_stream.ports.wire import Publisher
-from pop_stream.shapes.service import Health, Readiness
 
 _PROBE_TIMEOUT_S: Final = 2.0
 

@@ -2,10 +2,10 @@
 
 from pop_stream.api.definitions.naming import ownership
 from pop_stream.api.http.access import PathObject
-from pop_stream.core.definitions.definitions import Kind
-from pop_stream.core.values.identity import Ownership, Principal
-from pop_stream.core.values.ids import CustomerId, InsightId
-from pop_stream.core.values.own_ids import is_qualified, resolve_unique
+from pop_stream.model.definitions import Kind
+from pop_stream.model.identity import Ownership, Principal
+from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.model.tenancy import is_qualified, resolve_unique
 from pop_stream.ports.definitions import DefinitionSource, DefinitionStore
 from pop_stream.ports.keys import KeyStore
 from pop_stream.ports.summaries import LinkScope, SummaryReader

@@ -10,11 +10,10 @@ from pop_stream.cli.output import JsonFlag, console, emit
 
 def migrate(as_json: JsonFlag = False) -> None:
     """Bring Postgres and Kafka up to date: tables, topics, definitions; safe to repeat."""
-    from pop_stream.cli import logs
-    from pop_stream.wiring import upkeep
+    from pop_stream.operations import logging, provisioning
 
-    settings = logs.configure_console_logging()
-    done = asyncio.run(upkeep.migrate(settings))
+    settings = logging.configure_console_logging()
+    done = asyncio.run(provisioning.migrate(settings))
     if as_json:
         emit({"done": done})
         return
@@ -31,12 +30,11 @@ def topics(
     as_json: JsonFlag = False,
 ) -> None:
     """Create the topics that are missing, and tell what is wrong with those that exist."""
-    from pop_stream.cli import logs
-    from pop_stream.wiring import upkeep
+    from pop_stream.operations import logging, provisioning
 
-    settings = logs.configure_console_logging()
-    created = [] if check else asyncio.run(upkeep.ensure_topics(settings))
-    faults = asyncio.run(upkeep.topic_errors(settings))
+    settings = logging.configure_console_logging()
+    created = [] if check else asyncio.run(provisioning.ensure_topics(settings))
+    faults = asyncio.run(provisioning.topic_errors(settings))
     if as_json:
         emit({"created": created, "faults": faults})
     else:
@@ -60,19 +58,19 @@ def doctor(
     as_json: JsonFlag = False,
 ) -> None:
     """Check everything that can be misconfigured: broker, topics, Postgres, definitions."""
-    from pop_stream.cli import logs
-    from pop_stream.cli.errors import UsageError
-    from pop_stream.cli.ledger.report import check_ledger
-    from pop_stream.wiring import checks
+    from pop_stream.cli.ledger import check_ledger
+    from pop_stream.operations import logging
+    from pop_stream.operations.doctor import doctor as diagnose
+    from pop_stream.operations.errors import UsageError
 
     if repair and not ledger:
         msg = "--repair says what to do about what --ledger finds; give both"
         raise UsageError(msg)
-    settings = logs.configure_console_logging()
+    settings = logging.configure_console_logging()
     if ledger:
         check_ledger(settings, quiet_s=quiet, repair=repair, as_json=as_json)
         return
-    findings = [str(one) for one in asyncio.run(checks.doctor(settings))]
+    findings = [str(one) for one in asyncio.run(diagnose(settings))]
     if as_json:
         emit({"findings": findings})
     else:
@@ -91,10 +89,10 @@ def remove_expired(
 
     Nothing that waits or runs is ever removed, whatever its age.
     """
-    from pop_stream.cli import logs
-    from pop_stream.wiring.rollup import run_retention_once
+    from pop_stream.composition.rollup import run_retention_once
+    from pop_stream.operations import logging
 
-    settings = logs.configure_console_logging()
+    settings = logging.configure_console_logging()
     removed = asyncio.run(run_retention_once(settings, dry_run=dry_run))
     if as_json:
         emit({"removed": removed, "dry_run": dry_run})
@@ -107,9 +105,9 @@ def callback_secret(
     customer: Annotated[str, typer.Argument(help="Whose.")], as_json: JsonFlag = False
 ) -> None:
     """Show the secret with which a customer checks callbacks; made from POP_CALLBACK_KEYS."""
-    from pop_stream.cli.environment import load_settings
-    from pop_stream.cli.errors import UsageError
-    from pop_stream.core.lifecycle.callbacks import webhook_secret
+    from pop_stream.operations.environment import load_settings
+    from pop_stream.operations.errors import UsageError
+    from pop_stream.policy.lifecycle.webhooks import webhook_secret
 
     keys = load_settings().callback_keys
     if not keys:

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from pop_stream.client import Client
+    from pop_stream.client.client import Client
 
 T = TypeVar("T")
 
 
 def with_api(work: Callable[["Client"], Awaitable[T]]) -> T:
     """What some work with the API that the settings name comes to."""
-    from pop_stream.cli.api import open_client
+    from pop_stream.composition.client import open_client
 
     async def run() -> T:
         async with open_client() as client:

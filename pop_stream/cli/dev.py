@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
-    from pop_stream.cli.plan import StackPlan
+    from pop_stream.devserver.plan import StackPlan
 
 DEFINITIONS: Final = Path(__file__).with_name("definitions.toml")
 
@@ -34,12 +34,12 @@ def dev(
     Servers that POP_KAFKA_BOOTSTRAP and POP_POSTGRES_DSN name are used instead of embedded
     ones. A part or an embedded server that crashes is started again.
     """
-    from pop_stream.cli import logs
-    from pop_stream.cli.lifetime import run_until_interrupted
     from pop_stream.cli.output import console
-    from pop_stream.cli.plan import StackPlan
+    from pop_stream.devserver.plan import StackPlan
+    from pop_stream.operations import logging
+    from pop_stream.operations.lifetime import run_until_interrupted
 
-    logs.configure_console_logging()
+    logging.configure_console_logging()
     plan = StackPlan(
         folder=folder,
         definitions=definitions,
@@ -53,7 +53,7 @@ def dev(
 
 
 async def _follow(plan: "StackPlan", on_progress: Callable[[str], None]) -> None:
-    from pop_stream.cli.stack import Stack
+    from pop_stream.devserver.stack import Stack
 
     async with Stack(plan, on_progress) as stack:
         url = stack.settings.api_url

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pop_stream.cli.errors import UsageError
+from pop_stream.operations.errors import UsageError
 
 
 def read_bytes(file: Path) -> bytes:

@@ -15,13 +15,23 @@ import msgspec
 from pydantic import TypeAdapter
 from pydantic_core import PydanticUndefined
 
-from pop_stream.core import events
-from pop_stream.core.agendas.agenda import Agenda
-from pop_stream.core.backlog.checkpoint import RoundCheckpoint
-from pop_stream.core.definitions.definitions import Definition
-from pop_stream.core.definitions.template import TEMPLATE_RUN
-from pop_stream.core.events import SCHEMA_HEADER, SCHEMA_VERSION
-from pop_stream.core.lifecycle.callbacks import WebhookExhausted
+from pop_stream.model.agenda import Agenda
+from pop_stream.model.definitions import Definition
+from pop_stream.model.events.codec import SCHEMA_HEADER, SCHEMA_VERSION
+from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.events.pull import DeliveryEvent, PollDemandEvent
+from pop_stream.model.events.quota import UsageEvent
+from pop_stream.model.events.scheduling import (
+    AttemptStop,
+    EmittedAgenda,
+    QueueDescribed,
+    ReadyEvent,
+    RecordRefused,
+    RoundDecided,
+)
+from pop_stream.model.template import TEMPLATE_RUN
+from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
+from pop_stream.policy.lifecycle.webhooks import WebhookExhausted
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
 
@@ -54,34 +64,32 @@ def schemas() -> dict[str, Schema]:
             "An agenda or a template to run, or a list of them",
             TypeAdapter(_SUBMISSION).json_schema(),
         ),
-        "insight.json": _titled("An agenda to run now", carried(events.EmittedAgenda)),
+        "insight.json": _titled("An agenda to run now", carried(EmittedAgenda)),
         "agenda-events.json": _titled(
             "One lifecycle event, or a list of them",
-            carried(events.LifecycleEvent | list[events.LifecycleEvent]),
+            carried(LifecycleEvent | list[LifecycleEvent]),
         ),
         "ready.json": _titled(
             "One event for the scheduler, or a list of them",
-            carried(events.ReadyEvent | list[events.ReadyEvent]),
+            carried(ReadyEvent | list[ReadyEvent]),
         ),
         "definitions.json": _titled(
             "A customer, an insight or a pool; the record's key says which",
             TypeAdapter(Definition).json_schema(),
         ),
-        "controls.json": _titled("An attempt to stop", _of(events.AttemptStop)),
-        "counts.json": _titled("What waits and is on its way", _of(events.UsageEvent)),
-        "pulls.json": _titled("What callers over HTTP want", carried(events.PollDemandEvent)),
-        "handouts.json": _titled("What callers over HTTP get", carried(events.DeliveryEvent)),
+        "controls.json": _titled("An attempt to stop", _of(AttemptStop)),
+        "counts.json": _titled("What waits and is on its way", _of(UsageEvent)),
+        "pulls.json": _titled("What callers over HTTP want", carried(PollDemandEvent)),
+        "handouts.json": _titled("What callers over HTTP get", carried(DeliveryEvent)),
         "decisions.json": _titled(
             "One emission round, or a part of the state before it",
-            _of(events.RoundDecided | RoundCheckpoint),
+            _of(RoundDecided | RoundCheckpoint),
         ),
-        "answers.json": _titled("The scheduler's view", _of(events.QueueDescribed)),
+        "answers.json": _titled("The scheduler's view", _of(QueueDescribed)),
         "dead-callbacks.json": _titled(
             "A callback that no try could deliver", _of(WebhookExhausted)
         ),
-        "dead-letters.json": _titled(
-            "A record that no part could use", _of(events.RecordRefused)
-        ),
+        "dead-letters.json": _titled("A record that no part could use", _of(RecordRefused)),
     }
 
 

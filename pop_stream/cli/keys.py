@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from pop_stream.cli.errors import UsageError
 from pop_stream.cli.output import JsonFlag, console, emit
-from pop_stream.core.values.identity import ANYONE, Role
+from pop_stream.model.identity import ANYONE, Role
+from pop_stream.operations.errors import UsageError
 
 if TYPE_CHECKING:
-    from pop_stream.core.definitions.deeds import Author
-    from pop_stream.core.definitions.keys import ApiKey
-    from pop_stream.store.keys import PostgresKeys
+    from pop_stream.model.api_keys import ApiKey
+    from pop_stream.model.revisions import Author
+    from pop_stream.postgres.keys import PostgresKeys
 
 app = typer.Typer(
     name="key",
@@ -45,9 +45,9 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a key; its token is shown once, and stored nowhere."""
+    from pop_stream.auth.keys import make_key
     from pop_stream.clock import WallClock
-    from pop_stream.core.definitions.keys import check_grant
-    from pop_stream.identity.minting import make_key
+    from pop_stream.model.api_keys import check_grant
 
     if (customer is None) is not operator:
         msg = "say whom the key speaks for: either --customer ID or --operator"
@@ -75,8 +75,8 @@ def rotate(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a key with the powers of another, which ends after a while."""
+    from pop_stream.auth.keys import make_key
     from pop_stream.clock import WallClock
-    from pop_stream.identity.minting import make_key
 
     author = _author()
     minted, token = make_key(
@@ -154,8 +154,8 @@ def _key_view(key: "ApiKey", now: datetime) -> dict[str, Any]:
 
 
 def _author() -> "Author":
-    from pop_stream.core.definitions.deeds import Author
-    from pop_stream.core.values.identity import ALL_ROLES, Principal
+    from pop_stream.model.identity import ALL_ROLES, Principal
+    from pop_stream.model.revisions import Author
 
     try:
         user = getpass.getuser()
@@ -166,10 +166,10 @@ def _author() -> "Author":
 
 
 def _with_keys(work: "Callable[[PostgresKeys], Awaitable[T]]") -> T:
-    from pop_stream.cli import logs
-    from pop_stream.wiring.identity import open_keys
+    from pop_stream.composition.auth import open_keys
+    from pop_stream.operations import logging
 
-    settings = logs.configure_console_logging()
+    settings = logging.configure_console_logging()
 
     async def run() -> T:
         async with open_keys(settings) as keys:

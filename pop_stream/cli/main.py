@@ -1,4 +1,7 @@
-"""The command `pop-stream`: all groups of commands, and what an error looks like."""
+"""The command `pop-stream`: the product's commands, and what an error looks like.
+
+`pop_stream.__main__` adds the commands of the lab, which the product does not import.
+"""
 
 import sys
 import traceback
@@ -7,13 +10,9 @@ from typing import Annotated
 import typer
 
 import pop_stream
-from pop_stream.cli import admin, agenda_group, agendas, definition_groups, dev, parts, replay
-from pop_stream.cli.bench.app import app as bench
-from pop_stream.cli.chaos import command as chaos
-from pop_stream.cli.demo import command as demo
-from pop_stream.cli.errors import UsageError, message, wants_traces
+from pop_stream.cli import admin, agendas, definitions, dev, parts
 from pop_stream.cli.keys import app as keys
-from pop_stream.cli.simulate import command as simulate
+from pop_stream.operations.errors import UsageError, message, wants_traces
 
 app = typer.Typer(
     name="pop-stream",
@@ -45,25 +44,20 @@ def _root(
 
 
 for panel, commands in (
-    ("Try it", (dev.dev, demo.demo)),
+    ("Try it", (dev.dev,)),
     ("Work with agendas", (agendas.submit, agendas.progress, agendas.watch)),
     ("Parts, one long-running process each", parts.COMMANDS),
-    (
-        "Operate",
-        (*admin.COMMANDS, replay.replay),
-    ),
-    ("Measure", (simulate.simulate, chaos.chaos)),
+    ("Operate", admin.COMMANDS),
 ):
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-app.add_typer(agenda_group.app, name="agenda", rich_help_panel="Work with agendas")
-for group in definition_groups.GROUPS:
+app.add_typer(agendas.app, name="agenda", rich_help_panel="Work with agendas")
+for group in definitions.GROUPS:
     app.add_typer(group, rich_help_panel="Define")
 app.add_typer(keys, rich_help_panel="Operate")
-app.add_typer(bench, rich_help_panel="Measure")
 
 
-def main() -> None:
+def run() -> None:
     """Run the command line; exits with 0, 1 for a failure, 2 for wrong usage."""
     try:
         app(prog_name="pop-stream")

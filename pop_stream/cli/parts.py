@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pop_stream import faults
-from pop_stream.cli.errors import UsageError
+from pop_stream import crash_points
+from pop_stream.operations.errors import UsageError
 
 if TYPE_CHECKING:
     from pop_stream.settings import Settings
@@ -22,28 +22,28 @@ a time. What agendas leave behind has no cycles, and is freed without it."""
 
 def serve() -> None:
     """Serve the HTTP API and the web page, at POP_HTTP_HOST and POP_HTTP_PORT."""
-    from pop_stream.wiring.api import run_api
+    from pop_stream.composition.api import run_api
 
     run_part(lambda settings, stop: run_api(settings, stop, on_url=typer.echo))
 
 
 def intake() -> None:
     """Validate and place submissions, and carry what pullers report to the scheduler."""
-    from pop_stream.wiring.intake import run_ingest
+    from pop_stream.composition.ingest import run_ingest
 
     run_part(run_ingest)
 
 
 def schedule() -> None:
     """Decide which ready agendas are emitted next; several processes share the insights."""
-    from pop_stream.wiring.scheduler import run_scheduler
+    from pop_stream.composition.scheduler import run_scheduler
 
     run_part(run_scheduler)
 
 
 def rollup() -> None:
     """Fold the lifecycle of all agendas into summaries in Postgres."""
-    from pop_stream.wiring.rollup import run_rollup
+    from pop_stream.composition.rollup import run_rollup
 
     run_part(run_rollup)
 
@@ -60,7 +60,9 @@ def pull(
     ] = None,
 ) -> None:
     """Pull agendas of insights and run their operations, with built-in and your handlers."""
-    from pop_stream.pullers import Puller, builtin, load_handlers
+    from pop_stream.puller.handlers.builtin import builtin
+    from pop_stream.puller.handlers.registry import load_handlers
+    from pop_stream.puller.puller import Puller
 
     try:
         own = [load_handlers(reference) for reference in handlers or ()]
@@ -90,16 +92,16 @@ def run_part(body: PartBody) -> None:
     """
     import uvloop
 
-    from pop_stream.cli import logs
-    from pop_stream.cli.environment import load_settings
-    from pop_stream.cli.lifetime import run_until_stopped
+    from pop_stream.operations import logging
+    from pop_stream.operations.environment import load_settings
+    from pop_stream.operations.lifetime import run_until_stopped
 
     settings = load_settings()
     try:
-        faults.require_local_brokers(settings.kafka_bootstrap)
+        crash_points.require_local_brokers(settings.kafka_bootstrap)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    logs.configure(settings)
+    logging.configure(settings)
 
     async def run(stop: asyncio.Event) -> None:
         await body(settings, stop)

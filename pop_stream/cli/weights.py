@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from pop_stream.cli.errors import UsageError
-from pop_stream.core.values.ids import CustomerId
+from pop_stream.model.ids import CustomerId
+from pop_stream.operations.errors import UsageError
 
 MIN_WEIGHT: Final = 1e-3
 MAX_WEIGHT: Final = 1e6

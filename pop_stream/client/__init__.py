@@ -1,10 +1,11 @@
 """The client of the HTTP API: typed, asynchronous, and all of it."""
 
+from pop_stream.api_models.commands import BulkCommand, Selection
 from pop_stream.client.client import Client
-from pop_stream.client.definitions import StoredDefinition, DefinitionPage
+from pop_stream.client.definitions import DefinitionPage, StoredDefinition
 from pop_stream.client.errors import (
-    ApiError,
     ApiConflictError,
+    ApiError,
     ApiFaultError,
     ApiForbiddenError,
     ApiNotFoundError,
@@ -15,30 +16,29 @@ from pop_stream.client.errors import (
     ApiUnavailableError,
     ApiUnreachableError,
 )
-from pop_stream.client.retry import NO_RETRY, Retry
 from pop_stream.client.tracing import tracing
-from pop_stream.core.values.trace import Trace
-from pop_stream.shapes.commands import BulkCommand, Selection
+from pop_stream.client.transport import NO_RETRY, Retry
+from pop_stream.model.trace import Trace
 
 __all__ = [
     "NO_RETRY",
-    "ApiError",
-    "BulkCommand",
-    "Client",
     "ApiConflictError",
-    "StoredDefinition",
+    "ApiError",
     "ApiFaultError",
     "ApiForbiddenError",
     "ApiNotFoundError",
-    "DefinitionPage",
     "ApiPreconditionError",
     "ApiRateLimitedError",
     "ApiRefusedError",
-    "Retry",
-    "Selection",
-    "Trace",
     "ApiUnauthenticatedError",
     "ApiUnavailableError",
     "ApiUnreachableError",
+    "BulkCommand",
+    "Client",
+    "DefinitionPage",
+    "Retry",
+    "Selection",
+    "StoredDefinition",
+    "Trace",
     "tracing",
 ]

@@ -6,15 +6,18 @@ from typing import Any, Final
 
 import msgspec
 
+from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
+from pop_stream.api_models.commands import AgendaList, ListedAgenda, Selection
+from pop_stream.api_models.queues import WhyView
+from pop_stream.api_models.submissions import (
+    AcceptedAgenda,
+    RouteExplanation,
+    SubmissionResults,
+)
 from pop_stream.client.content import decoded, is_named, to_json
 from pop_stream.client.transport import Calls, pairs
-from pop_stream.core.agendas.agenda import Agenda
-from pop_stream.core.definitions.template import TemplateRun
-from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
-from pop_stream.shapes.commands import AgendaList, ListedAgenda, Selection
-from pop_stream.shapes.placement import RouteExplanation
-from pop_stream.shapes.queues import WhyView
-from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResults
+from pop_stream.model.agenda import Agenda
+from pop_stream.model.template import TemplateRun
 
 Submission = Agenda | TemplateRun | Mapping[str, Any] | msgspec.Raw
 """An agenda or a template to run, or either as JSON has it, or its JSON text."""

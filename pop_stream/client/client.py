@@ -1,21 +1,149 @@
-"""The client: every operation of the API, by name."""
+"""The client: every operation of the API, by name.
+
+Calls for insights.
+
+Calls of those who run the service: probes, metrics, the document.
+
+Calls for agenda templates.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
+from pop_stream.api_models.base import Health, Readiness
+from pop_stream.api_models.queues import QueueView
+from pop_stream.api_models.submissions import AcceptedAgenda, Preview
 from pop_stream.client.agendas import AgendaCalls
 from pop_stream.client.commands import CommandCalls
+from pop_stream.client.content import decoded, is_named, to_json
 from pop_stream.client.definitions import DefinitionCalls
-from pop_stream.client.insights import InsightCalls
+from pop_stream.client.errors import ApiUnavailableError
 from pop_stream.client.keys import AuditCalls, KeyCalls
-from pop_stream.client.retry import RETRY, Retry
-from pop_stream.client.service import ServiceCalls
-from pop_stream.client.templates import TemplateCalls
-from pop_stream.client.transport import Transport
-from pop_stream.client.work import PullCalls
-from pop_stream.core.definitions.definitions import Customer, ResourcePool
+from pop_stream.client.pulls import PullCalls
+from pop_stream.client.transport import RETRY, Call, Calls, Retry, Transport
+from pop_stream.model.definitions import Customer, Insight, ResourcePool
+from pop_stream.model.template import AgendaTemplate, TemplateCall
+
+
+class InsightCalls(DefinitionCalls[Insight]):
+    """Insights, and how it goes in them."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "insights", Insight)
+
+    async def queue(self, insight_id: str) -> QueueView:
+        """What waits in an insight, whose it is, and how fast it goes.
+
+        Raises:
+            NotFoundError: If there is none, or none that the caller may see.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.read(QueueView, "insights", insight_id, "queue")
+
+
+class ServiceCalls(Calls):
+    """How the process at the other end is."""
+
+    async def health(self) -> Health:
+        """The process is alive, whatever else is away.
+
+        Raises:
+            ApiError: If it is not.
+        """
+        return decoded(await self._get("/healthz"), Health)
+
+    async def readiness(self) -> Readiness:
+        """Kafka and Postgres answer; asked once.
+
+        Raises:
+            ApiUnavailableError: If they do not; `problem.parts` says which is away.
+        """
+        return decoded(await self._get("/readyz", is_probe=True), Readiness)
+
+    async def is_ready(self) -> bool:
+        """Whether the API answers and says that all it depends on does."""
+        try:
+            await self.readiness()
+        except ApiUnavailableError:
+            return False
+        return True
+
+    async def metrics(self) -> str:
+        """Metrics in the text format of Prometheus.
+
+        Raises:
+            ApiError: If there is no answer.
+        """
+        return (await self._get("/metrics")).decode()
+
+    async def document(self) -> dict[str, Any]:
+        """The OpenAPI document.
+
+        Raises:
+            ApiError: If there is no answer.
+        """
+        return decoded(await self._get("/openapi.json"), dict[str, Any])
+
+    async def _get(self, place: str, *, is_probe: bool = False) -> bytes:
+        call = Call(method="GET", path=place, is_repeatable=True, is_probe=is_probe)
+        return (await self._transport.ask(call)).body
+
+
+class TemplateCalls(DefinitionCalls[AgendaTemplate]):
+    """Agenda templates, and their runs."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "agenda-templates", AgendaTemplate)
+
+    async def run(
+        self, template_id: str, call: TemplateCall | Mapping[str, Any] | None = None
+    ) -> AcceptedAgenda:
+        """Submit the agenda that a template makes of a payload and parameters.
+
+        It is sent again while the API does not answer only if the call names the agenda's
+        `id`.
+
+        Args:
+            template_id: Of the template.
+            call: `payload`, `params`, and fields of the agenda that win over the template's.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiRefusedError: If the call or the agenda is not sound; `issues` say why.
+            ApiConflictError: If something else was accepted under the agenda's id.
+            ApiError: If there is no answer.
+        """
+        content = {} if call is None else call
+        return await self._transport.post(
+            AcceptedAgenda,
+            "agenda-templates",
+            template_id,
+            "run",
+            body=to_json(content),
+            is_repeatable=is_named(content),
+        )
+
+    async def preview(
+        self, template_id: str, call: TemplateCall | Mapping[str, Any] | None = None
+    ) -> Preview:
+        """That agenda and where it would go; nothing is submitted.
+
+        Raises:
+            NotFoundError: If there is none that the caller may see.
+            ApiRefusedError: If the call or the agenda is not sound; `issues` say why.
+            ApiError: If there is no answer.
+        """
+        return await self._transport.post(
+            Preview,
+            "agenda-templates",
+            template_id,
+            "preview",
+            body=to_json({} if call is None else call),
+            is_repeatable=True,
+        )
+
 
 TIMEOUT: Final = timedelta(seconds=30)
 

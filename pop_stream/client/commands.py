@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from pop_stream.api_models.commands import BulkCommand, BulkResult, CommandResult, Selection
+from pop_stream.api_models.submissions import Resubmitted
 from pop_stream.client.content import to_json
 from pop_stream.client.transport import Call, Calls, path
-from pop_stream.shapes.commands import BulkCommand, BulkResult, CommandResult, Selection
-from pop_stream.shapes.submissions import Resubmitted
 
 
 class CommandCalls(Calls):

@@ -20,9 +20,9 @@ from typing import ClassVar, Final
 import msgspec
 from msgspec import UNSET
 
-from pop_stream.core.errors import Issue, PopStreamError
-from pop_stream.shapes.problems import Problem
-from pop_stream.shapes.submissions import SubmissionResult
+from pop_stream.api_models.base import Problem
+from pop_stream.api_models.submissions import SubmissionResult
+from pop_stream.model.errors import Issue, PopStreamError
 
 BUSY: Final = "busy"
 """The problem of a process that had no room for the request, and did not look at it."""

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Collection
 from datetime import datetime, timedelta
 from typing import Final
 
+from pop_stream.api_models.keys import AuditEntryView, AuditList, KeyList, KeyView, NewKey
 from pop_stream.client.content import to_json
 from pop_stream.client.transport import Calls, Query
-from pop_stream.core.values.identity import Role
-from pop_stream.shapes.keys import AuditEntryView, AuditList, KeyList, KeyView, NewKey
+from pop_stream.model.identity import Role
 
 _PAGE: Final = 500
 

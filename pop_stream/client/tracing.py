@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from pop_stream.core.values.trace import Trace
+from pop_stream.model.trace import Trace
 
 _TRACE: Final = ContextVar[Trace | None]("trace", default=None)
 

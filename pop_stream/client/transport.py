@@ -1,8 +1,20 @@
-"""Requests to one API: sent, sent again where that is safe, and their answers judged."""
+"""Requests to one API: sent, sent again where that is safe, and their answers judged.
+
+Server-sent events, as they come over a connection.
+
+When a request is sent again.
+"""
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,9 +32,68 @@ from pop_stream.client.errors import (
     ApiUnreachableError,
     error_of,
 )
-from pop_stream.client.events import ServerEvent, read_events
-from pop_stream.client.retry import Retry
 from pop_stream.client.tracing import trace_headers
+from pop_stream.model.retry import Backoff
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event.
+
+    Attributes:
+        id: Of the newest event that had one, this one or an earlier; empty before.
+        data: Its lines, joined by line breaks.
+    """
+
+    id: str
+    data: str
+
+
+async def read_events(lines: AsyncIterable[bytes]) -> AsyncIterator[ServerEvent]:
+    """The events of a stream; comments, and an event that is cut off, are left out.
+
+    Args:
+        lines: Of the stream, each with its end.
+
+    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, 9.2.6.
+    """
+    last_id, data = "", list[str]()
+    async for raw in lines:
+        line = raw.decode().rstrip("\r\n")
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            data.append(value)
+        elif name == "id":
+            last_id = value
+        elif not line and data:
+            yield ServerEvent(last_id, "\n".join(data))
+            data.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How long, and how often, a request that may be sent again is.
+
+    Whatever the API did not look at (429, no connection, no room) is sent again; what it may
+    have done (503, a connection that broke, no answer in time) only if doing it twice is the
+    same as doing it once.
+
+    Attributes:
+        within: From the first try to the beginning of the last.
+        backoff: Between two tries, unless the API asks for longer.
+    """
+
+    within: timedelta = timedelta(seconds=30)
+    backoff: Backoff = field(default=Backoff(first_s=0.2, factor=2, most_s=5, jitter=0.5))
+
+
+RETRY: Final = Retry()
+"""What a client does unless it is told otherwise."""
+
+NO_RETRY: Final = Retry(within=timedelta(0))
+"""Every request is sent once."""
+
 
 Query = Sequence[tuple[str, str]]
 

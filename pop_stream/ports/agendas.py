@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.summary import Summary
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import Summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pop_stream.core.definitions.deeds import Author
-from pop_stream.core.definitions.definitions import Definitions, Kind
-from pop_stream.core.definitions.listing import DefinitionPage, ListQuery
-from pop_stream.core.definitions.revisions import Revision, StoredDefinition
+from pop_stream.model.definition_lists import DefinitionPage, ListQuery
+from pop_stream.model.definitions import Definitions, Kind
+from pop_stream.model.revisions import Author, Revision, StoredDefinition
 
 
 class DefinitionSource(Protocol):

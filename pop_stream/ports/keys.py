@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from pop_stream.core.definitions.deeds import Author
-from pop_stream.core.definitions.keys import ApiKey
+from pop_stream.model.api_keys import ApiKey
+from pop_stream.model.revisions import Author
 
 
 class KeyStore(Protocol):

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from pop_stream.core.definitions.definitions import GroupType
-from pop_stream.core.values.ids import InsightId
+from pop_stream.model.definitions import GroupType
+from pop_stream.model.ids import InsightId
 
 
 @dataclass(frozen=True, slots=True)

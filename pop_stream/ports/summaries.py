@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from pop_stream.core.events import (
-    LifecycleEvent,
-)
-from pop_stream.core.lifecycle.standing import AttemptStatus
-from pop_stream.core.lifecycle.summary import LinkSummary, Summary
+from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.policy.lifecycle.states import AttemptStatus
+from pop_stream.policy.lifecycle.summary import LinkSummary, Summary
 
 
 class LinkScope(NamedTuple):

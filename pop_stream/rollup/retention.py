@@ -8,9 +8,9 @@ from typing import Final, Protocol
 import structlog
 
 from pop_stream.clock import wait_until_set
-from pop_stream.core.errors import UnavailableError
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.retention import Retention
+from pop_stream.model.errors import UnavailableError
+from pop_stream.policy.lifecycle.retention import Retention
+from pop_stream.policy.lifecycle.states import State
 from pop_stream.ports.clock import Clock
 from pop_stream.settings import Settings
 

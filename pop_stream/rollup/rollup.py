@@ -1,28 +1,81 @@
-"""The part that folds the lifecycle of all agendas into summaries, each event exactly once."""
+"""The part that folds the lifecycle of all agendas into summaries, each event exactly once.
+
+Where each assigned partition is read on: where the database says, asked when in doubt.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 
-from pop_stream import faults
-from pop_stream.bus import clients
-from pop_stream.bus.batches import BatchPacer, OffsetCommitter, bytes_of
-from pop_stream.bus.dead_letters import dead_letter
-from pop_stream.bus.topics import Topics
+from pop_stream import crash_points
 from pop_stream.clock import WallClock, wait_until_set
-from pop_stream.core.errors import OffsetsMovedError, UnavailableError, UnstorableError
-from pop_stream.core.events import encode
+from pop_stream.kafka import clients
+from pop_stream.kafka.batch_consumer import BatchPacer, OffsetCommitter, bytes_of
+from pop_stream.kafka.dead_letters import dead_letter
+from pop_stream.kafka.lifecycle_reader import LifecycleEntry, RejectedEvent, read
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import OffsetsMovedError, UnavailableError, UnstorableError
+from pop_stream.model.events.codec import encode
 from pop_stream.ports.clock import Clock
+from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.summaries import SummaryStore
-from pop_stream.ports.wire import Publisher
-from pop_stream.rollup.entry import LifecycleEntry, RejectedEvent, read
-from pop_stream.rollup.positions import FoldedOffsets, spans
 from pop_stream.settings import Settings
+
+
+class FoldedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Next offsets by partition, of one topic.
+
+    They are unknown after every rebalance and after every doubt, and what is read from a
+    partition whose position is unknown is not to be folded.
+
+    Attributes:
+        known: What the database holds. Replaced, never cleared, so that a fold under way
+            when a rebalance comes does not bring an outdated position back.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self.known: dict[int, int] = {}
+
+    def reset(self) -> None:
+        """Doubt everything."""
+        self.known = {}
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Forget; called by the consumer."""
+        self.reset()
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Forget; called by the consumer, which resumes at its own committed offsets."""
+        self.reset()
+
+    async def seek_unknown(self, consumer: AIOKafkaConsumer, store: SummaryStore) -> None:
+        """Ask the database for the positions that are unknown, and seek there."""
+        if all(tp.partition in self.known for tp in consumer.assignment()):
+            return
+        offsets = await store.next_offsets(self._topic)
+        for tp in consumer.assignment():
+            if tp.partition not in self.known:
+                # An offset that retention has removed makes the consumer go to the earliest.
+                consumer.seek(tp, offsets.get(tp.partition, 0))
+                self.known[tp.partition] = offsets.get(tp.partition, 0)
+
+
+def spans(
+    entries: Iterable[LifecycleEntry], known: dict[int, int]
+) -> dict[int, tuple[int, int]]:
+    """What folding the entries consumes: by partition, from where to where.
+
+    A record that the entries do not end is left to be read again.
+    """
+    ends = {one.record.partition: one.record.offset + one.ends_record for one in entries}
+    return {partition: (known[partition], end) for partition, end in ends.items()}
+
 
 PART: Final = "rollup"
 
@@ -138,7 +191,7 @@ class Rollup:
         for start in range(0, len(entries), BATCH_EVENTS):
             await self._fold(entries[start : start + BATCH_EVENTS], known)
         if entries:
-            faults.crash_point("rollup.folded")
+            crash_points.crash_point("rollup.folded")
             await self._commits.mark_processed(
                 {TopicPartition(self._topic, p): known[p] for p in known}
             )

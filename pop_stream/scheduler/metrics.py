@@ -7,10 +7,10 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from pop_stream.core.events import CustomerShare
-from pop_stream.core.gate import admission, forecast
+from pop_stream.model.events.scheduling import CustomerShare
+from pop_stream.policy.flow_control import emission_gate, forecast
 from pop_stream.ports.clock import Clock
-from pop_stream.scheduler.desk import InsightScheduler
+from pop_stream.scheduler.insight import InsightScheduler
 
 MAX_CUSTOMER_LABELS: Final = 20
 """Customers shown by name per insight; the rest are summed as `(others)`."""
@@ -45,7 +45,7 @@ _INSIGHT_GAUGES: Final[
     (
         "target",
         "Unclaimed agendas that a refill aims at",
-        lambda scheduler, _: admission.target(scheduler.backlog.insight, scheduler.pace),
+        lambda scheduler, _: emission_gate.target(scheduler.backlog.insight, scheduler.pace),
     ),
     ("rate", "Agendas claimed per second", lambda scheduler, _: scheduler.pace.rate_per_s),
     (

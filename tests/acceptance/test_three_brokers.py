@@ -12,9 +12,9 @@ from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from whole_system import LOOK_S, WITHIN_S, WholeSystem, family, running
 
-from pop_stream.bus import clients, patience
-from pop_stream.ports.wire import Record
-from pop_stream.wiring import connections
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.hardening import fetcher
+from pop_stream.ports.publisher import Record
 
 pytestmark = pytest.mark.timeout(250)
 
@@ -105,14 +105,14 @@ async def resting_reader(settings, topic):
 
 def fetched_over(reader):
     connections = reader._client._conns.items()
-    return [one for (_, group), one in connections if group == patience._FETCHES]
+    return [one for (_, group), one in connections if group == fetcher._FETCHES]
 
 
 async def test_what_a_broker_leads_is_read_on_at_once_when_it_hands_over_and_goes(
     system, monkeypatch
 ):
     """The others hold fetches that were asked for before, without these partitions."""
-    monkeypatch.setattr(patience, "held_s", lambda _: 2 * SOON_S)
+    monkeypatch.setattr(fetcher, "held_s", lambda _: 2 * SOON_S)
     topic = f"{system.settings.topic_prefix}handed-over"
     async with connections.admin_client(system.settings) as admin:
         await admin.create_topics([NewTopic(topic, 6, 3)])

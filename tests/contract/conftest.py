@@ -8,11 +8,11 @@ import pytest_asyncio
 from memory_summaries import MemorySummaries
 
 from pop_stream.ports.summaries import FoldedBatch, SummaryReader, SummaryStore
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
+from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.store.reader import PostgresSummaryReader
-from pop_stream.store.summaries import PostgresSummaries
 
 TOPIC = "pop.agenda-events"
 

@@ -14,13 +14,13 @@ from lifecycle_events import (
 )
 from memory_summaries import MemorySummaries
 
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.ports.agendas import AgendaFilter, AgendaCursor
-from pop_stream.store.agendas import PostgresAgendas
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.store.reader import PostgresSummaryReader
-from pop_stream.store.summaries import PostgresSummaries
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.ports.agendas import AgendaCursor, AgendaFilter
+from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
+from pop_stream.postgres.summary_reader import PostgresSummaryReader
 
 TOPIC = "pop.agenda-events"
 

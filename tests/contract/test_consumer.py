@@ -8,11 +8,12 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from pop_stream.bus import clients, patience
-from pop_stream.bus.batches import BatchPacer
-from pop_stream.bus.topics import Topics
-from pop_stream.ports.wire import Record
-from pop_stream.wiring import connections, upkeep
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.batch_consumer import BatchPacer
+from pop_stream.kafka.hardening import fetcher
+from pop_stream.kafka.topics import Topics
+from pop_stream.operations import provisioning
+from pop_stream.ports.publisher import Record
 
 HELD_MS = 5_000
 """How long the broker holds a request for records that do not come."""
@@ -23,7 +24,7 @@ SOON_S = HELD_MS / 1000 / 2
 
 @pytest_asyncio.fixture
 async def topic(settings) -> str:
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     return Topics(settings.topic_prefix).decisions
 
 
@@ -102,9 +103,9 @@ async def test_who_is_in_a_hurry_is_given_what_there_is(settings, topic, consume
 @pytest_asyncio.fixture
 async def patient(settings, topic, monkeypatch) -> AsyncIterator[AIOKafkaConsumer]:
     """Whose every fetch is held for long, as that of a member of a group that is at rest."""
-    monkeypatch.setattr(patience, "fetch_wait_s", lambda _: HELD_MS / 1000)
+    monkeypatch.setattr(fetcher, "fetch_wait_s", lambda _: HELD_MS / 1000)
     async with clients.consumer(settings, client_id="reader", group_id=None) as reader:
-        patience.use_adaptive_fetch_wait(reader)
+        fetcher.use_adaptive_fetch_wait(reader)
         yield reader
 
 
@@ -137,7 +138,7 @@ async def test_what_else_is_asked_does_not_wait_for_a_fetch_that_is_held(topic, 
     ("quiet_s", "fetch_wait_s"), [(0.0, 0.5), (0.4, 0.5), (2.0, 2.0), (4.0, 4.0), (1e6, 4.0)]
 )
 def test_a_fetch_is_held_as_long_as_nothing_came(quiet_s, fetch_wait_s):
-    assert patience.fetch_wait_s(quiet_s) == fetch_wait_s
+    assert fetcher.fetch_wait_s(quiet_s) == fetch_wait_s
 
 
 @pytest.mark.timeout(90)

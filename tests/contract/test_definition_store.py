@@ -7,11 +7,18 @@ import pytest
 import pytest_asyncio
 from memory_definitions import MemoryDefinitions
 
-from pop_stream.core.definitions.deeds import Author
-from pop_stream.core.definitions.definitions import Customer, Definition, Insight, ResourcePool
-from pop_stream.core.definitions.list_parameters import parse_list
-from pop_stream.core.definitions.listing import cursor_of
-from pop_stream.core.definitions.revisions import (
+from pop_stream.model.definition_lists import cursor_of, parse_list
+from pop_stream.model.definitions import Customer, Definition, Insight, ResourcePool
+from pop_stream.model.errors import (
+    DefinitionError,
+    ExistsError,
+    InUseError,
+    NotFoundError,
+    PreconditionError,
+)
+from pop_stream.model.identity import ANYONE
+from pop_stream.model.revisions import (
+    Author,
     Precondition,
     Revision,
     create,
@@ -19,20 +26,12 @@ from pop_stream.core.definitions.revisions import (
     put,
     remove,
 )
-from pop_stream.core.definitions.template import AgendaTemplate
-from pop_stream.core.errors import (
-    DefinitionError,
-    ExistsError,
-    InUseError,
-    NotFoundError,
-    PreconditionError,
-)
-from pop_stream.core.values.identity import ANYONE
-from pop_stream.ports.definitions import DefinitionStore, DefinitionOutbox
+from pop_stream.model.template import AgendaTemplate
+from pop_stream.ports.definitions import DefinitionOutbox, DefinitionStore
+from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
 from pop_stream.settings import Settings
-from pop_stream.store.definitions import PostgresDefinitions, PostgresDefinitionOutbox
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
 
 AUTHOR = Author(principal=ANYONE, request_id="r1")
 ACME = Customer(id="acme", weight=2)

@@ -8,17 +8,16 @@ import pytest
 import pytest_asyncio
 from memory_keys import MemoryKeys
 
-from pop_stream.core.definitions.deeds import Author, AuditRecord
-from pop_stream.core.definitions.definition_records import decode_api_key
-from pop_stream.core.errors import NotFoundError, UnreadableRecordError
-from pop_stream.core.values.identity import ANYONE, Principal, Role
-from pop_stream.identity.minting import make_key
+from pop_stream.auth.keys import make_key
+from pop_stream.model.definitions import decode_api_key
+from pop_stream.model.errors import NotFoundError, UnreadableRecordError
+from pop_stream.model.identity import ANYONE, Principal, Role
+from pop_stream.model.revisions import AuditRecord, Author
 from pop_stream.ports.audit import AuditFilter
-from pop_stream.store.audit import PostgresAuditLog, record_audit_entry
-from pop_stream.store.definitions import PostgresDefinitionOutbox
-from pop_stream.store.keys import PostgresKeys
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
+from pop_stream.postgres.definitions import PostgresDefinitionOutbox
+from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys, record_audit_entry
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALICE = Author(principal=Principal("key:alice", None, frozenset(Role)), request_id="r1")

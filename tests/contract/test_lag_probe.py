@@ -10,15 +10,14 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 from fakes import FixedLags
 
-from pop_stream.bus import clients, topics
-from pop_stream.bus.lag import KafkaLagProbe
-from pop_stream.bus.publisher import KafkaPublisher
-from pop_stream.bus.topics import Topics, TopicSpec
-from pop_stream.core.values.ids import InsightId
+from pop_stream.kafka import clients, connections, topics
+from pop_stream.kafka.lag import KafkaLagProbe
+from pop_stream.kafka.publisher import KafkaPublisher
+from pop_stream.kafka.topics import Topics, TopicSpec
+from pop_stream.model.ids import InsightId
 from pop_stream.ports.lag import LagProbe
-from pop_stream.ports.wire import Record
+from pop_stream.ports.publisher import Record
 from pop_stream.settings import Settings
-from pop_stream.wiring import connections
 
 MEDIA, VIDEO, NOBODY = InsightId("media"), InsightId("video"), InsightId("nobody")
 PARTITIONS = 2

@@ -11,19 +11,15 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from fakes import MemoryPublisher
 
-from pop_stream.bus import clients
-from pop_stream.bus.publisher import (
-    CHUNK_BYTES,
-    KafkaPublisher,
-    publish_until_acknowledged,
-)
-from pop_stream.bus.topics import Topics
-from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events.versions import SCHEMA_HEADER, SCHEMA_VERSION
-from pop_stream.core.values.partitioning import partition_of
-from pop_stream.ports.wire import Publisher, Record
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.publisher import CHUNK_BYTES, KafkaPublisher, publish_until_acknowledged
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.codec import SCHEMA_HEADER, SCHEMA_VERSION
+from pop_stream.model.partitioning import partition_of
+from pop_stream.operations import provisioning
+from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.settings import Settings
-from pop_stream.wiring import connections, upkeep
 
 TOPICS = Topics("t.")
 Written = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
@@ -104,7 +100,7 @@ def memory_press() -> Press:
 
 @pytest_asyncio.fixture
 async def kafka_press(settings: Settings) -> AsyncIterator[Press]:
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     async with connections.publisher(settings, client_id="press") as publisher:
         yield KafkaPress(settings, publisher)
 
@@ -213,7 +209,7 @@ async def test_a_broker_answers(press):
 
 async def test_what_was_begun_before_its_right_was_lost_is_never_written(settings):
     """It waits while that is not known, fails once it is lost, and holds nothing else up."""
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     topics, asked = Topics(settings.topic_prefix), asyncio.Event()
     may = {topics.decisions: None, topics.ready: True}
 

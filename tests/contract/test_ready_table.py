@@ -12,16 +12,17 @@ import pytest
 import pytest_asyncio
 from fakes import MemoryReadyTable
 
-from pop_stream.bus.publisher import KafkaPublisher
-from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_to_end
-from pop_stream.ports.table import BacklogTable
-from pop_stream.ports.wire import Record
-from pop_stream.scheduler.app import TABLE
-from pop_stream.scheduler.faust_app import faust_app
-from pop_stream.scheduler.table import FaustReadyTable
+from pop_stream.kafka import connections
+from pop_stream.kafka.publisher import KafkaPublisher
+from pop_stream.kafka.topic_reader import read_to_end
+from pop_stream.kafka.topics import Topics
+from pop_stream.operations import provisioning
+from pop_stream.ports.publisher import Record
+from pop_stream.ports.ready_table import BacklogTable
+from pop_stream.scheduler.faust.app import faust_app
+from pop_stream.scheduler.faust.table import FaustReadyTable
+from pop_stream.scheduler.faust.worker import TABLE
 from pop_stream.settings import Settings
-from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 60
 AGAIN_S = 5
@@ -142,7 +143,7 @@ def memory_desk() -> InsightScheduler:
 
 @asynccontextmanager
 async def faust_desk_on(settings: Settings) -> AsyncIterator[FaustDesk]:
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     async with connections.publisher(settings, client_id="desk") as publisher:
         scheduler = FaustDesk(settings, publisher)
         await scheduler.start()

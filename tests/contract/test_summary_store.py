@@ -20,20 +20,20 @@ from lifecycle_events import (
 )
 from pydantic import SecretStr
 
-from pop_stream.core.errors import OffsetsMovedError, UnavailableError, UnstorableError
-from pop_stream.core.events import (
+from pop_stream.model.errors import OffsetsMovedError, UnavailableError, UnstorableError
+from pop_stream.model.events.base import (
     AppendedOperation,
     Diagnostic,
     OperationProgress,
     PriorProgress,
 )
-from pop_stream.core.lifecycle.fold import fold_all
-from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.policy.lifecycle.fold import fold_all
+from pop_stream.policy.lifecycle.states import State
 from pop_stream.ports.summaries import FoldedBatch, LinkScope
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.store.reader import PostgresSummaryReader
-from pop_stream.store.summaries import PostgresSummaries
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
+from pop_stream.postgres.summary_reader import PostgresSummaryReader
 
 TOPIC = "pop.agenda-events"
 

@@ -11,35 +11,34 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 from aiokafka import TopicPartition
-from fakes import FixedQueryReplies, FixedDefinitions, MemoryDeliveries
+from fakes import FixedDefinitions, FixedQueryReplies, MemoryDeliveries
 from msgspec import Raw
 from pydantic import SecretStr
 
 from pop_stream.api.app import ApiPorts, create_app
 from pop_stream.api.http.server import serve
-from pop_stream.bus import clients, topics
-from pop_stream.bus.publisher import KafkaPublisher
-from pop_stream.bus.topics import Topics
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
-from pop_stream.core.events import (
+from pop_stream.kafka import clients, topics
+from pop_stream.kafka.publisher import KafkaPublisher
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Definitions, Insight, Mappers
+from pop_stream.model.events.base import OperationProgress
+from pop_stream.model.events.lifecycle import (
     AgendaAccepted,
     AgendaClaimed,
     AgendaProgressed,
     AgendaSucceeded,
-    OperationProgress,
 )
-from pop_stream.core.values.ids import InsightId
-from pop_stream.core.values.partitioning import partition_of
+from pop_stream.model.ids import InsightId
+from pop_stream.model.partitioning import partition_of
+from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.definitions import PostgresDefinitions
+from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
+from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.settings import Settings
-from pop_stream.store.agendas import PostgresAgendas
-from pop_stream.store.audit import PostgresAuditLog
-from pop_stream.store.definitions import PostgresDefinitions
-from pop_stream.store.keys import PostgresKeys
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.store.reader import PostgresSummaryReader
-from pop_stream.store.summaries import PostgresSummaries
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -8,24 +8,20 @@ import pytest
 from msgspec import Raw
 from real_api import real_api
 
+from pop_stream.api_models.pulls import OperationReport
 from pop_stream.client import (
-    BulkCommand,
-    Client,
     ApiNotFoundError,
     ApiPreconditionError,
+    BulkCommand,
+    Client,
     Selection,
 )
-from pop_stream.core.definitions.definitions import Customer, Insight, Mappers, ResourcePool
-from pop_stream.core.events import (
-    AgendaAccepted,
-    AgendaClaimed,
-    AgendaSucceeded,
-    EmittedAgenda,
-    OperationProgress,
-)
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.values.identity import Role
-from pop_stream.shapes.pulls import OperationReport
+from pop_stream.model.definitions import Customer, Insight, Mappers, ResourcePool
+from pop_stream.model.events.base import OperationProgress
+from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.identity import Role
+from pop_stream.policy.lifecycle.states import State
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 DEFINITIONS = """

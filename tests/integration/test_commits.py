@@ -7,11 +7,11 @@ import pytest
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError
 from aiokafka.protocol.commit import OffsetCommitRequest
-from group_members import WITHIN_S, until_assigned, work_topic
+from consumer_group_members import WITHIN_S, until_assigned, work_topic
 
-from pop_stream.bus import clients
-from pop_stream.pullers import commits as module
-from pop_stream.pullers.commits import ClaimCommitter
+from pop_stream.kafka import clients
+from pop_stream.puller.consuming import insight_consumer as module
+from pop_stream.puller.consuming.insight_consumer import ClaimCommitter
 
 
 @pytest.fixture

@@ -18,20 +18,20 @@ import pytest_asyncio
 from databases import database
 from pydantic import SecretStr
 
-from pop_stream import faults
-from pop_stream.bus.topics import Topics
-from pop_stream.cli.chaos.evidence import gather_evidence
-from pop_stream.cli.chaos.handlers import STARTS, WORK
-from pop_stream.cli.chaos.judge import ChaosVerdict, evaluate
-from pop_stream.cli.environment import environment_variables
-from pop_stream.cli.supervisor import RestartPolicy, Supervisor, command_part
+from pop_stream import crash_points
 from pop_stream.client import Client, Retry
-from pop_stream.embedded.folder import PORTS, is_free_port
-from pop_stream.ports.wire import Record
+from pop_stream.devserver.folder import PORTS, is_free_port
+from pop_stream.devserver.supervisor import RestartPolicy, Supervisor, command_part
+from pop_stream.kafka import connections
+from pop_stream.kafka.topics import Topics
+from pop_stream.lab.chaos.handlers import STARTS, WORK
+from pop_stream.lab.chaos.judge import ChaosVerdict, evaluate, gather_evidence
+from pop_stream.operations import provisioning
+from pop_stream.operations.environment import environment_variables
+from pop_stream.ports.publisher import Record
+from pop_stream.postgres.ledger import PostgresSummaryScan
+from pop_stream.postgres.pool import open_pool
 from pop_stream.settings import Settings
-from pop_stream.store.ledger import PostgresSummaryScan
-from pop_stream.store.pool import open_pool
-from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 150  # far above what is promised: a loaded machine, and only loss counts
 AGENDAS = 60
@@ -42,7 +42,7 @@ lease_ms = 4000
 target = 12
 backoff = { first_s = 0.1, most_s = 0.2 }
 """
-HANDLERS = "--handlers=pop_stream.cli.chaos.handlers:handlers"
+HANDLERS = "--handlers=pop_stream.lab.chaos.handlers:handlers"
 PARTS = {
     "rollup": command_part("rollup", "rollup", stage="rollup"),
     "scheduler": command_part("scheduler", "schedule", stage="scheduler"),
@@ -82,8 +82,8 @@ class World:
         part = PARTS["intake" if place.startswith("relay") else place.partition(".")[0]]
         spent = self.folder / f"spent-{place}"
         fault = {
-            faults.CRASH_POINT_VARIABLE: f"{place}:{passes}",
-            faults.FIRED_FILE_VARIABLE: str(spent),
+            crash_points.CRASH_POINT_VARIABLE: f"{place}:{passes}",
+            crash_points.FIRED_FILE_VARIABLE: str(spent),
         }
         await self.supervisor.stop(part.name)
         await self.supervisor.start(replace(part, environment=fault))
@@ -160,7 +160,7 @@ async def world(servers, tmp_path_factory) -> AsyncIterator[World]:
             session_timeout=timedelta(seconds=3),
             heartbeat=timedelta(seconds=1),
         )
-        await upkeep.migrate(settings)
+        await provisioning.migrate(settings)
         starts = folder / "starts"
         known = {
             "kafka_bootstrap": settings.kafka_bootstrap,
@@ -191,7 +191,9 @@ def test_every_place_is_tried_here_or_in_another_test():
         if path not in {here, here.parents[1] / "unit" / "test_faults.py"}
     )
     untried = [
-        one for one in faults.CRASH_POINTS if one not in CRASH_POINTS and one not in others
+        one
+        for one in crash_points.CRASH_POINTS
+        if one not in CRASH_POINTS and one not in others
     ]
     assert not untried
 

@@ -15,12 +15,12 @@ from http_worker import HttpWorker
 from ledger_world import running_ledger_world
 from parts_in_process import all_but_pullers
 
-from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.topics import Topics, catalog
-from pop_stream.bus.whole import read_topic
-from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.events import SCHEMA_HEADER
-from pop_stream.ports.wire import Record
+from pop_stream.kafka.definitions import publish_definitions
+from pop_stream.kafka.topic_reader import read_topic
+from pop_stream.kafka.topics import Topics, catalog
+from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.model.events.codec import SCHEMA_HEADER
+from pop_stream.ports.publisher import Record
 
 PATIENCE_S = 60
 STORED = Path(__file__).parents[1] / "records"

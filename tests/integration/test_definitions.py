@@ -16,24 +16,23 @@ from aiohttp import ClientSession
 from lifecycle_events import accepted, succeeded
 from parts_in_process import ending_in_order
 
-from pop_stream.bus.definitions import DefinitionFollower, definition_record
-from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions.deeds import Author
-from pop_stream.core.definitions.definition_records import encode_definition
-from pop_stream.core.definitions.definitions import Customer, Insight
-from pop_stream.core.definitions.revisions import put, remove
-from pop_stream.core.errors import InUseError
-from pop_stream.core.values.identity import ANYONE
-from pop_stream.outbox.publication import DefinitionsOutboxRelay
-from pop_stream.ports.wire import Record
+from pop_stream.composition.ingest import run_ingest
+from pop_stream.composition.rollup import run_rollup
+from pop_stream.composition.scheduler import run_scheduler
+from pop_stream.kafka import connections
+from pop_stream.kafka.definitions import DefinitionFollower, definition_record
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Customer, Insight, encode_definition
+from pop_stream.model.errors import InUseError
+from pop_stream.model.identity import ANYONE
+from pop_stream.model.revisions import Author, put, remove
+from pop_stream.operations import provisioning
+from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
+from pop_stream.ports.publisher import Record
+from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.settings import Settings
-from pop_stream.store.definitions import PostgresDefinitions, PostgresDefinitionOutbox
-from pop_stream.store.pool import open_pool
-from pop_stream.store.summaries import PostgresSummaries
-from pop_stream.wiring import connections, upkeep
-from pop_stream.wiring.intake import run_ingest
-from pop_stream.wiring.rollup import run_rollup
-from pop_stream.wiring.scheduler import run_scheduler
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -69,7 +68,7 @@ class World:
 @pytest_asyncio.fixture
 async def world(settings: Settings, tmp_path) -> World:
     known = settings.model_copy(update={"scheduler_data": tmp_path / "scheduler"})
-    await upkeep.migrate(known)
+    await provisioning.migrate(known)
     return World(known)
 
 
@@ -227,20 +226,20 @@ async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp
         '[templates.t.agenda]\ncustomer_id = "acme"\n'
     )
     known = world.settings.model_copy(update={"definitions_file": file})
-    done = await upkeep.migrate(known)
+    done = await provisioning.migrate(known)
     assert sorted(one.rpartition(" ")[2] for one in done) == [
         "insight/by-hand",
         "insight/media",
         "pool/gpu",
         "template/t",
     ]
-    assert await upkeep.migrate(known) == []
+    assert await provisioning.migrate(known) == []
     async with world.store() as store, world.following() as follower:
         assert (await store.get("insight", "by-hand")).definition == by_hand
         assert follower.current.templates["t"].version == 1
     file.write_text("[insights.media]\npartitions = 2\n")
     with pytest.raises(ValueError, match=r"pool .*cannot change from 'gpu'"):
-        await upkeep.migrate(known)
+        await provisioning.migrate(known)
 
 
 @asynccontextmanager

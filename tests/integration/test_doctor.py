@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from pop_stream.bus import topics
-from pop_stream.bus.topics import Topics, TopicSpec
-from pop_stream.store.migrate import migrate
-from pop_stream.wiring import checks, connections, upkeep
+from pop_stream.kafka import connections, topics
+from pop_stream.kafka.topics import Topics, TopicSpec
+from pop_stream.operations import doctor, provisioning
+from pop_stream.postgres.migrate import migrate
 
 BROKERS_CLOCK = {"message.timestamp.type": "LogAppendTime"}
 
@@ -20,19 +20,19 @@ def names(settings):
 
 
 async def test_topics_as_created_are_as_the_catalog_has_them(settings):
-    await upkeep.ensure_topics(settings)
-    assert await upkeep.topic_errors(settings) == []
+    await provisioning.ensure_topics(settings)
+    assert await provisioning.topic_errors(settings) == []
 
 
 async def test_topics_that_are_missing_have_one_remedy(settings, names):
-    found = await upkeep.topic_errors(settings)
+    found = await provisioning.topic_errors(settings)
     assert len(found) == len(topics.catalog(names))
     assert all(one.endswith(" is missing: run `pop-stream migrate`") for one in found)
-    assert await upkeep.events_kept(settings) is None
+    assert await provisioning.events_kept(settings) is None
 
 
 async def test_records_kept_too_short_are_found(settings, names):
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     async with connections.admin_client(settings) as admin:
         answers = await admin.alter_configs(
             [
@@ -47,9 +47,9 @@ async def test_records_kept_too_short_are_found(settings, names):
         )
     assert not [one for answer in answers for one in answer.resources if one[0]]
     async with asyncio.timeout(15):
-        while len(found := await upkeep.topic_errors(settings)) < 5:  # noqa: ASYNC110
+        while len(found := await provisioning.topic_errors(settings)) < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # brokers hear of it a moment later
-    keeps = await upkeep.events_kept(settings)
+    keeps = await provisioning.events_kept(settings)
     assert keeps == timedelta.max
     for wrong in (
         f"{names.agenda_events} has retention.ms = -1, the catalog says 1209600000: run `",
@@ -63,24 +63,24 @@ async def test_records_kept_too_short_are_found(settings, names):
 
 async def test_what_is_emitted_and_kept_too_short_is_found(settings, names):
     """What no puller has read would be gone."""
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     async with connections.admin_client(settings) as admin:
         right = topics.insight_spec(names, "media", 2)
         wrong = TopicSpec(names.insight("video"), 2, {**right.configs, "retention.ms": "60000"})
         await topics.ensure(admin, [right, wrong], replication_factor=1)
-    [found] = await upkeep.topic_errors(settings)
+    [found] = await provisioning.topic_errors(settings)
     assert f"{names.insight('video')} has retention.ms = 60000" in found
 
 
 async def test_summaries_kept_shorter_than_their_events_are_found(settings, names):
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     await migrate(settings.postgres_dsn.get_secret_value())
     short = settings.model_copy(update={"retain_stopped": timedelta(days=3)})
-    found = [one for one in await checks.doctor(short) if "POP_RETAIN" in one]
+    found = [one for one in await doctor.doctor(short) if "POP_RETAIN" in one]
     assert len(found) == 1
     assert "3 days" in found[0]
     assert "14 days" in found[0]
-    assert not [one for one in await checks.doctor(settings) if "POP_RETAIN" in one]
+    assert not [one for one in await doctor.doctor(settings) if "POP_RETAIN" in one]
     async with connections.admin_client(settings) as admin:
         [events] = [one for one in topics.catalog(names) if one.name == names.agenda_events]
         longer = {**events.configs, "retention.ms": "86400000000"}
@@ -88,11 +88,11 @@ async def test_summaries_kept_shorter_than_their_events_are_found(settings, name
         await admin.alter_configs([resource])
     async with asyncio.timeout(15):
         while not (  # noqa: ASYNC110
-            found := [one for one in await checks.doctor(settings) if "POP_RETAIN" in one]
+            found := [one for one in await doctor.doctor(settings) if "POP_RETAIN" in one]
         ):
             await asyncio.sleep(0.1)
     assert "for 1000 days" in found[0]
-    told = [one for one in await checks.doctor(settings) if "has retention.ms" in one]
+    told = [one for one in await doctor.doctor(settings) if "has retention.ms" in one]
     assert len(told) == 1
     assert told[0].endswith("--add-config retention.ms=1209600000`, or know why")
 
@@ -101,7 +101,7 @@ async def test_topics_that_are_missing_are_told_of_at_once(settings, names):
     """Whoever reads definitions waits for their topic for half a minute."""
     await migrate(settings.postgres_dsn.get_secret_value())
     async with asyncio.timeout(10):
-        found = await checks.doctor(settings)
+        found = await doctor.doctor(settings)
     missing = [one for one in found if one.endswith(" is missing: run `pop-stream migrate`")]
     assert len(missing) == len(found) == len(topics.catalog(names))
 
@@ -114,7 +114,7 @@ async def test_one_topic_that_is_missing_holds_up_no_other_check(settings, names
         there = [one for one in topics.catalog(names) if one.name != lost]
         await topics.ensure(admin, there, replication_factor=1)
     async with asyncio.timeout(10):
-        found = await checks.doctor(settings)
+        found = await doctor.doctor(settings)
     assert f"topic {lost} is missing: run `pop-stream migrate`" in found
     assert [one for one in found if one.startswith("no insight is defined")]
 
@@ -123,5 +123,5 @@ async def test_what_only_kafka_could_tell_is_not_asked_while_it_is_away(settings
     await migrate(settings.postgres_dsn.get_secret_value())
     away = settings.model_copy(update={"kafka_bootstrap": "127.0.0.1:9"})
     async with asyncio.timeout(10):
-        [found] = await checks.doctor(away)
+        [found] = await doctor.doctor(away)
     assert found.startswith("Kafka at 127.0.0.1:9 does not answer")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 from aiokafka.errors import KafkaError
+from consumer_group_members import WITHIN_S, until_assigned, work_topic
 from faust.types import TP
-from group_members import WITHIN_S, until_assigned, work_topic
 
-from pop_stream.bus import clients
-from pop_stream.scheduler.faust_app import faust_app
-from pop_stream.scheduler.transport import rejoin_on_error
+from pop_stream.kafka import clients
+from pop_stream.scheduler.faust.app import faust_app
+from pop_stream.scheduler.faust.transport import rejoin_on_error
 
 
 @pytest.mark.parametrize("step", ["_do_heartbeat", "ensure_coordinator_known"])

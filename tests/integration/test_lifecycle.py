@@ -16,17 +16,25 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import KafkaError
-from processes import process
+from part_processes import process
 
-from pop_stream.bus import clients
-from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.publisher import lifecycle_records
-from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_topic
 from pop_stream.clock import WallClock
-from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
-from pop_stream.core.errors import TransitionError
-from pop_stream.core.events import (
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.definitions import publish_definitions
+from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.kafka.topic_reader import read_topic
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Definitions, Insight, Mappers
+from pop_stream.model.errors import TransitionError
+from pop_stream.model.events.codec import (
+    decode_emitted,
+    decode_lifecycle,
+    decode_query_reply,
+    decode_ready,
+    decode_stop,
+    encode,
+)
+from pop_stream.model.events.lifecycle import (
     AgendaClaimed,
     AgendaCommanded,
     AgendaFailed,
@@ -34,27 +42,23 @@ from pop_stream.core.events import (
     AgendaRestarted,
     AgendaStopped,
     AgendaSucceeded,
+)
+from pop_stream.model.events.scheduling import (
     AttemptStop,
     EmittedAgenda,
-    QueueQueried,
     InsightAttemptsReported,
-    RoutedAgenda,
+    QueueQueried,
     RecordRefused,
-    decode_query_reply,
-    decode_emitted,
-    decode_lifecycle,
-    decode_ready,
-    decode_stop,
-    encode,
+    RoutedAgenda,
 )
-from pop_stream.core.lifecycle.fold import fold
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.core.values.partitioning import partition_of
-from pop_stream.core.values.retry import Backoff
-from pop_stream.ports.wire import Record
+from pop_stream.model.partitioning import partition_of
+from pop_stream.model.retry import Backoff
+from pop_stream.operations import provisioning
+from pop_stream.policy.lifecycle.fold import fold
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import Summary
+from pop_stream.ports.publisher import Record
 from pop_stream.settings import Settings
-from pop_stream.wiring import connections, upkeep
 
 PATIENCE_S = 90
 LEASE_S = 4.0
@@ -68,8 +72,8 @@ MEDIA = Insight(
 )
 HANGING = (
     "import asyncio\n"
-    "from pop_stream.wiring.scheduler import run_scheduler\n"
-    "from pop_stream.scheduler.rounds import Rounds\n"
+    "from pop_stream.composition.scheduler import run_scheduler\n"
+    "from pop_stream.scheduler.event_handler import Rounds\n"
     "from pop_stream.settings import Settings\n"
     "async def handle(*_, **__): await asyncio.Event().wait()\n"
     "Rounds.handle = handle\n"
@@ -310,7 +314,7 @@ async def story(settings: Settings, tmp_path: Any) -> AsyncIterator[Story]:
     known = settings.model_copy(
         update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
     )
-    await upkeep.ensure_topics(known)
+    await provisioning.ensure_topics(known)
     story = Story(known)
     async with story.publisher, asyncio.TaskGroup() as tasks:
         await publish_definitions(story.publisher, story.topics, [MEDIA], Definitions())

@@ -5,16 +5,16 @@ import asyncio
 import asyncpg
 import pytest
 
-from pop_stream.core.errors import MigrationError, UnavailableError
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.store.migrate import (
+from pop_stream.model.errors import MigrationError, UnavailableError
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.postgres.migrate import (
     Migration,
     ensure_database,
     load_migrations,
     migrate,
     pending_migrations,
 )
-from pop_stream.store.queries import load_queries, parse_queries
+from pop_stream.postgres.pool import load_queries, parse_queries
 
 FIRST = Migration(1, "0001_first", "create table first (id integer);")
 SECOND = Migration(2, "0002_second", "alter table first add column name text;")

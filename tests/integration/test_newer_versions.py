@@ -7,10 +7,10 @@ import pytest_asyncio
 from ledger_world import running_ledger_world
 from poison_world import MEDIA, PATIENCE_S, PoisonWorld, agenda, ran
 
-from pop_stream.bus.topics import catalog
-from pop_stream.bus.whole import read_topic
-from pop_stream.core.events import SCHEMA_HEADER, SCHEMA_VERSION
-from pop_stream.ports.wire import Record
+from pop_stream.kafka.topic_reader import read_topic
+from pop_stream.kafka.topics import catalog
+from pop_stream.model.events.codec import SCHEMA_HEADER, SCHEMA_VERSION
+from pop_stream.ports.publisher import Record
 
 
 @pytest_asyncio.fixture

@@ -11,7 +11,7 @@ from msgspec import Raw
 from real_api import real_api
 
 from pop_stream.client import Client
-from pop_stream.core.events import AgendaAccepted, AgendaClaimed, AgendaSucceeded
+from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaClaimed, AgendaSucceeded
 
 pytestmark = pytest.mark.timeout(290)
 

@@ -10,15 +10,16 @@ from datetime import timedelta
 import pytest
 from puller_world import WITHIN_S, agenda, open_world, serving, work
 
-from pop_stream.core.events import (
+from pop_stream.model.events.lifecycle import (
     AgendaClaimed,
     AgendaFailed,
-    AgendaProgressed,
     AgendaHeartbeat,
+    AgendaProgressed,
     AgendaSucceeded,
 )
-from pop_stream.pullers import Puller, builtin
-from pop_stream.pullers.commits import ClaimCommitter
+from pop_stream.puller import Puller
+from pop_stream.puller.consuming.insight_consumer import ClaimCommitter
+from pop_stream.puller.handlers.builtin import builtin
 
 
 @pytest.fixture
@@ -302,7 +303,7 @@ async def test_large_results_arrive_in_records_of_bounded_size(world):
 
 PROGRAM = """
     import asyncio, sys
-    from pop_stream.pullers import Puller
+    from pop_stream.puller import Puller
 
     puller = Puller(insight="media")
 

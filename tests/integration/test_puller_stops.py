@@ -12,17 +12,17 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from puller_world import WITHIN_S, agenda, open_world, serving, work
 
-from pop_stream.bus import topics
-from pop_stream.bus.topics import Topics
-from pop_stream.core.events import (
+from pop_stream.kafka import topics
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.events.lifecycle import (
     AgendaClaimed,
-    AgendaProgressed,
     AgendaHeartbeat,
+    AgendaProgressed,
     AgendaStopped,
     AgendaSucceeded,
 )
-from pop_stream.core.lifecycle.fold import fold_all
-from pop_stream.pullers import Puller
+from pop_stream.policy.lifecycle.fold import fold_all
+from pop_stream.puller import Puller
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ async def test_attempt_that_waits_for_its_results_keeps_its_lease_and_may_be_sto
 
 FROZEN = """
     import asyncio
-    from pop_stream.pullers import Puller
+    from pop_stream.puller import Puller
 
     puller = Puller(insight="media")
 

@@ -9,25 +9,23 @@ import aiohttp
 import msgspec
 import pytest_asyncio
 from databases import database
-from processes import process
+from part_processes import process
 from pydantic import SecretStr
 
-from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.topics import Topics
-from pop_stream.bus.whole import read_topic
-from pop_stream.core.definitions.definitions import Customer, Definitions, Insight, Mappers
-from pop_stream.core.events import (
-    AgendaAccepted,
-    AgendaRefused,
-    RecordRefused,
-    decode_lifecycle,
-)
-from pop_stream.ports.wire import Record
+from pop_stream.composition.api import run_api
+from pop_stream.composition.scheduler import run_scheduler
+from pop_stream.kafka import connections
+from pop_stream.kafka.definitions import publish_definitions
+from pop_stream.kafka.topic_reader import read_topic
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
+from pop_stream.model.events.codec import decode_lifecycle
+from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
+from pop_stream.model.events.scheduling import RecordRefused
+from pop_stream.operations import provisioning
+from pop_stream.ports.publisher import Record
+from pop_stream.postgres.migrate import migrate
 from pop_stream.settings import Settings
-from pop_stream.store.migrate import migrate
-from pop_stream.wiring import connections, upkeep
-from pop_stream.wiring.api import run_api
-from pop_stream.wiring.scheduler import run_scheduler
 
 PATIENCE_S = 60
 HEARD_S = 1.0  # two tells and two looks, on a loaded machine
@@ -119,7 +117,7 @@ async def world(servers, tmp_path_factory):
             scheduler_agendas=300,
         )
         await migrate(settings.postgres_dsn.get_secret_value())
-        await upkeep.ensure_topics(settings)
+        await provisioning.ensure_topics(settings)
         publisher = await enter(connections.publisher(settings, client_id="test"))
         few = [Customer(id=f"few-{n}", max_ready=20, paused=True) for n in range(3)]
         slow = Customer(id="slow", max_submit_per_s=0.001, submit_burst=10)

@@ -7,13 +7,13 @@ import pytest
 import pytest_asyncio
 from agenda_rows import DAY, NOW, keep
 
-from pop_stream.core.lifecycle.lifecycle import TERMINAL, State
-from pop_stream.core.lifecycle.retention import Retention
+from pop_stream.policy.lifecycle.retention import Retention
+from pop_stream.policy.lifecycle.states import TERMINAL, State
+from pop_stream.postgres import agendas as store
+from pop_stream.postgres.agendas import PostgresRetention
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
 from pop_stream.rollup.retention import remove_expired
-from pop_stream.store import retention as store
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.store.retention import PostgresRetention
 
 KEPT = Retention(succeeded=10 * DAY, failed=40 * DAY, stopped=20 * DAY, refused=5 * DAY)
 

@@ -7,17 +7,17 @@ import pytest_asyncio
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from ledger_world import PATIENCE_S, parts, running_ledger_world
 
-from pop_stream.bus.topics import catalog
-from pop_stream.bus.whole import read_topic
-from pop_stream.core.definitions.definitions import Insight, Mappers
-from pop_stream.core.lifecycle.lifecycle import OUTCOMES, State
-from pop_stream.pullers import Handlers, Puller
+from pop_stream.composition.ingest import run_ingest
+from pop_stream.composition.rollup import run_rollup
+from pop_stream.composition.scheduler import run_scheduler
+from pop_stream.kafka import connections
+from pop_stream.kafka.topic_reader import read_topic
+from pop_stream.kafka.topics import catalog
+from pop_stream.model.definitions import Insight, Mappers
+from pop_stream.policy.lifecycle.states import OUTCOMES, State
+from pop_stream.postgres.agendas import PostgresRetention
+from pop_stream.puller import Handlers, Puller
 from pop_stream.rollup.retention import remove_expired, retention_from
-from pop_stream.store.retention import PostgresRetention
-from pop_stream.wiring import connections
-from pop_stream.wiring.intake import run_ingest
-from pop_stream.wiring.rollup import run_rollup
-from pop_stream.wiring.scheduler import run_scheduler
 
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), partitions=1)
 handlers = Handlers()

@@ -15,23 +15,25 @@ from aiokafka import TopicPartition
 from lifecycle_events import BODY, accepted, at, claimed, emitted, operation, succeeded
 from memory_summaries import MemorySummaries
 from structlog.testing import capture_logs
-from watched_store import PATIENCE_S, FoldCounter, WatchedStore
+from watched_summary_store import PATIENCE_S, FoldCounter, WatchedStore
 
-from pop_stream.bus import clients, topics
-from pop_stream.bus.publisher import KafkaPublisher, lifecycle_records
-from pop_stream.bus.topics import Topics, TopicSpec
-from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import LifecycleEvent, RecordRefused, encode, frame
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.values.partitioning import partition_of
+from pop_stream.kafka import clients, topics
+from pop_stream.kafka.publisher import KafkaPublisher, lifecycle_records
+from pop_stream.kafka.topics import Topics, TopicSpec
+from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.codec import encode, frame
+from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.events.scheduling import RecordRefused
+from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.ports.publisher import Record
 from pop_stream.ports.summaries import SummaryStore
-from pop_stream.ports.wire import Record
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
+from pop_stream.postgres.summary_reader import PostgresSummaryReader
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.settings import Settings
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.store.reader import PostgresSummaryReader
-from pop_stream.store.summaries import PostgresSummaries
 
 PARTITIONS = 4
 

@@ -11,15 +11,15 @@ import pytest
 from lifecycle_events import accepted
 from pydantic import SecretStr
 
-from pop_stream.core.errors import UnavailableError
-from pop_stream.embedded.folder import DataFolder
-from pop_stream.embedded.postgres import Postgres
+from pop_stream.devserver.folder import DataFolder
+from pop_stream.devserver.postgres import Postgres
+from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.agendas import AgendaFilter
+from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.migrate import migrate
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
 from pop_stream.settings import Settings
-from pop_stream.store.agendas import PostgresAgendas
-from pop_stream.store.migrate import migrate
-from pop_stream.store.pool import open_pool
-from pop_stream.store.summaries import PostgresSummaries
 
 pytestmark = pytest.mark.timeout(180)
 

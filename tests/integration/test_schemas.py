@@ -14,19 +14,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from jsonschema import Draft202012Validator
 from parts_in_process import all_but_pullers
 
-from pop_stream.bus.definitions import publish_definitions
-from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions.definitions import (
-    Customer,
-    Definitions,
-    Insight,
-    Mappers,
-    ResourcePool,
-)
-from pop_stream.pullers import FinalError, Handlers, OperationCall, Puller
+from pop_stream.kafka import connections
+from pop_stream.kafka.definitions import publish_definitions
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers, ResourcePool
+from pop_stream.operations import provisioning
+from pop_stream.puller import FinalError, Handlers, OperationCall, Puller
 from pop_stream.resources import folder
 from pop_stream.settings import Settings
-from pop_stream.wiring import connections, upkeep
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -184,7 +179,7 @@ EVERY_DAY = (
 @pytest_asyncio.fixture
 async def system(settings: Settings, tmp_path) -> AsyncIterator[System]:
     known = settings.model_copy(update={"scheduler_data": tmp_path / "scheduler"})
-    await upkeep.migrate(known)
+    await provisioning.migrate(known)
     async with connections.publisher(known, client_id="test") as publisher:
         topics = Topics(known.topic_prefix)
         await publish_definitions(publisher, topics, DEFINITIONS, Definitions())

@@ -8,21 +8,23 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from processes import process
+from part_processes import process
 from puller_world import serving
 from pydantic import SecretStr
 from secured_kafka import MECHANISM, secured_kafka
 
-from pop_stream.bus import clients
-from pop_stream.bus.definitions import DefinitionFollower, publish_definitions
-from pop_stream.bus.topics import Topics
-from pop_stream.core.definitions.definitions import Definitions, Insight, Mappers
-from pop_stream.core.errors import UnavailableError
-from pop_stream.core.events import AgendaSucceeded, decode_lifecycle
-from pop_stream.ports.wire import Record
-from pop_stream.pullers import Puller, builtin
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.definitions import DefinitionFollower, publish_definitions
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Definitions, Insight, Mappers
+from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.codec import decode_lifecycle
+from pop_stream.model.events.lifecycle import AgendaSucceeded
+from pop_stream.operations import liveness, provisioning
+from pop_stream.ports.publisher import Record
+from pop_stream.puller import Puller
+from pop_stream.puller.handlers.builtin import builtin
 from pop_stream.settings import Settings
-from pop_stream.wiring import attendance, connections, upkeep
 
 WITHIN_S = 60
 INSIGHTS = [
@@ -66,7 +68,7 @@ def submission(agenda_id, kind, payload):
 
 async def test_every_part_reaches_a_broker_by_tls_and_password(settings):
     names = Topics(settings.topic_prefix)
-    await upkeep.ensure_topics(settings)
+    await provisioning.ensure_topics(settings)
     events = clients.consumer(settings, names.agenda_events, client_id="look", group_id=None)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -88,7 +90,7 @@ async def test_every_part_reaches_a_broker_by_tls_and_password(settings):
                     done |= {one.agenda_id for one in told if isinstance(one, AgendaSucceeded)}
         # The rollup was not started; all others are there.
         async with DefinitionFollower(settings, client_id="test") as follower:
-            absent = await attendance.find_stalled_parts(settings, follower.current)
+            absent = await liveness.find_stalled_parts(settings, follower.current)
         assert all("rollup" in one for one in absent)
     wrong = settings.model_copy(update={"kafka_password": SecretStr("wrong")})
     with pytest.raises(UnavailableError):

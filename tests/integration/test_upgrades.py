@@ -9,7 +9,7 @@ statement over the tables and columns of the schema before it must go on working
 import asyncpg
 import pytest
 
-from pop_stream.store.migrate import load_migrations, migrate
+from pop_stream.postgres.migrate import load_migrations, migrate
 
 MIGRATIONS = load_migrations()
 SAMPLES = {

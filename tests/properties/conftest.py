@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sockets import sockets_blocked
+from socket_guard import sockets_blocked
 
 # Time limits per example would fail on a busy machine, not on a wrong program.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

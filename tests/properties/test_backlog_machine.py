@@ -15,23 +15,22 @@ from fakes import MemoryReadyTable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
-from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.errors import TransitionError
-from pop_stream.core.events import (
+from pop_stream.model.definitions import Insight
+from pop_stream.model.errors import TransitionError
+from pop_stream.model.events.codec import encode
+from pop_stream.model.events.lifecycle import (
     AgendaClaimed,
     AgendaEmitted,
     AgendaFailed,
     AgendaSucceeded,
-    Command,
-    Origin,
-    encode,
 )
-from pop_stream.core.fairness.flow import Share
-from pop_stream.core.lifecycle.fold import fold
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.scheduler.shelf import BacklogStore, rows_by_insight
+from pop_stream.model.events.scheduling import Command, Origin
+from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.backlog.page import CLAIMED, EMITTED, HELD, READY, WAITING
+from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.lifecycle.fold import fold
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.scheduler.state.backlog_store import BacklogStore, rows_by_insight
 
 EVER = 1e9
 MAX_ATTEMPTS = 3

@@ -9,9 +9,9 @@ from math import log2
 
 import pytest
 
-from pop_stream.core.fairness.algorithms import WeightedFair
-from pop_stream.core.fairness.flow import Aging, Share
-from pop_stream.core.fairness.queue import FairQueue
+from pop_stream.policy.fairness.algorithms import WeightedFair
+from pop_stream.policy.fairness.flow import Aging, Share
+from pop_stream.policy.fairness.queue import FairQueue
 
 FEW, MANY = 10, 10_000
 LITTLE, MUCH = 1_000, 100_000

@@ -12,11 +12,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from pop_stream.core.delta import FairnessState
-from pop_stream.core.fairness.algorithms import ALGORITHMS
-from pop_stream.core.fairness.flow import Aging, Share
-from pop_stream.core.fairness.line import entry_of
-from pop_stream.core.fairness.queue import FairQueue
+from pop_stream.policy.delta import FairnessState
+from pop_stream.policy.fairness.algorithms import ALGORITHMS
+from pop_stream.policy.fairness.customer_queue import entry_of
+from pop_stream.policy.fairness.flow import Aging, Share
+from pop_stream.policy.fairness.queue import FairQueue
 
 WEIGHTS = st.sampled_from([0.01, 0.5, 1.0, 1.0, 2.0, 3.7, 100.0])
 MILD = st.sampled_from([0.5, 1.0, 2.0, 3.7])

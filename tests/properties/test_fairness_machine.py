@@ -12,16 +12,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from backlogs import START, cancel, placed, settled
-from buckets import TokenBucketModel
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from token_bucket_model import TokenBucketModel
 
-from pop_stream.core.audits.gap import GapTracker
-from pop_stream.core.backlog.backlog import Backlog
-from pop_stream.core.backlog.costs import clamp_cost
-from pop_stream.core.definitions.definitions import Insight
-from pop_stream.core.events import Command
-from pop_stream.core.fairness.flow import Share
+from pop_stream.lab.fairness_metrics.gap import GapTracker
+from pop_stream.model.definitions import Insight
+from pop_stream.model.events.scheduling import Command
+from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.fairness.cost_model import clamp_cost
+from pop_stream.policy.fairness.flow import Share
 
 CUSTOMERS = ("ann", "bob", "cid", "dan")
 COSTS = st.sampled_from([0.25, 1.0, 1.0, 5.0])

@@ -7,21 +7,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pop_stream.core.errors import TransitionError
-from pop_stream.core.events import (
+from pop_stream.model.errors import TransitionError
+from pop_stream.model.events.base import OperationProgress, RefusedIssue
+from pop_stream.model.events.lifecycle import (
     AgendaAccepted,
     AgendaClaimed,
     AgendaEmitted,
     AgendaFailed,
+    AgendaHeartbeat,
     AgendaProgressed,
     AgendaRefused,
-    AgendaHeartbeat,
     AgendaSucceeded,
-    OperationProgress,
-    RefusedIssue,
 )
-from pop_stream.core.lifecycle.fold import fold, fold_all
-from pop_stream.core.lifecycle.lifecycle import State
+from pop_stream.policy.lifecycle.fold import fold, fold_all
+from pop_stream.policy.lifecycle.states import State
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("fetch", "pack", "store")

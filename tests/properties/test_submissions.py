@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
-from pop_stream.core.agendas.references import UnresolvedReferenceError, find, resolve
-from pop_stream.core.errors import SubmissionError
-from pop_stream.core.events import decode_routed
+from pop_stream.model.agenda import Agenda, encode_agenda, parse_agenda
+from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.codec import decode_routed
+from pop_stream.model.references import UnresolvedReferenceError, find, resolve
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from sockets import sockets_blocked
+from socket_guard import sockets_blocked
 
 
 @pytest.fixture(autouse=True)

@@ -14,37 +14,36 @@ from aiohttp import web
 from msgspec.structs import replace
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from pop_stream.api.agendas.progress import found
+from pop_stream.api.agendas.reads import found
 from pop_stream.api.agendas.selection import filter_of, is_set, position_of
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import object_of, principal_of
-from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.patience import with_timeout
-from pop_stream.bus.publisher import lifecycle_records
-from pop_stream.core.agendas.agenda import Agenda, parse_agenda
-from pop_stream.core.errors import Issue, NotFoundError, StateError, SubmissionError
-from pop_stream.core.events import Action, AgendaCommanded, LifecycleEvent
-from pop_stream.core.lifecycle.commands import has_effect, must_reach_scheduler, restart_event
-from pop_stream.core.lifecycle.lifecycle import OUTCOMES, TERMINAL, State
-from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.core.values.faults import issues_of
-from pop_stream.core.values.own_ids import display_id
-from pop_stream.ports.agendas import AgendaFilter, AgendaStore, AgendaCursor
-from pop_stream.ports.clock import Clock
-from pop_stream.ports.summaries import SummaryReader
-from pop_stream.ports.wire import Publisher
-from pop_stream.shapes.commands import (
+from pop_stream.api_models.commands import (
     BulkAction,
     BulkCommand,
     BulkResult,
+    CommandRequest,
     CommandResult,
-    SkipReason,
     Reprioritisation,
     Rerun,
-    CommandRequest,
+    SkipReason,
 )
+from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.model.agenda import Agenda, parse_agenda
+from pop_stream.model.errors import Issue, NotFoundError, StateError, SubmissionError
+from pop_stream.model.events.lifecycle import Action, AgendaCommanded, LifecycleEvent
+from pop_stream.model.tenancy import display_id
+from pop_stream.model.validation import issues_of
+from pop_stream.policy.lifecycle.rerun import has_effect, must_reach_scheduler, restart_event
+from pop_stream.policy.lifecycle.states import OUTCOMES, TERMINAL, State
+from pop_stream.policy.lifecycle.summary import Summary
+from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaStore
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.summaries import SummaryReader
 
 BATCH_AGENDAS: Final = 1_000
 """Agendas of a bulk command that are read, judged and commanded in one go."""

@@ -13,15 +13,15 @@ from pydantic import Field, ValidationError
 
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.http.route import QueryParameter
-from pop_stream.core.errors import Issue
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.core.values.faults import issues_of
-from pop_stream.core.values.identity import Principal
-from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
-from pop_stream.core.values.own_ids import candidate_ids
-from pop_stream.ports.agendas import AgendaFilter, AgendaCursor
-from pop_stream.shapes.commands import Selection
+from pop_stream.api_models.commands import Selection
+from pop_stream.model.errors import Issue
+from pop_stream.model.identity import Principal
+from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.model.tenancy import candidate_ids
+from pop_stream.model.validation import issues_of
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import Summary
+from pop_stream.ports.agendas import AgendaCursor, AgendaFilter
 
 MAX_PAGE_SIZE: Final = 500
 """Most agendas of one page."""

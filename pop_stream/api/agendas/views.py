@@ -6,14 +6,14 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from pop_stream.core.errors import Issue
-from pop_stream.core.events import AppendedOperation, OperationProgress
-from pop_stream.core.lifecycle.summary import LinkSummary, Summary, appended_name
-from pop_stream.core.values.other_names import alternate_ids
-from pop_stream.core.values.own_ids import display_id
-from pop_stream.shapes.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
-from pop_stream.shapes.base import NULL
-from pop_stream.shapes.submissions import Links
+from pop_stream.api_models.agendas import AgendaProgress, AgendaSummary, LinkView, OperationView
+from pop_stream.api_models.base import NULL
+from pop_stream.api_models.submissions import Links
+from pop_stream.model.aliases import alternate_ids
+from pop_stream.model.errors import Issue
+from pop_stream.model.events.base import AppendedOperation, OperationProgress
+from pop_stream.model.tenancy import display_id
+from pop_stream.policy.lifecycle.summary import LinkSummary, Summary, appended_name
 
 
 class _AgendaOperation(msgspec.Struct):

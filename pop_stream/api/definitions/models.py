@@ -5,10 +5,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema, create_model
 
-from pop_stream.core.definitions.definitions import KINDS, Kind, Mappers
-from pop_stream.core.definitions.revisions import StoredDefinition
-from pop_stream.core.definitions.template import ParamName, TemplateParam
-from pop_stream.core.values.retry import Backoff
+from pop_stream.model.definitions import KINDS, Kind, Mappers
+from pop_stream.model.retry import Backoff
+from pop_stream.model.revisions import StoredDefinition
+from pop_stream.model.template import ParamName, TemplateParam
 
 Name = Literal["Customer", "Pool", "Insight", "Template"]
 

@@ -6,19 +6,14 @@ from typing import Any
 from aiohttp import web
 
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.path_ids import id_pattern
-from pop_stream.api.http.patience import with_timeout
-from pop_stream.core.definitions.definitions import Customer, Kind
-from pop_stream.core.definitions.revisions import StoredDefinition
-from pop_stream.core.definitions.sharing import SharedDefinition
-from pop_stream.core.errors import NotFoundError
-from pop_stream.core.values.identity import ANYONE, Ownership, Principal
-from pop_stream.core.values.own_ids import (
-    is_qualified,
-    candidate_ids,
-    resolve_unique,
-    display_id,
-)
+from pop_stream.api.http.answers import with_timeout
+from pop_stream.api.http.route import id_pattern
+from pop_stream.model.definitions import Customer, Kind
+from pop_stream.model.errors import NotFoundError
+from pop_stream.model.identity import ANYONE, Ownership, Principal
+from pop_stream.model.revisions import StoredDefinition
+from pop_stream.model.sharing import SharedDefinition
+from pop_stream.model.tenancy import candidate_ids, display_id, is_qualified, resolve_unique
 from pop_stream.ports.definitions import DefinitionStore
 
 

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 import structlog
 from aiohttp import web
 
-from pop_stream.api.http.path_ids import id_pattern
-from pop_stream.api.http.patience import with_timeout
-from pop_stream.core.errors import NotFoundError, UnavailableError
-from pop_stream.core.values.identity import (
+from pop_stream.api.http.answers import with_timeout
+from pop_stream.api.http.route import id_pattern
+from pop_stream.model.errors import NotFoundError, UnavailableError
+from pop_stream.model.identity import (
     ANYONE,
     Ownership,
     Principal,
@@ -26,7 +26,7 @@ from pop_stream.core.values.identity import (
     require_access,
     require_role,
 )
-from pop_stream.core.values.own_ids import candidate_ids
+from pop_stream.model.tenancy import candidate_ids
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from pop_stream.core.values.trace import CORRELATION_PATTERN, Trace
+from pop_stream.model.trace import CORRELATION_PATTERN, Trace
 
 HEADER: Final = "X-Correlation-Id"
 

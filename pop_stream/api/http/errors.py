@@ -13,8 +13,8 @@ BusyError, NotReadyError    this process, or what it depends on
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal
 
-from pop_stream.core.errors import IssuesError, PopStreamError, UnavailableError
-from pop_stream.shapes.submissions import SubmissionResults
+from pop_stream.api_models.submissions import SubmissionResults
+from pop_stream.model.errors import IssuesError, PopStreamError, UnavailableError
 
 
 class RequestError(PopStreamError):

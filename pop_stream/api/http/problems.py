@@ -21,11 +21,12 @@ from pop_stream.api.http.errors import (
     SlowBodyError,
     TooLargeError,
 )
-from pop_stream.core.errors import (
+from pop_stream.api_models.base import Problem
+from pop_stream.model.errors import (
+    CapacityError,
     DefinitionError,
     ExistsError,
     ForbiddenError,
-    CapacityError,
     InUseError,
     IssuesError,
     LeaseLostError,
@@ -40,7 +41,6 @@ from pop_stream.core.errors import (
     UnavailableError,
     UnservedError,
 )
-from pop_stream.shapes.problems import Problem
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 2

@@ -1,14 +1,23 @@
-"""The listener: binds, tells where, and stops without dropping what is under way."""
+"""The listener: binds, tells where, and stops without dropping what is under way.
+
+Around every request: its id, its answer if it fails, and its place in the metrics.
+"""
 
 import asyncio
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 from yarl import URL
 
+from pop_stream.api.http import problems
+from pop_stream.api.http.correlation import HEADER, bind_correlation, correlation_id
+from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.problems import from_malformed
+from pop_stream.model.errors import PopStreamError
 from pop_stream.settings import Settings
 
 _BACKLOG: Final = 1024
@@ -80,3 +89,39 @@ class _Protocol(web.RequestHandler):
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or request.writer.output_size:
             return super().handle_error(request, status, exc, message)
         return from_malformed(request, message or "this is no HTTP request")
+
+
+_NO_SNIFF: Final = "X-Content-Type-Options"
+
+
+def around_requests(metrics: Metrics) -> Middleware:
+    """The application's one middleware."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        started = time.perf_counter()
+        bind_correlation(request)
+        response = await _answer(request, handler)
+        metrics.answered(request, response, time.perf_counter() - started)
+        return response
+
+    return middleware
+
+
+async def add_correlation_id(request: web.Request, response: web.StreamResponse) -> None:
+    """Put the request's id on every answer, streams included, before its headers go out."""
+    response.headers[HEADER] = correlation_id(request)
+    response.headers[_NO_SNIFF] = "nosniff"
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except PopStreamError as error:
+        return problems.from_error(request, error)
+    except web.HTTPException as error:
+        return problems.from_http(request, error)
+    except Exception as error:
+        if request.writer.output_size:
+            raise  # an answer has begun: all that is left is to cut the connection
+        return problems.from_fault(request, error)

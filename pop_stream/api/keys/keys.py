@@ -1,38 +1,82 @@
-"""API keys over HTTP: made, shown once, rotated, revoked, listed; and the audit log."""
+"""API keys over HTTP: made, shown once, rotated, revoked, listed; and the audit log.
+
+Keys and the audit log, as clients see them.
+"""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Final, TypeVar
 
+import msgspec
 import structlog
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.http.patience import with_timeout
-from pop_stream.api.keys.views import entry_view, key_view, new_key_view
-from pop_stream.core.agendas.agenda import Id
-from pop_stream.core.definitions.deeds import Author
-from pop_stream.core.definitions.keys import ApiKey, KeyId, check_grant
-from pop_stream.core.errors import NotFoundError
-from pop_stream.core.values.faults import issues_of
-from pop_stream.identity.minting import make_key
-from pop_stream.ports.audit import AuditFilter, AuditLog
-from pop_stream.ports.clock import Clock
-from pop_stream.ports.keys import KeyStore
-from pop_stream.shapes.keys import (
+from pop_stream.api_models.base import NULL
+from pop_stream.api_models.keys import (
     MAX_PAGE_SIZE,
+    AuditEntryView,
     AuditList,
     KeyList,
-    KeyView,
     KeyRequest,
+    KeyView,
+    NewKey,
     Rotation,
 )
+from pop_stream.auth.keys import make_key
+from pop_stream.model.agenda import Id
+from pop_stream.model.api_keys import ApiKey, KeyId, check_grant
+from pop_stream.model.errors import NotFoundError
+from pop_stream.model.identity import Role
+from pop_stream.model.revisions import Author
+from pop_stream.model.validation import issues_of
+from pop_stream.ports.audit import AuditEntry, AuditFilter, AuditLog
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.keys import KeyStore
+
+
+def key_view(key: ApiKey, now: datetime) -> KeyView:
+    """A key as clients see it."""
+    return KeyView(
+        id=key.id,
+        customer_id=key.customer_id,
+        roles=tuple(role for role in Role if role in key.roles),
+        title=key.title,
+        state=key.state(now),
+        created_at=key.created_at,
+        created_by=key.created_by,
+        expires_at=key.expires_at,
+        revoked_at=key.revoked_at,
+        replaced_by=key.replaced_by,
+    )
+
+
+def new_key_view(view: KeyView, token: str) -> NewKey:
+    """A key that was made just now, as its owner sees it."""
+    return NewKey(**msgspec.structs.asdict(view), token=token)
+
+
+def entry_view(entry: AuditEntry) -> AuditEntryView:
+    """An entry as clients see it."""
+    return AuditEntryView(
+        id=entry.entry_id,
+        at=entry.at,
+        principal=entry.principal,
+        customer_id=entry.customer_id,
+        request_id=entry.request_id,
+        action=entry.action,
+        kind=entry.kind,
+        object_id=entry.object_id,
+        before=msgspec.Raw(entry.before) if entry.before else NULL,
+        after=msgspec.Raw(entry.after) if entry.after else NULL,
+    )
+
 
 _SECRET: Final = {"Cache-Control": "no-store"}
 

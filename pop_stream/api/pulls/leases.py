@@ -8,26 +8,26 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from pop_stream.api.agendas.views import progress_view
-from pop_stream.api.http.patience import with_timeout
-from pop_stream.core.agendas.agenda import Operation, parse_agenda
-from pop_stream.core.agendas.appended import decode_appended
-from pop_stream.core.errors import LeaseLostError, NotFoundError, UnavailableError
-from pop_stream.core.events import AppendedOperation, EmittedAgenda
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.standing import (
+from pop_stream.api.http.answers import with_timeout
+from pop_stream.api_models.agendas import AgendaProgress
+from pop_stream.model.agenda import Operation, decode_appended, parse_agenda
+from pop_stream.model.errors import LeaseLostError, NotFoundError, UnavailableError
+from pop_stream.model.events.base import AppendedOperation
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.identity import Ownership, Principal
+from pop_stream.model.ids import InsightId
+from pop_stream.policy.http_pull import SummarizedAttempts
+from pop_stream.policy.lifecycle.states import (
     AttemptStatus,
+    State,
     ended,
     ended_in_earlier_attempt,
     lost,
 )
-from pop_stream.core.pulls.seen import SummarizedAttempts
-from pop_stream.core.values.identity import Ownership, Principal
-from pop_stream.core.values.ids import InsightId
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.deliveries import HttpDeliveries
 from pop_stream.ports.summaries import SummaryReader
-from pop_stream.ports.work import HttpDeliveries
-from pop_stream.shapes.agendas import AgendaProgress
 
 ATTEMPT: Final = "attempt"
 APPEARS_WITHIN: Final = timedelta(seconds=1)

@@ -10,43 +10,48 @@ import structlog
 from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from pop_stream import faults
+from pop_stream import crash_points
 from pop_stream.api.agendas.views import submitted
 from pop_stream.api.http import body
 from pop_stream.api.http.access import expect_still_authenticated, object_of, principal_of
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.errors import InvalidError
 from pop_stream.api.pulls.leases import ATTEMPT, Lease, LeaseDirectory, attempt_of
-from pop_stream.api.pulls.reports import appended_of, check, diagnostics_of, progress_of
-from pop_stream.api.pulls.signs import SignsOfLife
-from pop_stream.bus.publisher import lifecycle_records
-from pop_stream.core.errors import LeaseLostError, NotFoundError
-from pop_stream.core.events import (
-    AgendaFailed,
-    AgendaProgressed,
-    AgendaHeartbeat,
-    AgendaStopped,
-    AgendaSucceeded,
-    AppendedOperation,
-    EmittedAgenda,
-    LifecycleEvent,
+from pop_stream.api.pulls.reports import (
+    SignsOfLife,
+    appended_of,
+    check,
+    diagnostics_of,
+    progress_of,
 )
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.summary import appended_name
-from pop_stream.core.values.faults import issues_of
-from pop_stream.core.values.own_ids import display_id
-from pop_stream.ports.clock import Clock
-from pop_stream.ports.wire import Publisher
-from pop_stream.ports.work import HttpDeliveries
-from pop_stream.shapes.pulls import (
+from pop_stream.api_models.pulls import (
     Completion,
-    ReportAcknowledgement,
     Heartbeat,
     ProgressReport,
-    PullRequest,
     PulledAgenda,
     PulledAgendas,
+    PullRequest,
+    ReportAcknowledgement,
 )
+from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.model.errors import LeaseLostError, NotFoundError
+from pop_stream.model.events.base import AppendedOperation
+from pop_stream.model.events.lifecycle import (
+    AgendaFailed,
+    AgendaHeartbeat,
+    AgendaProgressed,
+    AgendaStopped,
+    AgendaSucceeded,
+    LifecycleEvent,
+)
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.tenancy import display_id
+from pop_stream.model.validation import issues_of
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import appended_name
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.deliveries import HttpDeliveries
+from pop_stream.ports.publisher import Publisher
 
 _log = structlog.get_logger()
 
@@ -96,7 +101,7 @@ class PullEndpoints:
         if taken and not await self._is_still_waiting(request, taken):
             return json_response(PulledAgendas(agendas=[]), status=HTTPStatus.OK)
         if taken:
-            faults.crash_point("api.pulled")
+            crash_points.crash_point("api.pulled")
         # One that was long on its way may have been given up, and handed out anew.
         taken = [one for one in taken if self.leases.is_current(one)]
         ends = await self._ends(taken)

@@ -1,19 +1,27 @@
-"""What workers report over HTTP, checked, as the shapes that events carry."""
+"""What workers report over HTTP, checked, as the shapes that events carry.
+
+What a report says in any case: that its worker is alive, whatever can be looked up.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from aiohttp import web
 from msgspec import UNSET
 
 from pop_stream.api.http.errors import InvalidError
-from pop_stream.api.pulls.leases import Lease
-from pop_stream.core.agendas.appended import appended, encode_operation
-from pop_stream.core.errors import Issue
-from pop_stream.core.events import AppendedOperation, Diagnostic, OperationProgress
-from pop_stream.core.lifecycle.summary import appended_name
-from pop_stream.shapes.pulls import AppendRequest, DiagnosticReport, OperationReport
+from pop_stream.api.pulls.leases import Lease, attempt_of
+from pop_stream.api_models.pulls import AppendRequest, DiagnosticReport, OperationReport
+from pop_stream.model.agenda import appended, encode_operation
+from pop_stream.model.errors import Issue
+from pop_stream.model.events.base import AppendedOperation, Diagnostic, OperationProgress
+from pop_stream.model.identity import Principal, Role
+from pop_stream.model.tenancy import candidate_ids
+from pop_stream.policy.lifecycle.summary import appended_name
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.deliveries import Hearsay
 
 RESULT_BYTES: Final = 256 * 1024
 """Largest result of one operation, as JSON."""
@@ -93,3 +101,33 @@ def diagnostics_of(reports: Sequence[DiagnosticReport], at: datetime) -> tuple[D
 
 def _raw(result: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(result))
+
+
+class SignsOfLife:
+    """Passes on signs of life while it cannot be looked up whose an attempt is.
+
+    An outage of the database is no worker's silence. The scheduler knows which attempts are
+    out, so it judges; and it hears only of who may pull from its insight, so nobody keeps
+    alive what is another customer's.
+
+    Args:
+        hearsay: Takes them to the schedulers.
+        definitions: Tell which insights are whose.
+    """
+
+    def __init__(self, hearsay: Hearsay, definitions: DefinitionSource) -> None:
+        self._hearsay = hearsay
+        self._definitions = definitions
+
+    def pass_on(self, request: web.Request, principal: Principal) -> None:
+        """Pass on that the caller says it is at the attempt that the path names."""
+        attempt = attempt_of(request.match_info["attempt"])
+        if attempt is None or not principal.has_role(Role.PULL):
+            return
+        insights = [
+            insight.id
+            for insight in self._definitions.current.insights.values()
+            if principal.speaks_for(insight.ownership.owner)
+        ]
+        for agenda_id in candidate_ids(request.match_info["agenda_id"], principal):
+            self._hearsay.pass_on(agenda_id, attempt, insights)

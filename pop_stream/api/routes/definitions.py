@@ -1,4 +1,7 @@
-"""The routes of customers, pools, insights and templates: the same for each kind."""
+"""The routes of customers, pools, insights and templates: the same for each kind.
+
+The routes that run templates and explain placement.
+"""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -6,29 +9,42 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from pop_stream.api.agendas.questions import QueueEndpoints
-from pop_stream.api.definitions.definitions import DefinitionEndpoints
+from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.definitions.models import DEFINED, NAMES, PAGES, PATCHES
+from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.http.access import Access, read_access
-from pop_stream.api.http.answers import JSON
+from pop_stream.api.http.answers import IF_MATCH, IF_NONE_MATCH, JSON, NOT_MODIFIED
 from pop_stream.api.http.body import MERGE_PATCH
-from pop_stream.api.http.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
-from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, RouteResponse, QueryParameter, Route
+from pop_stream.api.http.errors import BODY_ERRORS, IdConflictError, InvalidError
+from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
 from pop_stream.api.owners import Owners
-from pop_stream.core.definitions.definitions import KINDS, Kind
-from pop_stream.core.definitions.listing import DEFAULT_LIMIT, MAX_LISTED, fields_of
-from pop_stream.core.errors import (
+from pop_stream.api.submissions.resubmissions import Resubmission, ResubmissionEndpoints
+from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
+from pop_stream.api_models.queues import QueueView
+from pop_stream.api_models.submissions import (
+    AcceptedAgenda,
+    Preview,
+    Resubmitted,
+    RouteExplanation,
+)
+from pop_stream.model.agenda import Agenda
+from pop_stream.model.definition_lists import DEFAULT_LIMIT, MAX_LISTED, fields_of
+from pop_stream.model.definitions import KINDS, Kind
+from pop_stream.model.errors import (
+    CapacityError,
     DefinitionError,
     ExistsError,
+    ForbiddenError,
     InUseError,
     NotFoundError,
     PreconditionError,
     QueryError,
+    QuotaError,
     SubmissionError,
     UnavailableError,
 )
-from pop_stream.shapes.queues import QueueView
+from pop_stream.model.identity import Role
+from pop_stream.model.template import TEMPLATE_CALL, TEMPLATE_RUN
 
 _PLURALS: Final[Mapping[Kind, str]] = {
     "customer": "Customers",
@@ -229,5 +245,85 @@ def _query_routes(owners: Owners, queue_endpoints: QueueEndpoints) -> tuple[Rout
             (RouteResponse("The queue.", (QueueView,)),),
             READ_ERRORS,
             access=read_access(owners.insight),
+        ),
+    )
+
+
+_RUN_ERRORS: Final = (
+    *BODY_ERRORS,
+    SubmissionError,
+    ForbiddenError,
+    UnavailableError,
+)
+
+
+def template_routes(
+    owners: Owners, runs: TemplateRunEndpoints, resubmissions: ResubmissionEndpoints
+) -> tuple[Route, ...]:
+    """Run a template, preview a run, explain a placement, try refused agendas again."""
+    accepted = RouteResponse(
+        "Acknowledged by Kafka; Location says where to read on.",
+        (AcceptedAgenda,),
+        HTTPStatus.ACCEPTED,
+    )
+    template = owners.defined("template")
+    return (
+        Route(
+            "POST",
+            "/v1/agenda-templates/{template_id}/run",
+            runs.run,
+            "runTemplate",
+            "Submit the agenda that a template makes of a payload and parameters",
+            (accepted,),
+            (*_RUN_ERRORS, NotFoundError, IdConflictError, QuotaError, CapacityError),
+            body_models=(TEMPLATE_CALL,),
+            access=Access(role=Role.SUBMIT, subject=template),
+        ),
+        Route(
+            "POST",
+            "/v1/agenda-templates/{template_id}/preview",
+            runs.preview,
+            "previewTemplate",
+            "Show that agenda and where it would go; nothing is submitted",
+            (RouteResponse("The agenda.", (Preview,)),),
+            (*_RUN_ERRORS, NotFoundError),
+            body_models=(TEMPLATE_CALL,),
+            access=read_access(template),
+        ),
+        Route(
+            "GET",
+            "/v1/agendas/{agenda_id}/explain",
+            runs.explain_agenda,
+            "explainPlacement",
+            "Why an agenda goes where it goes: how each insight fares with it now",
+            (RouteResponse("The explanation.", (RouteExplanation,)),),
+            READ_ERRORS,
+            access=read_access(owners.agenda),
+        ),
+        Route(
+            "POST",
+            "/v1/placement/explain",
+            runs.explain,
+            "explainPlacementOf",
+            "The same for an agenda, or a run of a template, that is not submitted",
+            (RouteResponse("The explanation.", (RouteExplanation,)),),
+            _RUN_ERRORS,
+            body_models=(Agenda, TEMPLATE_RUN),
+            access=read_access(),
+        ),
+        Route(
+            "POST",
+            "/v1/resubmissions",
+            resubmissions.post,
+            "resubmitAgendas",
+            "Submit refused agendas again, those that pass by the definitions in force now",
+            (
+                RouteResponse("Submitted.", (Resubmitted,), HTTPStatus.ACCEPTED),
+                RouteResponse("Only counted.", (Resubmitted,)),
+            ),
+            (*_RUN_ERRORS, InvalidError),
+            body_models=(Resubmission,),
+            may_be_bare=True,
+            access=Access(role=Role.OPERATE),
         ),
     )

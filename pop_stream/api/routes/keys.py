@@ -5,22 +5,22 @@ from typing import Final
 
 from pop_stream.api.http.access import Access
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, RouteResponse, QueryParameter, Route
+from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
-from pop_stream.core.definitions.keys import KEY_ID_PATTERN
-from pop_stream.core.errors import SubmissionError, UnavailableError
-from pop_stream.core.values.identity import Role
-from pop_stream.core.values.ids import ID_LENGTH, ID_PATTERN
-from pop_stream.shapes.keys import (
+from pop_stream.api_models.keys import (
     MAX_PAGE_SIZE,
     AuditList,
     KeyList,
-    KeyView,
     KeyRequest,
+    KeyView,
     NewKey,
     Rotation,
 )
+from pop_stream.model.api_keys import KEY_ID_PATTERN
+from pop_stream.model.errors import SubmissionError, UnavailableError
+from pop_stream.model.identity import Role
+from pop_stream.model.ids import ID_LENGTH, ID_PATTERN
 
 _ERRORS: Final = (
     *BODY_ERRORS,

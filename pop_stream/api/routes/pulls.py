@@ -4,19 +4,19 @@ from typing import Final
 
 from pop_stream.api.http.access import Access, PathObject
 from pop_stream.api.http.errors import BODY_ERRORS, InvalidError
-from pop_stream.api.http.route import READ_ERRORS, RouteResponse, Route
+from pop_stream.api.http.route import READ_ERRORS, Route, RouteResponse
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.pulls import PullEndpoints
-from pop_stream.core.errors import LeaseLostError, SubmissionError
-from pop_stream.core.values.identity import Role
-from pop_stream.shapes.pulls import (
+from pop_stream.api_models.pulls import (
     Completion,
-    ReportAcknowledgement,
     Heartbeat,
     ProgressReport,
-    PullRequest,
     PulledAgendas,
+    PullRequest,
+    ReportAcknowledgement,
 )
+from pop_stream.model.errors import LeaseLostError, SubmissionError
+from pop_stream.model.identity import Role
 
 _ERRORS: Final = (*BODY_ERRORS, InvalidError, *READ_ERRORS)
 _ACKNOWLEDGED: Final = RouteResponse("In Kafka; heed `stop`.", (ReportAcknowledgement,))

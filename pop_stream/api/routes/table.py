@@ -1,37 +1,84 @@
 """Everything that is served, as one table: router and document are both made from it.
 
 Each resource has a table in a module of its own; this one puts them together.
+
+The routes of those who run the service.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import HttpVersion11, web
 
 from pop_stream.api.agendas.commands import CommandEndpoints
-from pop_stream.api.agendas.lists import AgendaListEndpoints
-from pop_stream.api.agendas.progress import ProgressEndpoints
-from pop_stream.api.agendas.questions import QueueEndpoints
+from pop_stream.api.agendas.queries import QueueEndpoints
+from pop_stream.api.agendas.reads import AgendaListEndpoints, ProgressEndpoints
 from pop_stream.api.agendas.streams import StreamEndpoints
-from pop_stream.api.definitions.definitions import DefinitionEndpoints
+from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.health import HealthEndpoints
-from pop_stream.api.http.access import AccessGuard, Handler
+from pop_stream.api.http.access import PUBLIC, Access, AccessGuard, Handler
+from pop_stream.api.http.errors import NotReadyError
 from pop_stream.api.http.metrics import Metrics
-from pop_stream.api.http.route import Route
+from pop_stream.api.http.route import Route, RouteResponse
 from pop_stream.api.keys.keys import AuditEndpoints, KeyEndpoints
 from pop_stream.api.owners import Owners
 from pop_stream.api.pulls.pulls import PullEndpoints
-from pop_stream.api.routes.agendas import agenda_routes
-from pop_stream.api.routes.commands import command_routes
-from pop_stream.api.routes.definitions import definition_routes
+from pop_stream.api.routes.agendas import agenda_routes, command_routes
+from pop_stream.api.routes.definitions import definition_routes, template_routes
 from pop_stream.api.routes.keys import key_routes
 from pop_stream.api.routes.pulls import pull_routes
-from pop_stream.api.routes.service import service_routes
-from pop_stream.api.routes.templates import template_routes
 from pop_stream.api.submissions.resubmissions import ResubmissionEndpoints
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
 from pop_stream.api.submissions.template_runs import TemplateRunEndpoints
-from pop_stream.core.definitions.definitions import Kind
+from pop_stream.api_models.base import Health, Readiness
+from pop_stream.model.definitions import Kind
+from pop_stream.model.identity import Role
+
+
+def service_routes(
+    health: HealthEndpoints, metrics: Metrics, document: Handler
+) -> tuple[Route, ...]:
+    """Probes, metrics and the document."""
+    return (
+        Route(
+            "GET",
+            "/healthz",
+            health.get_alive,
+            "getHealth",
+            "The process is alive, whatever else is away",
+            (RouteResponse("Alive.", (Health,)),),
+            access=PUBLIC,
+        ),
+        Route(
+            "GET",
+            "/readyz",
+            health.get_ready,
+            "getReadiness",
+            "Kafka and Postgres answer",
+            (RouteResponse("Ready.", (Readiness,)),),
+            (NotReadyError,),
+            access=PUBLIC,
+        ),
+        Route(
+            "GET",
+            "/metrics",
+            metrics.get,
+            "getMetrics",
+            "Metrics for Prometheus",
+            (RouteResponse("Prometheus text.", media_type="text/plain"),),
+            access=Access(role=Role.READ, operators_only=True),
+        ),
+        Route(
+            "GET",
+            "/openapi.json",
+            document,
+            "getDocument",
+            "This document",
+            (RouteResponse("OpenAPI 3.1.", (dict[str, Any],)),),
+            access=PUBLIC,
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

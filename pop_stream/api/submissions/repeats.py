@@ -18,11 +18,11 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
+from pop_stream.api.http.answers import DEPENDENCY_TIMEOUT_S, with_timeout
 from pop_stream.api.http.errors import IdConflictError
-from pop_stream.api.http.patience import DEPENDENCY_TIMEOUT_S, with_timeout
-from pop_stream.api.submissions.judge import Submission
-from pop_stream.core.doors.repeats import differences
-from pop_stream.core.errors import Issue, UnavailableError
+from pop_stream.api.submissions.validator import Submission
+from pop_stream.model.errors import Issue, UnavailableError
+from pop_stream.policy.ingress.submission import differences
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.summaries import AcceptedBody, SummaryReader
 

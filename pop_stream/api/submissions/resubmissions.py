@@ -14,17 +14,17 @@ from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.errors import InvalidError, TooLargeError
-from pop_stream.api.submissions.judge import SubmissionValidator, Submission
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
-from pop_stream.core.errors import Issue, SubmissionError
-from pop_stream.core.lifecycle.lifecycle import State
-from pop_stream.core.lifecycle.summary import Summary
-from pop_stream.core.values.faults import issues_of
-from pop_stream.core.values.identity import Principal
-from pop_stream.core.values.own_ids import customer_of_id, display_id
-from pop_stream.ports.agendas import AgendaFilter, AgendaStore, AgendaCursor
-from pop_stream.shapes.commands import Selection
-from pop_stream.shapes.submissions import Resubmitted, StillRefused
+from pop_stream.api.submissions.validator import Submission, SubmissionValidator
+from pop_stream.api_models.commands import Selection
+from pop_stream.api_models.submissions import Resubmitted, StillRefused
+from pop_stream.model.errors import Issue, SubmissionError
+from pop_stream.model.identity import Principal
+from pop_stream.model.tenancy import customer_of_id, display_id
+from pop_stream.model.validation import issues_of
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.policy.lifecycle.summary import Summary
+from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaStore
 
 BATCH_AGENDAS: Final = 200
 """Agendas that are read, judged and submitted in one go."""

@@ -1,14 +1,23 @@
-"""The door: agendas come in, each is judged by itself, and 202 follows Kafka's word."""
+"""The door: agendas come in, each is judged by itself, and 202 follows Kafka's word.
+
+Ids for agendas that come without one.
+
+What each customer may submit here; the rest is answered with 429 and when to come back.
+"""
 
 import asyncio
-from collections.abc import Sequence
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Final
+from uuid import UUID
 
 import structlog
 from aiohttp import web
 
-from pop_stream import faults
+from pop_stream import crash_points
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
@@ -17,28 +26,87 @@ from pop_stream.api.http.correlation import trace_headers
 from pop_stream.api.http.errors import IdConflictError, NoneAcceptedError, TooLargeError
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.problems import status_of
-from pop_stream.api.submissions.judge import SubmissionValidator, Submission
-from pop_stream.api.submissions.quota import SubmissionQuota
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
-from pop_stream.bus.topics import Topics
-from pop_stream.core.doors.seal import (
-    ADMITTED_HEADER,
-    DEFINITIONS_VERSION_HEADER,
-    RECORD_SIGNATURE_HEADER,
-    seal,
+from pop_stream.api.submissions.validator import Submission, SubmissionValidator
+from pop_stream.api_models.submissions import (
+    AcceptedAgenda,
+    SubmissionResult,
+    SubmissionResults,
 )
-from pop_stream.core.errors import (
-    ForbiddenError,
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import (
     CapacityError,
+    ForbiddenError,
     Issue,
     PopStreamError,
     QuotaError,
     SubmissionError,
 )
-from pop_stream.core.values.identity import Principal
-from pop_stream.ports.wire import Publisher, Record
+from pop_stream.model.identity import Principal
+from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.signature import (
+    ADMITTED_HEADER,
+    DEFINITIONS_VERSION_HEADER,
+    RECORD_SIGNATURE_HEADER,
+    seal,
+)
+from pop_stream.ports.publisher import Publisher, Record, RecordMetadata
 from pop_stream.settings import Settings
-from pop_stream.shapes.submissions import AcceptedAgenda, SubmissionResult, SubmissionResults
+
+_VERSION_7: Final = 7 << 76
+_RFC_VARIANT: Final = 2 << 62
+
+
+def time_ordered_id(now: datetime) -> str:
+    """A UUID of version 7: unique, and in an index beside those of the same time.
+
+    Source: RFC 9562, section 5.7.
+    """
+    milliseconds = int(now.timestamp() * 1000)
+    random = secrets.randbits(74)
+    high, low = random >> 62, random & ((1 << 62) - 1)
+    return str(UUID(int=milliseconds << 80 | _VERSION_7 | high << 64 | _RFC_VARIANT | low))
+
+
+class SubmissionQuota:
+    """Holds submissions to the quotas of their customers, and to the room of their insights.
+
+    Args:
+        ledger: Of this process.
+        now_s: Its clock.
+    """
+
+    def __init__(
+        self, ledger: QuotaLedger, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._quota_ledger = ledger
+        self._now_s = now_s
+
+    def admit(self, submission: Submission) -> None:
+        """Count one agenda; say what became of it with `note` or `give_up`.
+
+        Raises:
+            QuotaError: If it would be one too many of its customer.
+            CapacityError: If its insight's scheduler has as much as it may.
+        """
+        self._quota_ledger.admit(
+            submission.customer_id, submission.insight_id, now_s=self._now_s()
+        )
+
+    def note(
+        self, submissions: Sequence[Submission], offsets: Sequence[RecordMetadata]
+    ) -> None:
+        """They are written, each at its place."""
+        for one, written in zip(submissions, offsets, strict=True):
+            self._quota_ledger.record_position(
+                one.customer_id, (written.offset, 0), lane=written.partition
+            )
+
+    def give_up(self, submissions: Sequence[Submission]) -> None:
+        """They are not written, as far as is known."""
+        for one in submissions:
+            self._quota_ledger.release(one.customer_id)
+
 
 _ITEM_BYTES: Final = 512
 """What judging an item costs whatever its size, expressed in bytes."""
@@ -152,7 +220,7 @@ class SubmissionEndpoints:
             raise
         self._quota.note(submissions, offsets)
         self._deduplicator.remember(submissions)
-        faults.crash_point("api.acknowledged")
+        crash_points.crash_point("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
     def admit(self, submission: Submission) -> None:

@@ -6,34 +6,28 @@ from typing import Final
 from aiohttp import web
 from pydantic import ValidationError
 
-from pop_stream.api.agendas.progress import found
+from pop_stream.api.agendas.reads import found
 from pop_stream.api.agendas.views import submitted
-from pop_stream.api.definitions.definitions import DefinitionEndpoints
+from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.http.access import object_of, principal_of
-from pop_stream.api.http.answers import json_response
+from pop_stream.api.http.answers import json_response, with_timeout
 from pop_stream.api.http.body import BodyReader
-from pop_stream.api.http.patience import with_timeout
-from pop_stream.api.submissions.judge import SubmissionValidator
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
-from pop_stream.core.agendas.agenda import Agenda, encode_agenda, parse_agenda
-from pop_stream.core.definitions.expansion import expand
-from pop_stream.core.definitions.template import (
+from pop_stream.api.submissions.validator import SubmissionValidator
+from pop_stream.api_models.submissions import Preview, RouteCandidate, RouteExplanation
+from pop_stream.model.agenda import Agenda, encode_agenda, parse_agenda
+from pop_stream.model.errors import ForbiddenError, Issue, NotFoundError, SubmissionError
+from pop_stream.model.identity import Principal
+from pop_stream.model.template import (
     TEMPLATE_CALL,
     AgendaTemplate,
     TemplateCall,
+    expand,
     with_own_customer,
 )
-from pop_stream.core.errors import (
-    ForbiddenError,
-    Issue,
-    NotFoundError,
-    SubmissionError,
-)
-from pop_stream.core.values.faults import issues_of, without_nul
-from pop_stream.core.values.identity import Principal
-from pop_stream.core.values.own_ids import display_id
+from pop_stream.model.tenancy import display_id
+from pop_stream.model.validation import issues_of, without_nul
 from pop_stream.ports.summaries import SummaryReader
-from pop_stream.shapes.placement import RouteCandidate, RouteExplanation, Preview
 
 _NOTHING: Final = b"{}"
 

@@ -1,0 +1,303 @@
+"""Customers, pools, insights and templates: read, written and listed, one resource each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from pop_stream.api.definitions.models import definition_view
+from pop_stream.api.definitions.naming import IdResolver, ownership
+from pop_stream.api.http.access import principal_of
+from pop_stream.api.http.answers import JSON, condition_of, etag, is_known, with_timeout
+from pop_stream.api.http.body import MERGE_PATCH, BodyReader
+from pop_stream.api.http.correlation import correlation_id
+from pop_stream.api.http.errors import InvalidError, NotJsonError
+from pop_stream.crash_points import crash_point
+from pop_stream.model.definition_lists import (
+    MAX_LISTED,
+    Filter,
+    ListQuery,
+    ListRequest,
+    cursor_of,
+    parse_list,
+)
+from pop_stream.model.definitions import Kind
+from pop_stream.model.errors import DefinitionError, Issue, NotFoundError, SubmissionError
+from pop_stream.model.identity import Principal, Role, require_access
+from pop_stream.model.revisions import (
+    Author,
+    Revision,
+    StoredDefinition,
+    create,
+    parse_definition,
+    patch,
+    put,
+    remove,
+)
+from pop_stream.model.tenancy import display_id
+from pop_stream.model.validation import without_nul
+from pop_stream.ports.definitions import DefinitionStore
+
+PATHS: Final[Mapping[Kind, str]] = {
+    "customer": "/v1/customers",
+    "pool": "/v1/pools",
+    "insight": "/v1/insights",
+    "template": "/v1/agenda-templates",
+}
+
+
+class DefinitionEndpoints:
+    """The handlers of one kind of definition.
+
+    Args:
+        kind: Of the definitions.
+        store: The truth; reads see what was written before them.
+        body_reader: Reads requests' bodies.
+        on_defined: Called after every change that was committed.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        store: DefinitionStore,
+        body_reader: BodyReader,
+        on_defined: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.kind = kind
+        self.path = PATHS[kind]
+        self.parameter = f"{kind}_id"
+        self.writer = Role.OPERATE if kind == "template" else Role.ADMIN
+        self._store = store
+        self._id_resolver = IdResolver(kind, store)
+        self._body_reader = body_reader
+        self._on_defined = on_defined
+
+    async def get_all(self, request: web.Request) -> web.Response:
+        """A page of those that the caller sees."""
+        principal = principal_of(request)
+        wanted = parse_list(
+            self.kind,
+            [
+                (name, one)
+                for name, value in request.query.items()
+                for one in (
+                    self._id_resolver.meant(value, principal) if name == "id" else (value,)
+                )
+            ],
+            seen_by=principal.customer_id,
+        )
+        listed = await with_timeout(self._store.list(wanted.query))
+        items = [
+            _selected(await self._view(one, request, wanted.fields), wanted.fields)
+            for one in listed.found
+        ]
+        page = {"items": items, "total": listed.total, "next": _next(wanted, listed.last)}
+        return _json(page, HTTPStatus.OK)
+
+    async def get_one(self, request: web.Request) -> web.Response:
+        """One, with its version as ETag."""
+        stored = await self.find(request)
+        if is_known(request, stored):
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=etag(stored))
+        return await self._answer(request, stored)
+
+    async def get_version(self, request: web.Request) -> web.Response:
+        """What it was in one version, be it deleted since."""
+        text, seen_by = request.match_info["version"], principal_of(request).customer_id
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else 0  # noqa: PLR2004  # what a bigint holds
+        for object_id in await self._id_resolver.named(request):
+            stored = await with_timeout(
+                self._store.version(self.kind, object_id, number, seen_by=seen_by)
+            )
+            if stored is not None:
+                return await self._answer(request, stored)
+        kind = f"{self.kind} version"
+        raise NotFoundError(kind, f"{request.match_info[self.parameter]}/{text}"[:200])
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Define one that is not there yet."""
+        content = await self._content(request)
+        object_id = content.get("id")
+        if not isinstance(object_id, str):
+            raise InvalidError([Issue("id", str(object_id)[:200], "name it: an id is a text")])
+        object_id = await self._id_resolver.fresh(object_id, principal_of(request))
+        owned = self._owned(request, content, object_id)
+        stored = await self._make(
+            request, create(parse_definition(self.kind, object_id, owned))
+        )
+        return await self._created(request, stored)
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Define one, in the place of what there may be."""
+        content, object_id = (
+            await self._content(request),
+            await self._id_resolver.target(request, creates=True),
+        )
+        owned = self._owned(request, content, object_id)
+        definition = parse_definition(self.kind, object_id, owned)
+        was_there = False
+
+        revision = put(definition, condition_of(request))
+
+        def decide(before: StoredDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+            nonlocal was_there
+            was_there = before is not None
+            return revision.decide(before)
+
+        noted = Revision(revision.kind, revision.object_id, decide)
+        stored = await self._make(request, noted)
+        if was_there:
+            return await self._answer(request, stored)
+        return await self._created(request, stored)
+
+    async def patch(self, request: web.Request) -> web.Response:
+        """Change fields of one; null takes a field back to its default."""
+        content = await self._content(request, MERGE_PATCH)
+        object_id = await self._id_resolver.target(request)
+        content = self._id_resolver.identified(request, content, object_id)
+        _expect_owner_unchanged(principal_of(request), content)
+        revision = patch(self.kind, object_id, content, condition_of(request))
+        return await self._answer(request, await self._make(request, revision))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete one that nothing needs."""
+        object_id = await self._id_resolver.target(request)
+        await self._change(request, remove(self.kind, object_id, condition_of(request)))
+        return web.Response(status=HTTPStatus.NO_CONTENT)
+
+    async def find(self, request: web.Request) -> StoredDefinition:
+        """The one that the path names.
+
+        Raises:
+            NotFoundError: If there is none, or none that the caller may see.
+        """
+        stored = await self._id_resolver.seen(request)
+        if stored is None:
+            raise NotFoundError(self.kind, request.match_info[self.parameter][:200])
+        return stored
+
+    async def _make(self, request: web.Request, revision: Revision) -> StoredDefinition:
+        stored = await self._change(request, revision)
+        if stored is None:
+            raise NotFoundError(self.kind, revision.object_id)
+        return stored
+
+    async def _change(
+        self, request: web.Request, revision: Revision
+    ) -> StoredDefinition | None:
+        """Make a revision, if it is the caller's to make, as of the moment that it is made."""
+        principal = principal_of(request)
+
+        def decide(before: StoredDefinition | None) -> Any:  # noqa: ANN401  # the revision's own outcome
+            self._expect_own(principal, before, revision.object_id)
+            return revision.decide(before)
+
+        guarded = Revision(revision.kind, revision.object_id, decide)
+        author = Author(principal=principal, request_id=correlation_id(request))
+        [outcome] = await with_timeout(self._store.change([guarded], author))
+        crash_point("api.defined")
+        self._on_defined()
+        return outcome
+
+    def _expect_own(
+        self, principal: Principal, before: StoredDefinition | None, object_id: str
+    ) -> None:
+        if before is not None:
+            named = (self.kind, object_id)
+            require_access(principal, self.writer, ownership(before), named=named, changes=True)
+
+    def _owned(
+        self, request: web.Request, content: Mapping[str, Any], object_id: str
+    ) -> Mapping[str, Any]:
+        """What a customer defines is its own unless it says otherwise."""
+        content = self._id_resolver.identified(request, content, object_id)
+        principal = principal_of(request)
+        _expect_owner_unchanged(principal, content)
+        if principal.customer_id is None or "owner" in content or self.kind != "template":
+            return content
+        return {**content, "owner": principal.customer_id}
+
+    async def _content(self, request: web.Request, *types: str) -> Mapping[str, Any]:
+        async with self._body_reader.read(request, accept=(JSON, *types)) as raw:
+            try:
+                content = msgspec.json.decode(without_nul(raw, document=self.kind))
+            except SubmissionError as error:
+                raise DefinitionError(self.kind, error.issues) from None
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                msg = f"the body is not JSON: {error}"
+                raise NotJsonError(msg) from None
+        if not isinstance(content, dict):
+            message = f"must be a JSON object with the fields of a {self.kind}"
+            raise InvalidError([Issue("body", type(content).__name__, message)])
+        return content
+
+    async def _created(self, request: web.Request, stored: StoredDefinition) -> web.Response:
+        visible_id = display_id(stored.definition.id, principal_of(request).customer_id)
+        location = {"Location": f"{self.path}/{visible_id}"}
+        return await self._answer(request, stored, HTTPStatus.CREATED, location)
+
+    async def _answer(
+        self,
+        request: web.Request,
+        stored: StoredDefinition,
+        status: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
+    ) -> web.Response:
+        content = await self._view(stored, request, None)
+        return _json(content, status, {**etag(stored), **(headers or {})})
+
+    async def _view(
+        self, stored: StoredDefinition, request: web.Request, fields: Sequence[str] | None
+    ) -> dict[str, Any]:
+        """With a pool, the insights that share it, unless nobody asks for them."""
+        stored = stored.as_seen_by(principal_of(request).customer_id)
+        if self.kind != "pool" or (fields is not None and "insight_ids" not in fields):
+            seen_by = principal_of(request).customer_id
+            return {**definition_view(stored), "id": display_id(stored.definition.id, seen_by)}
+        seen_by = principal_of(request).customer_id
+        insight_ids = await self._insight_ids(stored.definition.id, seen_by)
+        return definition_view(stored, insight_ids=insight_ids)
+
+    async def _insight_ids(self, pool_id: str, seen_by: str | None) -> list[str]:
+        """All insights of a pool, however many."""
+        query = ListQuery(
+            kind="insight",
+            filters=(Filter(("pool",), (pool_id,)),),
+            limit=MAX_LISTED,
+            seen_by=seen_by,
+        )
+        found: list[str] = []
+        while True:
+            listed = await with_timeout(self._store.list(query))
+            found += [one.definition.id for one in listed.found]
+            if listed.last is None:
+                return found
+            query = replace(query, after=listed.last)
+
+
+def _expect_owner_unchanged(principal: Principal, content: Mapping[str, Any]) -> None:
+    """What a customer defines stays its own."""
+    owner = content.get("owner", principal.customer_id)
+    if owner is not None and not isinstance(owner, str):
+        return  # which is told as what it is
+    if not principal.speaks_for(owner):
+        message = "a definition cannot be given away; leave it out, or name yourself"
+        raise InvalidError([Issue("owner", str(owner)[:200], message)])
+
+
+def _selected(content: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
+    return content if fields is None else {name: content[name] for name in fields}
+
+
+def _next(wanted: ListRequest, last: Sequence[Any] | None) -> str | None:
+    return None if last is None else cursor_of(wanted.query.sorts, last)
+
+
+def _json(
+    content: object, status: HTTPStatus, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    body = msgspec.json.encode(content)
+    return web.Response(body=body, status=status, headers=headers, content_type=JSON)

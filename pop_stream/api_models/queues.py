@@ -1,0 +1,88 @@
+"""What waits in an insight, and why."""
+
+from pop_stream.api_models.base import Instant, ResponseModel
+from pop_stream.policy.lifecycle.states import State
+
+
+class CustomerQueueView(ResponseModel, frozen=True):
+    """One customer in an insight's queue.
+
+    Attributes:
+        share: Recent service per weight, as a multiple of the mean of backlogged customers.
+        wait_s: Recent mean of the wait from acceptance to emission.
+        held_by: What keeps all of its agendas waiting: paused, max_in_flight or rate.
+    """
+
+    customer_id: str
+    ready: int
+    in_flight: int
+    weight: float
+    share: float
+    wait_s: float
+    held_by: str | None
+
+
+class QueueView(ResponseModel, frozen=True):
+    """What waits in an insight, whose it is, and how fast it goes.
+
+    Attributes:
+        ready: Agendas that wait for their turn.
+        waiting: Agendas with an instant to wait for.
+        held: Agendas that wait for their release.
+        lag: Emitted agendas that no puller has claimed.
+        slots: How many agendas could be emitted now.
+        limited_by: What keeps it from emitting though its topic is short and agendas are
+            ready: max_in_flight or pool; null if nothing does.
+        target: Unclaimed agendas that a refill aims at.
+        rate_per_s: Agendas claimed per second, lately.
+        gap_s: Widest difference of customers' places on the virtual clock.
+        bound_s: What the gap cannot exceed.
+        customers: Those with most waiting, at most 50.
+        other_customers: How many more there are.
+    """
+
+    insight_id: str
+    at: Instant
+    algorithm: str
+    ready: int
+    waiting: int
+    held: int
+    lag: int
+    in_flight: int
+    slots: int
+    limited_by: str | None
+    target: int
+    rate_per_s: float
+    gap_s: float
+    bound_s: float
+    customers: list[CustomerQueueView]
+    other_customers: int
+
+
+class WhyView(ResponseModel, frozen=True):
+    """Why an agenda is where it is, in words and figures.
+
+    Attributes:
+        position: About how many are emitted up to and with it; null unless it waits.
+        own_ahead: How many of these are its customer's own; null unless it waits.
+        urgent_ahead: How many of these go first for their priority; null unless it waits.
+        rises_at: When it counts as one priority more urgent; null if it never does.
+        eta_s: Until it is claimed, at the present rate; null while nothing moves.
+        until: When it goes on, of one with an instant to wait for.
+        stopping: Why its attempt is to stop; null if it is not.
+        queue: Its insight's queue; null once it has ended.
+    """
+
+    id: str
+    state: State
+    why: str
+    insight_id: str | None
+    position: int | None
+    own_ahead: int | None
+    urgent_ahead: int | None
+    rises_at: Instant | None
+    eta_s: float | None
+    until: Instant | None
+    stopping: str | None
+    customer: CustomerQueueView | None
+    queue: QueueView | None

@@ -1,0 +1,124 @@
+"""What submitting is answered with.
+
+Where agendas go, and why.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from pop_stream.api_models.base import ResponseModel, SubmittedAgenda
+from pop_stream.model.errors import Issue
+
+
+class Links(ResponseModel, frozen=True):
+    """Where to read on."""
+
+    agenda: str
+    progress: str
+    events: str
+
+
+class AcceptedAgenda(ResponseModel, frozen=True):
+    """An agenda that is in Kafka, acknowledged, and will not be lost."""
+
+    id: str
+    state: Literal["accepted"]
+    insight_id: Annotated[str, Meta(description="The insight it fits now.")]
+    links: Links
+
+
+class SubmissionResult(ResponseModel, frozen=True, omit_defaults=True):
+    """What became of one agenda of a list.
+
+    Attributes:
+        index: Its place in the list, from 0.
+        id: Kept or made; absent when the agenda was refused before its id was known.
+        status: What the agenda alone would have been answered.
+        issues: Why it was refused; absent when it was accepted.
+    """
+
+    index: int
+    status: int
+    id: str | UnsetType = UNSET
+    insight_id: str | UnsetType = UNSET
+    issues: tuple[Issue, ...] | UnsetType = UNSET
+
+
+class SubmissionResults(ResponseModel, frozen=True):
+    """What became of a list of agendas, in its order."""
+
+    accepted: int
+    refused: int
+    results: list[SubmissionResult]
+
+
+class StillRefused(ResponseModel, frozen=True):
+    """Why an agenda is refused again."""
+
+    id: str
+    reason: str
+
+
+class Resubmitted(ResponseModel, frozen=True):
+    """What came of submitting refused agendas again.
+
+    Attributes:
+        resubmitted: Those that pass now, and so were submitted, under their ids.
+        still_refused: Those that are refused by the present definitions too.
+        without_body: Those that were malformed: of these no agenda is known.
+        reasons: Of those still refused, some.
+    """
+
+    dry_run: bool
+    resubmitted: int
+    still_refused: int
+    without_body: int
+    reasons: list[StillRefused]
+
+
+class RouteCandidate(ResponseModel, frozen=True):
+    """How one insight fared with an agenda.
+
+    Attributes:
+        matches: What of its mappers fits: `operation_types: http`.
+        specificity: 3 if a param matched, 2 if a name, 1 if a type, 0 if nothing.
+        is_wanted: Whether the agenda's param `default_insight` names it.
+    """
+
+    insight_id: str
+    outcome: Literal["chosen", "outranked", "other_pool", "no_match"]
+    why: str
+    matches: tuple[str, ...]
+    precedence: int
+    specificity: Annotated[int, Meta(ge=0, le=3)]
+    is_wanted: bool
+
+
+class RouteExplanation(ResponseModel, frozen=True):
+    """Where an agenda goes by the definitions in force now, and why.
+
+    Attributes:
+        insight_id: Null if no insight takes it; `issues` say why.
+        went_to: Where it went when it was accepted; null if it was not submitted.
+        considered: Every insight that serves its customer, the chosen one first.
+    """
+
+    agenda_id: str | None
+    customer_id: str
+    insight_id: str | None
+    went_to: str | None
+    issues: tuple[Issue, ...]
+    considered: tuple[RouteCandidate, ...]
+
+
+class Preview(ResponseModel, frozen=True):
+    """The agenda that a run of a template would submit, and where it would go.
+
+    Attributes:
+        insight_id: Null if no insight takes it; `issues` say why.
+    """
+
+    agenda: SubmittedAgenda
+    insight_id: str | None
+    issues: tuple[Issue, ...]

@@ -1,0 +1,176 @@
+"""`pop-stream customer|pool|insight|template …`: what is defined, through the HTTP API."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from pop_stream.cli.calling import with_api
+from pop_stream.cli.files import nested, pairs, read_content, value
+from pop_stream.cli.output import JsonFlag, console, emit, table
+
+if TYPE_CHECKING:
+    from pop_stream.client.definitions import DefinitionCalls, StoredDefinition
+
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "customer": ("id", "title", "weight", "max_in_flight", "rate_per_s", "paused"),
+    "pool": ("id", "title", "max_in_flight", "insight_ids"),
+    "insight": ("id", "title", "algorithm", "precedence", "target", "pool"),
+    "template": ("id", "title", "owner", "visibility", "version"),
+}
+
+Id = Annotated[str, typer.Argument(metavar="ID")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="JSON, or TOML if it ends so; - reads JSON here.")
+]
+IfVersion = Annotated[
+    int | None, typer.Option(min=1, help="Refuse if it is in another version by now.")
+]
+Assignments = Annotated[
+    list[str],
+    typer.Argument(metavar="FIELD=VALUE...", help="JSON, else text; null takes it back."),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD=VALUE", help="Only those; a field told twice fits either."),
+]
+Params = Annotated[
+    list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="JSON, else text.")
+]
+Payload = Annotated[
+    Path | None, typer.Option(help="File with the payload as JSON; - reads it.")
+]
+
+T = TypeVar("T")
+
+
+def _group(kind: str) -> typer.Typer:
+    """The commands of one kind of definition."""
+    app = typer.Typer(name=kind, help=f"List, show and change {kind}s.", no_args_is_help=True)
+    _add_reads(app, kind, f"{kind}s")
+    _add_writes(app, kind, f"{kind}s")
+    return app
+
+
+def _add_reads(app: typer.Typer, kind: str, plural: str) -> None:
+    @app.command("list", help=f"Show all {kind}s that fit.")
+    def list_all(
+        where: Where = None,
+        sort: Annotated[str, typer.Option(help="As in -weight,id.")] = "id",
+        as_json: JsonFlag = False,
+    ) -> None:
+        wanted = _filters(where or ())
+
+        async def read(known: "DefinitionCalls[Any]") -> list[Mapping[str, Any]]:
+            return [one.content async for one in known.all(wanted, sort=sort)]
+
+        found = _with_all(plural, read)
+        if as_json:
+            emit({"items": found, "total": len(found)})
+        else:
+            rows = [[_text(one.get(name)) for name in _COLUMNS[kind]] for one in found]
+            console().print(table(_COLUMNS[kind], rows))
+
+    @app.command(help=f"Print a {kind}, as JSON.")
+    def show(
+        object_id: Id,
+        version: Annotated[int | None, typer.Option(min=1, help="As it was then.")] = None,
+    ) -> None:
+        async def read(known: "DefinitionCalls[Any]") -> "StoredDefinition[Any]":
+            if version is None:
+                return await known.get(object_id)
+            return await known.version(object_id, version)
+
+        emit(_with_all(plural, read).content)
+
+
+def _add_writes(app: typer.Typer, kind: str, plural: str) -> None:
+    @app.command(help=f"Define a {kind} that is not there yet.")
+    def create(file: File) -> None:
+        content = read_content(file)
+        emit(_with_all(plural, lambda known: known.create(content)).content)
+
+    @app.command(help=f"Define a {kind}, in the place of what there may be.")
+    def replace(object_id: Id, file: File, if_version: IfVersion = None) -> None:
+        content = read_content(file)
+        made = _with_all(
+            plural, lambda known: known.put(object_id, content, if_match=if_version)
+        )
+        emit(made.content)
+
+    @app.command(help=f"Change fields of a {kind}; a.b=… for one inside another.")
+    def patch(object_id: Id, fields: Assignments, if_version: IfVersion = None) -> None:
+        changes = nested(fields)
+        made = _with_all(
+            plural, lambda known: known.patch(object_id, changes, if_match=if_version)
+        )
+        emit(made.content)
+
+    @app.command(help=f"Delete a {kind} that nothing needs.")
+    def delete(object_id: Id, if_version: IfVersion = None) -> None:
+        _with_all(plural, lambda known: known.delete(object_id, if_match=if_version))
+
+
+def _runs(app: typer.Typer) -> typer.Typer:
+    """The commands that templates have besides."""
+
+    @app.command()
+    def run(
+        template_id: Id,
+        payload: Payload = None,
+        param: Params = None,
+        field: Annotated[
+            list[str] | None,
+            typer.Option("--set", metavar="FIELD=VALUE", help="Of the agenda, as in id=a1."),
+        ] = None,
+    ) -> None:
+        """Submit the agenda that a template makes of a payload and parameters."""
+        call = _call(payload, param, field)
+        emit(with_api(lambda client: client.templates.run(template_id, call)))
+
+    @app.command()
+    def preview(template_id: Id, payload: Payload = None, param: Params = None) -> None:
+        """Print that agenda and where it would go; nothing is submitted."""
+        call = _call(payload, param, None)
+        emit(with_api(lambda client: client.templates.preview(template_id, call)))
+
+    return app
+
+
+def _call(
+    payload: Path | None, params: Sequence[str] | None, fields: Sequence[str] | None
+) -> Mapping[str, Any]:
+    body: dict[str, Any] = {**nested(fields or ())}
+    if params:
+        body["params"] = {name: value(text) for name, text in pairs(params)}
+    if payload is not None:
+        body["payload"] = read_content(payload)
+    return body
+
+
+def _with_all(plural: str, work: Callable[["DefinitionCalls[Any]"], Awaitable[T]]) -> T:
+    """What some work with the definitions of one kind comes to."""
+    return with_api(lambda client: work(getattr(client, plural)))
+
+
+def _filters(where: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    wanted: dict[str, list[str]] = {}
+    for name, text in pairs(where):
+        wanted.setdefault(name, []).append(text)
+    return wanted
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+GROUPS: Final = (
+    _group("customer"),
+    _group("pool"),
+    _group("insight"),
+    _runs(_group("template")),
+)
+"""One group of commands per kind."""

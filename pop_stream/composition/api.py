@@ -1,0 +1,96 @@
+"""What the HTTP API is made of."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pop_stream.api.app import ApiPorts, create_app
+from pop_stream.api.http.access import AllowAll, RequestAuthenticator
+from pop_stream.api.http.server import serve
+from pop_stream.clock import WallClock
+from pop_stream.composition.auth import credentials
+from pop_stream.composition.quotas import doors
+from pop_stream.http_pull.dispatcher import Dispatcher
+from pop_stream.kafka import connections
+from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.deliveries import KafkaHearsay, KafkaHttpDeliveries
+from pop_stream.kafka.queries import KafkaQueueQueries
+from pop_stream.kafka.topics import Topics
+from pop_stream.operations.definition_outbox import DefinitionsOutboxRelay
+from pop_stream.postgres.agendas import PostgresAgendas
+from pop_stream.postgres.definitions import PostgresDefinitionOutbox, PostgresDefinitions
+from pop_stream.postgres.keys import PostgresAuditLog, PostgresKeys
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summary_reader import PostgresSummaryReader
+from pop_stream.settings import Settings
+
+if TYPE_CHECKING:
+    from pop_stream.postgres.pool import Pool
+
+
+async def run_api(
+    settings: Settings,
+    stop: asyncio.Event,
+    on_url: Callable[[str], None] = lambda _: None,
+) -> None:
+    """The HTTP API until `stop`.
+
+    Args:
+        settings: Where to listen, and where all else is.
+        stop: Set by whoever ends the process.
+        on_url: Told the address once it accepts connections.
+    """
+    async with open_ports(settings) as ports:
+        dispatching = asyncio.create_task(
+            Dispatcher(settings, ports.publisher, WallClock()).run()
+        )
+        try:
+            await serve(create_app(ports, settings), settings, stop, on_url=on_url)
+        finally:
+            await _ended(dispatching)
+
+
+@asynccontextmanager
+async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
+    """All that the API is made of, while entered; changes of definitions are published."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        publish = await enter(connections.publisher(settings, client_id="api"))
+        definitions = await enter(DefinitionFollower(settings, client_id="api"))
+        pool = await enter(open_pool(settings))
+        topics = Topics(settings.topic_prefix)
+        publication = DefinitionsOutboxRelay(PostgresDefinitionOutbox(pool), publish, topics)
+        publishing = asyncio.create_task(publication.run(lambda: definitions.heard))
+        stack.push_async_callback(_ended, publishing)
+        yield ApiPorts(
+            publisher=publish,
+            summaries=PostgresSummaryReader(pool),
+            agendas=PostgresAgendas(pool),
+            definitions=definitions,
+            definition_store=PostgresDefinitions(pool),
+            on_defined=publication.wake,
+            questions=await enter(KafkaQueueQueries(settings, publish, definitions)),
+            keys=PostgresKeys(pool),
+            audit=PostgresAuditLog(pool),
+            desk=await enter(KafkaHttpDeliveries(settings, publish)),
+            hearsay=await enter(KafkaHearsay(topics, publish, definitions)),
+            clock=WallClock(),
+            door=(await enter(doors(settings, publish, definitions, "api"))).door,
+            authenticator=authenticator(settings, pool, definitions),
+        )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and let it go."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def authenticator(
+    settings: Settings, pool: "Pool", definitions: DefinitionFollower
+) -> RequestAuthenticator:
+    """Who tells callers apart, as the settings ask."""
+    if not settings.asks_who_calls:
+        return AllowAll()
+    return credentials(settings, pool, definitions)

@@ -1,0 +1,53 @@
+"""What intake and relay are made of, and who buries for all."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from pop_stream.clock import WallClock
+from pop_stream.composition.quotas import doors
+from pop_stream.ingest.ingest import Ingest
+from pop_stream.ingest.sender_authentication import Gate
+from pop_stream.kafka import connections
+from pop_stream.kafka.dead_letters import Burial
+from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.relay.relay import Relay
+from pop_stream.settings import Settings
+
+
+@asynccontextmanager
+async def open_sender_authenticator(
+    settings: Settings, definitions: DefinitionFollower
+) -> AsyncIterator[Gate | None]:
+    """Who tells senders of records apart, as the settings ask."""
+    if settings.intake_auth == "off":
+        yield None
+        return
+    from pop_stream.composition.auth import credentials
+    from pop_stream.postgres.pool import open_pool
+
+    async with open_pool(settings) as pool:
+        yield Gate(
+            credentials(settings, pool, definitions),
+            secret=settings.signing_key,
+            is_strict=settings.intake_auth == "required",
+        )
+
+
+async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
+    """Intake, relay and burial until `stop`; ends at once when either fails."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        definitions = await enter(DefinitionFollower(settings, client_id="intake"))
+        publish = await enter(connections.publisher(settings, client_id="intake"))
+        relay_publish = await enter(connections.publisher(settings, client_id="relay"))
+        sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
+        quota_gossip = await enter(doors(settings, publish, definitions, "intake"))
+        intake = Ingest(
+            settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
+        )
+        relay = Relay(settings, relay_publish, definitions)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(intake.run(stop))
+            tasks.create_task(relay.run(stop))
+            tasks.create_task(Burial(settings, relay_publish, WallClock()).run(stop))

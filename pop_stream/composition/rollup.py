@@ -1,0 +1,129 @@
+"""What the rollup is made of, with all that goes on beside it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from aiokafka.errors import KafkaError
+from prometheus_client import CollectorRegistry
+
+from pop_stream.clock import WallClock, wait_until_set
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.lag import KafkaLagProbe
+from pop_stream.kafka.queries import KafkaQueueQueries
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import UnavailableError
+from pop_stream.operations.metrics_server import serve_metrics
+from pop_stream.ports.publisher import Publisher
+from pop_stream.postgres.agendas import PostgresRetention
+from pop_stream.postgres.ledger import PostgresSummaryScan
+from pop_stream.postgres.open_agendas import PostgresOpenAgendas
+from pop_stream.postgres.pool import open_pool
+from pop_stream.postgres.summaries import PostgresSummaries
+from pop_stream.reconciler.missing import told_of
+from pop_stream.reconciler.reconciler import (
+    Reconciler,
+    ReconciliationMetrics,
+    schedule_reconciliation,
+)
+from pop_stream.rollup.retention import remove_expired, retention_from, schedule_retention
+from pop_stream.rollup.rollup import roll_up
+from pop_stream.settings import Settings
+
+if TYPE_CHECKING:
+    from pop_stream.postgres.pool import Pool
+
+
+_log = structlog.get_logger()
+
+_AGAIN_AFTER_S: Final = 5.0
+"""When what could not be opened is tried once more."""
+
+
+async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
+    """Rollup, callbacks, retention and reconciliation, until `stop`; ends if one fails."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        pool = await enter(open_pool(settings, for_rollup=True))
+        publish = await enter(connections.publisher(settings, client_id="rollup"))
+        async with asyncio.TaskGroup() as tasks:
+            store = PostgresSummaries(pool)
+            tasks.create_task(
+                roll_up(settings, store=store, publisher=publish, stop=stop), name="rollup"
+            )
+            if settings.callback_keys:
+                sending = _send_callbacks(settings, pool, publish, stop)
+                tasks.create_task(sending, name="callbacks")
+            else:
+                _log.info("callbacks.off", remedy="set POP_CALLBACK_KEYS to send them")
+            retention_store = PostgresRetention(pool)
+            retaining = schedule_retention(settings, retention_store, WallClock(), stop)
+            tasks.create_task(retaining, name="retention")
+            if settings.reconcile_every:
+                reconciling = _reconcile(settings, pool, publish, stop)
+                tasks.create_task(reconciling, name="reconciliation")
+
+
+async def _send_callbacks(
+    settings: Settings, pool: "Pool", publish: Publisher, stop: asyncio.Event
+) -> None:
+    from pop_stream.postgres.webhooks import PostgresWebhooks
+    from pop_stream.webhooks.sender import WebhookSender
+
+    async with WebhookSender(settings, PostgresWebhooks(pool), publish, WallClock()) as sender:
+        await sender.run(stop)
+
+
+async def _reconcile(
+    settings: Settings, pool: "Pool", publish: Publisher, stop: asyncio.Event
+) -> None:
+    """Place again what nobody has, until `stop`; what it needs is waited for."""
+    registry = CollectorRegistry()
+    told = ReconciliationMetrics(registry)
+    host, port = settings.metrics_host, settings.rollup_metrics_port
+    async with serve_metrics(registry, host, port):
+        while not stop.is_set():
+            try:
+                async with _reconciler(settings, pool, publish) as reconciler:
+                    await schedule_reconciliation(
+                        reconciler, told, settings.reconcile_every, stop
+                    )
+            except (UnavailableError, KafkaError, OSError) as error:
+                told.record_postponed(error)
+                await wait_until_set(stop, _AGAIN_AFTER_S)
+
+
+@asynccontextmanager
+async def _reconciler(
+    settings: Settings, pool: "Pool", publish: Publisher
+) -> AsyncIterator[Reconciler]:
+    names = Topics(settings.topic_prefix)
+    async with (
+        DefinitionFollower(settings, client_id="reconcile") as definitions,
+        KafkaQueueQueries(settings, publish, definitions) as questions,
+        connections.admin_client(settings, client_id="reconcile-admin") as admin,
+        clients.consumer(settings, client_id="reconcile-lag", group_id=None) as offsets,
+    ):
+        yield Reconciler(
+            names,
+            agendas=PostgresOpenAgendas(pool),
+            ledger=PostgresSummaryScan(pool),
+            questions=questions,
+            publisher=publish,
+            definitions=definitions,
+            probe=KafkaLagProbe(names, admin, offsets),
+            told=partial(told_of, settings),
+        )
+
+
+async def run_retention_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
+    """Remove what has ended long enough ago; how many by state, and `callbacks`."""
+    async with open_pool(settings) as pool:
+        now = WallClock().now()
+        return await remove_expired(
+            PostgresRetention(pool), retention_from(settings), now, dry_run=dry_run
+        )

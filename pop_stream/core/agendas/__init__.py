@@ -1,1 +1,0 @@
-"""What a customer asks for: operations, how they refer to each other, what is added later."""

@@ -1,1 +1,0 @@
-"""What operators and customers define: its fields, records, revisions and lists."""

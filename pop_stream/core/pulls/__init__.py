@@ -1,1 +1,0 @@
-"""What workers over HTTP want, hold, and are to stop."""

@@ -1,1 +1,0 @@
-"""The real policy in virtual time: made-up work, or recorded rounds again."""

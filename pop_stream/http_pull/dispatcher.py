@@ -1,0 +1,343 @@
+"""Takes agendas for workers that pull over HTTP, and hands them to the process they asked.
+
+The processes of the API share the partitions of `pop.pulls`, so of each insight one of them is
+the dispatcher. It alone joins the insight's group, for the callers of all: were each process
+a member, a caller could wait at one while the next agenda lies in a partition of another.
+
+What a dispatcher has to tell and Kafka has not acknowledged, counted in bytes.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Final, NoReturn
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError
+
+from pop_stream.kafka import clients
+from pop_stream.kafka.publisher import publish_until_acknowledged
+from pop_stream.kafka.share_consumer import MissingClientError
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.events.codec import checked_value, decode_poll_demand, encode
+from pop_stream.model.events.pull import (
+    AgendaDelivered,
+    DeliveryEvent,
+    DeliveryReturned,
+    PollRejected,
+    PollWanted,
+)
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.ids import HTTP_PULLER
+from pop_stream.policy.http_pull import OrphanedDeliveries, PollDemand, returned_delivery
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
+from pop_stream.puller.claiming.pipeline import ClaimContext
+from pop_stream.puller.consuming.subscription import supply
+from pop_stream.puller.reporting.lease_keeper import LeaseRenewer
+from pop_stream.puller.reporting.reporter import Reporter
+from pop_stream.settings import Settings
+
+MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
+"""Of agendas; from there on none is claimed for callers, who wish for a number of them, each of
+300 bytes or of nearly a megabyte."""
+
+DispatchEvent = DeliveryEvent | DeliveryReturned
+
+
+class DispatchOutbox:
+    """A queue with one reader; what it took counts until it says that it is told."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[DispatchEvent] = asyncio.Queue()
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further agenda should be claimed; see `pipeline.Outlet`."""
+        return self._bytes >= MAX_PENDING_BYTES
+
+    def put(self, event: DispatchEvent) -> None:
+        """Have it told; always taken, since what is claimed must go on."""
+        self._waiting.put_nowait(event)
+        self._bytes += _size(event)
+
+    async def take(self) -> list[DispatchEvent]:
+        """All that waits, once there is some."""
+        batch = [await self._waiting.get()]
+        while not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+        return batch
+
+    def forget(self, batch: list[DispatchEvent]) -> None:
+        """These are told."""
+        self._bytes -= sum(map(_size, batch))
+
+
+def _size(event: DispatchEvent) -> int:
+    return 0 if isinstance(event, PollRejected) else len(event.emitted.agenda)
+
+
+LINGER_S: Final = 15.0
+"""A dispatcher stays in an insight's group for so long after the last caller: joining takes a
+rebalance, and its partitions wait for callers meanwhile."""
+
+_POLL_MS: Final = 200
+_IDLE_POLL_MS: Final = 5_000
+_RETRY_S: Final = 1.0
+
+_log = structlog.get_logger()
+
+
+class _DemandSlots:
+    """As many as there are callers who wait; see `pipeline.Slots`."""
+
+    def __init__(self, demand: PollDemand) -> None:
+        self._demand = demand
+        self._held = 0
+        self._is_free = asyncio.Event()
+
+    @property
+    def free(self) -> int:
+        return max(0, self._demand.room - self._held)
+
+    @property
+    def idle(self) -> int:
+        return self.free
+
+    async def some(self) -> None:
+        while not self.free:
+            self._is_free.clear()
+            await self._is_free.wait()
+
+    def take(self, most: int) -> int:
+        taken = min(most, self.free)
+        self._held += taken
+        return taken
+
+    def give_back(self, count: int = 1) -> None:
+        self._held -= count
+        self.wake()
+
+    def note_claim(self, seconds: float) -> None:
+        """Callers wait anyway; nothing is claimed ahead of them."""
+
+    def wake(self) -> None:
+        self._is_free.set()
+
+
+@dataclass(slots=True)
+class _InsightDispatch:
+    """Where the agendas of one insight are handed out."""
+
+    demand: PollDemand
+    slots: _DemandSlots
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    demanded_s: float = 0.0
+    unserved: str = ""
+
+
+class Dispatcher:
+    """One per process of the API.
+
+    Args:
+        settings: Where the cluster is.
+        publisher: For claims and handouts.
+        clock: For the instants in them.
+
+    Attributes:
+        orphaned: What counters that are closed have left.
+    """
+
+    def __init__(self, settings: Settings, publisher: Publisher, clock: Clock) -> None:
+        self._settings = settings
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+        self._claimer = Claimer(
+            publisher, self._topics, clock, puller_id=HTTP_PULLER, window=AttemptWindow()
+        )
+        self._reporter = Reporter(publisher, self._topics.agenda_events)
+        # Once handed out, an agenda is its worker's to keep alive.
+        self._leases = LeaseRenewer(
+            (),
+            self._claimer,
+            self._reporter,
+            clock,
+            puller_id=HTTP_PULLER,
+            heartbeat=settings.heartbeat,
+            news=self._claimer.news,
+        )
+        self._dispatches: dict[str, _InsightDispatch] = {}
+        self.orphaned = OrphanedDeliveries()
+        self._outbox = DispatchOutbox()
+
+    async def run(self) -> NoReturn:
+        """Dispatch until cancelled; outlives any fault of Kafka."""
+        async with asyncio.TaskGroup() as feeds:
+            feeds.create_task(self._publish())
+            feeds.create_task(self._reporter.run())
+            feeds.create_task(self._leases.run())
+            while True:
+                try:
+                    await self._consume(feeds)
+                except (KafkaError, OSError) as error:
+                    _log.warning("dispatcher.interrupted", error=repr(error))
+                    self.close_all()
+                    await asyncio.sleep(_RETRY_S)
+
+    def close_all(self) -> None:
+        """Leave all insights: whoever owns the partitions next will hear who wants what."""
+        self.orphaned.rebalance_started()
+        for dispatch in self._dispatches.values():
+            dispatch.stop.set()
+            self.orphaned.add(dispatch.demand.take_all_returned())
+        self._dispatches.clear()
+
+    async def _consume(self, feeds: asyncio.TaskGroup) -> None:
+        consumer = clients.consumer(
+            self._settings,
+            client_id="dispatcher",
+            group_id=self._topics.group("pulls"),
+            # Nothing is committed: what was wanted earlier is wanted no more, or said again.
+            auto_offset_reset="latest",
+            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+        )
+        async with clients.started(consumer):
+            while self._topics.poll_demand not in await clients.shield_until_answered(
+                consumer.topics()
+            ):  # no event
+                await asyncio.sleep(_RETRY_S)
+            consumer.subscribe(
+                [self._topics.poll_demand], listener=_DispatchRebalanceListener(self)
+            )
+            while True:
+                await self._poll(consumer, feeds)
+                self._expire(monotonic())
+
+    async def _poll(self, consumer: AIOKafkaConsumer, feeds: asyncio.TaskGroup) -> None:
+        # Who wants nothing need not be looked after in between.
+        poll_ms = _POLL_MS if self._dispatches or self.orphaned.has_any else _IDLE_POLL_MS
+        fetched = await consumer.getmany(timeout_ms=poll_ms)
+        for record in (one for records in fetched.values() for one in records):
+            event = _decoded(record)
+            if event is None:
+                continue
+            dispatch = self._dispatches.get(event.insight_id) or self._open(
+                event.insight_id, feeds
+            )
+            if isinstance(event, PollWanted):
+                dispatch.demand.hear(event, monotonic())
+                dispatch.demanded_s = monotonic() if event.wanted else dispatch.demanded_s
+                if event.wanted and dispatch.unserved:
+                    self._refuse(event.insight_id, dispatch.unserved)
+            else:
+                dispatch.demand.put_back(event.emitted, monotonic())
+            while (emitted := dispatch.demand.take_returned()) is not None:
+                self._deliver(dispatch, emitted)
+            dispatch.slots.wake()
+
+    def _open(self, insight_id: str, feeds: asyncio.TaskGroup) -> _InsightDispatch:
+        # A name of its own: counts of an earlier counter are none of this one.
+        demand = PollDemand(secrets.token_hex(6))
+        dispatch = _InsightDispatch(demand, _DemandSlots(demand), demanded_s=monotonic())
+        self._dispatches[insight_id] = dispatch
+        starter = _DispatchStarter(self, dispatch)
+        claim_context = ClaimContext(self._claimer, starter, self._outbox, dispatch.slots)
+        feeds.create_task(self._run_subscription(insight_id, claim_context, dispatch))
+        _log.info("counter.opened", insight_id=insight_id)
+        return dispatch
+
+    async def _run_subscription(
+        self, insight_id: str, claim_context: ClaimContext, dispatch: _InsightDispatch
+    ) -> None:
+        try:
+            await supply(self._settings, insight_id, claim_context, dispatch.stop)
+        except* MissingClientError as missing:
+            # The callers of other insights are served all the same.
+            dispatch.unserved = f"no process of the API can serve it: {missing.exceptions[0]}"
+            _log.error("counter.unserved", insight_id=insight_id, reason=dispatch.unserved)
+            self._refuse(insight_id, dispatch.unserved)
+
+    def _refuse(self, insight_id: str, reason: str) -> None:
+        self._outbox.put(PollRejected(insight_id=insight_id, reason=reason))
+
+    def _expire(self, now_s: float) -> None:
+        for insight_id, dispatch in [*self._dispatches.items()]:
+            dispatch.demand.expire_silent(now_s)
+            if now_s - dispatch.demanded_s > LINGER_S and not dispatch.demand.has_returned:
+                dispatch.stop.set()
+                del self._dispatches[insight_id]
+                _log.info("counter.closed", insight_id=insight_id)
+        for returning in self.orphaned.pop_due(now_s):
+            self._outbox.put(returning)
+
+    def start(self, dispatch: _InsightDispatch, emitted: EmittedAgenda) -> None:
+        """Hand out an agenda whose claim is committed."""
+        dispatch.slots.give_back()
+        self._deliver(dispatch, emitted)
+
+    def _deliver(self, dispatch: _InsightDispatch, emitted: EmittedAgenda) -> None:
+        api_id = dispatch.demand.next_process()
+        if api_id is None:
+            if dispatch.stop.is_set():
+                self.orphaned.add([returned_delivery(emitted, monotonic())])
+            else:
+                dispatch.demand.put_back(emitted, monotonic())
+            return
+        by = dispatch.demand.dispatcher_id
+        self._outbox.put(AgendaDelivered(api_id=api_id, dispatcher_id=by, emitted=emitted))
+
+    async def _publish(self) -> NoReturn:
+        while True:
+            batch = await self._outbox.take()
+            records = [self._record(one) for one in batch]
+            await publish_until_acknowledged(self._publisher, records)
+            self._outbox.forget(batch)
+
+    def _record(self, event: DispatchEvent) -> Record:
+        topics = self._topics
+        topic = topics.poll_demand if isinstance(event, DeliveryReturned) else topics.deliveries
+        key = (
+            event.emitted.agenda_id if isinstance(event, AgendaDelivered) else event.insight_id
+        )
+        return Record(topic, key.encode(), encode(event))
+
+
+@dataclass(frozen=True, slots=True)
+class _DispatchStarter:
+    """What a feed starts agendas with; see `pipeline.Starter`."""
+
+    dispatcher: Dispatcher
+    dispatch: _InsightDispatch
+
+    def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:  # the protocol's
+        self.dispatcher.start(self.dispatch, emitted)
+
+
+class _DispatchRebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Called before the group is joined again; those who want say so every second."""
+        if revoked:
+            self._dispatcher.close_all()
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Called once the group has settled."""
+        self._dispatcher.orphaned.settle(monotonic())
+        _log.info("dispatcher.assigned", partitions=sorted(tp.partition for tp in assigned))
+
+
+def _decoded(record: ConsumerRecord) -> PollWanted | DeliveryReturned | None:
+    try:
+        return decode_poll_demand(checked_value(record))
+    except UnreadableRecordError as error:
+        _log.warning("pull.unreadable", offset=record.offset, reason=str(error))
+        return None

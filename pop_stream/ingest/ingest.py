@@ -1,0 +1,287 @@
+"""The part that takes submissions in: whole batches, validated, placed, handed on.
+
+Waits for the definitions that submissions were let in by, if those are still on their way.
+
+The API may know an insight a moment before intake does. What it has answered with 202 would be
+refused here, for fitting no insight.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from time import monotonic
+from typing import Final
+
+import structlog
+from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from msgspec import Raw
+
+from pop_stream import crash_points
+from pop_stream.ingest.sender_authentication import (
+    Gate,
+    KafkaAdmission,
+    Senders,
+    record_position,
+)
+from pop_stream.ingest.submission_processor import (
+    PART,
+    BatchResult,
+    RoutedAgenda,
+    SubmissionProcessor,
+)
+from pop_stream.kafka import clients
+from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
+from pop_stream.kafka.definitions import header_version
+from pop_stream.kafka.publisher import (
+    FRAME_BYTES,
+    lifecycle_records,
+    publish_until_acknowledged,
+    ready_record,
+)
+from pop_stream.kafka.quota_gossip import QuotaGossip
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Definitions
+from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.scheduling import InsightAgendasRouted
+from pop_stream.model.identity import ANYONE
+from pop_stream.policy.backlog.page import PAGE_SLOTS
+from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import FollowedDefinitions
+from pop_stream.ports.publisher import Publisher
+from pop_stream.settings import Settings
+
+_MAX_WAIT_S: Final = 5.0
+_PAUSE_AFTER_TIMEOUT_S: Final = 60.0
+_POLL_EVERY_S: Final = 0.01
+
+_log = structlog.get_logger()
+
+
+class DefinitionsBarrier:
+    """Keeps intake from judging by older definitions than the API did.
+
+    Anyone who may write submissions may name any version. What is not written is not waited
+    for, so that nobody holds up others by it.
+
+    Args:
+        definitions: As intake hears of them.
+        max_wait_s: Longest wait. Then what is known decides, and for a minute nothing is
+            waited for: definitions cannot be read.
+    """
+
+    def __init__(
+        self, definitions: FollowedDefinitions, max_wait_s: float = _MAX_WAIT_S
+    ) -> None:
+        self._definitions = definitions
+        self._max_wait_s = max_wait_s
+        self._paused_until = 0.0
+
+    async def catch_up(self, records: Iterable[ConsumerRecord]) -> None:
+        """Return once the definitions are as new as those that the records were judged by."""
+        newer = {header_version(one, DEFINITIONS_VERSION_HEADER) for one in records}
+        newer = {one for one in newer if one > self._definitions.read_up_to}
+        if not newer or monotonic() < self._paused_until:
+            return
+        try:
+            async with asyncio.timeout(self._max_wait_s):
+                written = await self._definitions.written()
+                wanted = max((one for one in newer if one <= written), default=0)
+                while self._definitions.read_up_to < wanted:  # noqa: ASYNC110  # no event
+                    await asyncio.sleep(_POLL_EVERY_S)
+        except (TimeoutError, UnavailableError):
+            self._paused_until = monotonic() + _PAUSE_AFTER_TIMEOUT_S
+            known = self._definitions.read_up_to
+            _log.warning("definitions.behind", known=known, told=max(newer))
+
+
+BATCH_RECORDS: Final = 2_000
+"""Most submissions of one batch; a batch is in memory twice while it is handled."""
+
+YIELD_EVERY_BYTES: Final = 256 * 1024
+"""Sorted without a breath in between; a fraction of a second's work."""
+
+_MIN_BATCH_INTERVAL_S: Final = 0.006
+_MAX_BATCH_INTERVAL_S: Final = 0.025
+_FULL_BATCH_BYTES: Final = 64 * 1024
+_ADAPTIVE_FACTOR: Final = 3.0
+"""Between batches: each is a record that the scheduler handles and a round that a puller reads,
+claims and commits; and one of many agendas costs hardly more than one of one. The first after a
+rest is not delayed."""
+
+
+class Ingest:
+    """Validates and places submissions; stateless but for the definitions it last saw."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        publisher: Publisher,
+        definitions: FollowedDefinitions,
+        clock: Clock,
+        sender_authenticator: Gate | None = None,
+        doors: QuotaGossip | None = None,
+    ) -> None:
+        self._sender_authenticator = sender_authenticator
+        self._quota_gossip = doors
+        self._admission = (
+            None if doors is None else KafkaAdmission(doors.door, settings.signing_key)
+        )
+        self._settings = settings
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+        self._definitions = definitions
+        self._definitions_barrier = DefinitionsBarrier(definitions)
+        self._clock = clock
+        self._definitions_in_use: Definitions | None = None
+        self._has_quotas = False
+        self._processor = self._new_processor(Definitions())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take submissions in until `stop`."""
+        consumer = clients.consumer(
+            self._settings, client_id=PART, group_id=self._topics.group(PART)
+        )
+        pacer = BatchPacer(
+            _MIN_BATCH_INTERVAL_S,
+            _MAX_BATCH_INTERVAL_S,
+            _FULL_BATCH_BYTES,
+            adaptive_factor=_ADAPTIVE_FACTOR,
+        )
+        async with consumer:
+            pacer.pace_fetches(consumer)
+            consumer.subscribe(
+                [self._topics.submissions], listener=_RebalanceListener(self._quota_gossip)
+            )
+            _log.info("intake.started", topic=self._topics.submissions)
+            await handle_batches(
+                consumer,
+                self.handle,
+                max_records=BATCH_RECORDS,
+                stop=stop,
+                pacer=pacer,
+            )
+
+    async def handle(self, records: Sequence[ConsumerRecord]) -> None:
+        """Take in one batch; returns once all that came of it is acknowledged.
+
+        A crash before the commit repeats the batch: the rollup skips an acceptance it knows,
+        the scheduler a page whose origin it has seen.
+        """
+        await self._definitions_barrier.catch_up(records)
+        current = self._definitions.current
+        if current is not self._definitions_in_use:
+            self._definitions_in_use, self._processor = current, self._new_processor(current)
+            self._has_quotas = current.has_quotas
+        ends = {one.partition: one.offset + 1 for one in records}
+        batch = await self._process(records)
+        if (
+            self._quota_gossip is not None
+            and self._admission is not None
+            and self._admission.take_has_decided()
+        ):
+            # Whoever reads these records again must not refuse what is accepted now.
+            await self._quota_gossip.begin(ends)
+        lifecycle = await lifecycle_records(
+            self._publisher, self._topics.agenda_events, batch.lifecycle
+        )
+        partitions = await self._publisher.partitions(self._topics.ready)
+        ready = [
+            ready_record(self._topics, current, _insight_placed(*page), partitions=partitions)
+            for page in _pages(batch)
+        ]
+        if crash_points.is_set(
+            "intake.accepted"
+        ):  # else sent side by side, and either may be first
+            await publish_until_acknowledged(self._publisher, lifecycle)
+            crash_points.crash_point("intake.accepted")
+        await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
+        crash_points.crash_point("intake.placed")
+        if self._quota_gossip is not None and self._has_quotas:
+            self._quota_gossip.door.mark_processed(ends)
+        if batch.dead:
+            _log.info("submissions.refused", count=len(batch.dead))
+
+    async def _process(self, records: Sequence[ConsumerRecord]) -> BatchResult:
+        """Sort a batch, with a breath now and then: heartbeats go over the same loop."""
+        senders: Senders = (
+            await self._sender_authenticator.senders(records)
+            if self._sender_authenticator
+            else {}
+        )
+        batch, now, worked = BatchResult(), self._clock.now(), 0
+        for record in by_timestamp(records):
+            sender = senders.get(record_position(record), ANYONE)
+            self._processor.add(batch, record, now=now, sender=sender)
+            worked += len(record.value or b"")
+            if worked > YIELD_EVERY_BYTES:
+                worked = 0
+                await asyncio.sleep(0)
+        return batch
+
+    def _new_processor(self, definitions: Definitions) -> SubmissionProcessor:
+        router = InsightRouter(definitions.insights.values(), definitions.customers)
+        return SubmissionProcessor(
+            self._topics,
+            router,
+            max_agenda_bytes=self._settings.max_agenda_bytes,
+            callback_urls={
+                one.id: one.callback_url
+                for one in definitions.customers.values()
+                if one.callback_url
+            },
+            templates=definitions.templates,
+            admission=self._admission,
+        )
+
+
+class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Hears what is begun of partitions before it reads them."""
+
+    def __init__(self, doors: QuotaGossip | None) -> None:
+        self._quota_gossip = doors
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Called by the consumer."""
+        if self._quota_gossip is not None and assigned:
+            await self._quota_gossip.catch_up()
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Called by the consumer; what is under way is acknowledged by then, or read again."""
+
+
+def by_timestamp(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+    """The records of all partitions by timestamp, those of one partition in their order.
+
+    A timestamp is that of the broker which led the partition then; one that goes back does not
+    move its record before its neighbour, for the scheduler tells repeats by that order.
+    """
+    by_partition: dict[int, list[tuple[int, ConsumerRecord]]] = {}
+    for record in records:
+        lane = by_partition.setdefault(record.partition, [])
+        lane.append((max(record.timestamp, lane[-1][0] if lane else 0), record))
+    for _, record in merge(*by_partition.values(), key=lambda pair: pair[0]):
+        yield record
+
+
+def _insight_placed(insight_id: str, page: Sequence[RoutedAgenda]) -> InsightAgendasRouted:
+    return InsightAgendasRouted(
+        insight_id=insight_id,
+        agendas=tuple(Raw(placed.body) for placed in page),
+        origins=tuple(placed.origin for placed in page),
+    )
+
+
+def _pages(batch: BatchResult) -> Iterator[tuple[str, Sequence[RoutedAgenda]]]:
+    """Cut each insight's agendas into pages, bounded by count and by bytes."""
+    for insight_id, placed in batch.placed.items():
+        page: list[RoutedAgenda] = []
+        size = 0
+        for one in placed:
+            if page and (len(page) == PAGE_SLOTS or size + len(one.body) > FRAME_BYTES):
+                yield insight_id, page
+                page, size = [], 0
+            page.append(one)
+            size += len(one.body)
+        yield insight_id, page

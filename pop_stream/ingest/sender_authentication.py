@@ -1,0 +1,189 @@
+"""Who sends what is read from Kafka: by the record's seal, or the token in its header.
+
+A batch's tokens are judged before it is sorted, each once, however many records show it. The
+database is asked for a key every two seconds at most and can be away for a while; see
+`identity.key_book`.
+
+Admission of what is read from Kafka: by the same quotas as over HTTP, each agenda once.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final, Protocol
+
+from aiokafka import ConsumerRecord
+
+from pop_stream.model.errors import PopStreamError, UnauthenticatedError, UnavailableError
+from pop_stream.model.identity import ANYONE, Principal
+from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.signature import (
+    ADMITTED_HEADER,
+    AUTHORIZATION_HEADER,
+    RECORD_SIGNATURE_HEADER,
+    is_signed_by,
+)
+
+_MAX_CONCURRENT: Final = 16
+
+Senders = Mapping[tuple[int, int], Principal | PopStreamError]
+"""Who sent a record, by partition and offset, or why that cannot be told."""
+
+
+class CredentialVerifier(Protocol):
+    """Tells who a token belongs to."""
+
+    async def identify(self, authorization: str | None) -> Principal:
+        """Who the value of an `Authorization` header belongs to.
+
+        Raises:
+            UnauthenticatedError: If nobody can be told from it.
+            UnavailableError: If that cannot be found out now.
+        """
+        ...
+
+
+class Gate:
+    """Tells records apart by who sent them.
+
+    Args:
+        authenticator: Who judges tokens.
+        secret: Of seals; without one, no seal counts.
+        is_strict: Whether a record that shows neither is refused; else it may be anyone's.
+    """
+
+    def __init__(
+        self, authenticator: CredentialVerifier, *, secret: bytes | None, is_strict: bool
+    ) -> None:
+        self._authenticator = authenticator
+        self._secret = secret
+        self._is_strict = is_strict
+
+    async def senders(self, records: Sequence[ConsumerRecord]) -> Senders:
+        """Who sent each record."""
+        shown = {
+            record_position(one): _token(one) for one in records if not self._is_signed(one)
+        }
+        slots = asyncio.Semaphore(_MAX_CONCURRENT)
+
+        async def verified(token: str) -> Principal | PopStreamError:
+            async with slots:
+                return await self._verify(token)
+
+        tokens = [*{token for token in shown.values() if token is not None}]
+        known = dict(zip(tokens, await asyncio.gather(*map(verified, tokens)), strict=True))
+        nobody = _missing_credentials() if self._is_strict else ANYONE
+        found: dict[tuple[int, int], Principal | PopStreamError] = {}
+        for where, token in shown.items():
+            found[where] = nobody if token is None else known[token]
+        return found
+
+    async def _verify(self, token: str) -> Principal | PopStreamError:
+        try:
+            return await self._authenticator.identify(token)
+        except (UnauthenticatedError, UnavailableError) as error:
+            return error
+
+    def _is_signed(self, record: ConsumerRecord) -> bool:
+        shown = _header(record, RECORD_SIGNATURE_HEADER)
+        if self._secret is None or shown is None:
+            return False
+        return is_signed_by(self._secret, shown, key=record.key, value=record.value or b"")
+
+
+def record_position(record: ConsumerRecord) -> tuple[int, int]:
+    """Where a record stands in its topic."""
+    return record.partition, record.offset
+
+
+def _missing_credentials() -> UnauthenticatedError:
+    msg = f"the record has no header {AUTHORIZATION_HEADER!r} with `Bearer <key or token>`"
+    return UnauthenticatedError(msg)
+
+
+def _token(record: ConsumerRecord) -> str | None:
+    value = _header(record, AUTHORIZATION_HEADER)
+    return None if value is None else value.decode("latin-1")
+
+
+def _header(record: ConsumerRecord, name: str) -> bytes | None:
+    for key, value in record.headers or ():
+        if key.lower() == name:
+            found: bytes = value or b""
+            return found
+    return None
+
+
+_SECOND_MS: Final = 1000
+
+
+class KafkaAdmission:
+    """Asks the door for every agenda that another part has not let in already.
+
+    What the API answered with 202 is let in, and so is what an intake may have accepted
+    before a crash: neither may be refused any more.
+
+    Args:
+        quota_ledger: Of this process.
+        secret: Of seals; without one, the API's word in a header is believed.
+    """
+
+    def __init__(self, quota_ledger: QuotaLedger, secret: bytes | None) -> None:
+        self._quota_ledger = quota_ledger
+        self._secret = secret
+        self._has_decided = False
+
+    def take_has_decided(self) -> bool:
+        """Whether anything was decided since the last call that could be decided otherwise."""
+        decided, self._has_decided = self._has_decided, False
+        return decided
+
+    def admit(
+        self,
+        record: ConsumerRecord,
+        index: int,
+        *,
+        customer_id: str,
+        insight_id: str,
+        now: datetime,
+    ) -> None:
+        """Let an agenda of a record in.
+
+        Its record's own instant counts for the rate: what has waited for intake is no faster
+        for it.
+
+        Raises:
+            QuotaError: If it is one too many of its customer.
+            CapacityError: If there is no room for it.
+        """
+        quota_ledger = self._quota_ledger
+        if not quota_ledger.is_limited(customer_id, insight_id):
+            return
+        if self._is_admitted(record):
+            quota_ledger.count_admitted(customer_id)
+        elif record.offset < quota_ledger.started_up_to.get(record.partition, 0):
+            self._has_decided = True
+            quota_ledger.count_admitted(customer_id)
+        else:
+            self._has_decided = True
+            quota_ledger.admit(customer_id, insight_id, now_s=_sent_s(record, now))
+        lane = (insight_id, record.partition)
+        quota_ledger.record_position(customer_id, (record.offset, index), lane=lane)
+
+    def _is_admitted(self, record: ConsumerRecord) -> bool:
+        headers = dict(record.headers or ())
+        if self._secret is None:
+            name, value = ADMITTED_HEADER
+            return bool(headers.get(name) == value)
+        shown = headers.get(RECORD_SIGNATURE_HEADER)
+        value = record.value or b""
+        return shown is not None and is_signed_by(
+            self._secret, shown, key=record.key, value=value
+        )
+
+
+def _sent_s(record: ConsumerRecord, now: datetime) -> float:
+    """When the record was sent, in seconds since the epoch; not later than now."""
+    if record.timestamp is None or record.timestamp < 0:
+        return now.timestamp()
+    return float(min(record.timestamp / _SECOND_MS, now.timestamp()))

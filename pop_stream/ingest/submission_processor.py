@@ -1,0 +1,388 @@
+"""What becomes of a batch of submissions: each is accepted and placed, or refused with why.
+
+What is refused of a record: for the dead letters, and for whoever reads the agenda.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+from aiokafka import ConsumerRecord
+from pydantic import TypeAdapter, ValidationError
+
+from pop_stream.ingest.sender_authentication import KafkaAdmission
+from pop_stream.kafka.dead_letters import dead_letter, to_wire_issues
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.agenda import Agenda, Id, OwnId, encode_agenda, routed_agenda
+from pop_stream.model.definitions import VersionedTemplate
+from pop_stream.model.errors import (
+    CapacityError,
+    ForbiddenError,
+    Issue,
+    MissingDefinitionError,
+    PopStreamError,
+    QuotaError,
+    SubmissionError,
+    UnreadableRecordError,
+)
+from pop_stream.model.events.codec import checked_value, encode
+from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused, LifecycleEvent
+from pop_stream.model.events.scheduling import Origin
+from pop_stream.model.identity import ANYONE, Principal, Role
+from pop_stream.model.tenancy import foreign_id_issue, qualified_id
+from pop_stream.model.trace import Trace
+from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.ingress.submission import parse_submission
+from pop_stream.ports.publisher import Record
+
+_ID: Final[TypeAdapter[str]] = TypeAdapter(Id)
+_OWN_ID: Final[TypeAdapter[str]] = TypeAdapter(OwnId)
+
+
+class ValidationIssues:
+    """What is wrong with a record's agendas; ten in detail, as a record may hold thousands."""
+
+    def __init__(self, of: int) -> None:
+        self.count = 0
+        self.issues: list[Issue] = []
+        self._of = of
+        self._code = SubmissionError.code
+
+    def add(self, index: int, error: SubmissionError) -> None:
+        """Note what is wrong with one of them."""
+        self.count += 1
+        if isinstance(error, QuotaError | CapacityError):
+            self._code = error.code
+        item = self._item(index)
+        room = SubmissionError.MAX_ISSUES - len(self.issues)
+        self.issues += [replace(one, field=item + one.field) for one in error.issues[:room]]
+
+    def add_forbidden(self, index: int, error: ForbiddenError) -> None:
+        """Note that the sender may not submit one of them."""
+        self.count += 1
+        self._code = ForbiddenError.code
+        if len(self.issues) < SubmissionError.MAX_ISSUES:
+            field = f"{self._item(index)}customer_id"
+            self.issues.append(Issue(field, "another customer", str(error)))
+
+    def _item(self, index: int) -> str:
+        return f"[{index}]." if self._of > 1 else ""
+
+    @property
+    def reason(self) -> tuple[str, str]:
+        """Code and text of the dead letter."""
+        found = "; ".join(map(str, self.issues))
+        counts = f"{self.count} of {self._of} agendas refused: " if self._of > 1 else ""
+        return self._code, counts + found
+
+
+def check_sender(sender: Principal, customer_id: str | None) -> None:
+    """Check that the sender may submit, and for the customer, as far as one is named.
+
+    Raises:
+        ForbiddenError: If it may not.
+    """
+    if customer_id is not None and not sender.speaks_for(customer_id):
+        msg = f"{sender.name} does not submit for customer {customer_id!r}"
+        raise ForbiddenError(msg)
+    if not sender.has_role(Role.SUBMIT):
+        msg = f"{sender.name} submits nothing: it lacks the role {Role.SUBMIT.value!r}"
+        raise ForbiddenError(msg)
+
+
+def id_from_key(record: ConsumerRecord, index: int) -> str | None:
+    """The id that a record's key gives its only, or first, agenda, if the key can be one."""
+    if not record.key or index:
+        return None
+    try:
+        return _ID.validate_python(record.key.decode())
+    except (ValidationError, UnicodeDecodeError):
+        return None
+
+
+def id_from_position(record: ConsumerRecord, index: int) -> str:
+    """An id made of the place of an agenda in the topic."""
+    return f"{record.partition}-{record.offset}-{index}"
+
+
+def refusal_events(
+    body: bytes,
+    error: SubmissionError,
+    *,
+    found: tuple[ConsumerRecord, int],
+    sender: Principal,
+    now: datetime,
+) -> Iterator[AgendaRefused]:
+    """An event for a refusal; none for an anonymous agenda that can never be accepted.
+
+    Args:
+        body: What was submitted.
+        error: What is wrong with it.
+        found: Its record, and its place there.
+        sender: Who may submit, and for the customer that is named.
+        now: The present instant.
+    """
+    fields = string_fields(body, "id", "customer_id")
+    customer_id = fields.get("customer_id", sender.customer_id)
+    agenda_id = _refused_id(fields.get("id"), customer_id) or id_from_key(*found)
+    is_resubmittable = isinstance(error, MissingDefinitionError | QuotaError | CapacityError)
+    if is_resubmittable and agenda_id is None:
+        agenda_id = id_from_position(*found)
+    if agenda_id is not None:
+        yield AgendaRefused(
+            agenda_id=qualified_id(agenda_id, sender.customer_id),
+            at=now,
+            issues=to_wire_issues(error.issues),
+            customer_id=customer_id if _is_valid(_ID, customer_id) else None,
+            agenda=msgspec.Raw(body) if is_resubmittable else msgspec.UNSET,
+        )
+
+
+def string_fields(body: bytes, *names: str) -> dict[str, str]:
+    """Those of these fields that hold texts; none if the body is no object."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    return {name: document[name] for name in names if isinstance(document.get(name), str)}
+
+
+def _refused_id(named: str | None, customer_id: str | None) -> str | None:
+    """The id that a refused agenda gave, unless it can be none, or another customer's."""
+    is_sound = _is_valid(_OWN_ID, named) and foreign_id_issue(named, customer_id) is None
+    return named if is_sound else None
+
+
+def _is_valid(kind: TypeAdapter[str], candidate: str | None) -> bool:
+    try:
+        kind.validate_python(candidate)
+    except ValidationError:
+        return False
+    return True
+
+
+PART: Final = "intake"
+
+MAX_EVENT_BYTES: Final = 900_000
+"""Largest event of one agenda: with all that goes round it, it must fit a record."""
+
+MAX_AGENDAS_PER_RECORD: Final = 10_000
+"""Agendas of one record: each costs time, and all are decided in one go."""
+
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class RoutedAgenda(NamedTuple):
+    """An agenda on its way to the scheduler, encoded, with where it came from."""
+
+    body: bytes
+    origin: Origin
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """A batch, sorted.
+
+    Attributes:
+        lifecycle: `agenda.accepted` and `agenda.refused`, in order.
+        placed: By insight, in order.
+        dead: Records for the dead letters.
+    """
+
+    lifecycle: list[LifecycleEvent] = field(default_factory=list)
+    placed: dict[str, list[RoutedAgenda]] = field(default_factory=dict)
+    dead: list[Record] = field(default_factory=list)
+
+
+class SubmissionProcessor:
+    """Sorts batches by the definitions of one moment.
+
+    Args:
+        topics: Names of topics.
+        router: Of that moment.
+        max_agenda_bytes: Of an agenda as it was submitted.
+        callback_urls: By customer: what an agenda gets that names none.
+        templates: Of which runs are made.
+        admission: Asked for every sound agenda; None lets all in.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        router: InsightRouter,
+        *,
+        max_agenda_bytes: int,
+        callback_urls: Mapping[str, str] | None = None,
+        templates: Mapping[str, VersionedTemplate] | None = None,
+        admission: KafkaAdmission | None = None,
+    ) -> None:
+        self._admission = admission
+        self._templates = templates or {}
+        self._topics = topics
+        self._callback_urls = callback_urls or {}
+        self._router = router
+        self._max_agenda_bytes = max_agenda_bytes
+
+    def sort(self, records: Iterable[ConsumerRecord], *, now: datetime) -> BatchResult:
+        """Decide for every agenda of the batch; no record is passed over in silence."""
+        result = BatchResult()
+        for record in records:
+            self.add(result, record, now=now)
+        return result
+
+    def add(
+        self,
+        result: BatchResult,
+        record: ConsumerRecord,
+        *,
+        now: datetime,
+        sender: Principal | PopStreamError = ANYONE,
+    ) -> None:
+        """Decide for every agenda of one record.
+
+        Args:
+            result: Where the decisions go.
+            record: One submission, or a list of them.
+            now: The present instant.
+            sender: Who sent it, or why that cannot be told: then all of it is refused.
+        """
+        try:
+            if isinstance(sender, PopStreamError):
+                raise sender
+            bodies = _bodies(checked_value(record))
+        except PopStreamError as error:
+            reason = (error.code, str(error))
+            result.dead.append(self._dead_letter(record, reason, (), now))
+            return
+        issues_found = ValidationIssues(of=len(bodies))
+        for index, body in enumerate(bodies):
+            try:
+                self._accept(result, record, index, (body, sender), now)
+            except ForbiddenError as error:
+                # No event: it would stand in the agenda of the one who was named.
+                issues_found.add_forbidden(index, error)
+            except SubmissionError as error:
+                issues_found.add(index, error)
+                told = refusal_events(
+                    body, error, found=(record, index), sender=sender, now=now
+                )
+                result.lifecycle.extend(told)
+        if issues_found.count:
+            letter = self._dead_letter(record, issues_found.reason, issues_found.issues, now)
+            result.dead.append(letter)
+
+    def _accept(
+        self,
+        result: BatchResult,
+        record: ConsumerRecord,
+        index: int,
+        sent: tuple[bytes, Principal],
+        now: datetime,
+    ) -> None:
+        body, sender = sent
+        if sender is not ANYONE:
+            check_sender(sender, string_fields(body, "customer_id").get("customer_id"))
+        self._check_size(body)
+        parsed = _with_trace(parse_submission(body, self._templates, sender), record)
+        agenda = _with_id(parsed, record, index, sender)
+        check_sender(sender, agenda.customer_id)
+        insight_id = self._router.route(agenda)
+        encoded = msgspec.Raw(encode_agenda(agenda))
+        accepted = _accepted(agenda, encoded, insight_id, now)
+        if url := agenda.callback_url or self._callback_urls.get(agenda.customer_id):
+            accepted = msgspec.structs.replace(accepted, callback_url=url)
+        placed = encode(
+            routed_agenda(agenda, encoded, agenda_id=agenda.id or "", accepted_at=now)
+        )
+        _check_events(accepted, placed)
+        if self._admission is not None:
+            customer_id = agenda.customer_id
+            self._admission.admit(
+                record, index, customer_id=customer_id, insight_id=insight_id, now=now
+            )
+        result.lifecycle.append(accepted)
+        origin = Origin(partition=record.partition, offset=record.offset, index=index)
+        result.placed.setdefault(insight_id, []).append(RoutedAgenda(placed, origin))
+
+    def _check_size(self, body: bytes) -> None:
+        if len(body) > self._max_agenda_bytes:
+            message = f"larger than the {self._max_agenda_bytes} bytes allowed; store large "
+            issue = Issue("agenda", f"{len(body)} bytes", f"{message}inputs and refer to them")
+            raise SubmissionError([issue])
+
+    def _dead_letter(
+        self,
+        record: ConsumerRecord,
+        error: tuple[str, str],
+        issues: Sequence[Issue],
+        now: datetime,
+    ) -> Record:
+        return dead_letter(self._topics, record, part=PART, at=now, error=error, issues=issues)
+
+
+def _check_events(accepted: AgendaAccepted, placed: bytes) -> None:
+    """Refuse what no record could carry: events list names and types beside the agenda."""
+    size = len(placed)
+    if 2 * size > MAX_EVENT_BYTES:
+        size = max(size, len(encode(accepted)))
+    if size > MAX_EVENT_BYTES:
+        message = f"grows beyond {MAX_EVENT_BYTES} bytes in an event; split it in several"
+        raise SubmissionError([Issue("agenda", f"{size} bytes", message)])
+
+
+def _bodies(value: bytes | None) -> list[bytes]:
+    """The agendas of a record, each as JSON; a lone one is not looked into."""
+    start = (value or b"").lstrip(b" \t\r\n")[:1]
+    if value is None or start not in {b"{", b"["}:
+        msg = "the record is no JSON object or list; it must be an agenda or a list of agendas"
+        raise UnreadableRecordError(msg)
+    if start == b"{":
+        return [value]
+    try:
+        bodies = _LIST.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableRecordError(str(error)) from None
+    if len(bodies) > MAX_AGENDAS_PER_RECORD:
+        msg = (
+            f"a list of {len(bodies)}; at most {MAX_AGENDAS_PER_RECORD} agendas fit one record"
+        )
+        raise UnreadableRecordError(msg)
+    return [bytes(body) for body in bodies]
+
+
+def _with_trace(agenda: Agenda, record: ConsumerRecord) -> Agenda:
+    """The agenda with what its record's headers tell of where it came from."""
+    if agenda.trace is not None or not record.headers:
+        return agenda
+    told = {name.lower(): (value or b"").decode("latin-1") for name, value in record.headers}
+    trace = Trace.of(told)
+    return agenda if trace is None else agenda.model_copy(update={"trace": trace})
+
+
+def _with_id(agenda: Agenda, record: ConsumerRecord, index: int, sender: Principal) -> Agenda:
+    """The agenda with an identity that a repeated read of the same record gives again."""
+    named = agenda.id or id_from_key(record, index)
+    known = (
+        qualified_id(named, sender.customer_id) if named else id_from_position(record, index)
+    )
+    return agenda if agenda.id == known else agenda.model_copy(update={"id": known})
+
+
+def _accepted(
+    agenda: Agenda, encoded: msgspec.Raw, insight_id: str, now: datetime
+) -> AgendaAccepted:
+    return AgendaAccepted(
+        agenda_id=agenda.id or "",
+        at=now,
+        insight_id=insight_id,
+        customer_id=agenda.customer_id,
+        title=agenda.title,
+        link_id=agenda.link_id,
+        priority=agenda.priority,
+        operations=tuple(one.name for one in agenda.operations),
+        agenda=encoded,
+    )

@@ -1,0 +1,333 @@
+"""Kafka clients with the settings every part shares: addresses, security, timeouts.
+
+How batches of records are compressed: lz4, as fast as it can be.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, codec
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import IllegalGenerationError, KafkaError
+from aiokafka.helpers import create_ssl_context
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from pop_stream.kafka import group_members
+from pop_stream.kafka.hardening import broker_timeouts
+from pop_stream.kafka.hardening.fetcher import (
+    fetch_from_leaders_only,
+    use_adaptive_fetch_wait,
+    wake_on_every_response,
+)
+from pop_stream.settings import Settings
+
+FORMAT: Final = "lz4"
+
+_LEVEL: Final = 1
+"""The client's is 9: seven times the processor time, for a tenth fewer bytes."""
+
+
+def compress_fast() -> None:
+    """Have all producers of this process use that level; a second call changes nothing.
+
+    The client has no setting for it. The level tells how long an encoder looks for repeats:
+    what it writes is of the same format, and any reader reads it.
+    """
+    builder = sys.modules[DefaultRecordBatchBuilder.__module__]
+    builder.lz4_encode = _encode  # type: ignore[attr-defined]  # by the module's own name
+
+
+def _encode(payload: bytes) -> bytes:
+    encoded: bytes = codec.lz4_encode(payload, level=_LEVEL)
+    return encoded
+
+
+PARTITION_BYTES: Final = 4 * 1024 * 1024
+FETCH_BYTES: Final = 32 * 1024 * 1024
+"""What a broker answers at a time, of a partition and in all; no more is read ahead."""
+
+METADATA_AGE_MS: Final = 30_000
+"""After it a client asks what topics there are; who found one missing knows no sooner."""
+
+_POLL_MS: Final = 10_000
+_RETRY_AFTER_S: Final = 1.0
+
+_PREFETCH_BACKOFF_S: Final = 10.0
+_FETCHER_TIMEOUT_S: Final = 5.0
+_CANCEL_AGAIN_AFTER_S: Final = 0.2
+
+_log = structlog.get_logger()
+
+
+class _HardenedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
+    before_start: Callable[[], Awaitable[None]] | None = None
+
+    async def start(self) -> None:
+        if self.before_start is not None:
+            await self.before_start()
+        await super().start()
+        harden_fetcher(self)
+        guard_commits(self)
+        if self._group_id is not None:
+            use_adaptive_fetch_wait(self)
+
+    async def stop(self) -> None:
+        stopping = asyncio.ensure_future(super().stop())
+        try:
+            while not stopping.done():
+                await asyncio.wait({stopping}, timeout=_CANCEL_AGAIN_AFTER_S)
+                # Told to end while it lets go of partitions, the fetcher takes no note of it.
+                if self._fetcher is not None:
+                    self._fetcher._fetch_task.cancel()  # noqa: SLF001
+            await stopping
+        finally:
+            stopping.cancel()
+
+
+def guard_commits(consumer: AIOKafkaConsumer) -> None:
+    """Have commits end with the assignment that they were begun in.
+
+    Left to itself, the client repeats one that was not answered, and does so as the member
+    that it has meanwhile become: offsets of partitions that others have would be set back.
+    And from who is no member, expelled and not back yet, a group without members takes any
+    offset: that of a later record, too, when an earlier one was just found to be uncommitted.
+
+    Args:
+        consumer: Started; nothing changes for one without a group.
+    """
+    if consumer._group_id is None:  # noqa: SLF001
+        return
+    coordinator = consumer._coordinator  # noqa: SLF001  # nothing of the client's is between
+    subscription = consumer._subscription  # noqa: SLF001
+    send: Callable[[Any, Any], Awaitable[None]] = coordinator._do_commit_offsets  # noqa: SLF001
+
+    async def send_guarded(assignment: Any, offsets: Any) -> None:  # noqa: ANN401
+        is_member = coordinator.generation >= 0 or not subscription.partitions_auto_assigned()
+        if not assignment.active or not is_member:
+            raise IllegalGenerationError
+        await send(assignment, offsets)
+
+    coordinator._do_commit_offsets = send_guarded  # noqa: SLF001
+
+
+def harden_fetcher(
+    consumer: AIOKafkaConsumer, *, within_s: float = _PREFETCH_BACKOFF_S
+) -> None:
+    """Have a started consumer ask a node for more only once its records are taken.
+
+    There is one fetch at a time for each node. Left to itself, the client waits 0.1 s for
+    the records of a partition to be taken, and then asks for those of the others; the broker
+    holds that request until there are some, and meanwhile nobody asks for the first
+    partition's. A reader that was busy for 0.1 s would then be idle for much longer.
+
+    Args:
+        consumer: Started; its records are taken whatever partition they are of.
+        within_s: After it, the others' are asked for all the same.
+    """
+    fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
+    fetcher._prefetch_backoff = within_s  # noqa: SLF001
+    wake_on_every_response(fetcher)
+    fetch_from_leaders_only(consumer)
+    # Five times a second unless set, though every event that matters now wakes it by itself.
+    fetcher._fetcher_timeout = _FETCHER_TIMEOUT_S  # noqa: SLF001
+
+
+async def poll_forever(
+    consumer: AIOKafkaConsumer, *, what: str
+) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    """What a started consumer brings, until cancelled; it goes on after the client's errors.
+
+    Else nobody would notice that nothing is read any more.
+
+    Args:
+        consumer: Of a topic that somebody follows for as long as the process runs.
+        what: Is read, for the log.
+    """
+    while True:
+        try:
+            fetched = await consumer.getmany(timeout_ms=_POLL_MS)
+        except (KafkaError, OSError) as error:
+            _log.warning(f"{what}.interrupted", error=repr(error))
+            await asyncio.sleep(_RETRY_AFTER_S)
+            continue
+        yield [record for records in fetched.values() for record in records]
+
+
+def defer_fetches(
+    consumer: AIOKafkaConsumer, pause_s: Callable[[], float]
+) -> Callable[[], None]:
+    """Have a started consumer ask for more only when its reader is about to take it.
+
+    Left to itself, it asks as soon as records were taken, is answered with the next one that
+    comes, and holds that one until the reader takes it; all that come meanwhile wait for the
+    time after. Asked when the reader is due, brokers give all there is.
+
+    Args:
+        consumer: Started; see `harden_fetcher`.
+        pause_s: How long until the reader is due; not above 0 if it is.
+
+    Returns:
+        To be called if the pause became shorter.
+    """
+    fetcher = consumer._fetcher  # noqa: SLF001
+    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
+
+    def actions_when_due(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+        fetches, resets, timeout_s, invalid, resumed = look(assignment)
+        if fetches and (left_s := pause_s()) > 0:
+            return [], resets, min(left_s, timeout_s), invalid, resumed
+        return fetches, resets, timeout_s, invalid, resumed
+
+    def wake_fetcher() -> None:
+        fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001
+
+    fetcher._get_actions_per_node = actions_when_due  # noqa: SLF001
+    return wake_fetcher
+
+
+T = TypeVar("T")
+
+_START_TIMEOUT_S: Final = 5.0
+
+_FETCH_WAIT_MS: Final = 2_000
+LONG_FETCH_WAIT_MS: Final = 10_000
+"""How long a broker may hold a fetch that finds nothing; it answers with the first record all
+the same. What else is asked over the connection waits for it. So it is long only for who reads
+the same for good and asks for nothing else; a group's members see `use_adaptive_fetch_wait`."""
+
+
+def connection(settings: Settings) -> dict[str, Any]:
+    """Arguments that any aiokafka client takes to reach the cluster."""
+    arguments: dict[str, Any] = {
+        "bootstrap_servers": settings.kafka_bootstrap,
+        "security_protocol": settings.kafka_security_protocol,
+        "metadata_max_age_ms": METADATA_AGE_MS,
+    }
+    if settings.kafka_security_protocol.endswith("SSL"):
+        ca_file = settings.kafka_ca_file
+        arguments["ssl_context"] = create_ssl_context(cafile=str(ca_file) if ca_file else None)
+    if settings.kafka_security_protocol.startswith("SASL"):
+        password = settings.kafka_password
+        arguments |= {
+            "sasl_mechanism": settings.kafka_sasl_mechanism,
+            "sasl_plain_username": settings.kafka_username,
+            "sasl_plain_password": password.get_secret_value() if password else None,
+        }
+    return arguments
+
+
+def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKafkaProducer:
+    """An idempotent producer with acks=all; start and stop it yourself."""
+    compress_fast()
+    made = AIOKafkaProducer(
+        **connection(settings),
+        client_id=f"{settings.topic_prefix}{client_id}",
+        acks="all",
+        enable_idempotence=True,
+        compression_type=FORMAT,
+        linger_ms=linger_ms,
+        max_batch_size=256 * 1024,
+        max_request_size=1_000_000,
+        request_timeout_ms=10_000,
+    )
+    broker_timeouts.install_broker_timeouts(made.client, connection(settings))
+    return made
+
+
+def consumer(
+    settings: Settings, *topics: str, client_id: str, group_id: str | None, **overrides: object
+) -> AIOKafkaConsumer:
+    """A consumer that commits only when told to; start and stop it yourself.
+
+    Args:
+        settings: Where the cluster is.
+        topics: What to subscribe to; none to assign or subscribe later.
+        client_id: Shown in the broker's logs and metrics.
+        group_id: None reads without a group, and so without commits.
+        overrides: Further arguments of `AIOKafkaConsumer`.
+    """
+    session_ms = _milliseconds(settings.session_timeout)
+    client_name = f"{settings.topic_prefix}{client_id}"
+    if group_id is not None:
+        client_name = group_members.member_client_id(settings, client_name)
+    arguments: dict[str, Any] = {
+        **connection(settings),
+        "client_id": client_name,
+        "group_id": group_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": session_ms,
+        "heartbeat_interval_ms": session_ms // 3,
+        "max_poll_interval_ms": 300_000,
+        "fetch_max_wait_ms": _FETCH_WAIT_MS,
+        "max_partition_fetch_bytes": PARTITION_BYTES,
+        "fetch_max_bytes": FETCH_BYTES,
+    }
+    arguments |= overrides
+    made = _HardenedConsumer(*topics, **arguments)
+    fetch_wait_ms = arguments["fetch_max_wait_ms"]
+    broker_timeouts.install_broker_timeouts(
+        made._client, connection(settings), fetch_wait_ms=fetch_wait_ms
+    )
+    if group_id is not None:
+        made.before_start = partial(evict_own_predecessor, settings, group_id, client_name)
+    return made
+
+
+async def evict_own_predecessor(settings: Settings, group: str, client_name: str) -> None:
+    """Remove who bore this process's name in the group before; nothing happens without one."""
+    if settings.instance is not None:
+        await group_members.evict_predecessor(
+            admin(settings, client_id="succession"), group, client_name
+        )
+
+
+async def shield_until_answered(request: Awaitable[T]) -> T:
+    """The answer; cancelled, it is waited for all the same, but no longer than seconds.
+
+    For questions that may open a connection: one that is cancelled meanwhile stays open.
+    """
+    question = asyncio.ensure_future(request)
+    try:
+        return await asyncio.shield(question)
+    except asyncio.CancelledError:
+        await asyncio.wait([question], timeout=_START_TIMEOUT_S)
+        raise
+
+
+@asynccontextmanager
+async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
+    """The consumer, started, and stopped at the end.
+
+    One that is cancelled while it starts would leave a connection open, so it may end that
+    first; but no longer than seconds, for the broker may be away.
+    """
+    starting = asyncio.ensure_future(consumer.start())
+    try:
+        await asyncio.shield(starting)
+        yield consumer
+    finally:
+        await asyncio.wait([starting], timeout=_START_TIMEOUT_S)
+        starting.cancel()
+        await consumer.stop()
+
+
+def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:
+    """An admin client; start and close it yourself."""
+    made = AIOKafkaAdminClient(
+        **connection(settings),
+        client_id=f"{settings.topic_prefix}{client_id}",
+        request_timeout_ms=15_000,
+    )
+    broker_timeouts.install_broker_timeouts(made._client, connection(settings))  # noqa: SLF001
+    return made
+
+
+def _milliseconds(span: timedelta) -> int:
+    return int(span / timedelta(milliseconds=1))

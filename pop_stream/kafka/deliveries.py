@@ -1,0 +1,328 @@
+"""Agendas for workers that pull over HTTP: asked for on `pop.pulls`, got on `pop.handouts`.
+
+Signs of life of attempts that nobody could look up, on their way to those who know them.
+"""
+
+import asyncio
+import secrets
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import islice
+from typing import Final, Literal, NoReturn, Self
+
+import structlog
+from aiokafka import ConsumerRecord
+
+from pop_stream.kafka.attempt_stops import controls
+from pop_stream.kafka.publisher import ready_record
+from pop_stream.kafka.topic_follower import TopicFollower
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import UnavailableError, UnreadableRecordError, UnservedError
+from pop_stream.model.events.codec import checked_value, decode_delivery, encode
+from pop_stream.model.events.lifecycle import StopReason
+from pop_stream.model.events.pull import (
+    AgendaDelivered,
+    DeliveryReturned,
+    PollRejected,
+    PollWanted,
+)
+from pop_stream.model.events.scheduling import Claim, EmittedAgenda, InsightAttemptsReported
+from pop_stream.policy.attempt_stops import StopRegistry
+from pop_stream.policy.http_pull import DeliveredAttempts
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.settings import Settings
+
+_DEMAND_INTERVAL_S: Final = 1.0
+_BATCH_LINGER_S: Final = 0.02
+_CONNECTION_CHECK_S: Final = 0.5
+_DISPATCHERS: Final = 8
+_REJECTION_TTL_S: Final = 3.0
+_REPLAYED: Final = 5_000
+"""Of what was handed out, and of what was to stop, before a process began. Its workers have no
+other process to turn to, and the database may be away."""
+
+MAX_RETURNED_BYTES: Final = 32 * 1024 * 1024
+"""From there on, agendas whose callers have gone are left to come back by their leases."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(eq=False, slots=True)
+class _Poller:
+    count: int
+    got: list[EmittedAgenda] = field(default_factory=list)
+    some: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def wanted(self) -> int:
+        return self.count - len(self.got)
+
+
+class KafkaHttpDeliveries:
+    """The port `HttpDeliveries`; works while entered.
+
+    Args:
+        settings: Where the cluster is.
+        publisher: Open for as long as this object is.
+    """
+
+    def __init__(self, settings: Settings, publisher: Publisher) -> None:
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+        self._api_id = secrets.token_hex(8)
+        self._pollers: dict[str, deque[_Poller]] = defaultdict(deque)
+        self._received: dict[str, dict[str, int]] = defaultdict(dict)
+        self._rejected: dict[str, tuple[str, float]] = {}
+        self._delivered, self._stops = DeliveredAttempts(), StopRegistry()
+        self._changed_insights: set[str] = set()
+        self._has_changes = asyncio.Event()
+        self._returned: asyncio.Queue[DeliveryReturned] = asyncio.Queue()
+        self._returned_bytes = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._followers = (
+            TopicFollower(
+                settings,
+                self._topics.deliveries,
+                client_id="handouts",
+                hear=self._on_record,
+                replay_last=_REPLAYED,
+            ),
+            controls(
+                settings,
+                client_id="api-controls",
+                hear=self._stops.remember,
+                replay_last=_REPLAYED,
+            ),
+        )
+
+    async def __aenter__(self) -> Self:
+        running = (
+            *(tail.run() for tail in self._followers),
+            self._publish_demand(),
+            self._publish_returned(),
+        )
+        self._tasks = [asyncio.create_task(one) for one in running]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def take(
+        self, insight_id: str, count: int, wait: timedelta, *, is_connected: Callable[[], bool]
+    ) -> list[EmittedAgenda]:
+        """See the port."""
+        poller = _Poller(count)
+        self._pollers[insight_id].append(poller)
+        self._mark_changed(insight_id)
+        try:
+            await self._wait_for_delivery(insight_id, poller, wait, is_connected)
+            return poller.got
+        finally:
+            self._pollers[insight_id].remove(poller)
+            self._mark_changed(insight_id)
+
+    def return_delivery(self, emitted: EmittedAgenda) -> None:
+        """See the port."""
+        if self._returned_bytes > MAX_RETURNED_BYTES:
+            _log.warning("handout.left_to_its_lease", agenda_id=emitted.agenda_id)
+            return
+        self._returned_bytes += len(emitted.agenda)
+        returned = DeliveryReturned(insight_id=emitted.insight_id, emitted=emitted)
+        self._returned.put_nowait(returned)
+
+    def lease(self, agenda_id: str) -> EmittedAgenda | None:
+        """See the port."""
+        return self._delivered.of(agenda_id)
+
+    def stop(self, agenda_id: str, attempt: int) -> StopReason | Literal["outdated"] | None:
+        """See the port."""
+        handed = self._delivered.of(agenda_id)
+        is_known = handed is not None and handed.attempt == attempt
+        accepted_at = handed.accepted_at if handed is not None and is_known else None
+        stop = self._stops.of(agenda_id, attempt, accepted_at)
+        return None if stop is None else stop.reason
+
+    async def _wait_for_delivery(
+        self,
+        insight_id: str,
+        poller: _Poller,
+        wait: timedelta,
+        is_connected: Callable[[], bool],
+    ) -> None:
+        now = asyncio.get_running_loop().time
+        until = now() + wait.total_seconds()
+        if not self._followers[0].following.is_set() and not wait:
+            msg = "agendas cannot be handed out yet: Kafka has not answered"
+            raise UnavailableError(msg)
+        while not poller.got and now() < until and is_connected():
+            self._raise_if_rejected(insight_id)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_CONNECTION_CHECK_S, until - now())):
+                    await poller.some.wait()
+        if not poller.got:
+            self._raise_if_rejected(insight_id)
+        if poller.got and poller.wanted:
+            await asyncio.sleep(_BATCH_LINGER_S)  # those sent with the first arrive with it
+
+    def _on_record(self, record: ConsumerRecord) -> None:
+        try:
+            handed = decode_delivery(checked_value(record))
+        except UnreadableRecordError as error:
+            _log.warning("handout.unreadable", offset=record.offset, reason=str(error))
+            return
+        if isinstance(handed, PollRejected):
+            self._reject(handed)
+            return
+        self._delivered.remember(handed.emitted)
+        if handed.api_id == self._api_id:
+            self._receive(handed)
+
+    def _receive(self, handed: AgendaDelivered) -> None:
+        insight_id = handed.emitted.insight_id
+        counts = self._received[insight_id]
+        counts[handed.dispatcher_id] = counts.pop(handed.dispatcher_id, 0) + 1
+        if len(counts) > _DISPATCHERS:
+            del counts[next(iter(counts))]
+        poller = next((one for one in self._pollers[insight_id] if one.wanted > 0), None)
+        if poller is None:
+            self.return_delivery(handed.emitted)
+        else:
+            poller.got.append(handed.emitted)
+            poller.some.set()
+        self._mark_changed(insight_id)
+
+    def _reject(self, refused: PollRejected) -> None:
+        if not self._followers[0].following.is_set():
+            return  # told before this process began
+        until_s = asyncio.get_running_loop().time() + _REJECTION_TTL_S
+        self._rejected[refused.insight_id] = (refused.reason, until_s)
+        for poller in self._pollers.get(refused.insight_id, ()):
+            poller.some.set()
+
+    def _raise_if_rejected(self, insight_id: str) -> None:
+        reason, until_s = self._rejected.get(insight_id, ("", 0.0))
+        if asyncio.get_running_loop().time() < until_s:
+            raise UnservedError(reason)
+
+    def _mark_changed(self, insight_id: str) -> None:
+        self._changed_insights.add(insight_id)
+        self._has_changes.set()
+
+    async def _publish_demand(self) -> NoReturn:
+        """Say what is wanted whenever it changes, and every second while anything is."""
+        # What is handed out before can no longer be heard, and its lease would run out.
+        await self._followers[0].following.wait()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DEMAND_INTERVAL_S):
+                    await self._has_changes.wait()
+            self._has_changes.clear()
+            changed, self._changed_insights = self._changed_insights, set()
+            changed.update(insight_id for insight_id, some in self._pollers.items() if some)
+            if wanted := [self._wanted(insight_id) for insight_id in changed]:
+                await self._publish({one.insight_id: one for one in wanted})
+
+    def _wanted(self, insight_id: str) -> PollWanted:
+        callers = self._pollers[insight_id]
+        if not callers:
+            del self._pollers[insight_id]
+        return PollWanted(
+            insight_id=insight_id,
+            api_id=self._api_id,
+            wanted=sum(max(0, one.wanted) for one in callers),
+            received=dict(self._received[insight_id]),
+        )
+
+    async def _publish_returned(self) -> NoReturn:
+        while True:
+            returned = await self._returned.get()
+            await self._publish({returned.insight_id: returned})
+            self._returned_bytes -= len(returned.emitted.agenda)
+
+    async def _publish(
+        self, events: "dict[str, PollWanted] | dict[str, DeliveryReturned]"
+    ) -> None:
+        records = [
+            Record(self._topics.poll_demand, insight_id.encode(), encode(event))
+            for insight_id, event in events.items()
+        ]
+        try:
+            await self._publisher.publish(records)
+        except UnavailableError as error:
+            # What is wanted is said again; what was to be returned comes back by its lease.
+            _log.warning("pulls.unavailable", error=str(error))
+
+
+_EVERY_S: Final = 0.2
+_AT_ONCE: Final = 500
+_MOST: Final = 10_000
+
+
+class KafkaHearsay:
+    """The port `Hearsay`, over `pop.ready`; passes on while entered.
+
+    The relay cannot carry such a sign: events of an attempt count in its summary, so only one
+    that is known to be its worker's may become an event.
+
+    Args:
+        topics: Names of topics.
+        publisher: Open for as long as this object is.
+        definitions: Tell which scheduler decides for an insight.
+    """
+
+    def __init__(
+        self, topics: Topics, publisher: Publisher, definitions: DefinitionSource
+    ) -> None:
+        self._topics = topics
+        self._publisher = publisher
+        self._definitions = definitions
+        self._waiting: dict[str, dict[Claim, None]] = {}
+        self._has_some = asyncio.Event()
+        self._running: asyncio.Task[NoReturn] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:
+        """See the port; above 10,000 of an insight at a time, some are left out."""
+        sign = Claim(agenda_id, attempt)
+        for insight_id in insights:
+            signs = self._waiting.setdefault(insight_id, {})
+            if len(signs) < _MOST:
+                signs[sign] = None
+        self._has_some.set()
+
+    async def _run(self) -> NoReturn:
+        while True:
+            await self._has_some.wait()
+            await asyncio.sleep(_EVERY_S)  # the same is said again and again
+            self._has_some.clear()
+            waiting, self._waiting = self._waiting, {}
+            try:
+                partitions = await self._publisher.partitions(self._topics.ready)
+                await self._publisher.publish([*self._records(waiting, partitions)])
+            except UnavailableError as error:
+                # Without Kafka nobody is heard, so no lease ends either.
+                _log.info("hearsay.dropped", error=str(error))
+
+    def _records(
+        self, waiting: Mapping[str, Mapping[Claim, None]], partitions: int
+    ) -> Iterator[Record]:
+        current = self._definitions.current
+        for insight_id, signs in waiting.items():
+            left = iter(signs)
+            while some := tuple(islice(left, _AT_ONCE)):
+                noted = InsightAttemptsReported(insight_id=insight_id, unverified=some)
+                yield ready_record(self._topics, current, noted, partitions=partitions)

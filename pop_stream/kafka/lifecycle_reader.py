@@ -1,0 +1,94 @@
+"""What a record of `pop.agenda-events` comes to: events to fold, and parts to refuse."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from aiokafka import ConsumerRecord
+
+from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.events.codec import checked_value, decode_lifecycle, encode, frame_parts
+from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
+
+MAX_CLOCK_AHEAD: Final = timedelta(days=1)
+"""How fast a producer's clock may be; a later instant would outdo all that follow it."""
+
+_ID: Final = re.compile(OWN_ID_PATTERN)
+
+
+class LifecycleEntry(NamedTuple):
+    """One event of a record; None where nothing of a record is left to fold.
+
+    Attributes:
+        ends_record: Whether the record is done once this entry is folded.
+    """
+
+    record: ConsumerRecord
+    event: LifecycleEvent | None
+    ends_record: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedEvent:
+    """A record, or one event of a frame, that cannot be used.
+
+    Attributes:
+        record: With only the refused part as its value.
+        error: Stable code and a reason for people.
+    """
+
+    record: ConsumerRecord
+    error: tuple[str, str]
+
+
+def read(
+    record: ConsumerRecord, *, now: datetime
+) -> tuple[list[LifecycleEntry], list[RejectedEvent]]:
+    """The events of one record, in order, and what of it cannot be used.
+
+    A bad event of a frame takes none of the others with it. There is at least one entry, so
+    that every record is accounted for.
+    """
+    events, refusals = _decode(record)
+    sound: list[LifecycleEvent] = []
+    for event in events:
+        if reason := _rejection(event, now):
+            error = (UnreadableRecordError.code, reason)
+            refusals.append(RejectedEvent(replace(record, value=encode(event)), error))
+        else:
+            sound.append(event)
+    if not sound:
+        return [LifecycleEntry(record, None, ends_record=True)], refusals
+    last = len(sound) - 1
+    return [LifecycleEntry(record, event, n == last) for n, event in enumerate(sound)], refusals
+
+
+def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[RejectedEvent]]:
+    value = None
+    try:
+        value = checked_value(record)
+        return decode_lifecycle(value), []
+    except UnreadableRecordError as error:
+        parts = frame_parts(value)
+        if not parts:
+            return [], [RejectedEvent(record, (error.code, str(error)))]
+    events: list[LifecycleEvent] = []
+    refusals: list[RejectedEvent] = []
+    for part in parts:
+        try:
+            events += decode_lifecycle(part)
+        except UnreadableRecordError as error:
+            alone = replace(record, value=part)
+            refusals.append(RejectedEvent(alone, (error.code, str(error))))
+    return events, refusals
+
+
+def _rejection(event: LifecycleEvent, now: datetime) -> str:
+    if not _ID.fullmatch(event.agenda_id):
+        return f"agenda_id {event.agenda_id[:OWN_ID_LENGTH]!r} is no id"
+    if event.at > now + MAX_CLOCK_AHEAD:
+        return f"at {event.at.isoformat()} lies in the future; the producer's clock is wrong"
+    return ""

@@ -1,0 +1,391 @@
+"""Publishing with acks=all, and frames of lifecycle events by partition.
+
+Records for `pop.ready`, addressed to the partition whose owner decides for the insight.
+
+A publisher that may be used before the broker is there, and mends itself.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, Self, cast
+
+import structlog
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.codec import encode
+from pop_stream.model.definitions import Definitions
+from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.codec import encode, frame, with_schema_version
+from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.partitioning import partition_of
+from pop_stream.model.scheduling import ReadyEvent
+from pop_stream.ports.publisher import Publisher, Record, RecordMetadata
+
+FRAME_BYTES: Final = 256 * 1024
+"""Largest frame of several events; a single event may be larger."""
+
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""About as much is sent before its acknowledgements are waited for."""
+
+_BATCH_FROM: Final = 8
+"""From so many records of one partition on, a batch is built of them at once."""
+
+_SINGLE_SEND_BYTES: Final = 64 * 1024
+"""A larger record goes by itself, so that the client says if it is too large."""
+
+
+class _RecordPosition(NamedTuple):
+    """Where a record of a batch was written."""
+
+    partition: int
+    offset: int
+
+
+class _PendingAck(NamedTuple):
+    """What one acknowledgement is for: records by number; several of them are one batch."""
+
+    acknowledged: asyncio.Future[RecordMetadata]
+    numbers: Sequence[int]
+
+
+class KafkaPublisher:
+    """The port `Publisher` on an idempotent aiokafka producer.
+
+    Args:
+        producer: Not yet started; entered and left with this object.
+        acknowledge_timeout: How long one `publish` may take.
+    """
+
+    def __init__(self, producer: AIOKafkaProducer, *, acknowledge_timeout: timedelta) -> None:
+        self._producer = producer
+        self._give_up_after_s = acknowledge_timeout.total_seconds()
+
+    async def __aenter__(self) -> Self:
+        await self._producer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._producer.stop()
+
+    async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
+        """Write all records and wait for every acknowledgement; see the port."""
+        try:
+            async with asyncio.timeout(self._give_up_after_s):
+                sent = await self._enqueue(records)
+                waiting = [one.acknowledged for one in sent]
+                # Gathered to the end, so that no failed send is left unobserved.
+                results = await asyncio.gather(*waiting, return_exceptions=True)
+        except TimeoutError:
+            msg = f"Kafka did not acknowledge within {self._give_up_after_s:g} s"
+            raise UnavailableError(msg) from None
+        except MessageSizeTooLargeError:
+            raise
+        except KafkaError as error:
+            raise UnavailableError(str(error)) from error
+        for result in results:
+            if isinstance(result, BaseException):
+                raise UnavailableError(repr(result)) from result
+        return _positions(sent, cast("list[RecordMetadata]", results), len(records))
+
+    async def ping(self) -> None:
+        """Have a broker answer; see the port."""
+        if not await self._producer.client.force_metadata_update():
+            msg = "no broker answers"
+            raise UnavailableError(msg)
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; cached by the client."""
+        try:
+            return len(await self._producer.partitions_for(topic))
+        except KafkaError as error:
+            raise UnavailableError(repr(error)) from error
+
+    async def _enqueue(self, records: Sequence[Record]) -> list[_PendingAck]:
+        sent = [
+            await self._send_own_batch(record, n)
+            for n, record in enumerate(records)
+            if record.own_batch
+        ]
+        others = [(n, record) for n, record in enumerate(records) if not record.own_batch]
+        if len(others) < _BATCH_FROM:
+            return sent + [await self._send(record, n) for n, record in others]
+        records_by_partition: dict[tuple[str, int | None], list[tuple[int, Record]]] = {}
+        for number, record in others:
+            partition = record.partition
+            if partition is None:
+                partition = await self._partition(record)
+            records_by_partition.setdefault((record.topic, partition), []).append(
+                (number, record)
+            )
+        for (topic, partition), lane in records_by_partition.items():
+            if partition is None or len(lane) < _BATCH_FROM:
+                # These may still join what waits for the broker, which a batch cannot.
+                sent += [await self._send(record, number) for number, record in lane]
+            else:
+                sent += await self._send_batch(topic, partition, lane)
+        return sent
+
+    async def _partition(self, record: Record) -> int | None:
+        if record.partition is not None or record.key is None:
+            return record.partition
+        return partition_of(record.key, await self.partitions(record.topic))
+
+    async def _send_batch(
+        self, topic: str, partition: int, lane: Sequence[tuple[int, Record]]
+    ) -> list[_PendingAck]:
+        """Send records of one partition in order, in as few batches as they fit in.
+
+        A record costs a fraction of what it does by itself.
+        """
+        producer, sent = self._producer, list[_PendingAck]()
+        batch, numbers = producer.create_batch(), list[int]()
+
+        async def close() -> None:
+            nonlocal batch, numbers
+            if numbers:
+                batch.close()
+                future = await producer.send_batch(batch, topic, partition=partition)
+                sent.append(_PendingAck(future, numbers))
+            batch, numbers = producer.create_batch(), []
+
+        for number, record in lane:
+            if len(record.value or b"") > _SINGLE_SEND_BYTES:
+                await close()
+                sent.append(await self._send(record, number))
+                continue
+            if not _append(batch, record):
+                await close()
+                _append(batch, record)
+            numbers.append(number)
+        await close()
+        return sent
+
+    async def _send_own_batch(self, record: Record, number: int) -> _PendingAck:
+        """Send a batch of one, which waits for the one before it to be on its way."""
+        partition = await self._partition(record)
+        if partition is None:
+            msg = f"a record for {record.topic} needs a key or a partition to go alone"
+            raise ValueError(msg)
+        batch = self._producer.create_batch()
+        _append(batch, record)
+        batch.close()
+        future = await self._producer.send_batch(batch, record.topic, partition=partition)
+        return _PendingAck(future, (number,))
+
+    async def _send(self, record: Record, number: int) -> _PendingAck:
+        future = await self._producer.send(
+            record.topic,
+            value=record.value,
+            key=record.key,
+            partition=record.partition,
+            headers=with_schema_version(record.headers),
+        )
+        return _PendingAck(future, (number,))
+
+
+def _positions(
+    sent: Sequence[_PendingAck], acknowledged: Sequence[RecordMetadata], count: int
+) -> Sequence[RecordMetadata]:
+    """Where each record was written, by its number."""
+    positions: dict[int, RecordMetadata] = {}
+    for one, first in zip(sent, acknowledged, strict=True):
+        for index, number in enumerate(one.numbers):
+            positions[number] = _RecordPosition(first.partition, first.offset + index)
+    return [positions[number] for number in range(count)]
+
+
+def _append(batch: Any, record: Record) -> bool:  # noqa: ANN401  # aiokafka is untyped here
+    """Whether the batch had room for it."""
+    headers = with_schema_version(record.headers)
+    added = batch.append(key=record.key, value=record.value, timestamp=None, headers=headers)
+    return added is not None
+
+
+async def publish_until_acknowledged(
+    publisher: Publisher,
+    records: Sequence[Record],
+    *,
+    before_retry: Callable[[], None] = lambda: None,
+) -> None:
+    """Publish, and try again for as long as the broker is away.
+
+    For parts that may neither drop the records nor go on without them; records may be
+    written twice, so they must carry an identity. Sent in portions that a slow broker too
+    acknowledges in time: what is given up as a whole would be sent again for ever.
+
+    Args:
+        publisher: Of the process.
+        records: What to write.
+        before_retry: Called before each further try; what it raises ends them.
+    """
+    for chunk in _chunks(records):
+        pause_s = 0.1
+        while True:
+            try:
+                await publisher.publish(chunk)
+            except UnavailableError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 5.0)
+                before_retry()
+            else:
+                break
+
+
+async def lifecycle_records(
+    publisher: Publisher, topic: str, lifecycle: Iterable[LifecycleEvent]
+) -> list[Record]:
+    """Records for `pop.agenda-events`: per partition, frames of at most `FRAME_BYTES`.
+
+    The order of one agenda's events is kept.
+    """
+    partitions = await publisher.partitions(topic)
+    by_partition: dict[int, list[tuple[str, bytes]]] = {}
+    for event in lifecycle:
+        partition = partition_of(event.agenda_id.encode(), partitions)
+        encoded = (event.agenda_id, encode(event))
+        by_partition.setdefault(partition, []).append(encoded)
+    return [
+        Record(topic, key.encode(), value, partition)
+        for partition, encoded in by_partition.items()
+        for key, value in _frames(encoded)
+    ]
+
+
+def _chunks(records: Sequence[Record]) -> Iterable[Sequence[Record]]:
+    held: list[Record] = []
+    size = 0
+    for record in records:
+        if held and size > CHUNK_BYTES:
+            yield held
+            held, size = [], 0
+        held.append(record)
+        size += len(record.value or b"") + len(record.key or b"")
+        size += (
+            _SINGLE_SEND_BYTES if record.own_batch else 0
+        )  # each is a request: it takes as long
+    if held:
+        yield held
+
+
+def _frames(encoded: Sequence[tuple[str, bytes]]) -> Iterable[tuple[str, bytes]]:
+    if len(encoded) == 1:
+        yield encoded[0]
+        return
+    held: list[bytes] = []
+    key, size = encoded[0][0], 0
+    for agenda_id, value in encoded:
+        if held and size + len(value) > FRAME_BYTES:
+            yield key, frame(held)
+            held, key, size = [], agenda_id, 0
+        held.append(value)
+        size += len(value)
+    yield key, frame(held)
+
+
+def ready_record(
+    topics: Topics, definitions: Definitions, event: ReadyEvent, *, partitions: int
+) -> Record:
+    """The record of one event about an insight.
+
+    Args:
+        topics: Names of topics.
+        definitions: Tell which insights share a pool.
+        event: About one insight.
+        partitions: Of `pop.ready`.
+    """
+    partition = partition_of(definitions.home(event.insight_id), partitions)
+    return Record(topics.ready, event.insight_id.encode(), encode(event), partition)
+
+
+_START_S: Final = 15.0
+_STOP_S: Final = 5.0
+
+_log = structlog.get_logger()
+
+
+class ReconnectingPublisher:
+    """The port `Publisher`, on a producer that is started when it is first needed.
+
+    An idempotent producer numbers its records. Once one was given up that had its number,
+    the broker refuses all that follow on its partition, for good; then a new producer takes
+    over. While the broker is merely away, the same one goes on trying.
+
+    Args:
+        make: Makes a publisher that is not started.
+    """
+
+    def __init__(self, make: Callable[[], KafkaPublisher]) -> None:
+        self._make = make
+        self._current: KafkaPublisher | None = None
+        self._starting = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def publish(self, records: Sequence[Record]) -> Sequence[RecordMetadata]:
+        """Write all records and wait for every acknowledgement; see the port."""
+        publisher = await self._started()
+        try:
+            return await publisher.publish(records)
+        except UnavailableError as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaError) and not cause.retriable:
+                await self._replace(publisher, cause)
+            raise
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        return await (await self._started()).partitions(topic)
+
+    async def ping(self) -> None:
+        """Have a broker answer; see the port."""
+        await (await self._started()).ping()
+
+    async def close(self) -> None:
+        """Stop; what was not acknowledged within seconds is given up."""
+        publisher, self._current = self._current, None
+        if publisher is not None:
+            await _stop(publisher)
+
+    async def _started(self) -> KafkaPublisher:
+        if self._current is not None:
+            return self._current
+        async with self._starting:
+            if self._current is None:
+                self._current = await self._start()
+            return self._current
+
+    async def _start(self) -> KafkaPublisher:
+        publisher = self._make()
+        try:
+            async with asyncio.timeout(_START_S):
+                return await publisher.__aenter__()
+        except (KafkaError, TimeoutError, OSError) as error:
+            await _stop(publisher)
+            msg = f"Kafka is not to be reached: {error!r}"
+            raise UnavailableError(msg) from error
+        except BaseException:
+            await _stop(publisher)
+            raise
+
+    async def _replace(self, publisher: KafkaPublisher, cause: KafkaError) -> None:
+        if self._current is publisher:
+            self._current = None
+            _log.warning("producer.replaced", error=repr(cause))
+            await _stop(publisher)
+
+
+async def _stop(publisher: KafkaPublisher) -> None:
+    # The client waits for the broker to take what is buffered, however long it is away.
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await publisher.__aexit__()
+    except (KafkaError, TimeoutError, OSError) as error:
+        _log.warning("producer.abandoned", error=repr(error))

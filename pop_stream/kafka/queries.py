@@ -1,0 +1,111 @@
+"""Asks the scheduler that decides for an insight, and waits for its answer."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, Self
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from pop_stream.kafka import clients
+from pop_stream.kafka.publisher import ready_record
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import UnavailableError, UnreadableRecordError
+from pop_stream.model.events.codec import checked_value, decode_query_reply
+from pop_stream.model.events.scheduling import QueueDescribed, QueueQueried
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.publisher import Publisher
+from pop_stream.settings import Settings
+
+REPLY_TIMEOUT: Final = timedelta(seconds=3)
+"""A scheduler that is up answers in milliseconds; one that is moving, in seconds."""
+
+_log = structlog.get_logger()
+
+
+class KafkaQueueQueries:
+    """The port `QueueQueries`: over `pop.ready` and back over `pop.answers`.
+
+    Args:
+        settings: Where the cluster is.
+        publisher: Open for as long as this object is.
+        definitions: Tell which scheduler to ask.
+    """
+
+    def __init__(
+        self, settings: Settings, publisher: Publisher, definitions: DefinitionSource
+    ) -> None:
+        self._topics = Topics(settings.topic_prefix)
+        self._publisher = publisher
+        self._definitions = definitions
+        self._consumer: AIOKafkaConsumer = clients.consumer(
+            settings,
+            client_id="answers",
+            group_id=None,
+            auto_offset_reset="latest",
+            fetch_max_wait_ms=clients.LONG_FETCH_WAIT_MS,
+        )
+        self._pending: dict[str, asyncio.Future[QueueDescribed]] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        partition = TopicPartition(self._topics.query_replies, 0)
+        self._consumer.assign([partition])
+        await self._consumer.seek_to_end(partition)
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        await self._consumer.stop()
+
+    async def ask(
+        self,
+        insight_id: str,
+        agenda_id: str = "",
+        agenda_ids: Sequence[str] = (),
+        tracked_after: int | None = None,
+    ) -> QueueDescribed:
+        """See the port."""
+        query = QueueQueried(
+            insight_id=insight_id,
+            query_id=secrets.token_hex(8),
+            agenda_id=agenda_id,
+            agenda_ids=tuple(agenda_ids),
+            tracked_after=tracked_after,
+        )
+        partitions = await self._publisher.partitions(self._topics.ready)
+        record = ready_record(
+            self._topics, self._definitions.current, query, partitions=partitions
+        )
+        reply: asyncio.Future[QueueDescribed] = asyncio.get_running_loop().create_future()
+        self._pending[query.query_id] = reply
+        try:
+            await self._publisher.publish([record])
+            async with asyncio.timeout(REPLY_TIMEOUT.total_seconds()):
+                return await reply
+        except TimeoutError:
+            msg = "the scheduler does not answer: it is down, or taking over partitions"
+            raise UnavailableError(msg) from None
+        finally:
+            del self._pending[query.query_id]
+
+    async def _read(self) -> None:
+        async for records in clients.poll_forever(self._consumer, what="answers"):
+            for record in records:
+                self._hear(record)
+
+    def _hear(self, record: ConsumerRecord) -> None:
+        try:
+            reply = decode_query_reply(checked_value(record))
+        except UnreadableRecordError as error:
+            _log.warning("answer.unreadable", reason=str(error))
+            return
+        waiting = self._pending.get(reply.query_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)

@@ -1,0 +1,270 @@
+"""A member of a share group, on `confluent-kafka`: aiokafka knows no share groups.
+
+librdkafka, which that client is made of, calls its own share groups a preview, and says so in
+a warning with each member.
+
+Share groups (KIP-932), as brokers know them: where they start, how far they have come.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import for_code
+
+from pop_stream.kafka.protocol import (
+    DescribeShareGroupOffsetsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from pop_stream.model.errors import UnavailableError
+from pop_stream.settings import Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message, ShareConsumer
+
+_ANSWER_TIMEOUT_S: Final = 10.0
+
+_LOCK_SAFE_S: Final = 14.0
+"""A record is held for 15 s at least (`group.share.min.record.lock.duration.ms`). Later its
+settling must not be believed: the client says that it was, also if somebody else has it."""
+
+_NO_POLL_LIMIT_MS: Final = 86_400_000
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class MissingClientError(RuntimeError):
+    """The optional client of share groups is not installed."""
+
+
+class ShareGroupConsumer:
+    """Takes records of one topic; nobody else is given them until they are settled.
+
+    The client blocks and belongs to one thread, so it has one of its own. Whoever is killed
+    leaves what it had to others at once; whoever is frozen, after the group's
+    `share.record.lock.duration.ms`, 30 s if nobody set it.
+
+    Args:
+        settings: Where the cluster is.
+        topic: That exists.
+        group: Its id; of no consumer group.
+
+    Raises:
+        MissingClientError: If the package is not there.
+        UnavailableError: If the client cannot be made.
+    """
+
+    def __init__(self, settings: Settings, *, topic: str, group: str) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="share-group")
+        self._consumer = _consumer(settings, group)
+        self._topic = topic
+        self._empty_since_s: float | None = None
+        self._held_since_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._call(lambda: self._consumer.subscribe([self._topic]))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leave the group; what is not settled goes to others at once."""
+        # In the same thread, so after a poll that may be under way.
+        closing = asyncio.wrap_future(self._thread.submit(self._close))
+        self._thread.shutdown(wait=False)
+        await asyncio.wait([closing], timeout=_ANSWER_TIMEOUT_S)
+
+    async def poll(self, within_s: float) -> Sequence[ConsumerRecord]:
+        """The next record, if one comes in time; more only if one batch has more.
+
+        Settle all of them before the next call. Who was given none should ask again soon:
+        the broker may give it one meanwhile.
+
+        Raises:
+            UnavailableError: If Kafka, or the client, is in trouble; join anew.
+        """
+        began_s = monotonic()
+        messages = await self._call(lambda: [*self._consumer.poll(within_s)])
+        # What it tells may have been given to the client right after it last told nothing.
+        empty_since_s, self._empty_since_s = self._empty_since_s, None
+        self._held_since_s = began_s if empty_since_s is None else empty_since_s
+        if not messages:
+            self._empty_since_s = began_s
+        for message in messages:
+            if (error := message.error()) is not None:
+                raise UnavailableError(str(error))
+        return [_record(message) for message in messages]
+
+    async def acknowledge(
+        self, accepted: Sequence[ConsumerRecord], released: Sequence[ConsumerRecord] = ()
+    ) -> bool:
+        """Say that some are done with, and that others are for someone else.
+
+        Returns:
+            Whether the broker has surely taken note of all. If not, those accepted may be given
+            to others: they were held for too long, or the answer was lost.
+        """
+        is_settled = await self._call(lambda: self._acknowledge(accepted, released))
+        held_s = monotonic() - self._held_since_s
+        if is_settled and held_s > _LOCK_SAFE_S:
+            _log.warning("records were held for %.1f s, so somebody else may have them", held_s)
+        return is_settled and held_s <= _LOCK_SAFE_S
+
+    def _acknowledge(
+        self, accepted: Sequence[ConsumerRecord], released: Sequence[ConsumerRecord]
+    ) -> bool:
+        from confluent_kafka import AcknowledgeType, KafkaException  # noqa: PLC0415  # optional
+
+        kinds = ((accepted, AcknowledgeType.ACCEPT), (released, AcknowledgeType.RELEASE))
+        for records, kind in kinds:
+            for one in records:
+                self._consumer.acknowledge_offset(one.topic, one.partition, one.offset, kind)
+        try:
+            answers = self._consumer.commit_sync(_ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            _log.warning("records were not settled: %s", error)
+            return False
+        refused = [error for error in answers.values() if error is not None]
+        if refused:
+            _log.info("records were held for too long: %s", refused[0])
+            return False
+        # Of what it was given by a broker that is gone, the client says nothing at all.
+        answered = {(one.topic, one.partition) for one in answers}
+        return all((one.topic, one.partition) in answered for one in (*accepted, *released))
+
+    def _close(self) -> None:
+        from confluent_kafka import KafkaException  # noqa: PLC0415  # optional
+
+        try:
+            self._consumer.close()
+        except (KafkaException, RuntimeError) as error:
+            _log.warning("the share group was not left: %s", error)
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        from confluent_kafka import KafkaException  # noqa: PLC0415  # optional
+
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, function)
+        except (KafkaException, RuntimeError) as error:  # its errors of state are RuntimeErrors
+            raise UnavailableError(repr(error)) from error
+
+
+def _consumer(settings: Settings, group: str) -> "ShareConsumer":
+    try:
+        from confluent_kafka import KafkaException, ShareConsumer  # noqa: PLC0415  # optional
+    except ImportError:
+        msg = (
+            f"share group {group} needs the package confluent-kafka: "
+            "pip install 'pop-stream[share]'"
+        )
+        raise MissingClientError(msg) from None
+    try:
+        return ShareConsumer(_arguments(settings, group))
+    except KafkaException as error:
+        raise UnavailableError(repr(error)) from error
+
+
+def _arguments(settings: Settings, group: str) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "bootstrap.servers": settings.kafka_bootstrap,
+        "security.protocol": settings.kafka_security_protocol,
+        "client.id": f"{settings.topic_prefix}puller",
+        "group.id": group,
+        "share.acknowledgement.mode": "explicit",
+        # Of batches of one record this is exact; of larger ones a whole batch comes.
+        "max.poll.records": 1,
+        # A full puller does not poll, and is no less alive for it.
+        "max.poll.interval.ms": _NO_POLL_LIMIT_MS,
+        "socket.timeout.ms": int(_ANSWER_TIMEOUT_S * 1000),
+        "logger": logging.getLogger("confluent_kafka"),
+    }
+    if settings.kafka_ca_file is not None:
+        arguments["ssl.ca.location"] = str(settings.kafka_ca_file)
+    if settings.kafka_security_protocol.startswith("SASL"):
+        password = settings.kafka_password
+        arguments |= {
+            "sasl.mechanism": settings.kafka_sasl_mechanism,
+            "sasl.username": settings.kafka_username or "",
+            "sasl.password": password.get_secret_value() if password else "",
+        }
+    return arguments
+
+
+def _record(message: "Message") -> ConsumerRecord:
+    key, value = message.key(), message.value()
+    return ConsumerRecord(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp=message.timestamp()[1],
+        timestamp_type=1,
+        key=key,
+        value=value,
+        checksum=None,
+        serialized_key_size=len(key or b""),
+        serialized_value_size=len(value or b""),
+        headers=tuple(message.headers() or ()),
+    )
+
+
+async def start_at_earliest(admin: AIOKafkaAdminClient, group: str) -> None:
+    """Have a share group begin with the first record of a topic that is new to it.
+
+    Without it, it begins with what comes after its first member. Harmless if repeated.
+
+    Raises:
+        KafkaError: If the broker refuses: it has no share groups, or forbids it.
+    """
+    request = IncrementalAlterConfigsRequest(group, "share.auto.offset.reset", "earliest")
+    response = await admin._send_request(request)  # noqa: SLF001
+    for code, message, _, _ in response.responses:
+        if code:
+            msg = f"share group {group}: {message}"
+            raise for_code(code)(msg)
+
+
+class ShareGroupOffset(NamedTuple):
+    """How far a share group has come with a partition.
+
+    Attributes:
+        start: The first record that may not be done with. What is done with before the next
+            answer of a member shows late in it.
+        lag: Records that are not done with, wherever they lie past it. Of those that members
+            were done with in one moment, the broker may count some only with the next one.
+    """
+
+    start: int
+    lag: int
+
+
+async def fetch_share_offsets(
+    admin: AIOKafkaAdminClient, node: int, groups: Sequence[str]
+) -> Mapping[str, Mapping[TopicPartition, ShareGroupOffset]]:
+    """How far share groups have come with the partitions that they have begun to read.
+
+    Args:
+        admin: Started.
+        node: Coordinator of the groups.
+        groups: Their ids; those of which the node cannot tell are left out.
+    """
+    response = await admin._client.send(node, DescribeShareGroupOffsetsRequest(groups))  # noqa: SLF001
+    return {
+        group: _share_offsets(topics)
+        for group, topics, code, _, _ in response.groups
+        if not code
+    }
+
+
+def _share_offsets(topics: Sequence[Any]) -> dict[TopicPartition, ShareGroupOffset]:
+    return {
+        TopicPartition(name, partition): ShareGroupOffset(start, lag)
+        for name, _, partitions, _ in topics
+        for partition, start, _, lag, code, _, _ in partitions
+        if not code and start >= 0
+    }

@@ -1,0 +1,233 @@
+"""Topics read beside their groups: whole, a span of one partition, or their newest records.
+
+Topics read by who has no event loop, as fast as it is used.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, TypeVar
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from pop_stream.kafka import clients
+from pop_stream.model.errors import UnavailableError
+from pop_stream.settings import Settings
+
+_POLL_MS = 500
+_FETCH_WAIT_MS = 50
+"""A broker may still hold the request of one partition when the next is asked for."""
+
+_SMALL_FETCH_BYTES = 1024 * 1024
+
+_NEWEST_TIMEOUT_S = 20.0
+_NEWEST_PARTITION_BYTES = 256 * 1024
+_NEWEST_FETCH_BYTES = 8 * 1024 * 1024
+"""Of one answer of a broker; it gives a larger record by itself."""
+
+T = TypeVar("T")
+
+
+async def read_topic(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
+    """The records of all partitions, one partition after the other, each in its order.
+
+    Without a group, so that nobody is disturbed and nothing is committed. A topic that does
+    not exist has none.
+    """
+    async with clients.consumer(
+        settings, client_id="whole", group_id=None
+    ) as metadata_consumer:
+        if topic not in await metadata_consumer.topics():
+            return
+    # Named at the start, the topic's partitions are known; read they are one by one.
+    async with clients.consumer(
+        settings, topic, client_id="whole", group_id=None, fetch_max_wait_ms=_FETCH_WAIT_MS
+    ) as consumer:
+        numbers = sorted(consumer.partitions_for_topic(topic) or ())
+        consumer.unsubscribe()
+        for number in numbers:
+            async for record in _partition(consumer, TopicPartition(topic, number)):
+                yield record
+
+
+async def read_partition(
+    settings: Settings, partition: TopicPartition
+) -> AsyncIterator[ConsumerRecord]:
+    """The records of one partition up to its present end, in order, a little at a time."""
+    async with clients.consumer(
+        settings, client_id="whole", group_id=None, max_partition_fetch_bytes=_SMALL_FETCH_BYTES
+    ) as consumer:
+        async for record in _partition(consumer, partition):
+            yield record
+
+
+async def read_range(
+    settings: Settings, partition: TopicPartition, start: int, end: int
+) -> AsyncIterator[ConsumerRecord]:
+    """The records of one partition from `start` up to, not including, `end`, in order.
+
+    Those that retention has removed are left out.
+    """
+    async with clients.consumer(settings, client_id="span", group_id=None) as consumer:
+        consumer.assign([partition])
+        first = (await consumer.beginning_offsets([partition]))[partition]
+        if first < end:
+            consumer.seek(partition, max(start, first))
+            async for record in _until(consumer, partition, end):
+                yield record
+
+
+async def read_to_end(
+    settings: Settings, starts: Mapping[TopicPartition, int]
+) -> AsyncGenerator[tuple[int, Sequence[ConsumerRecord], int], None]:
+    """The records of a topic's partitions, from where each starts up to their present ends.
+
+    Args:
+        settings: Where the cluster is.
+        starts: By partition, the offset to start from; all of one topic.
+
+    Yields:
+        A partition's number, records of it in order, and the offset after them: now and then
+        without records, so that who reads may think better of it.
+    """
+    async with clients.consumer(
+        settings, client_id="rest", group_id=None, fetch_max_wait_ms=_FETCH_WAIT_MS
+    ) as consumer:
+        consumer.assign([*starts])
+        firsts = await consumer.beginning_offsets([*starts])
+        ends = await consumer.end_offsets([*starts])
+        left = {one: end for one, end in ends.items() if max(starts[one], firsts[one]) < end}
+        consumer.pause(*(starts.keys() - left.keys()))
+        for one in left:
+            consumer.seek(one, max(starts[one], firsts[one]))
+        async for one, records, reached in _batches(consumer, left):
+            yield one.partition, records, reached
+
+
+async def read_newest(
+    settings: Settings, most: Mapping[str, int], read: Callable[[bytes], T]
+) -> Mapping[str, Sequence[T]]:
+    """What is read in the newest records of topics, older ones first within a partition.
+
+    Values are not kept, whatever their size: some megabytes are in memory at a time.
+
+    Args:
+        settings: Where the cluster is.
+        most: By topic, how many of each of its partitions. One that does not exist has none.
+        read: What is wanted of a value.
+
+    Raises:
+        UnavailableError: If the brokers do not tell, or not in time.
+    """
+    found: dict[str, list[T]] = {topic: [] for topic in most}
+    try:
+        async with asyncio.timeout(_NEWEST_TIMEOUT_S):
+            async for record in _newest_records(settings, most):
+                found[record.topic].append(read(record.value or b""))
+    except (KafkaError, OSError, TimeoutError) as error:
+        msg = f"the newest records of {', '.join(most)} cannot be read: {error!r}"
+        raise UnavailableError(msg) from error
+    return found
+
+
+async def _newest_records(
+    settings: Settings, most: Mapping[str, int]
+) -> AsyncIterator[ConsumerRecord]:
+    metadata_consumer = clients.consumer(settings, client_id="tails", group_id=None)
+    async with clients.started(metadata_consumer):
+        names = most.keys() & await metadata_consumer.topics()
+    if not names:
+        return
+    # Named at the start, the topics' partitions are known.
+    consumer = clients.consumer(
+        settings,
+        *names,
+        client_id="tails",
+        group_id=None,
+        fetch_max_wait_ms=_FETCH_WAIT_MS,
+        max_partition_fetch_bytes=_NEWEST_PARTITION_BYTES,
+        fetch_max_bytes=_NEWEST_FETCH_BYTES,
+    )
+    async with clients.started(consumer):
+        consumer.unsubscribe()
+        ends = await _seek_newest(consumer, {name: most[name] for name in names})
+        async for _, records, _ in _batches(consumer, ends):
+            for record in records:
+                yield record
+
+
+async def _seek_newest(
+    consumer: AIOKafkaConsumer, most: Mapping[str, int]
+) -> dict[TopicPartition, int]:
+    """Go to where the tails begin; where they end, of partitions that have any."""
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in most
+        for number in consumer.partitions_for_topic(topic) or ()
+    ]
+    if not partitions:
+        return {}
+    firsts = await consumer.beginning_offsets(partitions)
+    ends = await consumer.end_offsets(partitions)
+    starts = {one: max(firsts[one], ends[one] - most[one.topic]) for one in partitions}
+    filled = {one: end for one, end in ends.items() if starts[one] < end}
+    consumer.assign([*filled])
+    for one in filled:
+        consumer.seek(one, starts[one])
+    return filled
+
+
+async def _batches(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> AsyncGenerator[tuple[TopicPartition, Sequence[ConsumerRecord], int], None]:
+    """Records of each partition up to its end, or none for now, and the offset after them."""
+    left = dict(ends)
+    while left:
+        fetched = await consumer.getmany(*left, timeout_ms=_POLL_MS)
+        for one in [*left]:
+            reached = await consumer.position(one)
+            yield one, fetched.get(one, ()), reached
+            if reached >= left[one]:
+                consumer.pause(one)
+                del left[one]
+
+
+async def _partition(
+    consumer: AIOKafkaConsumer, partition: TopicPartition
+) -> AsyncIterator[ConsumerRecord]:
+    consumer.assign([partition])
+    await consumer.seek_to_beginning(partition)
+    end = (await consumer.end_offsets([partition]))[partition]
+    async for record in _until(consumer, partition, end):
+        yield record
+
+
+async def _until(
+    consumer: AIOKafkaConsumer, partition: TopicPartition, end: int
+) -> AsyncIterator[ConsumerRecord]:
+    while await consumer.position(partition) < end:
+        fetched = await consumer.getmany(partition, timeout_ms=_POLL_MS)
+        for record in fetched.get(partition, ()):
+            if record.offset < end:
+                yield record
+
+
+_MAX_RECORDS: Final = 500
+
+
+def iterate_sync(records: AsyncIterator[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+    """The same records, for who does not wait for each; not where an event loop runs."""
+    with asyncio.Runner() as runner:
+        batches = iter(lambda: runner.run(_next_batch(records)), [])
+        yield from chain.from_iterable(batches)
+
+
+async def _next_batch(records: AsyncIterator[ConsumerRecord]) -> list[ConsumerRecord]:
+    """The next of them, in memory at once; none at their end."""
+    batch: list[ConsumerRecord] = []
+    async for record in records:
+        batch.append(record)
+        if len(batch) == _MAX_RECORDS:
+            break
+    return batch

@@ -1,0 +1,331 @@
+"""The names of all topics, and their creation and verification from the catalog.
+
+What settings live topics have, as the brokers tell.
+"""
+
+import asyncio
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import InvalidPartitionsError, for_code
+
+from pop_stream.model.definitions import GroupType
+from pop_stream.model.errors import UnavailableError
+from pop_stream.resources import folder
+
+_RETENTION = "retention.ms"
+_FOR_EVER_MS = timedelta.max // timedelta(milliseconds=1)
+
+
+async def describe_topic_configs(
+    admin: AIOKafkaAdminClient, wanted: Mapping[str, Iterable[str]]
+) -> Mapping[str, Mapping[str, str]]:
+    """Of each topic the settings that are wanted, defaults of the broker included.
+
+    Raises:
+        KafkaError: If the brokers are away.
+    """
+    asked = [
+        ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(keys, ""))
+        for name, keys in wanted.items()
+    ]
+    return {
+        name: {entry[0]: entry[1] for entry in entries}
+        for response in (await admin.describe_configs(asked) if asked else ())
+        for _, _, _, name, entries in response.resources
+    }
+
+
+async def fetch_retention(admin: AIOKafkaAdminClient, topic: str) -> timedelta | None:
+    """How long a live topic keeps records, `timedelta.max` for ever; None if there is none."""
+    found = await describe_topic_configs(admin, {topic: [_RETENTION]})
+    kept = found.get(topic, {}).get(_RETENTION)
+    if kept is None:
+        return None
+    kept_ms = int(kept)
+    is_for_ever = kept_ms < 0 or kept_ms >= _FOR_EVER_MS
+    return timedelta.max if is_for_ever else timedelta(milliseconds=kept_ms)
+
+
+_TOPIC_EXISTS: Final = 36
+_HOUR_MS: Final = 3_600_000
+_COMMON_CONFIGS: Final = {
+    # The broker's clock, whatever a writer's says: a broker refuses what is of more than an
+    # hour ahead, and retention removes at once what claims to be old.
+    "message.timestamp.type": "LogAppendTime",
+}
+_DEFAULT_CONFIGS: Final = {
+    "cleanup.policy": "delete",
+    "retention.bytes": "-1",  # a broker's own limit would remove records before their time
+}
+_VISIBLE_TIMEOUT_S: Final = 20.0
+_TOPIC_KINDS: Final[Mapping[GroupType, str]] = {"consumer": "insight", "share": "share"}
+
+
+class InsightSubscription(NamedTuple):
+    """What pullers of an insight read, and the group they do it as."""
+
+    insight_id: str
+    topic: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Names of topics and consumer groups under one prefix, such as `pop.`."""
+
+    prefix: str
+
+    @property
+    def submissions(self) -> str:
+        """Agendas to run."""
+        return f"{self.prefix}submissions"
+
+    @property
+    def ready(self) -> str:
+        """What the scheduler hears."""
+        return f"{self.prefix}ready"
+
+    @property
+    def agenda_events(self) -> str:
+        """The lifecycle."""
+        return f"{self.prefix}agenda-events"
+
+    @property
+    def definitions(self) -> str:
+        """Customers and insights, compacted."""
+        return f"{self.prefix}definitions"
+
+    @property
+    def decisions(self) -> str:
+        """One record per emission round."""
+        return f"{self.prefix}decisions"
+
+    @property
+    def query_replies(self) -> str:
+        """The scheduler's answers to questions."""
+        return f"{self.prefix}answers"
+
+    @property
+    def quota_usage(self) -> str:
+        """How much of each customer waits and is on its way."""
+        return f"{self.prefix}counts"
+
+    @property
+    def controls(self) -> str:
+        """What every puller hears: attempts that are to stop."""
+        return f"{self.prefix}controls"
+
+    @property
+    def poll_demand(self) -> str:
+        """What callers over HTTP want of insights."""
+        return f"{self.prefix}pulls"
+
+    @property
+    def deliveries(self) -> str:
+        """Agendas for callers over HTTP; every process of the API reads it whole."""
+        return f"{self.prefix}handouts"
+
+    @property
+    def dead_letters(self) -> str:
+        """Records that no part could use."""
+        return f"{self.prefix}dead-letters"
+
+    @property
+    def dead_callbacks(self) -> str:
+        """Callbacks that no try could deliver."""
+        return f"{self.prefix}dead-callbacks"
+
+    def insight(self, insight_id: str, group_type: GroupType = "consumer") -> str:
+        """The topic that an insight's pullers read; another one for each type of group.
+
+        So a share group, which starts at the earliest record, is never given what a consumer
+        group has worked off: an id may be defined anew with the other type.
+        """
+        return f"{self.prefix}{_TOPIC_KINDS[group_type]}.{insight_id}"
+
+    def is_insight_topic(self, topic: str) -> bool:
+        """Whether a topic is one that pullers of an insight read."""
+        kinds = tuple(f"{self.prefix}{one}." for one in _TOPIC_KINDS.values())
+        return topic.startswith(kinds)
+
+    def puller_group(self, insight_id: str, group_type: GroupType = "consumer") -> str:
+        """The group of an insight's pullers, named like its topic; its lag drives emission.
+
+        Kafka lets no id be that of a consumer group and a share group both.
+        """
+        return self.insight(insight_id, group_type)
+
+    def insight_subscription(
+        self, insight_id: str, group_type: GroupType = "consumer"
+    ) -> InsightSubscription:
+        """The topic and the group of an insight's pullers."""
+        topic = self.insight(insight_id, group_type)
+        return InsightSubscription(insight_id, topic, self.puller_group(insight_id, group_type))
+
+    def group(self, part: str) -> str:
+        """The consumer group of one of our own parts."""
+        return f"{self.prefix}{part}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it should be."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def retention(self) -> timedelta | None:
+        """How long records are kept; None if for ever."""
+        kept_ms = self.configs.get("retention.ms")
+        return None if kept_ms is None else timedelta(milliseconds=int(kept_ms))
+
+
+def catalog(topics: Topics) -> Sequence[TopicSpec]:
+    """The fixed topics, as `topics/catalog.toml` has them."""
+    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    return [
+        TopicSpec(f"{topics.prefix}{name}", entry["partitions"], _configs(entry))
+        for name, entry in document["topics"].items()
+    ]
+
+
+def insight_spec(
+    topics: Topics, insight_id: str, partitions: int, group_type: GroupType = "consumer"
+) -> TopicSpec:
+    """The topic of one insight."""
+    document = tomllib.loads((folder("topics") / "catalog.toml").read_text())
+    name = topics.insight(insight_id, group_type)
+    return TopicSpec(name, partitions, _configs(document["insight-topics"]))
+
+
+async def ensure(
+    admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec], *, replication_factor: int
+) -> list[str]:
+    """Create the topics that are missing and wait until the cluster shows them.
+
+    Returns:
+        Names of those created by this call.
+
+    Raises:
+        UnavailableError: If the broker refuses one, with its reason, or shows it too late.
+    """
+    present = set(await admin.list_topics())
+    missing = [spec for spec in specs if spec.name not in present]
+    if not missing:
+        return []
+    response = await admin.create_topics(
+        [
+            NewTopic(
+                name=spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=replication_factor,
+                topic_configs=dict(spec.configs),
+            )
+            for spec in missing
+        ]
+    )
+    for name, code, *reason in response.topic_errors:
+        if code not in {0, _TOPIC_EXISTS}:
+            msg = f"topic {name} could not be created: {for_code(code).__name__} {reason}"
+            raise UnavailableError(msg)
+    await _until_visible(admin, {spec.name for spec in missing})
+    return [spec.name for spec in missing]
+
+
+async def add_partitions(admin: AIOKafkaAdminClient, spec: TopicSpec) -> int:
+    """Add the partitions that a topic lacks; returns how many it has then.
+
+    A topic that has more keeps them: Kafka cannot take partitions away.
+
+    Raises:
+        KafkaError: If the broker refuses.
+    """
+    [found] = await admin.describe_topics([spec.name])
+    count = len(found["partitions"])
+    if count >= spec.partitions:
+        return count
+    with suppress(InvalidPartitionsError):  # another was quicker to ask for as many
+        await admin.create_partitions({spec.name: NewPartitions(spec.partitions)})
+    return spec.partitions
+
+
+async def find_topic_errors(
+    admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]
+) -> list[str]:
+    """What is wrong with the topics, in words; empty when all is well."""
+    present = set(await admin.list_topics())
+    known = [spec for spec in specs if spec.name in present]
+    found = [
+        f"{spec.name} is missing: run `pop-stream migrate`"
+        for spec in specs
+        if spec.name not in present
+    ]
+    for topic in await admin.describe_topics([spec.name for spec in known]):
+        spec = next(one for one in known if one.name == topic["topic"])
+        count = len(topic["partitions"])
+        if count != spec.partitions:
+            found.append(
+                f"{spec.name} has {count} partitions, the catalog says {spec.partitions}: "
+                "its records would be sought elsewhere; make it anew"
+            )
+    return [*found, *await _config_errors(admin, known)]
+
+
+async def find_insight_topic_errors(admin: AIOKafkaAdminClient, topics: Topics) -> list[str]:
+    """What is wrong with the settings of all insights' topics that there are."""
+    names = sorted(await admin.list_topics())
+    specs = [
+        insight_spec(topics, name.removeprefix(start), 1, group_type)
+        for group_type in _TOPIC_KINDS
+        if (start := topics.insight("", group_type))
+        for name in names
+        if name.startswith(start)
+    ]
+    return await _config_errors(admin, specs)
+
+
+async def _config_errors(admin: AIOKafkaAdminClient, specs: Sequence[TopicSpec]) -> list[str]:
+    """Settings that are not as the catalog has them: records kept too short are lost work."""
+    wanted = {spec.name: {**_DEFAULT_CONFIGS, **spec.configs} for spec in specs if spec.configs}
+    known = await describe_topic_configs(admin, wanted)
+    return [
+        f"{name} has {key} = {found.get(key)}, the catalog says {value}: run `kafka-configs.sh "
+        f"--alter --entity-type topics --entity-name {name} --add-config {key}={value}`, or "
+        "know why"
+        for name, found in known.items()
+        for key, value in wanted[name].items()
+        if found.get(key) != value
+    ]
+
+
+async def _until_visible(admin: AIOKafkaAdminClient, names: set[str]) -> None:
+    try:
+        async with asyncio.timeout(_VISIBLE_TIMEOUT_S):
+            while True:
+                found = await admin.describe_topics(sorted(names))
+                if all(one["error_code"] == 0 and _has_leaders(one) for one in found):
+                    return
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        msg = f"topics {sorted(names)} were created but have no leader yet"
+        raise UnavailableError(msg) from None
+
+
+def _has_leaders(found: Mapping[str, Any]) -> bool:
+    partitions = found["partitions"]
+    return bool(partitions) and all(one["leader"] >= 0 for one in partitions)
+
+
+def _configs(entry: Mapping[str, Any]) -> dict[str, str]:
+    if entry.get("compacted"):
+        return {"cleanup.policy": "compact", **_COMMON_CONFIGS, **entry.get("configs", {})}
+    return {"retention.ms": str(entry["retention_hours"] * _HOUR_MS), **_COMMON_CONFIGS}

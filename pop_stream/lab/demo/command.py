@@ -1,0 +1,53 @@
+"""`pop-stream demo`: a flood of one customer that does not hurt the others."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pop_stream.cli.output import JsonFlag, console, emit
+
+
+def demo(
+    seconds: Annotated[
+        int, typer.Option(min=5, max=3600, help="About how long the work may take.")
+    ] = 40,
+    agendas: Annotated[
+        int | None,
+        typer.Option(min=10, max=100_000, help="How many; else what fits, at most 3600."),
+    ] = None,
+    pullers: Annotated[int, typer.Option(min=1, max=64, help="Puller processes.")] = 2,
+    folder: Annotated[
+        Path, typer.Option(help="Where data and logs are kept for the next time.")
+    ] = Path(".pop-stream/demo"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a flood that does not hurt the others: real work of five customers, then a report.
+
+    Starts Kafka, PostgreSQL and every part on this machine, and ends them. Exits non-zero if
+    an agenda was lost, done twice, or failed.
+    """
+    from pop_stream.lab.demo.report import show_report
+    from pop_stream.lab.demo.run import DemoConfig, run_demo
+    from pop_stream.operations import logging
+    from pop_stream.operations.errors import CommandError
+    from pop_stream.operations.lifetime import run_until_interrupted
+
+    logging.configure_console_logging()
+    shown = console(as_json=as_json)
+    wanted = DemoConfig(folder, seconds=seconds, agendas=agendas, pullers=pullers)
+    clean = False
+
+    async def show() -> None:
+        nonlocal clean
+        report = await run_demo(wanted, shown)
+        clean = report.is_clean
+        show_report(shown, report)
+        if as_json:
+            emit(report.as_json())
+
+    if run_until_interrupted(show()):
+        msg = "interrupted; everything was stopped"
+        raise CommandError(msg)
+    if not clean:
+        raise typer.Exit(1)

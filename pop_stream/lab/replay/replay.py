@@ -1,0 +1,401 @@
+"""Yesterday again: recorded rounds chosen anew, as they were or with other weights.
+
+The inputs of the policy are all on record: what was placed, claimed and settled, how many
+slots each round had and when, and which definitions were in force. So the same choices must
+come out; and with other weights one sees what they would have changed.
+
+From which round on a replay cannot be called exact, as something on record was lost.
+
+An insight's backlog on a stage: fed with what is on record, as it was defined then.
+
+Where recorded rounds can be chosen again from: whole checkpoints, and their pages.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Final
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from pop_stream.model.definitions import Definitions, Insight
+from pop_stream.model.events.codec import decode_routed
+from pop_stream.model.events.scheduling import (
+    InsightAgendasRouted,
+    InsightAttemptsReported,
+    InsightTick,
+    ReadyEvent,
+    RoundDecided,
+    RoutedAgenda,
+)
+from pop_stream.model.ids import CustomerId, InsightId
+from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
+from pop_stream.policy.backlog.checkpoint import PageSource, RoundCheckpoint
+from pop_stream.policy.backlog.page import ChosenAgenda
+from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.flow_control.partition_balance import spread
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRecord:
+    """A record, or a part of one, that was passed over.
+
+    Attributes:
+        is_decision: Whether a round may have been on it; else it was an event of `pop.ready`,
+            which the scheduler may have been able to read.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    is_decision: bool
+
+
+def first_inexact_round(
+    decisions: Sequence[RoundDecided], unreadable: Iterable[UnreadableRecord]
+) -> RoundDecided | None:
+    """The first round that may come out otherwise for what is missing; None if none may.
+
+    A round is missing where numbers leave one out. An event of `pop.ready` is missed by the
+    rounds from it on; one from before the first of these rounds is in what that begins with,
+    unless it is round 1.
+
+    Args:
+        decisions: The rounds that are chosen again, in order.
+        unreadable: What was passed over.
+    """
+    missed = [one.offset for one in unreadable if not one.is_decision]
+    known_from = decisions[0].offset if decisions and decisions[0].round > 1 else -1
+    for before, after in pairwise([*decisions[:1], *decisions]):
+        is_gap = after.round > before.round + 1
+        if is_gap or any(known_from < offset <= after.offset for offset in missed):
+            return after
+    return None
+
+
+_NO_BODY: Final = Raw(b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayStart:
+    """The state that a round was chosen from.
+
+    Attributes:
+        round: That round.
+        begins: Whether the scheduler had just read the insight from its table.
+    """
+
+    round: int
+    begins: bool
+    parts: Sequence[RoundCheckpoint]
+    pages: Sequence[tuple[int, Sequence[RoutedAgenda]]]
+
+    def restore_into(self, backlog: Backlog) -> None:
+        """Bring a new backlog into this state."""
+        now = self.parts[0].at.timestamp()
+        deltas = [part.delta for part in self.parts if part.delta is not None]
+        for part in self.parts:  # who has none left is given no turn
+            for name, left in part.tokens.items():
+                flow = backlog.queue.flow(CustomerId(name))
+                flow.tokens, flow.refilled_at = left.tokens, left.at
+        backlog.restore(self.pages, deltas, now)
+        backlog.attempts.leases.restore(
+            (note.ref, note.last_heartbeat_at, note.by_http)
+            for part in self.parts
+            for note in part.leases
+        )
+        backlog.emitted_offsets.restore(
+            (
+                (note.ref, note.partition, note.number, note.at)
+                for part in self.parts
+                for note in part.sent
+            ),
+            {int(where): count for where, count in self.parts[0].counts.items()},
+        )
+
+
+def beginnings(
+    parts: Iterable[RoundCheckpoint],
+    placings: Iterable[tuple[int, InsightAgendasRouted]],
+    decisions: Iterable[RoundDecided],
+) -> list[ReplayStart]:
+    """The checkpoints that can be begun with, oldest first.
+
+    Those are left out that lack a part, whose round was decided at another instant in the
+    end, or of whose agendas one was placed longer ago than is on record. Takes memory for
+    the pages that they name, not for all that was placed.
+
+    Args:
+        parts: Of all checkpoints of an insight.
+        placings: All on record, by offset; looked at twice at most.
+        decisions: The rounds that counted.
+    """
+    decided = {decision.round: decision for decision in decisions}
+    by_try: dict[tuple[int, datetime], dict[int, RoundCheckpoint]] = defaultdict(dict)
+    for part in parts:
+        by_try[part.round, part.at][part.part] = part
+    whole = [
+        (decided[number].offset, [known[one] for one in sorted(known)])
+        for (number, at), known in sorted(by_try.items())
+        if number in decided and decided[number].at == at
+        if len(known) == next(iter(known.values())).parts
+    ]
+    sources = (one for _, some in whole for part in some for one in part.pages)
+    pages = _RecordedPages(placings, {one.agenda_id: one.agendas for one in sources})
+    found: list[ReplayStart] = []
+    for offset, some in whole:
+        wanted = [one for part in some for one in part.pages]
+        agendas = [(one.number, pages.of(one, offset)) for one in wanted]
+        known_pages = [(number, page) for number, page in agendas if page is not None]
+        if len(known_pages) == len(wanted):
+            found.append(ReplayStart(some[0].round, some[0].begins, some, known_pages))
+    return found
+
+
+class _RecordedPages:
+    """The pages that placings became, found by one of their agendas.
+
+    Args:
+        placings: By offset; a second look is needed where a placing has more agendas than
+            the page that it became.
+        wanted: By agenda that is looked for, how many its page has.
+    """
+
+    def __init__(
+        self, placings: Iterable[tuple[int, InsightAgendasRouted]], wanted: Mapping[str, int]
+    ) -> None:
+        self._found: dict[str, list[tuple[int, Sequence[RoutedAgenda]]]] = defaultdict(list)
+        self._first: dict[tuple[str, int], int] = {}
+        for offset, event in placings if wanted else ():
+            agendas = [decode_routed(body) for body in event.agendas]
+            named = [one.agenda_id for one in agendas if one.agenda_id in wanted]
+            if named:
+                without_bodies = [replace(one, agenda=_NO_BODY) for one in agendas]
+                for agenda_id in named:
+                    self._found[agenda_id].append((offset, without_bodies))
+        doubtful = {
+            (one.agenda_id, one.attempt)
+            for name, some in self._found.items()
+            for _, agendas in some
+            if len(agendas) > wanted[name]
+            for one in agendas
+        }
+        for offset, event in placings if doubtful else ():
+            for one in map(decode_routed, event.agendas):
+                if (one.agenda_id, one.attempt) in doubtful:
+                    self._first.setdefault((one.agenda_id, one.attempt), offset)
+
+    def of(self, source: PageSource, before: int) -> Sequence[RoutedAgenda] | None:
+        """The agendas of a page, placed at this offset or before; None if not on record.
+
+        What came a second time is not in a page, unless the first had been lost.
+        """
+        for offset, agendas in reversed(self._found.get(source.agenda_id, ())):
+            fresh = [one for one in agendas if self._first_at(one, offset) == offset]
+            for candidate in (fresh, agendas) if offset <= before else ():
+                if len(candidate) == source.agendas and _contains(candidate, source):
+                    return candidate
+        return None
+
+    def _first_at(self, agenda: RoutedAgenda, offset: int) -> int:
+        return self._first.get((agenda.agenda_id, agenda.attempt), offset)
+
+
+def _contains(agendas: Sequence[RoutedAgenda], source: PageSource) -> bool:
+    return agendas[source.slot].agenda_id == source.agenda_id
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyInput:
+    """One event of `pop.ready` about the insight, with the offset of its record.
+
+    Attributes:
+        at: When it was written, in seconds since the epoch. The scheduler handled it a
+            little later, so a retry may come due in another round than it did.
+    """
+
+    offset: int
+    event: ReadyEvent
+    at: float = 0.0
+
+
+def share_of_definition(definitions: Definitions, customer_id: CustomerId) -> Share:
+    """A customer's share as its definition says."""
+    customer = definitions.customer(customer_id)
+    return Share(
+        weight=customer.weight,
+        max_in_flight=customer.max_in_flight,
+        rate_per_s=customer.rate_per_s,
+        burst=customer.burst,
+        paused=customer.paused,
+    )
+
+
+class ReplayState:
+    """The backlog under the definitions of each round."""
+
+    def __init__(
+        self,
+        definitions_at: Callable[[int], Definitions],
+        weights: Mapping[CustomerId, float] | None = None,
+    ) -> None:
+        self._definitions_at = definitions_at
+        self._weights = weights or {}
+        self._version = -1
+        self._definitions = Definitions()
+        self._backlog: Backlog | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been begun with."""
+        return self._backlog is None
+
+    def backlog_for(self, decision: RoundDecided, begin: ReplayStart | None) -> Backlog:
+        """As of this round; in the state to begin with, where there is one."""
+        if begin is not None:
+            self._backlog = None
+        if self._backlog is None or decision.definitions != self._version:
+            self._version = decision.definitions
+            self._definitions = self._definitions_at(decision.definitions)
+            insight_id = InsightId(decision.insight_id)
+            insight = self._definitions.insights.get(insight_id) or Insight(id=insight_id)
+            if self._backlog is None:
+                self._backlog = Backlog(insight, self._share)
+                if begin is not None:
+                    begin.restore_into(self._backlog)
+            else:
+                self._backlog.reconfigure(insight)
+        return self._backlog
+
+    def _share(self, customer_id: CustomerId) -> Share:
+        share = share_of_definition(self._definitions, customer_id)
+        weight = self._weights.get(customer_id, share.weight)
+        return Share(weight, share.max_in_flight, share.rate_per_s, share.burst, share.paused)
+
+
+def apply_input(backlog: Backlog, one: ReadyInput) -> None:
+    """Let the backlog hear one event, as the scheduler did."""
+    match one.event:
+        case InsightAgendasRouted(agendas=bodies, origins=origins):
+            agendas = [decode_routed(body) for body in bodies]
+            fresh = backlog.news(agendas, origins)
+            if fresh:
+                backlog.place([agendas[index] for index in fresh], one.at)
+        case InsightAttemptsReported():
+            apply_relayed(backlog, one.event, one.at)
+        case InsightTick():
+            apply_tick(backlog, one.event, one.at)
+        case _:
+            pass
+    backlog.apply_due(one.at)
+    backlog.drain_outbox()
+
+
+def discard_writes(backlog: Backlog) -> None:
+    """Let go of what only a scheduler would write down; it grows with all that happens."""
+    backlog.drain_delta()
+    backlog.drain_emptied()
+
+
+class InputCursor:
+    """Inputs that are yet to be fed, in order."""
+
+    def __init__(self, inputs: Iterable[ReadyInput]) -> None:
+        self._inputs = iter(inputs)
+        self._next = next(self._inputs, None)
+
+    def take_up_to(self, offset: int) -> Iterator[ReadyInput]:
+        """Those up to this one that were not taken before."""
+        while self._next is not None and self._next.offset <= offset:
+            yield self._next
+            self._next = next(self._inputs, None)
+
+
+def replayable_decisions(
+    decisions: Sequence[RoundDecided], known: Iterable[ReplayStart]
+) -> Sequence[RoundDecided]:
+    """From the first round on that can be begun with."""
+    starts = {1, *(one.round for one in known)}
+    numbers = (number for number, one in enumerate(decisions) if one.round in starts)
+    return decisions[next(numbers, len(decisions)) :]
+
+
+def start_of(
+    decision: RoundDecided, known: Iterable[ReplayStart], state: ReplayState
+) -> ReplayStart | None:
+    """What to begin this round with, if it is the first."""
+    if not state.is_empty:
+        return None
+    return next((one for one in known if one.round == decision.round), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRound:
+    """One round, as recorded and as chosen again."""
+
+    recorded: RoundDecided
+    chosen: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the same agendas were chosen in the same order."""
+        return self.chosen == self.recorded.chosen
+
+
+def final_decisions(decisions: Iterable[RoundDecided]) -> list[RoundDecided]:
+    """The rounds that counted, in order.
+
+    A round that was emitted but not kept, because of a crash in between, was decided again
+    under the same number; the later record is what the table knows.
+    """
+    by_round = {decision.round: decision for decision in decisions}
+    return [by_round[number] for number in sorted(by_round)]
+
+
+def replay(
+    inputs: Iterable[ReadyInput],
+    decisions: Sequence[RoundDecided],
+    definitions_at: Callable[[int], Definitions],
+    known: Sequence[ReplayStart] = (),
+) -> Iterator[ReplayedRound]:
+    """Choose every recorded round again, from the first that can be begun with.
+
+    Where the scheduler began anew, it goes on from what that knew.
+
+    Args:
+        inputs: All of the insight's events that are on record, by offset; each is looked at
+            once and let go.
+        decisions: As `final_decisions` gives them.
+        definitions_at: Definitions by the version that was in force.
+        known: States to begin with; without one, only round 1.
+    """
+    state = ReplayState(definitions_at)
+    restarts = {one.round: one for one in known if one.begins}
+    waiting = InputCursor(inputs)
+    for decision in replayable_decisions(decisions, known):
+        now = decision.at.timestamp()
+        begin = restarts.get(decision.round) or start_of(decision, known, state)
+        backlog = state.backlog_for(decision, begin)
+        for one in waiting.take_up_to(decision.offset):
+            if begin is None:
+                apply_input(backlog, one)
+        if begin is None:
+            backlog.apply_due(now)
+        chosen = backlog.choose(decision.slots, now)
+        _mark_emitted(backlog, chosen, now)
+        discard_writes(backlog)
+        yield ReplayedRound(decision, tuple(one.agenda_id for one in chosen))
+
+
+def _mark_emitted(backlog: Backlog, chosen: Sequence[ChosenAgenda], now: float) -> None:
+    """Where they went is known by who passes them over."""
+    partitions = backlog.insight.partitions
+    keyed_partitions = (partition_of(one.agenda_id.encode(), partitions) for one in chosen)
+    lines = spread(keyed_partitions, backlog.emitted_offsets.waiting(partitions))
+    for one, partition in zip(chosen, lines, strict=True):
+        backlog.emitted_offsets.send(one.ref, partition, now)

@@ -1,0 +1,438 @@
+"""The real policy in virtual time: one insight, its scheduler and its pullers, event by event.
+
+Backlog, gate, costs and definitions are those that the scheduler runs; around them are only
+delays and runners. Nothing is random and no clock is read: the same input gives the same
+log, and an hour passes as fast as its events can be counted off.
+
+Simulated pullers: an insight's topic, the runners that take from it, and what they run.
+
+Several insights of one resource pool in virtual time, side by side.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from heapq import heappop, heappush
+from itertools import count
+from math import floor, inf
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from pop_stream.lab.fairness_metrics.service_log import ServiceLog
+from pop_stream.lab.replay.replay import share_of_definition
+from pop_stream.lab.simulator.virtual_scheduler import SimulatedScheduler
+from pop_stream.lab.simulator.workload import (
+    Arrival,
+    Change,
+    DefinitionChange,
+    SchedulerRestart,
+    SimulationConfig,
+    SimulationRun,
+    checked_in_order,
+)
+from pop_stream.model.definitions import Customer, Definitions, Insight
+from pop_stream.model.events.scheduling import Claim, RoutedAgenda, Settlement
+from pop_stream.model.ids import CustomerId
+from pop_stream.model.partitioning import partition_of
+from pop_stream.policy.backlog.page import ChosenAgenda
+from pop_stream.policy.fairness.cost_model import clamp_cost
+from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.flow_control.partition_balance import spread
+from pop_stream.policy.flow_control.pool_sharing import pool_limits
+
+
+class TakenAgenda(NamedTuple):
+    """An agenda that an idle runner took; `awaited` if one was idle when it came."""
+
+    agenda_id: str
+    partition: int
+    awaited: bool
+
+
+class SimulatedRunners:
+    """Runners with the lines they serve; every line is first in, first out.
+
+    Args:
+        runners: At least one for each partition.
+        partitions: Of the topic.
+    """
+
+    def __init__(self, runners: int, partitions: int) -> None:
+        if runners < partitions:
+            msg = f"{partitions} partitions need as many runners, got {runners}"
+            raise ValueError(msg)
+        self._lines: list[deque[tuple[str, bool]]] = [deque() for _ in range(partitions)]
+        self._idle = [len(range(one, runners, partitions)) for one in range(partitions)]
+        self._busy: list[tuple[float, int, str, int]] = []
+        self._closed_until = -inf
+        self._numbers = count()
+
+    @property
+    def idle(self) -> int:
+        """Runners that have nothing to run."""
+        return sum(self._idle)
+
+    @property
+    def next_end(self) -> float:
+        """When the next agenda ends; infinite if none runs."""
+        return self._busy[0][0] if self._busy else inf
+
+    @property
+    def opens_at(self) -> float:
+        """When agendas are taken again that wait for it; infinite if none does."""
+        is_awaited = self._closed_until > -inf and any(self._lines)
+        return self._closed_until if is_awaited else inf
+
+    def close(self, until: float) -> None:
+        """Take nothing before this instant."""
+        self._closed_until = until
+
+    def deliver(self, agenda_id: str) -> None:
+        """An agenda is on the topic."""
+        chosen, partitions = 0, len(self._lines)
+        if partitions > 1:
+            home = partition_of(agenda_id.encode(), partitions)
+            [chosen] = spread([home], [*map(len, self._lines)])
+        line = self._lines[chosen]
+        line.append((agenda_id, self._idle[chosen] > len(line)))
+
+    def take(self, now: float) -> list[TakenAgenda]:
+        """Agendas that idle runners take now; `run` them."""
+        if now < self._closed_until:
+            return []
+        self._closed_until = -inf
+        taken: list[TakenAgenda] = []
+        for partition, line in enumerate(self._lines):
+            while line and self._idle[partition]:
+                self._idle[partition] -= 1
+                agenda_id, awaited = line.popleft()
+                taken.append(TakenAgenda(agenda_id, partition, awaited))
+        return taken
+
+    def run(self, agenda_id: str, partition: int, *, until: float) -> None:
+        """Keep one of the partition's runners busy."""
+        heappush(self._busy, (until, next(self._numbers), agenda_id, partition))
+
+    def end(self, now: float) -> list[str]:
+        """Agendas that have ended; their runners are idle again."""
+        ended: list[str] = []
+        while self._busy and self._busy[0][0] <= now:
+            _, _, agenda_id, partition = heappop(self._busy)
+            self._idle[partition] += 1
+            ended.append(agenda_id)
+        return ended
+
+
+MAX_DURATION_S: Final = 1e11
+"""Virtual time ends here, after 3,000 years: what is later is no date."""
+
+_BODY: Final = Raw(b"{}")
+
+
+def simulate(arrivals: Iterable[Arrival], config: SimulationConfig) -> SimulationRun:
+    """Run a workload to its end, or until nothing could ever happen again.
+
+    Args:
+        arrivals: By instant; read as time goes by, so that a long trace takes no memory.
+        config: The insight, its customers and runners, and what changes on the way.
+
+    Raises:
+        ValueError: If an arrival is earlier than the one before, or it takes `MAX_DURATION_S`.
+    """
+    return Simulation(arrivals, config).run()
+
+
+class _AgendaInFlight(NamedTuple):
+    """An agenda under way."""
+
+    arrival: Arrival
+    customer: int
+    weight: float = 1.0
+
+
+class _ClaimNotice(NamedTuple):
+    """What a runner's claim tells; `idle` others had nothing to run."""
+
+    claim: Claim
+    idle: int
+
+
+class Simulation:
+    """One insight under way; as `simulate`, but step by step, so that several go abreast.
+
+    Args:
+        arrivals: By instant.
+        config: Under what.
+        room: At this instant, how many agendas its pool lets it emit; None without a pool.
+    """
+
+    def __init__(
+        self,
+        arrivals: Iterable[Arrival],
+        config: SimulationConfig,
+        room: Callable[[float], int] | None = None,
+    ) -> None:
+        self._room = room
+        self._config = config
+        self._environment = config.environment
+        self._insight = config.insight
+        self._definitions = Definitions(customers=dict(config.customers))
+        is_persisted = any(isinstance(one, SchedulerRestart) for one in config.changes)
+        self.scheduler = SimulatedScheduler(
+            config.insight, self._share, is_persisted=is_persisted
+        )
+        self._runners = SimulatedRunners(
+            self._environment.runners, self._environment.partitions
+        )
+        self._arrivals = checked_in_order(arrivals)
+        self._next = next(self._arrivals, None)
+        self._changes = deque(sorted(config.changes, key=lambda one: one.at))
+        self._emissions: deque[tuple[float, str]] = deque()
+        self._notices: deque[tuple[float, _ClaimNotice | Settlement]] = deque()
+        self._in_flight: dict[str, _AgendaInFlight] = {}
+        self._log = ServiceLog()
+        self._weights: list[float] = []
+        self._limited: dict[CustomerId, bool] = {}
+        self._is_stale = False
+        self._now = 0.0
+        self._away_until = 0.0
+        self._tick_at = inf
+        self._number = 0
+        self._rounds = 0
+        self._depth = 0
+
+    def run(self) -> SimulationRun:
+        """All of it."""
+        while (at := self.next_instant()) < inf:
+            if self.advance_to(at):
+                self.refill(at)
+        return self.result
+
+    @property
+    def result(self) -> SimulationRun:
+        """What came of it so far."""
+        return SimulationRun(self._log, self._depth, self._rounds, left=len(self._in_flight))
+
+    def next_instant(self) -> float:
+        """When something happens next; infinite if nothing ever will."""
+        heard = min(
+            self._next.at + self._environment.ingest_s if self._next else inf,
+            self._notices[0][0] if self._notices else inf,
+            self._tick_at,
+        )
+        return min(
+            max(heard, self._away_until),
+            self._changes[0].at if self._changes else inf,
+            self._emissions[0][0] if self._emissions else inf,
+            self._runners.next_end,
+            self._runners.opens_at,
+        )
+
+    def advance_to(self, now: float) -> bool:
+        """All that happens at this instant, causes before effects; whether to refill now.
+
+        Raises:
+            ValueError: If that is past `MAX_DURATION_S`.
+        """
+        if now > MAX_DURATION_S:
+            msg = f"at {now:g} s it is not over; are instants or runtimes in milliseconds?"
+            raise ValueError(msg)
+        self._now = now
+        while self._changes and self._changes[0].at <= now:
+            self._apply_change(self._changes.popleft())
+        for agenda_id in self._runners.end(now):
+            self._end(agenda_id)
+        while self._emissions and self._emissions[0][0] <= now:
+            self._runners.deliver(self._emissions.popleft()[1])
+        for taken in self._runners.take(now):
+            self._start(taken)
+        return now >= self._away_until and self._apply_notices()
+
+    # ---- the pullers ----
+
+    def _start(self, taken: TakenAgenda) -> None:
+        course = self._in_flight[taken.agenda_id]
+        arrival = course.arrival
+        until = self._now + arrival.runtime_s + self._environment.overhead_s
+        self._runners.run(taken.agenda_id, taken.partition, until=until)
+        self._log.started(self._now, course.customer, waited=self._now - arrival.at)
+        claim = Claim(taken.agenda_id, 1, awaited=taken.awaited)
+        told = _ClaimNotice(claim, self._runners.idle)
+        self._notices.append((self._now + self._environment.relay_s, told))
+
+    def _end(self, agenda_id: str) -> None:
+        arrival, customer, weight = self._in_flight.pop(agenda_id)
+        self._log.settled(
+            self._now, customer, spent=clamp_cost(arrival.runtime_s), weight=weight
+        )
+        spent = {arrival.operation_type: arrival.runtime_s}
+        settlement = Settlement(
+            agenda_id=agenda_id, attempt=1, outcome="succeeded", spent_s=spent
+        )
+        self._notices.append((self._now + self._environment.relay_s, settlement))
+
+    # ---- the scheduler ----
+
+    def _apply_notices(self) -> bool:
+        """Take in what has reached the scheduler; whether there was anything."""
+        now, heard = self._now, False
+        while self._notices and self._notices[0][0] <= now:
+            _, news = self._notices.popleft()
+            if isinstance(news, _ClaimNotice):
+                self.scheduler.claim(news.claim, now, idle=news.idle)
+            else:
+                self.scheduler.settle(news, now)
+            heard = True
+        while self._next is not None and self._next.at + self._environment.ingest_s <= now:
+            self._receive(self._next)
+            self._next = next(self._arrivals, None)
+            heard = True
+        if self._tick_at <= now:
+            self._tick_at = inf
+            heard = True
+        if heard and self._is_stale:
+            self._apply_definitions()
+        return heard
+
+    def _receive(self, arrival: Arrival) -> None:
+        agenda_id = str(self._number)
+        self._number += 1
+        customer = self._log.index(arrival.customer_id)
+        if customer == len(self._weights):
+            self._weights.append(1.0)
+            self._register_customer(arrival.customer_id)
+        self._in_flight[agenda_id] = _AgendaInFlight(arrival, customer)
+        self._log.arrived(self._now, customer)
+        self.scheduler.receive(
+            RoutedAgenda(
+                agenda_id=agenda_id,
+                customer_id=arrival.customer_id,
+                accepted_at=datetime.fromtimestamp(arrival.at, UTC),
+                agenda=_BODY,
+                priority=arrival.priority,
+                fairness_key=arrival.fairness_key,
+                operation_types=(arrival.operation_type,),
+                cost_s=arrival.cost_s,
+            )
+        )
+
+    def refill(self, now: float) -> None:
+        """Emit what may go, unless no scheduler is there; more often does no harm."""
+        if now < self._away_until:
+            return
+        self._now = now
+        for one in (chosen := self.scheduler.refill(now, self._room)):
+            self._emit(one)
+        self._rounds += bool(chosen)
+        self._depth = max(self._depth, self.scheduler.backlog.in_flight)
+        due_at = self.scheduler.backlog.queue.due_at
+        if due_at is not None and due_at > self._now:
+            self._tick_at = min(self._tick_at, due_at)
+        self._log_held_changes()
+
+    def _emit(self, chosen: ChosenAgenda) -> None:
+        arrival, customer, _ = self._in_flight[chosen.agenda_id]
+        self._in_flight[chosen.agenda_id] = _AgendaInFlight(
+            arrival, customer, self._weights[customer]
+        )
+        costs, types = self.scheduler.backlog.costs, (arrival.operation_type,)
+        charged = costs.estimate(types, arrival.cost_s, arrival.customer_id)
+        self._log.emitted(
+            self._now, customer, charged=charged, spent=clamp_cost(arrival.runtime_s)
+        )
+        self._emissions.append((self._now + self._environment.emission_s, chosen.agenda_id))
+
+    # ---- changes ----
+
+    def _apply_change(self, change: Change) -> None:
+        if isinstance(change, DefinitionChange):
+            self._redefine(change.definition)
+        elif isinstance(change, SchedulerRestart):
+            self.scheduler.reload()
+            self._away_until = self._tick_at = self._now + change.away_s
+        else:
+            self._runners.close(self._now + change.away_s)
+
+    def _redefine(self, definition: Customer | Insight) -> None:
+        if isinstance(definition, Insight):
+            self._insight = definition
+        else:
+            key = f"customer/{definition.id}"
+            self._definitions = self._definitions.updated(key, definition)
+        self._is_stale = True
+        tick_s = self._environment.tick_s
+        self._tick_at = min(self._tick_at, (floor(self._now / tick_s) + 1) * tick_s)
+
+    def _apply_definitions(self) -> None:
+        """Put changed definitions in force."""
+        self._is_stale = False
+        self.scheduler.reconfigure(self._insight)
+        for customer_id in self._log.customers:
+            self._register_customer(customer_id)
+
+    def _register_customer(self, customer_id: CustomerId) -> None:
+        """Note what a customer weighs, and whether it has limits."""
+        share, customer = self._share(customer_id), self._log.index(customer_id)
+        if share.weight != self._weights[customer]:
+            self._weights[customer] = share.weight
+            self._log.weighed(self._now, customer, share.weight)
+        if _has_limits(share):
+            self._limited.setdefault(customer_id, False)
+        elif self._limited.pop(customer_id, False):
+            self._log.released(self._now, customer)
+
+    def _log_held_changes(self) -> None:
+        """Log whose own limits begin or cease to keep it out."""
+        for customer_id, was_held in self._limited.items():
+            is_held = bool(self.scheduler.held_by(customer_id))
+            if is_held != was_held:
+                self._limited[customer_id] = is_held
+                note = self._log.held if is_held else self._log.released
+                note(self._now, self._log.index(customer_id))
+
+    def _share(self, customer_id: CustomerId) -> Share:
+        return share_of_definition(self._definitions, customer_id)
+
+
+def _has_limits(share: Share) -> bool:
+    return share.paused or not (share.max_in_flight is None and share.rate_per_s is None)
+
+
+def simulate_pool(
+    works: Mapping[str, tuple[Iterable[Arrival], SimulationConfig]], capacity: int
+) -> Mapping[str, SimulationRun]:
+    """Run the work of all insights of a pool to its end.
+
+    What has happened by an instant is heard by all before any of them emits, so the order of
+    the insights makes no difference to who is given room.
+
+    Args:
+        works: By insight, arrivals and setting as for `simulate`; weight and minimum in the
+            pool are those of the setting's insight.
+        capacity: Agendas that all of them may have in flight together.
+
+    Raises:
+        ValueError: As `simulate`.
+    """
+    abreast: dict[str, Simulation] = {}
+
+    def room_of(name: str) -> Callable[[float], int]:
+        def room(now: float) -> int:
+            found = pool_limits(
+                capacity, [one.scheduler.pool_demand(now) for one in abreast.values()]
+            )
+            scheduler = abreast[name].scheduler
+            return found[scheduler.backlog.insight.id] - scheduler.backlog.in_flight
+
+        return room
+
+    for name, (arrivals, config) in works.items():
+        abreast[name] = Simulation(arrivals, config, room_of(name))
+    while (at := min(one.next_instant() for one in abreast.values())) < inf:
+        due = [one for one in abreast.values() if one.next_instant() <= at]
+        have_heard = [one.advance_to(at) for one in due]
+        if any(have_heard):
+            for one in abreast.values():
+                one.refill(at)
+    return {name: one.result for name, one in abreast.items()}

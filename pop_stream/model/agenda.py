@@ -1,0 +1,465 @@
+"""An agenda: a customer's unit of work, a small DAG of operations, valid by construction.
+
+What the scheduler is told of an agenda: one place that says which of its fields matter.
+
+Operations that a handler appends to its agenda while it runs: which are new, and sound.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
+from itertools import islice
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Raw
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+
+from pop_stream.model import references
+from pop_stream.model.errors import Issue, SubmissionError
+from pop_stream.model.events.base import AppendedOperation
+from pop_stream.model.events.scheduling import RoutedAgenda
+from pop_stream.model.ids import ID_LENGTH, ID_PATTERN, OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.model.json_types import INSTANT, WHOLE_NUMBER
+from pop_stream.model.pop_names import legacy_param_issues
+from pop_stream.model.retry import Backoff
+from pop_stream.model.tenancy import foreign_id_issue
+from pop_stream.model.trace import Trace
+from pop_stream.model.validation import issues_of, shorten, without_nul
+
+MAX_OPERATIONS: Final = 10_000
+"""Most operations of one agenda."""
+
+DEFAULT_PRIORITY: Final = 5
+"""The priority of an agenda that names none."""
+
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=ID_LENGTH)]
+OwnId = Annotated[str, StringConstraints(pattern=OWN_ID_PATTERN, max_length=OWN_ID_LENGTH)]
+Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^<>\s][^<>]*$")
+]
+
+
+CallbackUrl = Annotated[
+    str, StringConstraints(max_length=2_000, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
+]
+
+
+class Operation(BaseModel):
+    """One node of an agenda's DAG."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name = Field(description="Unique within the agenda, ignoring case.")
+    type: Name = Field(description="Chooses the handler, and takes part in placement.")
+    payload: JsonValue = Field(
+        default=None,
+        description="The handler's input; may hold references: @<fetch.out::/size>.",
+    )
+    depends_on: tuple[Name, ...] = Field(
+        default=(), description="Operations that must succeed first, besides referred ones."
+    )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Settings for the handler and for placement."
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=604_800)] | None = Field(
+        default=None, description="One try that takes longer fails, and may be tried again."
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE_NUMBER] = Field(
+        default=1, description="Tries of this operation within one attempt at the agenda."
+    )
+    backoff: Backoff | None = Field(
+        default=None, description="Between tries of this operation; 1 s, doubling, if unset."
+    )
+
+
+class TemplateRef(BaseModel):
+    """Which template an agenda was made from, and what it was like then."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: OwnId
+    version: Annotated[
+        int, Field(ge=0, description="0 if the template has no version."), WHOLE_NUMBER
+    ]
+
+
+class Agenda(BaseModel):
+    """A submission; `parse_agenda` also proves its names, dependencies and references sound."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: OwnId | None = Field(
+        default=None,
+        description="Identity for ever, among its customer's own if that one chose it. "
+        "Without it the record's key is used, else one is made.",
+    )
+    customer_id: Id = Field(description="The tenant whose share this work counts against.")
+    title: Annotated[str, StringConstraints(max_length=500)] = Field(default="")
+    link_id: Id | None = Field(
+        default=None, description="Groups agendas; summaries are read by it."
+    )
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    priority: Annotated[int, Field(ge=1, le=9), WHOLE_NUMBER] = Field(
+        default=DEFAULT_PRIORITY,
+        description="1 is most urgent, 9 least; orders a customer's own work only.",
+    )
+    rank: Annotated[int, Field(ge=0, le=65_535), WHOLE_NUMBER] = Field(
+        default=0, description="Among a customer's agendas of one priority, least first."
+    )
+    fairness_key: Annotated[
+        str, StringConstraints(max_length=ID_LENGTH, pattern=f"^$|{ID_PATTERN}")
+    ] = Field(
+        default="", description="A customer's agendas share its turns equally between keys."
+    )
+    cost_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Expected worker-seconds. Without it, learned per operation type.",
+    )
+    not_before: Annotated[AwareDatetime, INSTANT] | None = Field(
+        default=None, description="It is not started earlier."
+    )
+    expires_at: Annotated[AwareDatetime, INSTANT] | None = Field(
+        default=None, description="Deadline: not ended by then, it is stopped and expires."
+    )
+    hold: bool = Field(default=False, description="It waits until it is released.")
+    max_attempts: Annotated[int, Field(ge=1, le=100), WHOLE_NUMBER] | None = Field(
+        default=None, description="Attempts before a failure is final; else its insight's."
+    )
+    backoff: Backoff | None = Field(
+        default=None, description="Between attempts; else its insight's."
+    )
+    template: TemplateRef | None = Field(
+        default=None, description="The template it was made from; set when one is run."
+    )
+    callback_url: CallbackUrl | None = Field(
+        default=None, description="Told, signed, how it ended; else its customer's."
+    )
+    trace: Trace | None = Field(
+        default=None, description="Where it came from; set from the headers it came with."
+    )
+    operations: tuple[Operation, ...] = Field(min_length=1, max_length=MAX_OPERATIONS)
+
+
+def dependencies(operation: Operation) -> frozenset[str]:
+    """Names of the operations that must succeed before this one may start."""
+    found = references.find(operation.payload)
+    if not found:
+        return frozenset(operation.depends_on)
+    referred = (reference.operation for reference in found)
+    return frozenset(operation.depends_on).union(name for name in referred if name)
+
+
+def plan(operations: tuple[Operation, ...]) -> TopologicalSorter[str]:
+    """The DAG, ready to hand out runnable operations.
+
+    Raises:
+        CycleError: Never for a valid agenda.
+    """
+    sorter = TopologicalSorter({one.name: dependencies(one) for one in operations})
+    sorter.prepare()
+    return sorter
+
+
+def parse_agenda(data: object, *, is_accepted: bool = False) -> Agenda:
+    """Validate one agenda given as JSON text, bytes or already decoded.
+
+    Args:
+        data: The agenda.
+        is_accepted: Another part has accepted it, of another version perhaps: fields that
+            this one does not know are left aside instead of refused, and "3" may stand for 3.
+
+    Raises:
+        SubmissionError: With one issue per fault, naming field, value and remedy.
+    """
+    try:
+        text = without_nul(_as_text(data), document="agenda")
+        _check_outline(text)
+        extra: Literal["ignore"] | None = "ignore" if is_accepted else None
+        agenda = _AGENDA.validate_json(text, extra=extra, strict=not is_accepted)
+        _STRICT.decode(text)
+    except ValidationError as error:
+        raise SubmissionError(issues_of(error, document="agenda")) from None
+    except msgspec.DecodeError as error:
+        raise SubmissionError([Issue("agenda", "a number", str(error))]) from None
+    fault = foreign_id_issue(agenda.id, agenda.customer_id) or _deadline_issue(agenda)
+    if fault:
+        raise SubmissionError([fault])
+    of_operations = (one.params for one in agenda.operations)
+    if not is_accepted and (moved := [*legacy_param_issues(agenda.params, of_operations)]):
+        raise SubmissionError(moved)
+    # Cut short while found: thousands of faults in one agenda must not hold up a reader.
+    if faults := [*islice(_graph_issues(agenda.operations), SubmissionError.MAX_ISSUES)]:
+        raise SubmissionError(faults)
+    return agenda
+
+
+def encode_agenda(agenda: Agenda) -> bytes:
+    """The agenda as JSON, without fields left at their defaults."""
+    return _AGENDA.dump_json(agenda, exclude_defaults=True)
+
+
+class _AgendaOutline(msgspec.Struct):
+    operations: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+_AGENDA: Final = TypeAdapter(Agenda)
+_OUTLINE: Final = msgspec.json.Decoder(_AgendaOutline)
+_OUTLINE_CHECK_BYTES: Final = 64 * 1024
+_STRICT: Final = msgspec.json.Decoder()
+"""Refuses what pydantic lets pass and JSON cannot carry on: NaN, and numbers out of range."""
+
+
+def _graph_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
+    first = operations[0]
+    if len(operations) == 1 and not first.depends_on and not references.find(first.payload):
+        return  # nothing could be wrong with it, and most agendas are so
+    names = {operation.name for operation in operations}
+    yield from _name_issues(operations)
+    for index, operation in enumerate(operations):
+        yield from _dependency_issues(index, operation, names)
+    if not any(map(dependencies, operations)):
+        return
+    try:
+        plan(operations)
+    except CycleError as error:
+        path = " -> ".join(reversed(error.args[1]))
+        yield Issue(
+            "operations",
+            shorten(path),
+            "these operations wait for each other; remove one dependency",
+        )
+
+
+def _deadline_issue(agenda: Agenda) -> Issue | None:
+    not_before, expires_at = agenda.not_before, agenda.expires_at
+    if not_before is None or expires_at is None or not_before < expires_at:
+        return None
+    remedy = f"must be later than not_before, {not_before.isoformat()}"
+    return Issue("expires_at", expires_at.isoformat(), remedy)
+
+
+def _name_issues(operations: tuple[Operation, ...]) -> Iterator[Issue]:
+    seen: dict[str, int] = {}
+    for index, operation in enumerate(operations):
+        first = seen.setdefault(operation.name.casefold(), index)
+        if first != index:
+            yield Issue(
+                f"operations[{index}].name",
+                operation.name,
+                f"taken by operations[{first}]; names are unique, ignoring case",
+            )
+
+
+def _dependency_issues(index: int, operation: Operation, names: set[str]) -> Iterator[Issue]:
+    for position, name in enumerate(operation.depends_on):
+        if name not in names:
+            yield Issue(
+                f"operations[{index}].depends_on[{position}]",
+                name,
+                f"no operation of this agenda; name one of: {_some(names)}",
+            )
+    for reference in references.find(operation.payload):
+        if reference.name not in references.BUILT_IN_NAMES and reference.operation not in names:
+            yield Issue(
+                f"operations[{index}].payload",
+                shorten(f"@<{reference.name}>"),
+                "refers neither to the output (<operation>.out) of an operation of this "
+                f"agenda ({_some(names)}) nor to one of "
+                f"{', '.join(sorted(references.BUILT_IN_NAMES))}",
+            )
+
+
+def _check_outline(text: bytes | bytearray | str) -> None:
+    """Refuse too many operations before each of them is looked at, for time's sake."""
+    if len(text) < _OUTLINE_CHECK_BYTES:
+        return
+    try:
+        count = len(_OUTLINE.decode(text).operations)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return  # pydantic says it better
+    if count > MAX_OPERATIONS:
+        fault = Issue("operations", f"{count} operations", f"at most {MAX_OPERATIONS} fit")
+        raise SubmissionError([fault])
+
+
+def _as_text(data: object) -> bytes | bytearray | str:
+    """Text as it is; what is decoded already, as text again: one set of rules for both."""
+    if isinstance(data, bytes | bytearray | str):
+        return data
+    try:
+        return json.dumps(data)
+    except (TypeError, ValueError, RecursionError):
+        fault = Issue("agenda", type(data).__name__, "is not a JSON document of sane depth")
+        raise SubmissionError([fault]) from None
+
+
+def _some(names: set[str], most: int = 8) -> str:
+    shown = sorted(names)[:most]
+    return ", ".join(shown) + (", …" if len(names) > most else "")
+
+
+def routed_agenda(
+    agenda: Agenda, body: bytes | Raw, *, agenda_id: str, accepted_at: datetime
+) -> RoutedAgenda:
+    """The agenda for its first attempt; replace what is different for a later one.
+
+    Args:
+        agenda: Sound.
+        body: The same as JSON, as its pullers get it.
+        agenda_id: Its own, or the one it was given.
+        accepted_at: From when on it waits.
+    """
+    return RoutedAgenda(
+        agenda_id=agenda_id,
+        customer_id=agenda.customer_id,
+        accepted_at=accepted_at,
+        agenda=Raw(body),
+        priority=agenda.priority,
+        rank=agenda.rank,
+        fairness_key=agenda.fairness_key,
+        operation_types=tuple(one.type for one in agenda.operations),
+        cost_s=agenda.cost_s,
+        not_before=agenda.not_before,
+        expires_at=agenda.expires_at,
+        held=agenda.hold,
+        max_attempts=agenda.max_attempts,
+        backoff=agenda.backoff,
+    )
+
+
+MAX_APPENDED_BYTES: Final = 256 * 1024
+"""Most bytes of one appended operation, as JSON: events carry them."""
+
+_OPERATIONS: Final = TypeAdapter(tuple[Operation, ...])
+_OPERATION: Final = TypeAdapter(Operation)
+_DOCUMENT: Final = "operations"
+
+
+def appended(given: object, *, to: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The operations that are new to the agenda, in the order given.
+
+    One that the agenda has already, with the same content, is left out; so a handler that
+    runs again appends nothing twice.
+
+    Args:
+        given: A list of operations, as JSON can say them.
+        to: All operations that the agenda has.
+
+    Raises:
+        SubmissionError: With one issue per fault, naming field, value and remedy.
+    """
+    operations = _parsed(given)
+    new = _without_repeats(operations, to)
+    if len(to) + len(new) > MAX_OPERATIONS:
+        remedy = f"the agenda would have {len(to) + len(new)} operations, at most "
+        raise SubmissionError(
+            [Issue(_DOCUMENT, f"{len(new)} operations", f"{remedy}{MAX_OPERATIONS} fit")]
+        )
+    known = {one.name for one in to} | {one.name for one in new}
+    if faults := [*islice(_issues(operations, known), SubmissionError.MAX_ISSUES)]:
+        raise SubmissionError(faults)
+    _expect_no_cycle(new)
+    return tuple(new)
+
+
+def encode_operation(operation: Operation) -> bytes:
+    """The operation as JSON, without fields left at their defaults."""
+    return _OPERATION.dump_json(operation, exclude_defaults=True)
+
+
+def decode_appended(told: Sequence[AppendedOperation]) -> tuple[Operation, ...]:
+    """Appended operations as an agenda has them.
+
+    Raises:
+        SubmissionError: If one was told by a foreign puller and is not sound.
+    """
+    try:
+        return tuple(_OPERATION.validate_json(bytes(one.operation)) for one in told)
+    except ValidationError as error:
+        raise SubmissionError(issues_of(error, document=_DOCUMENT)) from None
+
+
+def _parsed(given: object) -> tuple[Operation, ...]:
+    try:
+        text = without_nul(msgspec.json.encode(given), document=_DOCUMENT)
+        return _OPERATIONS.validate_json(text, strict=True)
+    except ValidationError as error:
+        faults = issues_of(error, document="")
+        raise SubmissionError(
+            [Issue(f"{_DOCUMENT}{one.field}", one.value, one.message) for one in faults]
+        ) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        fault = Issue(_DOCUMENT, type(given).__name__, f"is not JSON: {error}")
+        raise SubmissionError([fault]) from None
+
+
+def _without_repeats(
+    operations: Sequence[Operation], to: Sequence[Operation]
+) -> list[Operation]:
+    taken = {one.name.casefold(): one for one in to}
+    new: list[Operation] = []
+    for index, operation in enumerate(operations):
+        known = taken.setdefault(operation.name.casefold(), operation)
+        if known is operation:
+            new.append(operation)
+        elif known != operation:
+            raise SubmissionError([_name_taken(index, operation)])
+    return new
+
+
+def _name_taken(index: int, operation: Operation) -> Issue:
+    return Issue(
+        f"{_DOCUMENT}[{index}].name",
+        operation.name,
+        "taken by another operation of the agenda, with other content; names are unique, "
+        "ignoring case",
+    )
+
+
+def _issues(operations: Sequence[Operation], known: set[str]) -> Iterator[Issue]:
+    for index, operation in enumerate(operations):
+        size = len(encode_operation(operation))
+        if size > MAX_APPENDED_BYTES:
+            yield Issue(
+                f"{_DOCUMENT}[{index}]",
+                operation.name,
+                f"has {size} bytes, at most {MAX_APPENDED_BYTES} are allowed; store its input elsewhere",
+            )
+        for position, name in enumerate(operation.depends_on):
+            if name not in known:
+                yield Issue(
+                    f"{_DOCUMENT}[{index}].depends_on[{position}]",
+                    name,
+                    "no operation of this agenda, nor of those appended with this one",
+                )
+        for reference in references.find(operation.payload):
+            if reference.name in references.BUILT_IN_NAMES or reference.operation in known:
+                continue
+            yield Issue(
+                f"{_DOCUMENT}[{index}].payload",
+                shorten(f"@<{reference.name}>"),
+                "refers neither to the output (<operation>.out) of an operation of this "
+                f"agenda nor to one of {', '.join(sorted(references.BUILT_IN_NAMES))}",
+            )
+
+
+def _expect_no_cycle(new: Sequence[Operation]) -> None:
+    """Only new operations can wait for each other: those there were wait for none of them."""
+    names = {one.name for one in new}
+    try:
+        plan(tuple(one for one in new if dependencies(one) & names))
+    except CycleError as error:
+        path = " -> ".join(reversed(error.args[1]))
+        remedy = "these operations wait for each other; remove one dependency"
+        raise SubmissionError([Issue(_DOCUMENT, shorten(path), remedy)]) from None

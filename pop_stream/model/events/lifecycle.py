@@ -1,0 +1,260 @@
+"""`pop.agenda-events`: the lifecycle of every agenda, keyed by agenda id.
+
+Intake says what is accepted; the scheduler, what waits, goes out and is given up; pullers,
+what is claimed and how it goes; the API, what a person wants done.
+"""
+
+from typing import Literal
+
+from msgspec import UNSET, Raw, UnsetType, field
+
+from pop_stream.model.events.base import (
+    AppendedOperation,
+    Diagnostic,
+    Event,
+    Instant,
+    OperationProgress,
+    RefusedIssue,
+)
+
+Action = Literal["cancel", "hold", "release", "reprioritise"]
+
+WaitReason = Literal["not_before", "retry", "lost"]
+"""A start in the future; a failure; a puller that was silent past its lease."""
+
+StopReason = Literal["cancelled", "expired"]
+
+
+class AgendaEvent(Event, frozen=True):
+    """What all lifecycle events carry.
+
+    Attributes:
+        agenda_id: Also the record's key, unless it is in a frame.
+        at: When it happened, by the clock of the part that says so.
+    """
+
+    agenda_id: str
+    at: Instant
+
+
+class AgendaAccepted(AgendaEvent, frozen=True):
+    """Intake validated and placed the agenda; from here on it is never lost.
+
+    Attributes:
+        callback_url: Who is told how it ends: the agenda's own, or its customer's.
+    """
+
+    insight_id: str
+    customer_id: str
+    agenda: Raw
+    title: str = ""
+    link_id: str | None = None
+    priority: int = 5
+    operations: tuple[str, ...] = ()
+    callback_url: str | None = None
+
+
+class AgendaRefused(AgendaEvent, frozen=True):
+    """Intake could not accept the agenda; `issues` say why.
+
+    Attributes:
+        agenda: What was submitted, if only a definition, a quota or room was wanting: it can
+            be resubmitted.
+    """
+
+    issues: tuple[RefusedIssue, ...]
+    customer_id: str | None = None
+    agenda: Raw | UnsetType = UNSET
+
+
+class AgendaCommanded(AgendaEvent, frozen=True):
+    """A person or a program wants something of an agenda that has not ended.
+
+    The scheduler does it, or not, if the agenda's state forbids it by then.
+
+    Attributes:
+        priority: With `reprioritise`; None leaves it.
+        rank: With `reprioritise`; None leaves it.
+        by: Who wants it.
+        reason: In that one's words.
+        attempt: The one that was there when it was wanted. An agenda that was run again
+            since is left alone; 0 means whatever is there.
+    """
+
+    insight_id: str
+    action: Action
+    priority: int | None = None
+    rank: int | None = None
+    by: str = ""
+    reason: str = ""
+    attempt: int = 0
+
+
+class AttemptEvent(AgendaEvent, frozen=True):
+    """An event of one attempt; those of an older attempt are recorded, not applied."""
+
+    insight_id: str
+    attempt: int
+
+
+class AgendaRestarted(AttemptEvent, frozen=True):
+    """An agenda that had ended is to run again, as attempt `attempt`.
+
+    Attributes:
+        routed: The `RoutedAgenda` for the scheduler, of this attempt.
+        keep: Operations whose success and result stay; all others begin anew.
+        by: Who wants it.
+        reason: In that one's words.
+    """
+
+    routed: Raw
+    keep: tuple[str, ...] = ()
+    by: str = ""
+    reason: str = ""
+
+
+class AgendaWaiting(AttemptEvent, frozen=True):
+    """The attempt is not to be emitted before `until`; all earlier attempts are over."""
+
+    until: Instant
+    reason: WaitReason
+    message: str = ""
+
+
+class AgendaReady(AttemptEvent, frozen=True):
+    """The attempt waits for nothing but its turn: its instant came, or it was released."""
+
+
+class AgendaHeld(AttemptEvent, frozen=True):
+    """The attempt waits until it is released."""
+
+    by: str = ""
+    reason: str = ""
+
+
+class AgendaReprioritised(AttemptEvent, frozen=True):
+    """The attempt waits with another priority or rank now."""
+
+    priority: int
+    rank: int = 0
+    by: str = ""
+    reason: str = ""
+
+
+class AgendaEmitted(AttemptEvent, frozen=True):
+    """The scheduler put the agenda on its insight's topic.
+
+    Attributes:
+        expedite_reports: Others of the insight stayed behind, for which there was no room, or more
+            than half of the room is taken; so news of claims and ends should come soon.
+    """
+
+    expedite_reports: bool = False
+
+
+class AgendaClaimed(AttemptEvent, frozen=True):
+    """A puller took the agenda; its lease runs from `at` for `lease_ms`.
+
+    Attributes:
+        awaited: A runner stood idle until it came.
+        idle: Runners of the puller that have none yet, or their part that is for this insight.
+    """
+
+    puller_id: str
+    lease_ms: int
+    awaited: bool = False
+    idle: int = 0
+
+
+class AgendaHeartbeat(AttemptEvent, frozen=True):
+    """A heartbeat: the lease runs anew from `at` for `lease_ms`."""
+
+    puller_id: str
+    lease_ms: int
+
+
+class AgendaProgressed(AttemptEvent, frozen=True):
+    """Operations whose progress changed since the last report; also renews the lease.
+
+    Attributes:
+        appended: Operations that the agenda has from now on, besides those it came with.
+    """
+
+    operations: tuple[OperationProgress, ...] = ()
+    appended: tuple[AppendedOperation, ...] = ()
+
+
+class AgendaStopping(AttemptEvent, frozen=True):
+    """The attempt is to stop: its puller was told, and has until its lease ends."""
+
+    reason: StopReason
+    message: str = ""
+
+
+class AgendaStopped(AttemptEvent, frozen=True):
+    """A puller stopped the attempt because it was told to; `spent_s` as in success."""
+
+    operations: tuple[OperationProgress, ...] = ()
+    spent_s: dict[str, float] = field(default_factory=dict)
+
+
+class AgendaSucceeded(AttemptEvent, frozen=True):
+    """All operations succeeded. `spent_s` is worker-seconds by operation type."""
+
+    operations: tuple[OperationProgress, ...] = ()
+    spent_s: dict[str, float] = field(default_factory=dict)
+
+
+class AgendaFailed(AttemptEvent, frozen=True):
+    """The attempt failed; `message` says why, `retryable` whether another try may help.
+
+    A failure that is not retryable ends the agenda. After any other the scheduler says how
+    it goes on: `agenda.waiting` of the next attempt, or `agenda.given.up` of this one.
+    """
+
+    message: str
+    retryable: bool = True
+    operations: tuple[OperationProgress, ...] = ()
+    spent_s: dict[str, float] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+class AgendaExhausted(AttemptEvent, frozen=True):
+    """The last attempt that was allowed has failed or was lost; the agenda has failed."""
+
+    message: str = ""
+
+
+class AgendaCancelled(AttemptEvent, frozen=True):
+    """The agenda ended because someone wanted it to."""
+
+    message: str = ""
+
+
+class AgendaExpired(AttemptEvent, frozen=True):
+    """The agenda ended because its deadline passed."""
+
+    message: str = ""
+
+
+LifecycleEvent = (
+    AgendaAccepted
+    | AgendaRefused
+    | AgendaCommanded
+    | AgendaRestarted
+    | AgendaWaiting
+    | AgendaReady
+    | AgendaHeld
+    | AgendaReprioritised
+    | AgendaEmitted
+    | AgendaClaimed
+    | AgendaHeartbeat
+    | AgendaProgressed
+    | AgendaStopping
+    | AgendaStopped
+    | AgendaSucceeded
+    | AgendaFailed
+    | AgendaExhausted
+    | AgendaCancelled
+    | AgendaExpired
+)

@@ -1,0 +1,417 @@
+"""`pop.ready`: what the scheduler hears, keyed by insight id.
+
+What pullers read: `pop.insight.<id>`, keyed by agenda id, and `pop.controls`.
+
+What the scheduler and all parts give account of: decisions, answers and dead letters.
+"""
+
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+from msgspec import field
+
+from pop_stream.model.events.base import AttemptOutcome, Event, Instant, RefusedIssue, Struct
+from pop_stream.model.events.lifecycle import Action, StopReason, WaitReason
+from pop_stream.model.retry import Backoff
+
+
+class RoutedAgenda(Struct, frozen=True):
+    """One agenda of a page, as intake hands it to the scheduler.
+
+    Attributes:
+        operation_types: Type of every operation, for the learned cost.
+        cost_s: Declared worker-seconds; None when the cost is to be learned.
+        attempt: The one to begin with; above 1 for an agenda that runs again.
+        not_before: Not to be emitted earlier.
+        expires_at: Not to run later.
+        held: Waits until it is released.
+        max_attempts: From `attempt` on; None for what its insight allows.
+        backoff: None for its insight's.
+        run_from: What is wanted of an attempt before this one is wanted of an earlier run of
+            the agenda; None for `attempt`.
+    """
+
+    agenda_id: str
+    customer_id: str
+    accepted_at: Instant
+    agenda: msgspec.Raw
+    priority: int = 5
+    rank: int = 0
+    fairness_key: str = ""
+    operation_types: tuple[str, ...] = ()
+    cost_s: float | None = None
+    attempt: int = 1
+    not_before: Instant | None = None
+    expires_at: Instant | None = None
+    held: bool = False
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    run_from: int | None = None
+
+
+class Origin(Struct, frozen=True, array_like=True):
+    """Where a page came from: what makes a replayed page recognisable.
+
+    Intake reads a partition of `pop.submissions` in order and writes each insight's pages in
+    order, so a place at or before the last one seen for the same partition is a repeat. The
+    relay does the same with restarts and commands that it reads from `pop.agenda-events`.
+
+    Attributes:
+        partition: Of `pop.submissions`; -1, `NO_ORIGIN`, where there is no origin to compare;
+            for partition p of `pop.agenda-events`, -2 - p of a restart and -1,000,000 - p of
+            a command.
+        index: Within a record that holds a list of agendas or events.
+    """
+
+    partition: int
+    offset: int
+    index: int = 0
+
+
+NO_ORIGIN: Final = -1
+"""The partition of an origin that cannot be compared: what it says is never a repeat."""
+
+
+class InsightAgendasRouted(Event, frozen=True):
+    """Agendas of one insight, at most a page; `origins[i]` is where `agendas[i]` came from."""
+
+    insight_id: str
+    agendas: tuple[msgspec.Raw, ...]
+    origins: tuple[Origin, ...]
+
+
+class Claim(Struct, frozen=True, array_like=True):
+    """An attempt that a puller holds now; `awaited` as in `agenda.claimed`.
+
+    Attributes:
+        by_http: A worker holds it that speaks through the API alone.
+    """
+
+    agenda_id: str
+    attempt: int
+    awaited: bool = False
+    by_http: bool = False
+
+
+class IdleRunners(Struct, frozen=True, array_like=True):
+    """Runners that a puller had left when it last claimed."""
+
+    puller_id: str
+    runners: int
+
+
+class Settlement(Struct, frozen=True, array_like=True):
+    """An attempt that ended; `spent_s` is worker-seconds by operation type.
+
+    Attributes:
+        retryable: Of a failure: whether another try may help.
+        message: Of a failure: why, shortened to `MAX_MESSAGE_LENGTH` characters.
+    """
+
+    agenda_id: str
+    attempt: int
+    outcome: AttemptOutcome
+    spent_s: dict[str, float] = field(default_factory=dict)
+    retryable: bool = False
+    message: str = ""
+
+
+MAX_MESSAGE_LENGTH: Final = 500
+"""Most characters of a message that the scheduler keeps."""
+
+
+class Command(Struct, frozen=True, array_like=True):
+    """What someone wants of an agenda; as in `agenda.commanded`.
+
+    Attributes:
+        origin: Where it was told; None where that is unknown.
+    """
+
+    agenda_id: str
+    action: Action
+    priority: int | None = None
+    rank: int | None = None
+    by: str = ""
+    reason: str = ""
+    attempt: int = 0
+    origin: Origin | None = None
+
+
+class InsightAttemptsReported(Event, frozen=True):
+    """What the relay heard about agendas of one insight, in order of arrival.
+
+    Attributes:
+        heartbeats: Attempts that gave a sign of life other than a claim.
+        unverified: Attempts of which somebody who may pull from the insight gave one, while it
+            could not be looked up whose they are: renews only a lease that runs.
+        idle: Of each puller that claimed, as in its last claim.
+    """
+
+    insight_id: str
+    claims: tuple[Claim, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
+    heartbeats: tuple[Claim, ...] = ()
+    commands: tuple[Command, ...] = ()
+    idle: tuple[IdleRunners, ...] = ()
+    unverified: tuple[Claim, ...] = ()
+
+
+class InsightTick(Event, frozen=True):
+    """Look again: the lag fell, or time passed.
+
+    Attributes:
+        lag: Consumer lag of the insight's topic in records; None when unknown.
+        emitted: How many records had ever been emitted when the lag was asked for.
+        lags: The lag by partition of the insight's topic; empty when unknown. Asked for
+            when `emitted` had been emitted.
+        relayed_until: Everything told before this instant has been relayed; None if unknown.
+        is_api_down: Nobody could be heard who speaks through the API alone.
+    """
+
+    insight_id: str
+    lag: int | None = None
+    emitted: int | None = None
+    lags: tuple[int, ...] = ()
+    relayed_until: Instant | None = None
+    is_api_down: bool = False
+
+
+class QueueQueried(Event, frozen=True):
+    """Someone wants to know about an insight, or about an agenda in it.
+
+    Attributes:
+        query_id: Comes back with the answer.
+        agenda_id: Whose place is wanted; empty for the insight alone.
+        agenda_ids: Of which it is wanted whether the scheduler holds them; at most
+            `MAX_QUERIED_AGENDAS`, those after are passed over.
+        tracked_after: After which place what the scheduler holds is wanted, as many in one
+            answer; -1 from the first, None for nothing.
+    """
+
+    insight_id: str
+    query_id: str
+    agenda_id: str = ""
+    agenda_ids: tuple[str, ...] = ()
+    tracked_after: int | None = None
+
+
+MAX_QUERIED_AGENDAS: Final = 1_000
+"""Agendas that one question may name."""
+
+
+ReadyEvent = InsightAgendasRouted | InsightAttemptsReported | InsightTick | QueueQueried
+
+
+class EmittedAgenda(Struct, frozen=True):
+    """An agenda to run now. One record each, never a frame, so that lag counts agendas.
+
+    Attributes:
+        attempt: From 1; also the fence: report it with every event.
+        lease_ms: Claim and renew within this time, or the agenda goes to someone else.
+        agenda: The submission as accepted, id included.
+        resumes: Whether operations of it may have succeeded in earlier attempts; their
+            results are read over HTTP, `GET /v1/agendas/{id}/progress`.
+        run_from: Of a later attempt, the first one of its run; 0 where that is not told. If
+            the agenda has ended in that or a later one, there is nothing left to do.
+    """
+
+    agenda_id: str
+    insight_id: str
+    customer_id: str
+    attempt: int
+    accepted_at: Instant
+    emitted_at: Instant
+    lease_ms: int
+    agenda: msgspec.Raw
+    resumes: bool = False
+    run_from: int = 0
+
+
+# ---- pop.controls: what every puller hears, whatever it runs ----
+
+
+class AttemptStop(Event, frozen=True, tag="attempt.stop"):
+    """Whoever runs the attempt, or an older one, is to stop and say `agenda.stopped`.
+
+    Attributes:
+        accepted_at: As in what was emitted. What was accepted later under the id is another
+            agenda, with attempts from 1 on. None if that is not known any more.
+    """
+
+    agenda_id: str
+    insight_id: str
+    attempt: int
+    reason: StopReason | Literal["outdated"]
+    accepted_at: Instant | None = None
+
+
+class CustomerShare(Struct, frozen=True):
+    """One customer's part of an insight.
+
+    Attributes:
+        chosen: In this round; 0 where no round is meant.
+        share: Recent service per weight, as a multiple of the mean of customers that may go.
+        wait_s: Recent mean of the wait from acceptance to emission.
+        held_by: Why nothing of it can be chosen: `paused`, `max_in_flight`, `rate`, or empty.
+    """
+
+    customer_id: str
+    chosen: int
+    ready: int
+    in_flight: int
+    weight: float
+    share: float = 1.0
+    wait_s: float = 0.0
+    held_by: str = ""
+
+
+class RoundDecided(Event, frozen=True):
+    """Why an insight's round chose what it chose, and why the rest waits.
+
+    Attributes:
+        lag: Records on the insight's topic that no puller has claimed, before the round.
+        slots: How many agendas the round could emit.
+        virtual_time: Of the fair queue after the round, in worker-seconds per weight.
+        customers: Those chosen first, then those that are next, at most 50; and at most 10 of
+            those that may not go, with why (`held_by`).
+        waiting: Why agendas stay: `depth`, the topic is as full as is wanted; `max_in_flight`,
+            the insight's cap; `pool`; `customer_caps`, whoever has any is paused, at its cap or
+            without a token; or empty if none wait.
+        delayed: Agendas with an instant to wait for, which are not among `ready`.
+        held: Agendas that wait for their release, likewise.
+        gap: Widest difference of backlogged customers' places on the virtual clock.
+        bound: What the gap cannot exceed: twice the largest charge, for each of those that were
+            out at once and one more.
+        partition: Of `pop.ready`, with `offset` the record that led to the round.
+        definitions: Version of the definitions that were in force.
+    """
+
+    insight_id: str
+    at: Instant
+    round: int
+    algorithm: str
+    lag: int
+    in_flight: int
+    slots: int
+    chosen: tuple[str, ...]
+    ready: int
+    virtual_time: float
+    customers: tuple[CustomerShare, ...]
+    waiting: str = ""
+    delayed: int = 0
+    held: int = 0
+    gap: float = 0.0
+    bound: float = 0.0
+    partition: int = 0
+    offset: int = 0
+    definitions: int = 0
+
+
+QueueState = Literal["ready", "waiting", "held", "emitted", "claimed", "unknown"]
+
+
+class QueuedAgendaStatus(Struct, frozen=True):
+    """Where an agenda stands with the scheduler.
+
+    Attributes:
+        state: `unknown` if the scheduler has none of it.
+        position: About how many are emitted up to and with it; 0 unless ready.
+        own_ahead: How many of these are the customer's own; exact, but that with strict
+            priorities those of one priority are taken to be as urgent as the next of them.
+        urgent_ahead: How many of these go first for their priority, not for their turn.
+        rises_at: When it counts as one priority more urgent; None if it never does.
+        eta_s: Until it is claimed, at the present rate; None while nothing moves.
+        attempt: The one that is out, or next; 0 if unknown.
+        until: When it goes on, of one that waits, or would without being held.
+        why: What it waits for.
+        stopping: Why the attempt that is out is to stop; empty if it is not.
+    """
+
+    agenda_id: str
+    state: QueueState
+    position: int = 0
+    own_ahead: int = 0
+    urgent_ahead: int = 0
+    rises_at: Instant | None = None
+    eta_s: float | None = None
+    customer: CustomerShare | None = None
+    attempt: int = 0
+    until: Instant | None = None
+    why: WaitReason | None = None
+    stopping: StopReason | Literal[""] = ""
+
+
+class TrackedAgenda(Struct, frozen=True, array_like=True):
+    """That the scheduler holds an agenda, and with which attempt."""
+
+    agenda_id: str
+    state: QueueState
+    attempt: int
+
+
+EmissionLimit = Literal["max_in_flight", "pool", ""]
+
+
+class QueueDescribed(Event, frozen=True):
+    """The scheduler's answer to `insight.asked`.
+
+    Attributes:
+        lag: Records on the insight's topic that no puller has claimed.
+        slots: How many agendas could be emitted now.
+        limited_by: What keeps the insight from emitting though its topic is short and agendas
+            are ready: `max_in_flight`, `pool`, or empty.
+        target: Unclaimed agendas that a refill aims at.
+        rate_per_s: Agendas claimed per second, lately.
+        customers: Those with most at stake, at most 50.
+        others: Backlogged customers not listed.
+        delayed: As in `round.decided`, with `held`.
+        holds: Those of `agenda_ids` that the scheduler holds; it has none of the others. Then
+            those after `tracked_after`.
+        tracked_up_to: The place of the last of these; None if there are no more.
+        gap: As in `round.decided`, with `bound`.
+    """
+
+    insight_id: str
+    query_id: str
+    at: datetime
+    algorithm: str
+    ready: int
+    lag: int
+    in_flight: int
+    slots: int
+    target: int
+    rate_per_s: float
+    customers: tuple[CustomerShare, ...]
+    others: int = 0
+    delayed: int = 0
+    held: int = 0
+    gap: float = 0.0
+    bound: float = 0.0
+    agenda: QueuedAgendaStatus | None = None
+    limited_by: EmissionLimit = ""
+    holds: tuple[TrackedAgenda, ...] = ()
+    tracked_up_to: int | None = None
+
+
+class RecordRefused(Event, frozen=True):
+    """A dead letter: a record no part could use, with its coordinates and the reason.
+
+    Also an agenda that failed for good: then `topic` is its insight's, `code` is
+    `attempts_exhausted` or `final_failure`, and the value is the agenda as accepted.
+
+    Attributes:
+        partition: -1 of an agenda, with `offset`.
+        value_base64: The record's value, whole unless `truncated`.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    at: Instant
+    part: str
+    code: str
+    reason: str
+    value_base64: str
+    truncated: bool = False
+    issues: tuple[RefusedIssue, ...] = ()

@@ -1,0 +1,112 @@
+"""What is wrong with an installation, in words."""
+
+from datetime import timedelta
+
+from aiokafka.errors import KafkaError
+
+from pop_stream.kafka import topics
+from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Definitions
+from pop_stream.model.errors import MigrationError, UnavailableError
+from pop_stream.operations import provisioning
+from pop_stream.operations.liveness import find_stalled_parts
+from pop_stream.operations.provisioning import definitions_in_file
+from pop_stream.postgres.migrate import pending_migrations
+from pop_stream.rollup.retention import retention_from
+from pop_stream.settings import Settings
+
+
+async def doctor(settings: Settings) -> list[str]:
+    """Everything that is wrong with brokers, topics, schema, definitions or parts, in words.
+
+    One fault does not hide the next, but that what can only be asked of Kafka is not asked
+    while it is away, nor for definitions while their topic is missing, which whoever reads
+    them would wait for; each line says what to do about it.
+    """
+    definitions_topic = Topics(settings.topic_prefix).definitions
+    checks = [_schema_findings, _file_findings, _security_findings]
+    try:
+        has_definitions = await provisioning.has_topic(settings, definitions_topic)
+        faults = await provisioning.topic_errors(settings)
+        kept = await provisioning.event_retention(settings)
+    except (KafkaError, OSError) as error:
+        kept = None
+        found = [
+            f"Kafka at {settings.kafka_bootstrap} does not answer ({error}): start it, or "
+            "set POP_KAFKA_BOOTSTRAP"
+        ]
+    else:
+        found = [f"topic {fault}" for fault in faults]
+        if has_definitions:
+            checks.append(_kafka_findings)
+    found += [finding for check in checks for finding in await check(settings)]
+    return [*found, *_retention_findings(settings, kept)]
+
+
+async def _security_findings(settings: Settings) -> list[str]:
+    if settings.auth == "off" and not settings.listens_on_loopback:
+        return [
+            f"the API listens on {settings.http_host} and asks nobody who calls: set "
+            "POP_AUTH=required, or POP_HTTP_HOST=127.0.0.1"
+        ]
+    return []
+
+
+async def _schema_findings(settings: Settings) -> list[str]:
+    try:
+        pending = await pending_migrations(settings.postgres_dsn.get_secret_value())
+    except UnavailableError as error:
+        return [f"Postgres does not answer ({error}): start it, or set POP_POSTGRES_DSN"]
+    except MigrationError as error:
+        return [str(error)]
+    return [f"migration {name} is missing: run `pop-stream migrate`" for name in pending]
+
+
+async def _file_findings(settings: Settings) -> list[str]:
+    try:
+        definitions_in_file(settings)
+    except (ValueError, TypeError, OSError) as error:
+        return [f"POP_DEFINITIONS_FILE is of no use: {error}"]
+    return []
+
+
+async def _kafka_findings(settings: Settings) -> list[str]:
+    """Without definitions nobody knows which parts are needed, so those are not asked."""
+    try:
+        async with DefinitionFollower(settings, client_id="doctor") as follower:
+            known = follower.current
+    except (KafkaError, UnavailableError) as error:
+        return [f"definitions cannot be read: {error}"]
+    undefined = "no insight is defined, so every agenda is refused: set POP_DEFINITIONS_FILE"
+    absent = await _part_findings(settings, known)
+    return absent if known.insights else [undefined, *absent]
+
+
+async def _part_findings(settings: Settings, definitions: Definitions) -> list[str]:
+    """Kafka that is just gone is told of by others."""
+    try:
+        return await find_stalled_parts(settings, definitions)
+    except (KafkaError, UnavailableError, OSError):
+        return []
+
+
+def _retention_findings(settings: Settings, live: timedelta | None = None) -> list[str]:
+    """Summaries must outlive the events they came from: else removed looks like lost.
+
+    Args:
+        settings: How long summaries are kept.
+        live: How long the topic keeps events; None if nobody knows, then as in the catalog.
+    """
+    names = Topics(settings.topic_prefix)
+    specs = {spec.name: spec for spec in topics.catalog(names)}
+    event_retention = live or specs[names.agenda_events].retention
+    kept = retention_from(settings).shortest
+    if event_retention is None or kept >= event_retention:
+        return []
+    span = "ever" if event_retention == timedelta.max else event_retention
+    return [
+        f"ended agendas are kept for {kept}, events in {names.agenda_events} for {span}: raise "
+        "POP_RETAIN_SUCCEEDED, POP_RETAIN_FAILED and POP_RETAIN_STOPPED to at least that, or "
+        "`pop-stream doctor --ledger` takes removed agendas for lost ones"
+    ]

@@ -1,0 +1,159 @@
+"""Whether every part that is needed is there, and gets on with what waits for it."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from pop_stream.kafka import clients, connections
+from pop_stream.kafka.dead_letters import PART as BURIAL
+from pop_stream.kafka.dead_letters import judges
+from pop_stream.kafka.group_members import count_members
+from pop_stream.kafka.lag import KafkaLagProbe
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Definitions, GroupType
+from pop_stream.model.events.codec import encode
+from pop_stream.model.events.scheduling import InsightTick
+from pop_stream.policy.stall import stalled_lag
+from pop_stream.ports.publisher import Record
+from pop_stream.settings import Settings
+
+STALL_AFTER_S: Final = 10.0
+"""How long what waits may stay where it is: parts commit every second, but join in a few."""
+
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """Whoever reads topics as a group.
+
+    Attributes:
+        name: Of the part, for a person.
+        command: That starts it.
+        topics: At least one.
+        prefilled_topic: One of them that is written to before any part was ever started, so what
+            waits there tells nothing of a group that never was.
+        may_lag: It leaves what it has no room for where it is, so only its absence is a fault.
+    """
+
+    name: str
+    command: str
+    group: str
+    topics: Sequence[str]
+    prefilled_topic: str | None = None
+    may_lag: bool = False
+    group_type: GroupType = "consumer"
+
+
+async def find_stalled_parts(settings: Settings, definitions: Definitions) -> list[str]:
+    """Parts that are down, frozen or stuck, in words; a system never started has none.
+
+    Takes `STALL_AFTER_S` if something waits that nobody deals with, else a second or two.
+
+    Args:
+        settings: Where the brokers are.
+        definitions: Those in force: each insight needs pullers.
+
+    Raises:
+        KafkaError: If the brokers are away.
+        UnavailableError: If nothing can be written.
+    """
+    names = Topics(settings.topic_prefix)
+    async with (
+        connections.admin_client(settings, client_id="doctor") as admin,
+        clients.consumer(settings, client_id="doctor", group_id=None) as consumer,
+    ):
+        probe = KafkaLagProbe(names, admin, consumer)
+        await _publish_tick(settings, names, admin)
+        looks = (_check(one, admin, probe) for one in readers(names, definitions))
+        found = await asyncio.gather(*looks)
+        return [one for some in found for one in some]
+
+
+def readers(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
+    """Every group that must deal with what it is sent."""
+    events, intake = names.agenda_events, "pop-stream intake"
+    yield ConsumerGroup("intake", intake, names.group("intake"), [names.submissions])
+    yield ConsumerGroup("the relay", intake, names.group("relay"), [events])
+    burial = names.group(BURIAL)
+    yield ConsumerGroup(
+        "the group of burial",
+        intake,
+        burial,
+        [*judges(names)],
+        prefilled_topic=names.definitions,
+    )
+    schedule = "pop-stream schedule"
+    yield ConsumerGroup("the scheduler", schedule, names.group("scheduler"), [names.ready])
+    yield ConsumerGroup("the rollup", "pop-stream rollup", names.group("rollup"), [events])
+    for one in definitions.insights.values():
+        queue = names.insight_subscription(one.id, one.group_type)
+        yield ConsumerGroup(
+            f"every puller of {one.id}",
+            f"pop-stream pull --insight {one.id}",
+            queue.group,
+            [queue.topic],
+            may_lag=True,
+            group_type=one.group_type,
+        )
+
+
+async def _check(
+    reader: ConsumerGroup, admin: AIOKafkaAdminClient, probe: KafkaLagProbe
+) -> list[str]:
+    fetch_member_count = await count_members(admin, reader.group, reader.group_type)
+    waiting = {} if reader.may_lag and fetch_member_count else await _waiting(reader, probe)
+    if fetch_member_count is None:
+        waiting = {
+            one: count for one, count in waiting.items() if one != reader.prefilled_topic
+        }
+    many, where = f"{sum(waiting.values()):,}", ", ".join(waiting)
+    if not fetch_member_count and (
+        waiting or (fetch_member_count is not None and not reader.may_lag)
+    ):
+        what = f"; records waiting in {where}: {many}" if waiting else ""
+        return [f"{reader.name} is down{what}; start `{reader.command}`"]
+    if waiting:
+        return [
+            f"{reader.name} stands still; records waiting in {where} for "
+            f"{STALL_AFTER_S:g} s or more: {many}; if its process is up, end it with kill -9 "
+            "and start it again"
+        ]
+    return []
+
+
+async def _waiting(reader: ConsumerGroup, probe: KafkaLagProbe) -> Mapping[str, int]:
+    """How much waits by topic, and has not moved while we looked."""
+    counts = await asyncio.gather(
+        *(_stalled_in(one, reader.group, reader.group_type, probe) for one in reader.topics)
+    )
+    return {one: count for one, count in zip(reader.topics, counts, strict=True) if count}
+
+
+async def _stalled_in(
+    topic: str, group: str, group_type: GroupType, probe: KafkaLagProbe
+) -> int:
+    first = await probe.progress(group, topic, group_type)
+    if first is None:
+        return 0
+    until = asyncio.get_running_loop().time() + STALL_AFTER_S
+    left = stalled_lag(first.ends, first.committed, first.committed)
+    while left and asyncio.get_running_loop().time() < until:
+        await asyncio.sleep(_POLL_S)
+        now = await probe.progress(group, topic, group_type)
+        if now is not None:
+            left = stalled_lag(first.ends, first.committed, now.committed)
+    return sum(left.values())
+
+
+async def _publish_tick(settings: Settings, names: Topics, admin: AIOKafkaAdminClient) -> None:
+    """Send what schedulers' own ticker sends: one that is frozen would look idle else."""
+    if not await count_members(admin, names.group("scheduler")):
+        return
+    tick = encode(InsightTick(insight_id=""))
+    async with connections.publisher(settings, client_id="doctor") as publisher:
+        numbers = range(await publisher.partitions(names.ready))
+        await publisher.publish([Record(names.ready, None, tick, number) for number in numbers])

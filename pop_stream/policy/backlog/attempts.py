@@ -1,0 +1,312 @@
+"""The attempts that are out: claimed, kept alive, ended, lost; and what follows each."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from pop_stream.model.events.lifecycle import WaitReason
+from pop_stream.model.events.scheduling import Settlement
+from pop_stream.policy.backlog.agenda_index import NO_OVERRIDES
+from pop_stream.policy.backlog.leases import Leases
+from pop_stream.policy.backlog.outbox import FailedAgenda
+from pop_stream.policy.backlog.page import CLAIMED, EMITTED, HELD, READY
+from pop_stream.policy.backlog.state import BacklogState
+from pop_stream.policy.delta import AgendaRecord
+
+MAX_EXPIRED: Final = 1_000
+"""Leases ended at once, so that what they lead to fits the event's records."""
+
+_SKIPPED_AFTER_S: Final = 1.0
+_SECOND_MS: Final = 1000
+_MAX_EXPIRED_KEPT: Final = 10_000
+
+
+class Attempts:
+    """What pullers say, and what their silence says; `now` is in seconds since the epoch.
+
+    Attributes:
+        lost: Attempts whose lease ended.
+    """
+
+    def __init__(self, backlog: BacklogState) -> None:
+        self.lost = 0
+        self._backlog = backlog
+        self._expired_attempts: OrderedDict[str, int] = OrderedDict()
+
+    def claim(self, agenda_id: str, attempt: int, now: float) -> bool:
+        """A puller holds the attempt; False if it is not one that is out unclaimed."""
+        record = self._in_flight_record(agenda_id, attempt)
+        if record is None:
+            self._stop_outdated(agenda_id, attempt)
+            return False
+        if record.overrides is not None and record.overrides.stopping:
+            # Whoever claims it now may have begun to listen after the stop was told.
+            self._backlog.outbox.stop(record.ref, agenda_id, attempt, record.overrides.stopping)
+        if record.state != EMITTED:
+            self._backlog.leases.begin(record.ref, now)
+            return False
+        self._backlog.claim(record, now)
+        return True
+
+    def renew(self, agenda_id: str, attempt: int, now: float) -> bool:
+        """A sign of life; False if the attempt is not out.
+
+        It counts as a claim if none was heard: only whoever claimed it can be alive in it.
+        """
+        backlog = self._backlog
+        ref = backlog.slots.find(agenda_id)
+        record = backlog.slots.in_flight_record(ref) if ref is not None else None
+        if record is not None and record.attempt == attempt and record.state == CLAIMED:
+            backlog.leases.begin(record.ref, now)
+            return True
+        self.claim(agenda_id, attempt, now)
+        return record is not None and record.attempt == attempt
+
+    def renew_if_running(self, agenda_id: str, attempt: int, now: float) -> None:
+        """A sign of life of whoever may hold the attempt: only a lease that runs begins anew.
+
+        Nothing else is concluded from it, for nobody has looked up whether there ever was
+        such an attempt.
+        """
+        backlog = self._backlog
+        ref = backlog.slots.find(agenda_id)
+        record = backlog.slots.in_flight_record(ref) if ref is not None else None
+        if (
+            record is not None
+            and record.attempt == attempt
+            and backlog.leases.is_running(record.ref)
+        ):
+            backlog.leases.begin(record.ref, now)
+
+    def mark_by_http(self, agenda_id: str, attempt: int) -> None:
+        """Who holds the attempt can be heard through the API alone."""
+        record = self._in_flight_record(agenda_id, attempt)
+        if record is not None:
+            self._backlog.leases.mark_by_http(record.ref)
+
+    @property
+    def leases(self) -> Leases:
+        """Those that run."""
+        return self._backlog.leases
+
+    @property
+    def any_by_http(self) -> bool:
+        """Whether anyone holds an attempt who can be heard through the API alone."""
+        return self._backlog.leases.any_by_http
+
+    def settle(self, settlement: Settlement, now: float) -> bool:
+        """An attempt ended: correct its cost, and see what follows.
+
+        Returns:
+            False if the attempt is not out: told before, or outdated.
+        """
+        record = self._in_flight_record(settlement.agenda_id, settlement.attempt)
+        if record is None:
+            return False
+        backlog = self._backlog
+        is_done = settlement.outcome == "succeeded"
+        backlog.release_slot(record, settlement.spent_s, learn=is_done)
+        overrides = record.overrides or NO_OVERRIDES
+        if is_done:
+            backlog.forget(record.ref)
+        elif overrides.stopping and (settlement.retryable or settlement.outcome == "stopped"):
+            self._finish_stop(record, now)
+        elif settlement.outcome == "failed" and not settlement.retryable:
+            # Its lifecycle has ended with the failure; only the letter is left to write.
+            backlog.outbox.dead_lettered(
+                self._failed(record, "final_failure", settlement.message)
+            )
+            backlog.forget(record.ref)
+        else:
+            self._retry_or_exhaust(
+                record, "retry", settlement.message or "it was stopped unasked", now
+            )
+        return True
+
+    def skipped(self, lags: Sequence[int], since: int, now: float) -> list[int]:
+        """Places of unclaimed agendas that pullers have committed past.
+
+        Args:
+            lags: Records behind the pullers' commit, by partition of the insight's topic.
+            since: How many were emitted after the lags were asked for.
+            now: The present instant; what was emitted within the last second is left out.
+        """
+        return self._backlog.emitted_offsets.skipped(lags, since, now - _SKIPPED_AFTER_S)
+
+    def start_leases_of_skipped(self, lags: Sequence[int], since: int, now: float) -> None:
+        """Let leases begin for what `skipped` finds: a claim of it may still be on its way."""
+        backlog = self._backlog
+        for ref in self.skipped(lags, since, now):
+            backlog.emitted_offsets.remove(ref)
+            if not backlog.leases.is_running(ref):
+                backlog.leases.begin(ref, now)
+
+    def has_unclaimed(self, now: float) -> bool:
+        """Whether any could be found by `skipped`."""
+        oldest = self._backlog.emitted_offsets.oldest
+        return oldest is not None and oldest < now - _SKIPPED_AFTER_S
+
+    def restart_all(self, now: float) -> None:
+        """All leases begin now: for a time nobody could be heard."""
+        self._backlog.leases.restart_all(now)
+
+    @property
+    def lease_s(self) -> float:
+        """How long an attempt may be silent."""
+        return self._backlog.insight.lease_ms / _SECOND_MS
+
+    @property
+    def lease_ends_at(self) -> float | None:
+        """When the next lease ends, on the clock of what was heard; None if none runs."""
+        oldest = self._backlog.leases.oldest
+        return None if oldest is None else oldest + self.lease_s
+
+    def expire_leases(
+        self, relayed_until: float, now: float, *, is_api_down: bool = False
+    ) -> int:
+        """Take back what was silent for longer than its lease; returns how many.
+
+        Args:
+            relayed_until: Everything told before it has been taken note of.
+            now: The present instant.
+            is_api_down: Leases of who speaks through it begin anew, but for what is to stop.
+        """
+        backlog = self._backlog
+        silent = backlog.leases.pop_expired(relayed_until - self.lease_s, MAX_EXPIRED)
+        lost: list[AgendaRecord] = []
+        for ref in silent:
+            record = backlog.slots.in_flight_record(ref)
+            if record is None:
+                backlog.leases.end(ref)
+            elif is_api_down and backlog.leases.is_by_http(ref) and not _is_stopping(record):
+                backlog.leases.begin(ref, now)
+            else:
+                lost.append(record)
+        for record in lost:
+            self._expire(record, now)
+        self.lost += len(lost)
+        return len(lost)
+
+    def _expire(self, record: AgendaRecord, now: float) -> None:
+        backlog = self._backlog
+        backlog.release_slot(record, {}, learn=False)
+        agenda_id = backlog.agenda_id(record.ref)
+        self._remember_expired(agenda_id, record.attempt)
+        if (record.overrides or NO_OVERRIDES).stopping:
+            self._finish_stop(record, now)
+            return
+        backlog.outbox.stop(record.ref, agenda_id, record.attempt, "outdated")
+        what = "its puller fell silent" if record.state == CLAIMED else "no puller claimed it"
+        self._retry_or_exhaust(
+            record, "lost", f"{what} for more than its lease of {self.lease_s:g} s", now
+        )
+
+    def _retry_or_exhaust(
+        self, record: AgendaRecord, why: WaitReason, message: str, now: float
+    ) -> None:
+        """The attempt came to nothing: another one, unless it was the last."""
+        backlog = self._backlog
+        options = backlog.slots.options(record.ref)
+        tries = record.attempt - options.attempt + 1
+        if tries >= (options.max_attempts or backlog.insight.max_attempts):
+            failed = self._failed(record, "attempts_exhausted", message)
+            backlog.outbox.exhausted(failed, now)
+            self._remember_expired(failed.agenda_id, record.attempt)
+            backlog.forget(record.ref)
+            return
+        agenda_id = backlog.agenda_id(record.ref)
+        known, attempt = record.overrides or NO_OVERRIDES, record.attempt + 1
+        due = now + backlog.pause_s(record.ref, attempt, why)
+        overrides = replace(known, due=due, why=why, hold=False)
+        if known.hold:
+            backlog.hold(record.ref, attempt, overrides)
+            backlog.outbox.held(agenda_id, attempt, now, reason=message)
+        else:
+            backlog.wait(record.ref, attempt, overrides)
+            backlog.outbox.waiting(
+                agenda_id, attempt, now, until=overrides.due, why=why, message=message
+            )
+
+    def _finish_stop(self, record: AgendaRecord, now: float) -> None:
+        """The attempt was to stop and is over: so is the agenda."""
+        overrides = record.overrides or NO_OVERRIDES
+        agenda_id = self._backlog.agenda_id(record.ref)
+        self._backlog.outbox.ended(
+            agenda_id,
+            record.attempt,
+            now,
+            reason=overrides.stopping or "cancelled",
+            message=overrides.message,
+        )
+        self._backlog.forget(record.ref)
+
+    def _failed(self, record: AgendaRecord, code: str, message: str) -> FailedAgenda:
+        agenda_id = self._backlog.agenda_id(record.ref)
+        return FailedAgenda(record.ref, agenda_id, record.attempt, code, message)
+
+    # ---- which attempt is meant ----
+
+    def _in_flight_record(self, agenda_id: str, attempt: int) -> AgendaRecord | None:
+        """The note of an attempt that is out; one that a crash made forgotten is out again."""
+        slots = self._backlog.slots
+        ref = slots.find(agenda_id)
+        if ref is None:
+            return None
+        record = slots.in_flight_record(ref)
+        if record is not None and record.attempt == attempt:
+            return record
+        known = slots.attempt(ref)
+        if attempt != known and not self._fast_forward(ref, known, attempt):
+            return None
+        return self._recover_emitted(ref)
+
+    def _fast_forward(self, ref: int, known: int, attempt: int) -> bool:
+        """Whether the attempt is one that was made before a crash and then forgotten."""
+        backlog = self._backlog
+        options = backlog.slots.options(ref)
+        last = options.attempt - 1 + (options.max_attempts or backlog.insight.max_attempts)
+        if not known < attempt <= last:
+            return False
+        record = backlog.slots.in_flight_record(ref)
+        if record is not None:
+            backlog.release_slot(record, {}, learn=False)
+        else:
+            backlog.dequeue(ref)
+        # Whatever held an earlier attempt was released, or this one had not been emitted.
+        backlog.ready(ref, attempt, replace(backlog.slots.overrides(ref), hold=False))
+        return True
+
+    def _recover_emitted(self, ref: int) -> AgendaRecord:
+        """Others have seen that it was emitted, and claimed, so it counts as emitted."""
+        backlog = self._backlog
+        if backlog.slots.state(ref) != READY:
+            overrides, attempt = backlog.slots.overrides(ref), backlog.slots.attempt(ref)
+            is_held = backlog.slots.state(ref) == HELD
+            backlog.dequeue(ref)
+            backlog.ready(ref, attempt, replace(overrides, hold=is_held))
+        page, slot = backlog.slots.at(ref)
+        pick = backlog.queue.take(
+            page.customers[slot], backlog.entry(ref), page.keys[slot], cost=backlog.cost(ref)
+        )
+        return backlog.emit(pick)
+
+    def _stop_outdated(self, agenda_id: str, attempt: int) -> None:
+        """Tell whoever runs an attempt that is over, if it is known to be."""
+        backlog = self._backlog
+        ref = backlog.slots.find(agenda_id)
+        over = self._expired_attempts.get(agenda_id, 0)
+        if attempt <= over or (ref is not None and attempt < backlog.slots.attempt(ref)):
+            backlog.outbox.stop(ref, agenda_id, attempt, "outdated")
+
+    def _remember_expired(self, agenda_id: str, attempt: int) -> None:
+        """Its puller was silent, so it may still be at it."""
+        self._expired_attempts[agenda_id] = attempt
+        self._expired_attempts.move_to_end(agenda_id)
+        if len(self._expired_attempts) > _MAX_EXPIRED_KEPT:
+            self._expired_attempts.popitem(last=False)
+
+
+def _is_stopping(record: AgendaRecord) -> bool:
+    return bool((record.overrides or NO_OVERRIDES).stopping)

@@ -1,0 +1,410 @@
+"""One insight's backlog: what waits, what is out, and what is to be told of either.
+
+The bodies of agendas stay in the table; here are only ids, customers, costs and states, at
+a few hundred bytes an agenda. Every change is also noted in a `Delta`, a set of absolute
+values, so that the state after a restart is the pages with all deltas laid over them.
+
+This is the door; the rooms are `slots` (what each agenda is), `backlog` (its moves), `attempts`
+(what is out, and what follows an attempt), `commands` (commands and dues), `keeping` (deltas)
+and `outbox`.
+
+How long an insight's agendas wait up to emission, for people to see; decides nothing.
+
+Runners that stand idle, as their pullers said when they last claimed; in memory only.
+
+What a backlog makes of what it hears: notes of the relay, and ticks.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
+from typing import Final
+
+from pop_stream.model.definitions import Insight
+from pop_stream.model.events.scheduling import (
+    Command,
+    InsightAttemptsReported,
+    InsightTick,
+    Origin,
+    RoutedAgenda,
+    Settlement,
+)
+from pop_stream.model.ids import CustomerId
+from pop_stream.policy.backlog.agenda_index import AgendaIndex
+from pop_stream.policy.backlog.attempts import Attempts
+from pop_stream.policy.backlog.commands import BacklogCommands
+from pop_stream.policy.backlog.leases import EmittedOffsets
+from pop_stream.policy.backlog.outbox import BacklogOutbox, OutboxBatch
+from pop_stream.policy.backlog.page import (
+    EMITTED,
+    HELD,
+    WAITING,
+    AgendaPosition,
+    BacklogPage,
+    ChosenAgenda,
+)
+from pop_stream.policy.backlog.snapshot import BacklogSnapshot
+from pop_stream.policy.backlog.state import BacklogState
+from pop_stream.policy.delta import Delta
+from pop_stream.policy.fairness.cost_model import CostModel
+from pop_stream.policy.fairness.customer_queue import ref_in
+from pop_stream.policy.fairness.flow import Share
+from pop_stream.policy.fairness.queue import FairQueue
+
+_GAIN: Final = 1 / 64
+
+
+class MeanWait:
+    """A running mean.
+
+    Attributes:
+        mean_s: Over the last 64 or so, of whichever customers, in seconds; 0 before any.
+    """
+
+    __slots__ = ("mean_s",)
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+
+    def note(self, wait_s: float) -> None:
+        """Another agenda is emitted after such a wait."""
+        self.mean_s += _GAIN * (wait_s - self.mean_s)
+
+
+FRESH_FOR_S: Final = 1.0
+"""A puller that claims nothing for so long may be busy with what it has, or gone."""
+
+MAX_PULLERS: Final = 1_000
+"""Kept in mind at most, for anyone may claim under any name; the longest silent goes first."""
+
+
+class IdleRunners:
+    """By puller, how many more agendas it could start at once; instants are in seconds."""
+
+    def __init__(self) -> None:
+        self._reported: dict[str, tuple[int, float]] = {}
+
+    def update(self, idle: Mapping[str, int], now: float) -> None:
+        """Pullers said so; what each said before is over."""
+        for puller_id, count in idle.items():
+            self._reported.pop(puller_id, None)
+            self._reported[puller_id] = (max(0, count), now)
+        while len(self._reported) > MAX_PULLERS:
+            del self._reported[next(iter(self._reported))]
+
+    def count(self, now: float) -> int:
+        """How many there are by what was said lately; none by a clock that was set back."""
+        return sum(
+            count for count, at in self._reported.values() if 0 <= now - at < FRESH_FOR_S
+        )
+
+
+class Backlog:
+    """All that the scheduler knows of one insight; see the module.
+
+    Instants are in seconds since the epoch, on the scheduler's clock.
+
+    Args:
+        insight: Its algorithm, leases and retries, and whether priorities are strict.
+        share_of: A customer's present share.
+
+    Attributes:
+        attempts: What is out; its lease clocks are in memory only.
+        commands: Commands, and what is due.
+        awaited: Claims heard for which a runner stood idle, of those since it was loaded.
+        sync_matched_s: How long after their emissions those were heard, in all.
+        idle: What pullers said of their idle runners; in memory only.
+        waits: Of agendas up to emission; in memory only.
+    """
+
+    def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
+        self._backlog = BacklogState(insight, share_of)
+        self.attempts = Attempts(self._backlog)
+        self.commands = BacklogCommands(self._backlog)
+        self.awaited = 0
+        self.sync_matched_s = 0.0
+        self.idle = IdleRunners()
+        self.waits = MeanWait()
+        self._snapshot = BacklogSnapshot(self._backlog)
+
+    @property
+    def insight(self) -> Insight:
+        """Its definition."""
+        return self._backlog.insight
+
+    @property
+    def queue(self) -> FairQueue:
+        """What is ready, in the order of turns."""
+        return self._backlog.queue
+
+    @property
+    def costs(self) -> CostModel:
+        """What operations were seen to cost."""
+        return self._backlog.costs
+
+    @property
+    def slots(self) -> AgendaIndex:
+        """What each agenda is."""
+        return self._backlog.slots
+
+    @property
+    def ready(self) -> int:
+        """Agendas that wait for their turn."""
+        return self.queue.ready
+
+    @property
+    def waiting(self) -> int:
+        """Agendas that wait for an instant."""
+        return self.slots.count(WAITING)
+
+    @property
+    def held(self) -> int:
+        """Agendas that wait for their release."""
+        return self.slots.count(HELD)
+
+    @property
+    def in_flight(self) -> int:
+        """Agendas emitted and not settled."""
+        return self.queue.in_flight
+
+    @property
+    def unclaimed(self) -> int:
+        """Agendas emitted and not claimed."""
+        return self.slots.count(EMITTED)
+
+    @property
+    def emitted_offsets(self) -> EmittedOffsets:
+        """Where those lie; take note there of each that is chosen."""
+        return self._backlog.emitted_offsets
+
+    @property
+    def emitted(self) -> int:
+        """Agendas ever emitted."""
+        return self._backlog.emitted
+
+    @property
+    def claimed(self) -> int:
+        """Agendas ever claimed."""
+        return self._backlog.claimed
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that chose any."""
+        return self._backlog.rounds
+
+    @property
+    def placed_offsets(self) -> Mapping[str, tuple[int, int]]:
+        """By partition of `pop.submissions`, offset and index of the last agenda placed."""
+        noted = self._snapshot.origins.noted()
+        return {partition: at for partition, at in noted.items() if int(partition) >= 0}
+
+    @property
+    def next_page(self) -> int:
+        """The number of the next page."""
+        return self.slots.next_number
+
+    # ---- arrivals ----
+
+    def news(self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin]) -> list[int]:
+        """Indices of the agendas that were not placed before, by origin and by id.
+
+        Nor are those placed that were run again and have ended so: of two who want the same
+        rerun, the second comes too late.
+
+        Asking takes note of the origins, so ask once and then `place` them.
+        """
+        fresh: dict[str, int] = {}
+        for index, agenda in enumerate(agendas):
+            agenda_id = agenda.agenda_id
+            is_new = (
+                self._snapshot.record_if_new(origins[index])
+                and self.slots.find(agenda_id) is None
+            )
+            if is_new and not self._backlog.reruns.is_over(agenda_id, agenda.attempt):
+                fresh.setdefault(agenda_id, index)
+        return [*fresh.values()]
+
+    def place(self, agendas: Sequence[RoutedAgenda], now: float = 0.0) -> int:
+        """Add a page of new agendas, at most `PAGE_SLOTS`; returns its number."""
+        page = self.slots.add(self.next_page, agendas, latest=now or inf)
+        self.queue.advance_to(now)
+        self._add_page(page, now)
+        self._snapshot.mark_changed()
+        return page.number
+
+    # ---- emission ----
+
+    def choose(self, slots: int, now: float = 0.0) -> list[ChosenAgenda]:
+        """Choose up to `slots` agendas in fair order and count them as out.
+
+        With zero slots or less, none.
+        """
+        chosen: list[ChosenAgenda] = []
+        backlog, queue = self._backlog, self.queue
+        while len(chosen) < slots:
+            if (pick := queue.pick(backlog.cost, now)) is None:
+                break
+            attempt = backlog.emit(pick).attempt
+            page, slot = backlog.slots.at(pick.ref)
+            wait_s = max(0.0, now - page.arrivals[slot])
+            self.waits.note(wait_s)
+            queue.flow(pick.customer_id).note_emission(cost=pick.cost, wait_s=wait_s, now=now)
+            chosen.append(ChosenAgenda(pick.ref, page.ids[slot], pick.customer_id, attempt))
+        backlog.rounds += bool(chosen)
+        return chosen
+
+    def claim(
+        self, agenda_id: str, attempt: int, now: float = 0.0, *, awaited: bool = False
+    ) -> bool:
+        """A puller holds the attempt; False if it is not one that is out unclaimed."""
+        ref = self.slots.find(agenda_id) if awaited else None
+        emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
+        is_taken = self.attempts.claim(agenda_id, attempt, now)
+        if is_taken and awaited:
+            self.awaited += 1
+            self.sync_matched_s += 0.0 if emitted_at is None else max(0.0, now - emitted_at)
+        return is_taken
+
+    def settle(self, settlement: Settlement, now: float = 0.0) -> bool:
+        """An attempt ended; False if it is not out: told before, or outdated."""
+        self.queue.advance_to(now)
+        return self.attempts.settle(settlement, now)
+
+    def apply_command(self, command: Command, now: float = 0.0) -> bool:
+        """Do what someone wants; False if that changes nothing, or was heard before."""
+        if command.origin is not None and not self._snapshot.record_if_new(command.origin):
+            return False
+        return self.commands.apply_command(command, now)
+
+    def apply_due(self, now: float) -> int:
+        """Let happen what is due; returns how much did."""
+        return self.commands.apply_due(now)
+
+    def drain_outbox(self) -> OutboxBatch:
+        """What is to be told since the last call, in the order in which it happened."""
+        return self.outbox.take()
+
+    @property
+    def outbox(self) -> BacklogOutbox:
+        """What is to be told."""
+        return self._backlog.outbox
+
+    # ---- questions ----
+
+    def whereabouts(self, agenda_id: str) -> AgendaPosition | None:
+        """Where an agenda is; None if it is not here, any more or yet."""
+        backlog = self._backlog
+        ref = backlog.slots.find(agenda_id)
+        if ref is None:
+            return None
+        return AgendaPosition(
+            flow=self.queue.flow(backlog.customer_id(ref)),
+            state=backlog.slots.state(ref),
+            entry=backlog.entry(ref),
+            cost=backlog.cost(ref),
+            attempt=backlog.slots.attempt(ref),
+            overrides=backlog.slots.overrides(ref),
+        )
+
+    def cost_of(self, entry: int) -> float:
+        """Worker-seconds of a waiting agenda, by its entry in the queue."""
+        return self._backlog.cost(ref_in(entry))
+
+    # ---- persistence ----
+
+    def drain_delta(self) -> Delta | None:
+        """What changed since the last call, or None."""
+        return self._snapshot.drain_delta()
+
+    def drain_emptied(self) -> list[int]:
+        """Numbers of the pages that became empty since the last call."""
+        return self.slots.drain_emptied()
+
+    def snapshot(self) -> Delta:
+        """The whole state but for the pages; replaces all deltas so far."""
+        return self._snapshot.snapshot()
+
+    def state(self) -> Delta:
+        """The same, with all that is known of idle customers; changes nothing."""
+        return self._snapshot.state()
+
+    def restore(
+        self,
+        pages: Iterable[tuple[int, Sequence[RoutedAgenda]]],
+        deltas: Iterable[Delta],
+        now: float = 0.0,
+    ) -> None:
+        """Become what wrote these pages and deltas, the deltas oldest first.
+
+        Only for a new backlog, with the pages in the order of their numbers; each is looked at
+        once, so that they need not all be there at once. Pages whose agendas are all gone are
+        listed by `drain_emptied`, as their deletion may not have been written. Leases begin
+        anew.
+        """
+        for page in self._snapshot.restore(pages, deltas, now):
+            self._add_page(page, now)
+
+    def reconfigure(self, insight: Insight) -> None:
+        """Take up a changed insight and changed shares, for all that waits."""
+        before = self.insight
+        if (before.algorithm, before.aging_s) == (insight.algorithm, insight.aging_s):
+            self._backlog.insight = insight
+            self.queue.refresh_shares()
+        else:
+            self._backlog.reorder(insight)
+
+    # ---- inside ----
+
+    def _add_page(self, page: BacklogPage, now: float) -> None:
+        """Let a new page's agendas wait as they came, and tell of those that must."""
+        self._backlog.add_page(page)
+        self._backlog.reruns.add_page(page)
+        for slot, options in page.options.items():
+            agenda_id = page.ids[slot]
+            if page.states[slot] == HELD:
+                self.outbox.held(agenda_id, options.attempt, now)
+            elif options.not_before is not None and options.not_before > now:
+                self.outbox.waiting(
+                    agenda_id, options.attempt, now, until=options.not_before, why="not_before"
+                )
+
+
+def apply_relayed(backlog: Backlog, noted: InsightAttemptsReported, now: float) -> None:
+    """Take note of what pullers say and people want.
+
+    Ends come before commands: whatever was told first, a success is not undone.
+
+    Args:
+        backlog: Of the insight that the note is about.
+        noted: As the relay wrote it.
+        now: The present instant, in seconds since the epoch.
+    """
+    backlog.idle.update({one.puller_id: one.runners for one in noted.idle}, now)
+    for claim in noted.claims:
+        backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
+        if claim.by_http:
+            backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
+    for renewal in noted.heartbeats:
+        backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
+    for sign in noted.unverified:
+        backlog.attempts.renew_if_running(sign.agenda_id, sign.attempt, now)
+    for settlement in noted.settlements:
+        backlog.settle(settlement, now)
+    for command in noted.commands:
+        backlog.apply_command(command, now)
+
+
+def apply_tick(backlog: Backlog, tick: InsightTick, now: float) -> None:
+    """Take note of what was passed over, and of leases that have ended.
+
+    Args:
+        backlog: Of the insight that the tick is about.
+        tick: As the ticker wrote it.
+        now: The present instant, in seconds since the epoch.
+    """
+    if tick.lags and tick.emitted is not None:
+        since = max(0, backlog.emitted - tick.emitted)
+        backlog.attempts.start_leases_of_skipped(tick.lags, since, now)
+    if tick.relayed_until is not None:
+        # The tick may be of a scheduler that had the insight before, whose clock is ahead.
+        relayed_until = min(tick.relayed_until.timestamp(), now)
+        backlog.attempts.expire_leases(relayed_until, now, is_api_down=tick.is_api_down)

@@ -1,0 +1,159 @@
+"""What people and the clock want of agendas: cancel, hold, release, reorder, due, expired.
+
+Everything here may be wanted again without harm: what is so already changes nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from pop_stream.model.events.lifecycle import Action, StopReason
+from pop_stream.model.events.scheduling import Command
+from pop_stream.policy.backlog.agenda_index import NO_OVERRIDES
+from pop_stream.policy.backlog.page import EMITTED, HELD, READY, WAITING
+from pop_stream.policy.backlog.state import BacklogState
+
+MAX_DUE: Final = 1_000
+"""Agendas that become due at once, so that what is told of them fits the event's records."""
+
+_UNCLAIMED_GRACE_S: Final = 2.0
+"""How long one that nobody claimed may still be claimed once it is to stop."""
+
+_PRIORITIES: Final = range(1, 10)
+_RANKS: Final = range(1 << 16)
+_SECOND_MS: Final = 1000
+
+
+class BacklogCommands:
+    """Commands and dues; `now` is in seconds since the epoch.
+
+    Attributes:
+        ignored: Commands about agendas that are not here: unknown, ended, or run again since.
+    """
+
+    def __init__(self, backlog: BacklogState) -> None:
+        self.ignored = 0
+        self._backlog = backlog
+        self._actions: Mapping[Action, Callable[[int, Command, float], bool]] = {
+            "cancel": self._cancel,
+            "hold": self._hold,
+            "release": self._release,
+            "reprioritise": self._reprioritise,
+        }
+
+    def apply_command(self, command: Command, now: float) -> bool:
+        """Do what someone wants; False if that changes nothing."""
+        slots = self._backlog.slots
+        ref = slots.find(command.agenda_id)
+        if ref is None or 0 < command.attempt < slots.options(ref).run_from:
+            self.ignored += 1
+            return False
+        return self._actions[command.action](ref, command, now)
+
+    @property
+    def due_at(self) -> float | None:
+        """When the clock next wants something; None for never."""
+        dues = (self._backlog.dues.next_at, self._backlog.deadlines.next_at)
+        return min((at for at in dues if at is not None), default=None)
+
+    def apply_due(self, now: float) -> int:
+        """Ready what waited for an instant that has come, and expire what is too late.
+
+        Returns:
+            How many were due, at most twice `MAX_DUE`; ask again for the others.
+        """
+        backlog = self._backlog
+        late = backlog.deadlines.pop_due(now, MAX_DUE)
+        for ref in late:
+            self._end(ref, "expired", "its deadline passed", now)
+        due = backlog.dues.pop_due(now, MAX_DUE)
+        for ref in due:
+            attempt = backlog.slots.attempt(ref)
+            backlog.ready(ref, attempt, backlog.slots.overrides(ref))
+            backlog.outbox.ready(backlog.agenda_id(ref), attempt, now)
+        return len(late) + len(due)
+
+    def _cancel(self, ref: int, command: Command, now: float) -> bool:
+        return self._end(ref, "cancelled", _describe(command), now)
+
+    def _end(self, ref: int, reason: StopReason, message: str, now: float) -> bool:
+        """End what is not out at once; tell what is out to stop."""
+        backlog = self._backlog
+        agenda_id, attempt = backlog.agenda_id(ref), backlog.slots.attempt(ref)
+        record = backlog.slots.in_flight_record(ref)
+        if record is None:
+            backlog.dequeue(ref)
+            backlog.outbox.ended(agenda_id, attempt, now, reason=reason, message=message)
+            backlog.forget(ref)
+            return True
+        if (record.overrides or NO_OVERRIDES).stopping:
+            return False
+        backlog.stop(record, reason, message)
+        backlog.outbox.stopping(ref, agenda_id, attempt, now, reason=reason, message=message)
+        if record.state == EMITTED:
+            length_s = backlog.insight.lease_ms / _SECOND_MS
+            backlog.leases.end_by(ref, now + min(_UNCLAIMED_GRACE_S, length_s), length_s)
+        return True
+
+    def _hold(self, ref: int, command: Command, now: float) -> bool:
+        """What is out goes on, and the attempt after it waits for its release."""
+        backlog = self._backlog
+        state, overrides = backlog.slots.state(ref), backlog.slots.overrides(ref)
+        if state == HELD or overrides.hold or overrides.stopping:
+            return False
+        if state not in {READY, WAITING}:
+            backlog.overrides(ref, replace(overrides, hold=True))
+            return True
+        attempt = backlog.slots.attempt(ref)
+        backlog.dequeue(ref)
+        backlog.hold(ref, attempt, overrides)
+        backlog.outbox.held(
+            command.agenda_id, attempt, now, by=command.by, reason=command.reason
+        )
+        return True
+
+    def _release(self, ref: int, command: Command, now: float) -> bool:
+        backlog = self._backlog
+        overrides, attempt = backlog.slots.overrides(ref), backlog.slots.attempt(ref)
+        if overrides.hold:
+            backlog.overrides(ref, replace(overrides, hold=False))
+            return True
+        if backlog.slots.state(ref) != HELD:
+            return False
+        if (due := backlog.due(ref, now)) > now:
+            backlog.wait(ref, attempt, replace(overrides, due=due))
+            backlog.outbox.waiting(
+                command.agenda_id, attempt, now, until=due, why=overrides.why
+            )
+        else:
+            backlog.ready(ref, attempt, overrides)
+            backlog.outbox.ready(command.agenda_id, attempt, now)
+        return True
+
+    def _reprioritise(self, ref: int, command: Command, now: float) -> bool:
+        """It acts on what waits at once, on what is out with its next attempt."""
+        backlog = self._backlog
+        page, slot = backlog.slots.at(ref)
+        before = (page.priorities[slot], page.ranks[slot])
+        priority = before[0] if command.priority is None else command.priority
+        rank = before[1] if command.rank is None else command.rank
+        if (priority, rank) == before or priority not in _PRIORITIES or rank not in _RANKS:
+            return False
+        attempt = backlog.slots.attempt(ref)
+        overrides = replace(backlog.slots.overrides(ref), priority=priority, rank=rank)
+        if page.states[slot] == READY:
+            backlog.dequeue(ref)
+            backlog.slots.reorder(ref, priority=priority, rank=rank)
+            backlog.ready(ref, attempt, overrides)
+        else:
+            backlog.slots.reorder(ref, priority=priority, rank=rank)
+            backlog.overrides(ref, overrides)
+        backlog.outbox.reprioritised(command, attempt, now, priority=priority, rank=rank)
+        return True
+
+
+def _describe(command: Command) -> str:
+    """Who wants it and why, in one line."""
+    by = f"by {command.by}" if command.by else ""
+    return ": ".join(part for part in (by, command.reason) if part)

@@ -1,0 +1,165 @@
+"""What a backlog is kept as: deltas of absolute values, and becoming again what wrote them.
+
+Which pages were placed already, known by where they came from.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from pop_stream.model.events.scheduling import NO_ORIGIN, Origin, RoutedAgenda
+from pop_stream.model.ids import CustomerId
+from pop_stream.policy.backlog.page import BacklogPage
+from pop_stream.policy.backlog.state import BacklogState
+from pop_stream.policy.delta import Delta, FairnessState
+from pop_stream.policy.fairness.cost_model import CostModel
+
+
+class PlacedOffsets:
+    """The last place seen of every partition that agendas came from."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[int, int]] = {}
+
+    def record_if_new(self, origin: Origin) -> bool:
+        """Whether it is past all that was seen of its partition; takes note that it was."""
+        here = (origin.offset, origin.index)
+        if here <= self._last.get(origin.partition, (-1, -1)):
+            return False
+        self._last[origin.partition] = here
+        return True
+
+    def noted(self) -> dict[str, tuple[int, int]]:
+        """What a delta says of it."""
+        return {str(partition): at for partition, at in self._last.items()}
+
+    def apply(self, noted: Mapping[str, tuple[int, int]]) -> None:
+        """Lay what a delta says over what is known."""
+        self._last.update({int(partition): at for partition, at in noted.items()})
+
+
+def is_comparable(origin: Origin) -> bool:
+    """Whether it says where its agenda came from."""
+    return origin.partition != NO_ORIGIN
+
+
+class BacklogSnapshot:
+    """Tells what changed, and lays it over the pages again; see `Backlog`, its door.
+
+    Args:
+        backlog: Whose changes are kept.
+
+    Attributes:
+        origins: Up to where placings, restarts and commands were heard.
+    """
+
+    def __init__(self, backlog: BacklogState) -> None:
+        self.origins = PlacedOffsets()
+        self._backlog = backlog
+        self._changed = False
+
+    def mark_changed(self) -> None:
+        """Something changed that neither the slots nor the queue take note of."""
+        self._changed = True
+
+    def record_if_new(self, origin: Origin) -> bool:
+        """Whether nothing of this origin was heard yet; from now on it was."""
+        if not is_comparable(origin):
+            return True
+        record_if_new = self.origins.record_if_new(origin)
+        self._changed |= record_if_new
+        return record_if_new
+
+    def drain_delta(self) -> Delta | None:
+        """What changed since the last call, or None."""
+        backlog = self._backlog
+        moved = backlog.queue.drain_moved()
+        if not self._changed and not moved and not backlog.slots.has_changed:
+            return None
+        self._changed = False
+        learned, ratios = backlog.costs.drain_changed()
+        return replace(
+            self._delta(),
+            slots=backlog.slots.drain_changed(),
+            tags=moved,
+            learned=learned,
+            ratios=ratios,
+            reruns=backlog.reruns.drain_changed(),
+        )
+
+    def snapshot(self) -> Delta:
+        """The whole state but for the pages; idle customers are forgotten."""
+        self._backlog.queue.forget_idle()
+        return self.state()
+
+    def state(self) -> Delta:
+        """The whole state but for the pages."""
+        backlog = self._backlog
+        return replace(
+            self._delta(),
+            slots=backlog.slots.notes(),
+            gone=dict(backlog.slots.gone()),
+            tags=backlog.queue.all_fairness_states(),
+            learned=dict(backlog.costs.learned),
+            ratios=dict(backlog.costs.ratios),
+            reruns=backlog.reruns.all(),
+        )
+
+    def restore(
+        self,
+        pages: Iterable[tuple[int, Sequence[RoutedAgenda]]],
+        deltas: Iterable[Delta],
+        now: float,
+    ) -> list[BacklogPage]:
+        """Lay the deltas over the pages; returns the pages that no delta knows.
+
+        Their rows are all that a crash left of their placing, so they have yet to enter.
+        """
+        slots = self._backlog.slots
+        for number, agendas in pages:
+            slots.add(number, agendas, latest=now or inf)
+        clock: Sequence[float] = (0.0,)
+        noted = 0
+        tags: dict[CustomerId, FairnessState] = {}
+        for delta in deltas:
+            clock, noted = (delta.virtual_time, *delta.lower), delta.next_page
+            for name, moved in delta.tags.items():
+                known = tags.get(CustomerId(name), FairnessState(tag=0.0))
+                tags[CustomerId(name)] = replace(moved, keys={**known.keys, **moved.keys})
+            self._apply(delta)
+        slots.rebuild()
+        self._backlog.queue.now = now
+        self._backlog.rebuild_queue(clock, tags, before=noted)
+        self._backlog.resume(now, before=noted)
+        self._changed = False
+        unknown = (page for page in slots.pages() if page.number >= noted)
+        return sorted(unknown, key=lambda page: page.number)
+
+    def _delta(self) -> Delta:
+        backlog = self._backlog
+        virtual_time, *lower = backlog.queue.clock
+        return Delta(
+            virtual_time=virtual_time,
+            lower=tuple(lower),
+            emitted=backlog.emitted,
+            claimed=backlog.claimed,
+            rounds=backlog.rounds,
+            next_page=backlog.slots.next_number,
+            origins=self.origins.noted(),
+        )
+
+    def _apply(self, delta: Delta) -> None:
+        backlog = self._backlog
+        backlog.emitted, backlog.claimed, backlog.rounds = (
+            delta.emitted,
+            delta.claimed,
+            delta.rounds,
+        )
+        backlog.slots.next_number = max(backlog.slots.next_number, delta.next_page)
+        self.origins.apply(delta.origins)
+        backlog.costs = CostModel(
+            {**backlog.costs.learned, **delta.learned}, {**backlog.costs.ratios, **delta.ratios}
+        )
+        backlog.reruns.apply(delta.reruns)
+        backlog.slots.apply(delta.gone, delta.slots)

@@ -1,0 +1,412 @@
+"""What an insight's backlog is made of, and the moves of an agenda between its states.
+
+The slots say what each agenda is; the queue holds those that are ready, the timetables
+those with an instant to wait for, and the leases those that are out. Every move goes
+through here, so that these never disagree. Who may move what, and when, is for the rooms
+above: `attempts` for what is out, `steering` for what people and the clock want.
+
+Which agendas ended after they were run again, as far as is remembered.
+
+When agendas are due: a heap with lazy deletion, in memory only.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Final
+
+from msgspec.structs import replace
+
+from pop_stream.model.definitions import Insight
+from pop_stream.model.events.lifecycle import StopReason, WaitReason
+from pop_stream.model.ids import CustomerId
+from pop_stream.model.retry import MAX_LOST_PAUSE_S
+from pop_stream.policy.backlog.agenda_index import NO_OVERRIDES, AgendaIndex, live_slots
+from pop_stream.policy.backlog.leases import EmittedOffsets, Leases
+from pop_stream.policy.backlog.outbox import BacklogOutbox
+from pop_stream.policy.backlog.page import (
+    CLAIMED,
+    EMITTED,
+    HELD,
+    IN_FLIGHT,
+    READY,
+    WAITING,
+    BacklogPage,
+    ref_of,
+)
+from pop_stream.policy.delta import AgendaRecord, FairnessState, Overrides
+from pop_stream.policy.fairness.algorithms import ALGORITHMS
+from pop_stream.policy.fairness.cost_model import CostModel, clamp_cost
+from pop_stream.policy.fairness.flow import Aging, Pick, Share
+from pop_stream.policy.fairness.queue import FairQueue
+
+MAX_RERUNS: Final = 10_000
+"""Agendas that are remembered; the one that ended longest ago is forgotten first."""
+
+FORGOTTEN: Final = 0
+"""In place of an attempt: the agenda is remembered no more."""
+
+
+class EndedReruns:
+    """The last attempts of such agendas; what changed of them can be kept and laid again.
+
+    Whoever wanted one run again may not know yet that it was, and want it once more.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._changed: dict[str, int] = {}
+
+    def remember(self, agenda_id: str, attempt: int) -> None:
+        """The agenda has ended with this attempt."""
+        self._note(agenda_id, attempt)
+        if len(self._last) > MAX_RERUNS:
+            self._note(next(iter(self._last)), FORGOTTEN)
+
+    def add_page(self, page: BacklogPage) -> None:
+        """Forget whoever begins with its first attempt: it uses an id of before anew."""
+        for slot, agenda_id in enumerate(page.ids):
+            if agenda_id in self._last and page.options_of(slot).attempt == 1:
+                self._note(agenda_id, FORGOTTEN)
+
+    def is_over(self, agenda_id: str, attempt: int) -> bool:
+        """Whether this is a rerun, and known to have ended with this attempt or a later one."""
+        return 1 < attempt <= self._last.get(agenda_id, FORGOTTEN)
+
+    def drain_changed(self) -> dict[str, int]:
+        """What changed since the last call, in the order in which it did."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def all(self) -> dict[str, int]:
+        """All that is remembered, the one that ended longest ago first."""
+        return dict(self._last)
+
+    def apply(self, known: Mapping[str, int]) -> None:
+        """Take in what was kept, after what was kept before it."""
+        for agenda_id, attempt in known.items():
+            self._last.pop(agenda_id, None)
+            if attempt != FORGOTTEN:
+                self._last[agenda_id] = attempt
+
+    def _note(self, agenda_id: str, attempt: int) -> None:
+        self._changed.pop(agenda_id, None)
+        self._changed[agenda_id] = attempt
+        self.apply({agenda_id: attempt})
+
+
+_SLACK: Final = 64
+"""Outdated entries that are borne before they are looked for."""
+
+
+class DueHeap:
+    """One instant per place in the backlog, in seconds since the epoch."""
+
+    __slots__ = ("_at", "_heap")
+
+    def __init__(self) -> None:
+        self._at: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
+
+    def set(self, ref: int, at: float) -> None:
+        """The place is due then, and no more when it was due before."""
+        self._at[ref] = at
+        heappush(self._heap, (at, ref))
+        if len(self._heap) > 2 * len(self._at) + _SLACK:
+            self._heap = [(at, ref) for ref, at in self._at.items()]
+            heapify(self._heap)
+
+    def clear(self, ref: int) -> None:
+        """The place is not due any more; nothing happens if it never was."""
+        self._at.pop(ref, None)
+
+    @property
+    def next_at(self) -> float | None:
+        """The soonest instant; None for none."""
+        while self._heap:
+            at, ref = self._heap[0]
+            if self._at.get(ref) == at:
+                return at
+            heappop(self._heap)
+        return None
+
+    def pop_due(self, now: float, most: int) -> list[int]:
+        """Places that are due by `now`, soonest first and each once, at most so many."""
+        due: list[int] = []
+        while len(due) < most and (at := self.next_at) is not None and at <= now:
+            due.append(heappop(self._heap)[1])
+            del self._at[due[-1]]
+        return due
+
+
+_MAX_MESSAGE: Final = 80
+"""Of a stop's message, so that a thousand of them fit a row of a snapshot."""
+
+
+class BacklogState:
+    """One insight's agendas, each in one state; see the module.
+
+    Attributes:
+        emitted: Agendas ever emitted.
+        claimed: Agendas ever claimed.
+        rounds: That chose any.
+        reruns: What ended after it was run again.
+        dues: When those that wait go on.
+        deadlines: When those with a deadline expire.
+    """
+
+    def __init__(self, insight: Insight, share_of: Callable[[CustomerId], Share]) -> None:
+        self.insight = insight
+        self.emitted = 0
+        self.claimed = 0
+        self.rounds = 0
+        self.costs = CostModel()
+        self.slots = AgendaIndex()
+        self.dues = DueHeap()
+        self.deadlines = DueHeap()
+        self.leases = Leases()
+        self.emitted_offsets = EmittedOffsets()
+        self.outbox = BacklogOutbox(insight.id)
+        self._share_of = share_of
+        self.reruns = EndedReruns()
+        self.queue = self._new_queue()
+
+    # ---- moves ----
+
+    def add_page(self, page: BacklogPage) -> None:
+        """A page that was just added: what is ready joins the queue."""
+        for ref, slot in live_slots(page):
+            if page.states[slot] == READY:
+                entry = self._entry(page, slot, ref)
+                self.queue.push(page.customers[slot], entry, page.keys[slot])
+        for slot, options in page.options.items():
+            ref = ref_of(page.number, slot)
+            if page.states[slot] == WAITING and options.not_before is not None:
+                self.dues.set(ref, options.not_before)
+            if options.expires_at is not None:
+                self.deadlines.set(ref, options.expires_at)
+
+    def ready(self, ref: int, attempt: int, overrides: Overrides) -> None:
+        """The agenda waits for nothing but its turn; it is in no other state's care."""
+        self._record(ref, READY, attempt, _lasting_overrides(overrides))
+        self._enqueue(ref)
+
+    def wait(self, ref: int, attempt: int, overrides: Overrides) -> None:
+        """The agenda waits until `mark.due`; it is in no other state's care."""
+        self._record(ref, WAITING, attempt, overrides)
+        self.dues.set(ref, overrides.due)
+
+    def hold(self, ref: int, attempt: int, overrides: Overrides) -> None:
+        """The agenda waits for its release; it is in no other state's care."""
+        self._record(ref, HELD, attempt, overrides)
+
+    def dequeue(self, ref: int) -> None:
+        """Take an agenda that is not out from where it waits, to put it elsewhere."""
+        page, slot = self.slots.at(ref)
+        if page.states[slot] == READY:
+            self.queue.withdraw(page.customers[slot], self.entry(ref), page.keys[slot])
+        self.dues.clear(ref)
+
+    def emit(self, pick: Pick) -> AgendaRecord:
+        """The queue has picked the agenda: it is out."""
+        known = self.slots.known(pick.ref)
+        record = AgendaRecord(
+            ref=pick.ref,
+            state=EMITTED,
+            attempt=known.attempt if known else self.slots.attempt(pick.ref),
+            charge=pick.charge,
+            cost=pick.cost,
+            overrides=known.overrides if known else None,
+        )
+        self.slots.record(record)
+        self.emitted += 1
+        return record
+
+    def claim(self, record: AgendaRecord, now: float) -> None:
+        """A puller has what was emitted."""
+        self.claimed += 1
+        self.emitted_offsets.remove(record.ref)
+        self.slots.record(replace(record, state=CLAIMED))
+        self.leases.begin(record.ref, now)
+
+    def stop(self, record: AgendaRecord, reason: StopReason, message: str) -> None:
+        """The attempt that is out is to stop."""
+        overrides = replace(
+            record.overrides or NO_OVERRIDES, stopping=reason, message=message[:_MAX_MESSAGE]
+        )
+        self.slots.record(replace(record, overrides=overrides))
+
+    def overrides(self, ref: int, overrides: Overrides) -> None:
+        """Something else is wanted of the agenda, which stays where it is."""
+        record = self.slots.in_flight_record(ref)
+        if record is not None:
+            self.slots.record(replace(record, overrides=_or_none(overrides)))
+        else:
+            self._record(ref, self.slots.state(ref), self.slots.attempt(ref), overrides)
+
+    def release_slot(
+        self, record: AgendaRecord, spent_s: Mapping[str, float], *, learn: bool
+    ) -> None:
+        """An attempt that was out is over: give its slot back, put its customer's tag right.
+
+        What failed has been served all the same, so what it took counts; but what an
+        operation takes is learned from those that succeed.
+        """
+        if record.state == EMITTED:
+            self.claimed += 1
+        self.emitted_offsets.remove(record.ref)
+        self.leases.end(record.ref)
+        page, slot = self.slots.at(record.ref)
+        correction, spent = 0.0, clamp_cost(sum(spent_s.values()))
+        if spent_s:
+            correction = self.queue.algorithm.correction(
+                spent=spent, cost=record.cost, charge=record.charge
+            )
+        if spent_s and learn:
+            self.costs.learn(page.types[slot], spent_s)
+            declared = page.declared_cost(slot)
+            if declared is not None:
+                self.costs.learn_ratio(page.customers[slot], declared=declared, spent=spent)
+        self.queue.settle(page.customers[slot], correction=correction)
+
+    def forget(self, ref: int) -> None:
+        """The agenda has ended; it is in no state's care any more."""
+        if self.slots.options(ref).attempt > 1:
+            self.reruns.remember(self.agenda_id(ref), self.slots.attempt(ref))
+        self.deadlines.clear(ref)
+        self.slots.forget(ref)
+
+    # ---- questions ----
+
+    def entry(self, ref: int) -> int:
+        """Where a ready agenda stands among its customer's own."""
+        return self._entry(*self.slots.at(ref), ref)
+
+    def cost(self, ref: int) -> float:
+        """Worker-seconds it is taken to cost."""
+        page, slot = self.slots.at(ref)
+        declared = page.declared_cost(slot)
+        return self.costs.estimate(page.types[slot], declared, page.customers[slot])
+
+    def agenda_id(self, ref: int) -> str:
+        """Whose place it is."""
+        page, slot = self.slots.at(ref)
+        return page.ids[slot]
+
+    def customer_id(self, ref: int) -> CustomerId:
+        """Whose agenda is in the place."""
+        page, slot = self.slots.at(ref)
+        return page.customers[slot]
+
+    def pause_s(self, ref: int, attempt: int, why: WaitReason) -> float:
+        """How long this attempt waits after the one before it was lost, or failed."""
+        options = self.slots.options(ref)
+        backoff = options.backoff or self.insight.backoff
+        most_s = MAX_LOST_PAUSE_S if why == "lost" else inf
+        return min(most_s, backoff.pause_s(attempt - options.attempt, seed=self.agenda_id(ref)))
+
+    def due(self, ref: int, now: float) -> float:
+        """When an agenda goes on that waits or is held: after one pause more at most.
+
+        Its end was reckoned on the clock of whoever had the insight then.
+        """
+        overrides = self.slots.overrides(ref)
+        if overrides.why == "not_before":
+            return overrides.due
+        return min(
+            overrides.due, now + self.pause_s(ref, self.slots.attempt(ref), overrides.why)
+        )
+
+    # ---- the queue as a whole ----
+
+    def reorder(self, insight: Insight) -> None:
+        """Another algorithm, or another aging, for all that is ready."""
+        self.insight = insight
+        # What one order gave is no debt in another: nobody is ahead of where all go on. A
+        # customer's keys keep their turns, as they would if it were all read back.
+        present = max([self.queue.virtual_time, *(flow.tag for flow in self.queue.flows())])
+        tags = {
+            CustomerId(one): known for one, known in self.queue.all_fairness_states().items()
+        }
+        self.queue = self._new_queue(self.queue.now)
+        self.rebuild_queue((present,), tags, before=self.slots.next_number)
+        self.queue.note_moved(tags)
+
+    def rebuild_queue(
+        self, clock: Sequence[float], tags: Mapping[CustomerId, FairnessState], *, before: int
+    ) -> None:
+        """Fill a new queue from the pages with numbers below `before`."""
+        entries: dict[CustomerId, dict[str, list[int]]] = {}
+        in_flight: dict[CustomerId, int] = {}
+        for page in (page for page in self.slots.pages() if page.number < before):
+            for ref, slot in live_slots(page):
+                customer_id = page.customers[slot]
+                if page.states[slot] == READY:
+                    by_key = entries.setdefault(customer_id, {})
+                    key = "" if self.queue.algorithm.by_age else page.keys[slot]
+                    by_key.setdefault(key, []).append(self._entry(page, slot, ref))
+                elif page.states[slot] in IN_FLIGHT:
+                    in_flight[customer_id] = in_flight.get(customer_id, 0) + 1
+        self.queue.restore(clock=clock, tags=tags, entries=entries, in_flight=in_flight)
+
+    def resume(self, now: float, *, before: int) -> None:
+        """After a restart: clocks for what waits and what is out, in pages below `before`."""
+        for page in (page for page in self.slots.pages() if page.number < before):
+            for ref, slot in live_slots(page):
+                self._resume(ref, page.states[slot], now)
+            for slot, options in page.options.items():
+                ref = ref_of(page.number, slot)
+                if options.expires_at is not None and self.slots.find(page.ids[slot]) == ref:
+                    self.deadlines.set(ref, options.expires_at)
+
+    def _resume(self, ref: int, state: int, now: float) -> None:
+        if state == WAITING:
+            self.dues.set(ref, self.due(ref, now))
+        elif state == CLAIMED:
+            self.leases.begin(ref, now)
+        elif state == EMITTED:
+            self.emitted_offsets.recover(ref)
+            if self.slots.overrides(ref).stopping:
+                self.leases.begin(ref, now)
+
+    def _entry(self, page: BacklogPage, slot: int, ref: int) -> int:
+        known = self.slots.known(ref)
+        return self.queue.algorithm.entry(
+            priority=page.priorities[slot],
+            resumed=known is not None and known.attempt > page.options_of(slot).attempt,
+            rank=page.ranks[slot],
+            ref=ref,
+        )
+
+    def _enqueue(self, ref: int) -> None:
+        page, slot = self.slots.at(ref)
+        self.queue.push(page.customers[slot], self.entry(ref), page.keys[slot])
+
+    def _record(self, ref: int, state: int, attempt: int, overrides: Overrides) -> None:
+        worth_noting = _or_none(overrides)
+        self.slots.record(
+            AgendaRecord(ref=ref, state=state, attempt=attempt, overrides=worth_noting)
+        )
+
+    def _new_queue(self, now: float = 0.0) -> FairQueue:
+        aging_s = self.insight.aging_s
+        aging = Aging(aging_s, self._arrived_at) if aging_s is not None else None
+        return FairQueue(ALGORITHMS[self.insight.algorithm], self._share_of, aging, now)
+
+    def _arrived_at(self, ref: int) -> float:
+        page, slot = self.slots.at(ref)
+        return page.arrivals[slot]
+
+
+def _lasting_overrides(overrides: Overrides) -> Overrides:
+    """What of it outlasts the wait."""
+    is_none = overrides is NO_OVERRIDES
+    return (
+        overrides
+        if is_none
+        else Overrides(priority=overrides.priority, rank=overrides.rank, hold=overrides.hold)
+    )
+
+
+def _or_none(overrides: Overrides) -> Overrides | None:
+    return None if overrides is NO_OVERRIDES or overrides == NO_OVERRIDES else overrides

@@ -1,0 +1,162 @@
+"""What changed in a backlog, as absolute values that replace what was known before."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import Literal, TypeVar
+
+from msgspec import field
+from msgspec.structs import replace
+
+from pop_stream.model.events.base import Struct
+from pop_stream.model.events.lifecycle import StopReason, WaitReason
+
+T = TypeVar("T")
+
+
+class Overrides(Struct, frozen=True, array_like=True):
+    """What people or the clock want of a slot's agenda; most have no mark.
+
+    Attributes:
+        due: While it waits, or would without being held: when it goes on, in seconds since
+            the epoch; 0 for at once.
+        why: While it waits: what for.
+        priority: In place of the submitted one; None for that.
+        rank: In place of the submitted one; None for that.
+        hold: Whether the attempt after this one waits for its release.
+        stopping: Why the attempt that is out is to stop; empty if it is not.
+        message: Of the stop, in the words of who wants it.
+    """
+
+    due: float = 0.0
+    why: WaitReason = "not_before"
+    priority: int | None = None
+    rank: int | None = None
+    hold: bool = False
+    stopping: StopReason | Literal[""] = ""
+    message: str = ""
+
+
+class AgendaRecord(Struct, frozen=True, array_like=True):
+    """What a slot became.
+
+    Attributes:
+        ref: Page number and slot in one integer, as `ref_of` makes it.
+        charge: What its customer's tag was moved by; only while it is out.
+        cost: Worker-seconds it was taken to cost; only while it is out.
+        overrides: None where nothing is wanted of it.
+    """
+
+    ref: int
+    state: int
+    attempt: int = 1
+    charge: float = 0.0
+    cost: float = 0.0
+    overrides: Overrides | None = None
+
+
+class FairnessState(Struct, frozen=True, array_like=True):
+    """A customer's place on the virtual clock.
+
+    Attributes:
+        tag: Its start tag, in worker-seconds per weight.
+        keys_virtual_time: The virtual time among its fairness keys.
+        keys: Start tags of those of its keys that moved.
+        uncontested: Of its agendas that are out, how many are not to be put right.
+        weight: Its weight when it was here; 0 where that is not known.
+    """
+
+    tag: float
+    keys_virtual_time: float = 0.0
+    keys: dict[str, float] = field(default_factory=dict)
+    uncontested: int = 0
+    weight: float = 0.0
+
+
+class Delta(Struct, frozen=True):
+    """Values that replace what was known before; the newest delta is right.
+
+    Attributes:
+        virtual_time: Of the most urgent level, in worker-seconds per weight.
+        lower: The same of the levels below, where priorities are strict.
+        next_page: Page numbers are never used twice, or old notes would fit new pages.
+        slots: States of slots that changed.
+        gone: By page number, a hexadecimal bitmap of gone slots, least significant first.
+        tags: By customer.
+        origins: By partition of `pop.submissions`, the last offset and index placed.
+        learned: Worker-seconds by operation type.
+        ratios: By customer, what its agendas took of what was declared.
+        reruns: The last attempt of agendas that ended after they were run again, in the order
+            in which they did; 0 of one that is remembered no more.
+    """
+
+    virtual_time: float
+    emitted: int
+    claimed: int
+    rounds: int
+    next_page: int
+    lower: tuple[float, ...] = ()
+    slots: tuple[AgendaRecord, ...] = ()
+    gone: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, FairnessState] = field(default_factory=dict)
+    origins: dict[str, tuple[int, int]] = field(default_factory=dict)
+    learned: dict[str, float] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    reruns: dict[str, int] = field(default_factory=dict)
+
+    def parts(self, most: int) -> "Sequence[Delta]":
+        """The same values as several deltas, each with at most `most` entries of a kind.
+
+        Laid one after the other they come to the same.
+        """
+        none = ((), (), ())
+        places = zip_longest(
+            chunked(self.slots, most),
+            chunked(self.gone.items(), most),
+            _chunked_fairness(self.tags, most),
+            fillvalue=(),
+        )
+        known = zip_longest(
+            chunked(self.learned.items(), most),
+            chunked(self.ratios.items(), most),
+            chunked(self.reruns.items(), most),
+            fillvalue=(),
+        )
+        rows = zip_longest(places, known, fillvalue=none)
+        parts = [
+            replace(
+                self,
+                slots=tuple(slots),
+                gone=dict(gone),
+                tags=dict(tags),
+                learned=dict(learned),
+                ratios=dict(ratios),
+                reruns=dict(reruns),
+            )
+            for (slots, gone, tags), (learned, ratios, reruns) in rows
+        ]
+        return parts or [self]
+
+
+def chunked(items: Iterable[T], most: int) -> Iterator[list[T]]:
+    """The same items in pieces of at most `most`."""
+    rest = iter(items)
+    while piece := [*islice(rest, most)]:
+        yield piece
+
+
+def _chunked_fairness(
+    tags: Mapping[str, FairnessState], most: int
+) -> Iterator[list[tuple[str, FairnessState]]]:
+    """Customers with their keys, a key counting as much as a customer."""
+    piece: list[tuple[str, FairnessState]] = []
+    room = most
+    for name, one in tags.items():
+        for keys in chunked(one.keys.items(), most) if one.keys else ([],):
+            if piece and len(keys) >= room:
+                yield piece
+                piece, room = [], most
+            is_complete = len(keys) == len(one.keys)
+            piece.append((name, one if is_complete else replace(one, keys=dict(keys))))
+            room -= 1 + len(keys)
+    if piece:
+        yield piece

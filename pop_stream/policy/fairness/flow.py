@@ -1,0 +1,358 @@
+"""One customer in one insight: its share, its line, and its place on the virtual clock.
+
+The customers of one insight: their flows, their shares, and weights that changed.
+
+What the fair queue chose.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import exp2, inf, nextafter
+from typing import Final, NamedTuple
+
+from pop_stream.model.ids import CustomerId
+from pop_stream.policy.delta import FairnessState
+from pop_stream.policy.fairness.customer_queue import (
+    CustomerQueue,
+    class_of,
+    priority_of,
+    ref_in,
+    with_priority,
+    within_priority,
+)
+
+HALF_LIFE_S: Final = 30.0
+"""How long service is remembered in the shares that are shown."""
+
+LEVELS: Final = 9
+"""Priorities, and so levels of urgency: 1 is most urgent."""
+
+_WAIT_GAIN: Final = 1 / 16
+_WHOLE_TOKEN: Final = 1.0 - 1e-9
+"""A token that float arithmetic left a hair short of one still counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a customer may have of an insight.
+
+    Attributes:
+        weight: Relative to other backlogged customers, above 0.
+        max_in_flight: Most agendas emitted and not settled; None for no cap.
+        rate_per_s: Most agendas emitted per second in the long run; None for no limit.
+        burst: Most agendas emitted at once after a rest; at least 1.
+        paused: Whether nothing of its backlog is emitted.
+    """
+
+    weight: float = 1.0
+    max_in_flight: int | None = None
+    rate_per_s: float | None = None
+    burst: int = 1
+    paused: bool = False
+
+
+class Flow:
+    """A customer's backlog, and what is out of it.
+
+    Attributes:
+        tag: Start tag, in worker-seconds per weight.
+        level: Of urgency in its turn, 1 most urgent and the only one without aging; 0 while it
+            may not go.
+        in_flight: Agendas emitted and not settled.
+        uncontested: Of those, how many were emitted while nobody competed for what they took,
+            and somebody has come since: that they cost more, or less, is between nobody.
+        tokens: Of its rate limit, as of `refilled_at`.
+        is_rate_limited: Whether it waits for a token.
+        wait_s: Recent mean of the wait of its agendas up to emission.
+        served: Worker-seconds it was given, halved every `HALF_LIFE_S`, as of `served_at`.
+    """
+
+    __slots__ = (
+        "customer_id",
+        "in_flight",
+        "is_rate_limited",
+        "level",
+        "line",
+        "refilled_at",
+        "served",
+        "served_at",
+        "share",
+        "tag",
+        "tokens",
+        "uncontested",
+        "wait_s",
+    )
+
+    def __init__(self, customer_id: CustomerId, share: Share, tag: float) -> None:
+        self.customer_id = customer_id
+        self.share = share
+        self.tag = tag
+        self.level = 0
+        self.in_flight = 0
+        self.uncontested = 0
+        self.tokens = float(share.burst)
+        self.refilled_at = 0.0
+        self.is_rate_limited = False
+        self.line = CustomerQueue()
+        self.wait_s = 0.0
+        self.served = 0.0
+        self.served_at = 0.0
+
+    @property
+    def ready(self) -> int:
+        """Agendas that wait."""
+        return self.line.ready
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it waits, or is out."""
+        return not self.line.ready and not self.in_flight
+
+    @property
+    def held_by(self) -> str:
+        """Why nothing of it can be picked: `paused`, `max_in_flight`, `rate`, or empty."""
+        if self.share.paused:
+            return "paused"
+        cap = self.share.max_in_flight
+        if cap is not None and self.in_flight >= cap:
+            return "max_in_flight"
+        return "rate" if self.is_rate_limited else ""
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether the next pick may be one of its agendas."""
+        return self.line.ready > 0 and not self.held_by
+
+    def eligible_count(self, now: float) -> int:
+        """How many of its agendas may be picked at once, by its own limits."""
+        most = 0 if self.share.paused else self.line.ready
+        if self.share.max_in_flight is not None:
+            most = min(most, self.share.max_in_flight - self.in_flight)
+        if self.share.rate_per_s is not None:
+            most = min(most, int(self._tokens(now) + 1.0 - _WHOLE_TOKEN))
+        return max(0, most)
+
+    def shift_from(self, weight: float, present: float) -> float:
+        """What to add to the tag, to be as many worker-seconds ahead as by another weight."""
+        lead = max(0.0, self.tag - present)
+        return lead * (weight / self.share.weight - 1)
+
+    def note_emission(self, *, cost: float, wait_s: float, now: float) -> None:
+        """Take note, for people to see; decides nothing."""
+        self.served = self.served_by(now) + cost
+        self.served_at = now
+        self.wait_s += _WAIT_GAIN * (wait_s - self.wait_s)
+
+    def served_by(self, now: float) -> float:
+        """Recent worker-seconds, those of one half-life ago counting half."""
+        return self.served * exp2(-max(0.0, now - self.served_at) / HALF_LIFE_S)
+
+    def tags(self, keys: Mapping[str, float], weight: float) -> FairnessState:
+        """Its place on the virtual clock and those of some of its keys, for `restore`.
+
+        Args:
+            keys: Tags of the keys.
+            weight: With which its own tag was reckoned.
+        """
+        return FairnessState(
+            tag=self.tag,
+            keys_virtual_time=self.line.virtual_time,
+            keys=dict(keys),
+            uncontested=self.uncontested,
+            weight=weight,
+        )
+
+    def restore(self, tags: FairnessState) -> None:
+        """Stand where the tags say, those of keys included."""
+        self.tag = tags.tag
+        self.line.virtual_time = tags.keys_virtual_time
+        self.line.tags = dict(tags.keys)
+        self.uncontested = tags.uncontested
+
+    def has_full_burst(self, now: float) -> bool:
+        """Whether its rate limit would let a whole burst go now."""
+        return self.share.rate_per_s is None or self._tokens(now) >= self.share.burst
+
+    def token_at(self, now: float) -> float:
+        """When it has a token: `now` or later, in seconds on the clock of `now`."""
+        rate = self.share.rate_per_s
+        if rate is None:
+            return now
+        self._refill(now)
+        if self.tokens >= _WHOLE_TOKEN:
+            return now
+        return max(now, self.refilled_at + (1.0 - self.tokens) / rate)
+
+    def tokens_after_s(self, count: int, now: float) -> float:
+        """Seconds until so many of its agendas have had tokens; 0 without a rate limit."""
+        rate = self.share.rate_per_s
+        if rate is None:
+            return 0.0
+        return max(0.0, (count - self._tokens(now) - 1.0 + _WHOLE_TOKEN) / rate)
+
+    def consume_token(self, now: float) -> None:
+        """Use up one token; only when there is one."""
+        if self.share.rate_per_s is not None:
+            self._refill(now)
+            self.tokens -= 1.0
+
+    def _refill(self, now: float) -> None:
+        self.tokens = self._tokens(now)
+        self.refilled_at = max(now, self.refilled_at)
+
+    def _tokens(self, now: float) -> float:
+        gained = max(0.0, now - self.refilled_at) * (self.share.rate_per_s or 0.0)
+        return min(float(self.share.burst), self.tokens + gained)
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """Strict priority across customers, with a way up for what waits.
+
+    An agenda of priority p counts as one of p - 1 after waiting `step_s`, p - 2 after twice
+    that, so after at most 8 steps it is among the most urgent, where turns are fair. Among a
+    customer's own of equal urgency those go first that were started before, then by rank and
+    age: what has aged does not wait for ever behind new ones that came with that priority.
+
+    Attributes:
+        step_s: Seconds of waiting that are worth one priority, above 0.
+        arrived_at: When the agenda with this ref arrived, in seconds.
+    """
+
+    step_s: float
+    arrived_at: Callable[[int], float]
+
+    def urgency(self, priority: int, ref: int, now: float) -> int:
+        """The priority that counts now; 1 is most urgent."""
+        steps = max(0.0, now - self.arrived_at(ref)) / self.step_s
+        return max(1, priority - int(min(steps, LEVELS)))
+
+    def most_urgent(self, heads: Iterable[tuple[int, int]], now: float) -> tuple[int, int]:
+        """Of the next entries of a line's classes, the one to go first, after its urgency.
+
+        Args:
+            heads: Priority and entry of each, as `Line.heads` has them.
+            now: The present instant, in seconds.
+        """
+        urgency, _, entry = min(
+            (self.urgency(priority, ref_in(head), now), within_priority(head), head)
+            for priority, head in heads
+        )
+        return urgency, entry
+
+    def threshold(self, entry: int, head: int, now: float) -> float:
+        """Below which a class of a line goes before an entry of the line.
+
+        Args:
+            entry: Of one that waits.
+            head: The next entry of the class; the others in it are taken to be as urgent.
+            now: The present instant, in seconds.
+        """
+        if class_of(head) == class_of(entry):
+            return entry
+        mine = self.urgency(priority_of(entry), ref_in(entry), now)
+        theirs = self.urgency(priority_of(head), ref_in(head), now)
+        if mine != theirs:
+            return inf if theirs < mine else 0
+        return with_priority(entry, priority_of(head))
+
+    def changes_at(self, priority: int, ref: int, now: float) -> float | None:
+        """When the urgency rises next, always after `now`; None once it is highest."""
+        urgency = self.urgency(priority, ref, now)
+        if urgency == 1:
+            return None
+        at = self.arrived_at(ref) + (priority - urgency + 1) * self.step_s
+        return max(at, nextafter(now, inf))
+
+
+class CustomerRegistry:
+    """All that are known, backlogged or not.
+
+    Args:
+        share_of: The present share of a customer, asked when it is first heard of.
+
+    Attributes:
+        flows: By customer; to be looked up, and dropped from.
+    """
+
+    def __init__(self, share_of: Callable[[CustomerId], Share]) -> None:
+        self.flows: dict[CustomerId, Flow] = {}
+        self._share_of = share_of
+        self._reweighed: dict[CustomerId, float] = {}
+
+    @property
+    def are_reweighed(self) -> bool:
+        """Whether a tag is still reckoned with a weight that is not in force any more."""
+        return bool(self._reweighed)
+
+    def join(self, customer_id: CustomerId, present: float) -> Flow:
+        """A new customer's flow, which starts at the present virtual time."""
+        flow = self.flows[customer_id] = Flow(customer_id, self._share_of(customer_id), present)
+        return flow
+
+    def refresh_shares(self) -> Iterator[Flow]:
+        """Ask every customer's share anew; yields those whose share is another one now."""
+        for flow in self.flows.values():
+            share = self._share_of(flow.customer_id)
+            if share != flow.share:
+                self._reweighed.setdefault(flow.customer_id, flow.share.weight)
+                flow.share = share
+                flow.is_rate_limited = False
+                yield flow
+
+    def tag_gap(self, level: int) -> float:
+        """Widest difference of tags in a level of urgency; O(customers)."""
+        tags = [flow.tag for flow in self.flows.values() if flow.level == level]
+        return max(tags) - min(tags) if tags else 0.0
+
+    def greatest(self, among: Iterable[CustomerId]) -> float:
+        """The greatest tag among these; 0 if they are none."""
+        return max((self.flows[one].tag for one in among), default=0.0)
+
+    def restore(self, flow: Flow, tags: FairnessState | None) -> None:
+        """Put a new flow where it was; None if it was idle, and not ahead."""
+        if tags is None:
+            return
+        flow.restore(tags)
+        if tags.weight not in {0.0, flow.share.weight}:
+            self._reweighed[flow.customer_id] = tags.weight
+
+    def weight(self, flow: Flow) -> float:
+        """With which its tag is reckoned: a new one has yet to be seen to."""
+        return self._reweighed.get(flow.customer_id, flow.share.weight)
+
+    def tags(
+        self,
+        customers: Iterable[CustomerId],
+        keys: Callable[[CustomerQueue], Mapping[str, float]],
+    ) -> dict[str, FairnessState]:
+        """Where these are, with the weights their tags are reckoned with.
+
+        Args:
+            customers: Known ones.
+            keys: The tags of a line's fairness keys that are wanted.
+        """
+        flows = [self.flows[one] for one in customers]
+        return {one.customer_id: one.tags(keys(one.line), self.weight(one)) for one in flows}
+
+    def drain_reweighed(self) -> Iterator[tuple[Flow, float]]:
+        """Those whose weight changed since the last call, with the one of before."""
+        reweighed, self._reweighed = self._reweighed, {}
+        for customer_id, weight in reweighed.items():
+            if customer_id in self.flows:
+                yield self.flows[customer_id], weight
+
+
+class Pick(NamedTuple):
+    """One agenda chosen.
+
+    Attributes:
+        ref: Its place in the backlog.
+        cost: Worker-seconds it was taken to cost.
+        charge: What it moved its customer's tag by, to be corrected when it settles.
+    """
+
+    customer_id: CustomerId
+    ref: int
+    cost: float
+    charge: float

@@ -1,0 +1,301 @@
+"""How many agendas may be emitted now: the gate that keeps an insight's topic short.
+
+How far ahead of its pullers an insight's topic is filled, learned from their claims.
+
+What lies on the topic is work whose order is settled: an agenda that comes later waits for
+all of it. So it should be as little as keeps the runners busy, and that is what is claimed
+while the scheduler hears of a claim and answers it with an emission. That *trip* is measured
+as the least time from an emission to the news of its claim, which is what it takes when
+nothing stands on the topic; the rate of claims is measured too, as the best of the last
+spans, for a topic that was too short shows a rate that is too low. Their product is the
+bandwidth-delay product of a network path, and the same reasoning keeps queues in the internet
+short: Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 2016.
+
+Two trips' worth is the least. Whether it is enough is what pullers say: a claim tells whether
+a runner stood idle for it. If some did although agendas waited, the topic is filled further,
+up to what is claimed within the wanted wait (Little's law), or in the *present trip* if that
+is longer: how long after their emission such claims are heard of, which stood in no line. It
+is the least trip where there is processor time for everybody, and several times as much where
+there is not. Of the last spans the shortest counts, and none until there were enough of them:
+what takes long for a second, as while a flood is submitted, is soon over, and what was laid
+out for it would be in the way of all who come then. A few that stood idle are each given one,
+whatever the rate: it is small only because they lack work.
+
+How fast an insight's backlog is worked off: what an agenda's wait is reckoned with.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from typing import Final
+
+from pop_stream.model.definitions import Insight
+
+_MIN_TRIP_S: Final = 1e-3
+_SMOOTHING_S: Final = 0.5
+_MIN_SPAN_S: Final = 0.1
+_MAX_SPAN_S: Final = 1.0
+_ENOUGH_CLAIMS: Final = 8
+_PEAK_SPANS: Final = 8
+_MIN_TRIPS: Final = 2.0
+_MAX_TRIPS: Final = 64.0
+_FEW: Final = 0.05
+_MAX_IDLE: Final = 8
+_STARVED_GAIN: Final = 1.4
+_FED_DECAY: Final = 0.95
+_PRESENT_SPANS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCounts:
+    """Where an insight's agendas are at one moment.
+
+    Attributes:
+        emitted: Ever; never falls.
+        claimed: Ever, as far as heard; never falls.
+        ready: Waiting for emission.
+        awaited: Of those claimed, for how many a runner stood idle; never falls.
+        sync_matched_s: How long after their emissions those were heard, in all; never falls.
+        idle: Runners that could start one more each, as pullers last said.
+    """
+
+    emitted: int
+    claimed: int
+    ready: int
+    awaited: int = 0
+    sync_matched_s: float = 0.0
+    idle: int = 0
+
+
+class TargetDepth:
+    """What is learned from one insight's claims; see the module.
+
+    Attributes:
+        rate_per_s: Claims per second, smoothed over half a second. A topic that lies empty for
+            most of a span says nothing about speed, so that such a span never lowers it.
+        idle: Runners that could start one more each, as of the last `observe`.
+    """
+
+    def __init__(self) -> None:
+        self.rate_per_s = 0.0
+        self.idle = 0
+        self._rates: deque[float] = deque(maxlen=_PEAK_SPANS)
+        self._trips = _RoundTrips()
+        self._wanted_trips = _MIN_TRIPS
+        self._idle = 0
+        self._presents: deque[float] = deque(maxlen=_PRESENT_SPANS)
+        self._was: FlowCounts | None = None
+        self._was_at = 0.0
+        self._span_at = 0.0
+        self._span_empty_s = 0.0
+        self._span_claimed = 0
+        self._span_sync_matched = 0
+        self._span_sync_matched_s = 0.0
+
+    def observe(self, counts: FlowCounts, now: datetime) -> None:
+        """Take note of the present; call it before every round, with what is out before it."""
+        at, was = now.timestamp(), self._was
+        self.idle = counts.idle
+        if was is None or at < self._was_at:
+            # By a clock set back, what is under way would take less than nothing.
+            self._trips.begin(counts)
+            self._begin_span(counts, at)
+        else:
+            self._trips.note(counts, emitted_at=self._was_at, now=at)
+            if counts.emitted == was.emitted == was.claimed:
+                self._span_empty_s += at - self._was_at
+            if was.ready > counts.emitted - was.emitted:  # else runners waited for submissions
+                self._span_sync_matched += counts.awaited - was.awaited
+                self._span_sync_matched_s += counts.sync_matched_s - was.sync_matched_s
+            self._end_span(counts, at)
+        self._was, self._was_at = counts, at
+
+    def target(self, wanted_wait_s: float) -> int | None:
+        """Unclaimed agendas that keep the runners busy; None while too little is known.
+
+        Args:
+            wanted_wait_s: Most that an emitted agenda should wait at the best rate of late,
+                unless news of a claim takes so long that runners would be idle.
+        """
+        trip_s = self._trips.least_s
+        if not self._rates or trip_s == inf:
+            return None
+        peak = max(self._rates)
+        needed_s = self._wanted_trips * trip_s
+        allowed_s = max(wanted_wait_s, 2 * trip_s, self._present_s())
+        return 1 + int(max(peak * min(needed_s, allowed_s), self._idle))
+
+    def _end_span(self, counts: FlowCounts, at: float) -> None:
+        """Take stock, if there were claims or time enough since the last time."""
+        seconds, claims = at - self._span_at, counts.claimed - self._span_claimed
+        if not claims and counts.emitted == counts.claimed:
+            self._begin_span(counts, at)
+        elif seconds >= (_MIN_SPAN_S if claims >= _ENOUGH_CLAIMS else _MAX_SPAN_S):
+            rate = claims / seconds
+            if rate > self.rate_per_s or 2 * self._span_empty_s <= seconds:
+                self.rate_per_s += min(1.0, seconds / _SMOOTHING_S) * (rate - self.rate_per_s)
+                self._rates.append(rate)
+            self._idle = min(_MAX_IDLE, self._span_sync_matched)
+            self._note_present()
+            change = _STARVED_GAIN if self._span_sync_matched > _FEW * claims else _FED_DECAY
+            self._wanted_trips = min(_MAX_TRIPS, max(_MIN_TRIPS, self._wanted_trips * change))
+            self._begin_span(counts, at)
+
+    def _note_present(self) -> None:
+        if self._span_sync_matched:
+            self._presents.append(self._span_sync_matched_s / self._span_sync_matched)
+        elif self._presents:
+            self._presents.append(min(self._presents) * _FED_DECAY)
+
+    def _present_s(self) -> float:
+        """How long claims that were awaited take of late; 0.0 while that is not sure."""
+        return min(self._presents) if len(self._presents) == _PRESENT_SPANS else 0.0
+
+    def _begin_span(self, counts: FlowCounts, at: float) -> None:
+        self._span_at, self._span_claimed, self._span_empty_s = at, counts.claimed, 0.0
+        self._span_sync_matched, self._span_sync_matched_s = 0, 0.0
+
+
+class _RoundTrips:
+    """The least time from an emission to the news of a claim.
+
+    Counted, not followed one by one: the n-th claim is taken for that of the n-th emission,
+    which is never too early, in whatever order records are claimed.
+    """
+
+    def __init__(self) -> None:
+        self.least_s = inf
+        self._emitted = 0
+        self._batches: deque[tuple[int, float]] = deque()
+
+    def begin(self, counts: FlowCounts) -> None:
+        self._emitted = counts.emitted
+        self._batches.clear()
+
+    def note(self, counts: FlowCounts, *, emitted_at: float, now: float) -> None:
+        if counts.emitted > self._emitted:
+            self._batches.append((self._emitted, emitted_at))
+            self._emitted = counts.emitted
+        while self._batches and counts.claimed > self._batches[0][0]:
+            _, begun_at = self._batches.popleft()
+            self.least_s = min(self.least_s, max(_MIN_TRIP_S, now - begun_at))
+
+
+INITIAL_TARGET: Final = 8
+"""The automatic target until a pace is known."""
+
+MAX_TARGET: Final = 5_000
+"""An automatic target never grows above it."""
+
+_SECOND_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentDepth:
+    """What is out already.
+
+    Attributes:
+        unclaimed: Records on the topic that no puller has claimed, at most.
+        in_flight: Agendas emitted and not settled.
+    """
+
+    unclaimed: int
+    in_flight: int
+
+
+def target(insight: Insight, pace: TargetDepth) -> int:
+    """Unclaimed agendas to aim at.
+
+    Found automatically it is never less than the runners that stand idle: each starts at once
+    what it is given, so nothing is decided too early by it.
+    """
+    if insight.target != "auto":
+        return insight.target
+    wanted = pace.target(insight.wanted_wait_ms / _SECOND_MS)
+    return min(MAX_TARGET, max(pace.idle, INITIAL_TARGET if wanted is None else wanted))
+
+
+def is_half_full(insight: Insight, depth: CurrentDepth, pace: TargetDepth) -> bool:
+    """Whether more than half of the target, or of the cap, is taken.
+
+    Then news of claims and ends are wanted before agendas come for which there is no room.
+    """
+    if 2 * depth.unclaimed > target(insight, pace):
+        return True
+    return insight.max_in_flight is not None and 2 * depth.in_flight > insight.max_in_flight
+
+
+def slots(
+    insight: Insight,
+    depth: CurrentDepth,
+    pace: TargetDepth,
+    *,
+    idle_returners: Callable[[], int],
+) -> int:
+    """How many agendas a round may emit; 0 while the topic is not yet low.
+
+    Low is three quarters of the target, if nothing else is set. What waits for the topic to run
+    lower waits for nothing but fewer rounds: a flood can, whose agendas waited longer for those
+    before them. Who comes back from idleness is next, so until the target is reached there
+    is a slot for each of those.
+
+    Args:
+        insight: Its target, low water and cap.
+        depth: What is out already.
+        pace: For an automatic target.
+        idle_returners: How many customers are back from idleness, and next; asked only where it
+            matters.
+    """
+    aim = target(insight, pace)
+    room = aim - depth.unclaimed
+    if insight.max_in_flight is not None:
+        room = min(room, insight.max_in_flight - depth.in_flight)
+    if room > 0 and depth.unclaimed >= (insight.low_water or aim - aim // 4):
+        room = min(room, idle_returners())
+    return max(0, room)
+
+
+_MIN_CLAIMS_FOR_RATE: Final = 64
+_ENOUGH_S: Final = 5.0
+_MAX_S: Final = 120.0
+_MIN_S: Final = 0.1
+
+
+class DrainRate:
+    """Claims per second of the time in which something waited that might go.
+
+    Runners that are all busy, a cap and a full pool are part of it: the topic may lie empty
+    meanwhile, and still that is how fast agendas leave. Time in which nothing waited, or
+    nothing that may go, says nothing. What is known counts half once there is enough: 64
+    claims and 5 s, or two minutes.
+    """
+
+    def __init__(self) -> None:
+        self._claims = self._seconds = 0.0
+        self._was_at: float | None = None
+        self._was_claimed = 0
+        self._waited = False
+
+    @property
+    def per_s(self) -> float:
+        """0 while nothing was claimed since something waits, or for less than 0.1 s."""
+        return self._claims / self._seconds if self._seconds >= _MIN_S else 0.0
+
+    def observe(self, claimed: int, *, waits: bool, now: datetime) -> None:
+        """Take note of the present; call it at every event.
+
+        Args:
+            claimed: Agendas ever, as far as heard; never falls.
+            waits: Whether an agenda waits for emission that might be chosen.
+            now: The present instant; one set back ends a time that is counted.
+        """
+        at = now.timestamp()
+        if self._was_at is not None and self._waited and at >= self._was_at:
+            self._claims += claimed - self._was_claimed
+            self._seconds += at - self._was_at
+            is_enough = self._claims >= _MIN_CLAIMS_FOR_RATE and self._seconds >= _ENOUGH_S
+            if is_enough or self._seconds >= _MAX_S:
+                self._claims, self._seconds = self._claims / 2, self._seconds / 2
+        self._was_at, self._was_claimed, self._waited = at, claimed, waits

@@ -1,0 +1,226 @@
+"""What the scheduler can say about its backlog: shares, and when an agenda's turn comes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from math import ceil, floor
+from typing import Final
+
+from pop_stream.model.events.scheduling import (
+    CustomerShare,
+    QueuedAgendaStatus,
+    QueueState,
+    TrackedAgenda,
+)
+from pop_stream.model.ids import CustomerId
+from pop_stream.policy.backlog.agenda_index import AgendaIndex
+from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.backlog.page import (
+    CLAIMED,
+    EMITTED,
+    HELD,
+    READY,
+    WAITING,
+    AgendaPosition,
+)
+from pop_stream.policy.fairness.customer_queue import priority_of, ref_in
+from pop_stream.policy.fairness.flow import Flow
+from pop_stream.policy.fairness.virtual_clock import TOP_LEVEL
+
+_NAMES: Final[Mapping[int, QueueState]] = {
+    READY: "ready",
+    EMITTED: "emitted",
+    CLAIMED: "claimed",
+    WAITING: "waiting",
+    HELD: "held",
+}
+
+
+def shares(
+    flows: Iterable[Flow], *, mean: float, now: float, chosen: Mapping[str, int] | None = None
+) -> tuple[CustomerShare, ...]:
+    """Describe some customers of a backlog, in the order given.
+
+    Args:
+        flows: Those to describe.
+        mean: From `mean_service`.
+        now: The present instant, in seconds since the epoch.
+        chosen: By customer, how many a round chose.
+    """
+    counts = chosen or {}
+    return tuple(
+        CustomerShare(
+            customer_id=flow.customer_id,
+            chosen=counts.get(flow.customer_id, 0),
+            ready=flow.ready,
+            in_flight=flow.in_flight,
+            weight=flow.share.weight,
+            share=round(flow.served_by(now) / flow.share.weight / mean, 4) if mean else 1.0,
+            wait_s=round(flow.wait_s, 6),
+            held_by=flow.held_by,
+        )
+        for flow in flows
+    )
+
+
+def mean_service(backlog: Backlog, now: float) -> float:
+    """Recent worker-seconds per weight, over customers that may go; O(customers).
+
+    Whoever is paused, or at a limit of its own, has no claim on what the others get.
+    """
+    waiting = [flow for flow in backlog.queue.flows() if flow.is_eligible]
+    weights = sum(flow.share.weight for flow in waiting)
+    return sum(flow.served_by(now) for flow in waiting) / weights if weights else 0.0
+
+
+def place(
+    backlog: Backlog, agenda_id: str, *, now: float, rate_per_s: float, unclaimed: int
+) -> QueuedAgendaStatus:
+    """Where an agenda stands, and about when it is claimed.
+
+    Args:
+        backlog: Of its insight.
+        agenda_id: Any id.
+        now: The present instant, in seconds since the epoch.
+        rate_per_s: Agendas claimed per second while some wait.
+        unclaimed: Records on the topic before any that is emitted now.
+    """
+    where = backlog.whereabouts(agenda_id)
+    if where is None:
+        return QueuedAgendaStatus(agenda_id=agenda_id, state="unknown")
+    is_ready = where.state == READY
+    own_ahead, urgent, position = _agendas_ahead(backlog, where, now) if is_ready else (0, 0, 0)
+    eta_s = None
+    if where.state == CLAIMED:
+        eta_s = 0.0
+    elif where.state in {READY, EMITTED} and rate_per_s > 0 and _is_emittable(where.flow):
+        limit_s = where.flow.tokens_after_s(own_ahead + 1, now) if is_ready else 0.0
+        eta_s = round(max((position + unclaimed) / rate_per_s, limit_s), 3)
+    overrides = where.overrides
+    return QueuedAgendaStatus(
+        agenda_id=agenda_id,
+        state=_NAMES[where.state],
+        position=position,
+        own_ahead=own_ahead,
+        urgent_ahead=urgent,
+        rises_at=_rises_at(backlog, where, now) if is_ready else None,
+        eta_s=eta_s,
+        customer=shares([where.flow], mean=mean_service(backlog, now), now=now)[0],
+        attempt=where.attempt,
+        until=datetime.fromtimestamp(overrides.due, UTC) if overrides.due else None,
+        why=overrides.why if where.state == WAITING else None,
+        stopping=overrides.stopping,
+    )
+
+
+def _is_emittable(flow: Flow) -> bool:
+    """Whether something is emitted of it in time: a rate limit only makes it wait."""
+    return flow.held_by in {"", "rate"}
+
+
+def held(backlog: Backlog, agenda_ids: Iterable[str]) -> tuple[TrackedAgenda, ...]:
+    """Those of the agendas that are here, in any state; costs a look-up each."""
+    found = (backlog.slots.find(agenda_id) for agenda_id in agenda_ids)
+    return tuple(_held(backlog.slots, ref) for ref in found if ref is not None)
+
+
+def tracked_after(
+    backlog: Backlog, ref: int, most: int
+) -> tuple[tuple[TrackedAgenda, ...], int | None]:
+    """The next agendas that are here, by place, and the last one's place if there are more.
+
+    Args:
+        backlog: Of which insight.
+        ref: The place behind which they are; -1 for the first.
+        most: How many; each costs a look-up, and so does every page before them.
+    """
+    refs = [*islice(backlog.slots.after(ref), most + 1)]
+    holds = tuple(_held(backlog.slots, one) for one in refs[:most])
+    return holds, refs[most - 1] if len(refs) > most else None
+
+
+def _held(slots: AgendaIndex, ref: int) -> TrackedAgenda:
+    page, slot = slots.at(ref)
+    return TrackedAgenda(page.ids[slot], _NAMES[page.states[slot]], slots.attempt(ref))
+
+
+def _rises_at(backlog: Backlog, where: AgendaPosition, now: float) -> datetime | None:
+    aging = backlog.queue.aging
+    if aging is None:
+        return None
+    at = aging.changes_at(priority_of(where.entry), ref_in(where.entry), now)
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def _agendas_ahead(backlog: Backlog, where: AgendaPosition, now: float) -> tuple[int, int, int]:
+    """How many of its own and how many more urgent go before it, and its position among all.
+
+    Nothing else is taken to come, and nothing to become more urgent meanwhile.
+
+    By age it is exact. By tag, its turn comes when the virtual clock reaches its start tag;
+    by then every other customer that is as urgent has been given as much per weight, those
+    that are more urgent all they want, and those that are less so nothing. A customer's
+    agendas are taken to cost alike, and those of one priority to be as urgent as the first.
+    """
+    mine, queue = where.flow, backlog.queue
+    others = [flow for flow in queue.flows() if flow.is_eligible and flow is not mine]
+    own_ahead = mine.line.ahead(_threshold_for(backlog, where.entry, now))
+    position = 1 + own_ahead
+    if queue.algorithm.by_age:
+        older = sum(flow.line.ahead(lambda _: where.entry) for flow in others)
+        return own_ahead, 0, position + older
+    level = TOP_LEVEL
+    if queue.aging is not None:
+        level = queue.aging.urgency(priority_of(where.entry), ref_in(where.entry), now)
+    race = _TurnEstimate(backlog, level, now)
+    own, _ = race.waiting(mine)
+    own = min(own, own_ahead)
+    alike = own_ahead - own
+    turn = race.start(mine, own, where.cost) + alike * race.charge(mine, where.cost)
+    urgent = own + sum(race.waiting(flow)[0] for flow in others)
+    position += sum(race.before(turn, mine.customer_id, one) for one in others)
+    return own_ahead, urgent, position
+
+
+def _threshold_for(backlog: Backlog, entry: int, now: float) -> Callable[[int], float]:
+    """For `Line.ahead` of the entry's own line."""
+    aging = backlog.queue.aging
+    return lambda head: entry if aging is None else aging.threshold(entry, head, now)
+
+
+class _TurnEstimate:
+    """Who is served before a turn at one level of urgency."""
+
+    def __init__(self, backlog: Backlog, level: int, now: float) -> None:
+        self._backlog = backlog
+        self._queue = backlog.queue
+        self._level = level
+        self._now = now
+
+    def waiting(self, flow: Flow) -> tuple[int, int]:
+        """How many of its agendas are more urgent than the level, and how many as urgent."""
+        aging = self._queue.aging
+        if aging is None:
+            return 0, flow.ready
+        counts = {-1: 0, 0: 0, 1: 0}
+        for head, count in flow.line.classes():
+            urgency = aging.urgency(priority_of(head), ref_in(head), self._now)
+            counts[(urgency > self._level) - (urgency < self._level)] += count
+        return counts[-1], counts[0]
+
+    def start(self, flow: Flow, urgent: int, cost: float) -> float:
+        """Its start tag once it is served at the level."""
+        present = self._queue.clock[self._level - TOP_LEVEL]
+        return max(flow.tag + urgent * self.charge(flow, cost), present)
+
+    def charge(self, flow: Flow, cost: float) -> float:
+        """What one of its agendas moves its tag by."""
+        return self._queue.algorithm.charge(cost=cost, weight=flow.share.weight)
+
+    def before(self, turn: float, customer_id: CustomerId, flow: Flow) -> int:
+        """How many of its agendas go before this customer's turn; ties go by id."""
+        urgent, alike = self.waiting(flow)
+        cost = self._backlog.cost_of(flow.line.head())
+        steps = (turn - self.start(flow, urgent, cost)) / self.charge(flow, cost)
+        turns = floor(steps) + 1 if flow.customer_id < customer_id else ceil(steps)
+        return urgent + min(alike, max(0, turns))

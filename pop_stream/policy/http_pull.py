@@ -1,0 +1,223 @@
+"""What workers over HTTP want, hold, and are to stop.
+
+What callers of all API processes want of one insight, and who is to get the next agenda.
+
+Counts of what was sent and of what came tell what is on its way, so nobody is sent more than
+it has callers for, however often it says what it wants. No clock: instants are given.
+
+Claimed agendas of a dispatcher that is none any more; no clock, instants are given.
+
+Agendas that workers hold over HTTP, as `pop.handouts` told; bounded memory, no clock.
+
+Of which attempts a summary was there when it was last asked; bounded memory, no clock.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pop_stream.model.events.pull import DeliveryReturned, PollWanted
+from pop_stream.model.events.scheduling import EmittedAgenda
+
+PROCESS_TIMEOUT_S: Final = 4.0
+"""A process that said nothing for so long has no callers any more; it speaks every second."""
+
+
+@dataclass(slots=True)
+class _ApiProcess:
+    wanted: int
+    received: int
+    sent: int
+    heard_s: float
+
+    @property
+    def room(self) -> int:
+        return max(0, self.wanted - max(0, self.sent - self.received))
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedDelivery:
+    """A claimed agenda that nobody took, and until when it is worth handing out."""
+
+    emitted: EmittedAgenda
+    until_s: float
+
+
+class PollDemand:
+    """Of one insight, as one dispatcher heard of it.
+
+    Args:
+        dispatcher_id: By whose count processes say what they received.
+    """
+
+    def __init__(self, dispatcher_id: str) -> None:
+        self.dispatcher_id = dispatcher_id
+        self._processes: dict[str, _ApiProcess] = {}
+        self._round_robin: deque[str] = deque()
+        self._returned: deque[ReturnedDelivery] = deque()
+
+    @property
+    def room(self) -> int:
+        """Agendas that could be handed out now."""
+        return sum(process.room for process in self._processes.values())
+
+    def hear(self, poll: PollWanted, now_s: float) -> None:
+        """A process says what it wants; replaces what it said before."""
+        received = poll.received.get(self.dispatcher_id, 0)
+        known = self._processes.get(poll.api_id)
+        if known is None:
+            # What it received of a dispatcher of this name was sent by this one.
+            known = _ApiProcess(poll.wanted, received, received, now_s)
+            self._processes[poll.api_id] = known
+            self._round_robin.append(poll.api_id)
+        known.wanted, known.received, known.heard_s = poll.wanted, received, now_s
+
+    def expire_silent(self, now_s: float) -> None:
+        """Leave out processes that have gone, and returned agendas whose lease is over."""
+        for api_id, process in [*self._processes.items()]:
+            if now_s - process.heard_s > PROCESS_TIMEOUT_S:
+                del self._processes[api_id]
+                self._round_robin.remove(api_id)
+        while self._returned and self._returned[0].until_s <= now_s:
+            self._returned.popleft()
+
+    def next_process(self) -> str | None:
+        """Who gets an agenda now, by turns; counts it as sent. None if nobody wants one."""
+        for _ in range(len(self._round_robin)):
+            api_id = self._round_robin[0]
+            self._round_robin.rotate(-1)
+            if self._processes[api_id].room:
+                self._processes[api_id].sent += 1
+                return api_id
+        return None
+
+    def put_back(self, emitted: EmittedAgenda, now_s: float) -> None:
+        """Keep a claimed agenda that nobody took, for as long as its lease may run."""
+        self._returned.append(returned_delivery(emitted, now_s))
+
+    def take_returned(self) -> EmittedAgenda | None:
+        """A claimed agenda for the next process, the one put back first."""
+        return self._returned.popleft().emitted if self._returned and self.room else None
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether a claimed agenda waits for somebody to want it."""
+        return bool(self._returned)
+
+    def take_all_returned(self) -> list[ReturnedDelivery]:
+        """All of them, for another to hand out."""
+        left = [*self._returned]
+        self._returned.clear()
+        return left
+
+
+def returned_delivery(emitted: EmittedAgenda, now_s: float) -> ReturnedDelivery:
+    """A claimed agenda that nobody took, to be kept for as long as its lease may run."""
+    return ReturnedDelivery(emitted, now_s + emitted.lease_ms / 2000)
+
+
+REBALANCE_GRACE_S: Final = 2.0
+"""So long after a group has settled, all of its members hear what is written."""
+
+
+class OrphanedDeliveries:
+    """Keeps them until whoever is dispatcher now can hear of them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[ReturnedDelivery] = []
+        self._resumed_s: float | None = None
+
+    def add(self, some: Iterable[ReturnedDelivery]) -> None:
+        """Nobody will want these of their counter any more."""
+        self._waiting += some
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any waits for that."""
+        return bool(self._waiting)
+
+    def rebalance_started(self) -> None:
+        """The dispatchers' group has begun to settle anew, or is left."""
+        self._resumed_s = None
+
+    def settle(self, now_s: float) -> None:
+        """The group has settled."""
+        self._resumed_s = now_s
+
+    def pop_due(self, now_s: float) -> list[DeliveryReturned]:
+        """What to tell the dispatcher; what is not worth handing out any more is dropped."""
+        if self._resumed_s is None or now_s - self._resumed_s < REBALANCE_GRACE_S:
+            return []
+        waiting, self._waiting = self._waiting, []
+        return [
+            DeliveryReturned(insight_id=one.emitted.insight_id, emitted=one.emitted)
+            for one in waiting
+            if one.until_s > now_s
+        ]
+
+
+MAX_DELIVERED: Final = 20_000
+MAX_DELIVERED_BYTES: Final = 64 * 1024 * 1024
+"""From so many agendas, or so many bytes of them, the oldest are forgotten."""
+
+
+class DeliveredAttempts:
+    """The newest attempt of the agendas handed out last."""
+
+    def __init__(self) -> None:
+        self._by_agenda: dict[str, EmittedAgenda] = {}
+        self._bytes = 0
+
+    def remember(self, emitted: EmittedAgenda) -> None:
+        """Take in an attempt; an older one than is known changes nothing.
+
+        An id whose agenda was removed may be used anew, with attempts from 1 on.
+        """
+        known = self._by_agenda.get(emitted.agenda_id)
+        if known is not None:
+            is_of_one_life = known.accepted_at >= emitted.accepted_at
+            if known.attempt > emitted.attempt and is_of_one_life:
+                return
+            self._forget(emitted.agenda_id)
+        self._by_agenda[emitted.agenda_id] = emitted
+        self._bytes += len(emitted.agenda)
+        while len(self._by_agenda) > MAX_DELIVERED or self._bytes > MAX_DELIVERED_BYTES:
+            self._forget(next(iter(self._by_agenda)))
+
+    def of(self, agenda_id: str) -> EmittedAgenda | None:
+        """The newest attempt heard of."""
+        return self._by_agenda.get(agenda_id)
+
+    def _forget(self, agenda_id: str) -> None:
+        self._bytes -= len(self._by_agenda.pop(agenda_id).agenda)
+
+
+MAX_SUMMARIZED: Final = 20_000
+"""Agendas of which that is remembered; the one seen longest ago is forgotten first."""
+
+
+class SummarizedAttempts:
+    """The attempt of each agenda that was seen last, by the instant of its emission.
+
+    Attempts have the same numbers again where an id is used anew; instants they have not.
+
+    Args:
+        size: How many agendas are remembered.
+    """
+
+    def __init__(self, size: int = MAX_SUMMARIZED) -> None:
+        self._size = size
+        self._by_agenda: dict[str, datetime] = {}
+
+    def remember(self, agenda_id: str, emitted_at: datetime) -> None:
+        """A summary is there of the agenda, an attempt of which was emitted then."""
+        self._by_agenda.pop(agenda_id, None)  # to the end: seen last
+        self._by_agenda[agenda_id] = emitted_at
+        if len(self._by_agenda) > self._size:
+            del self._by_agenda[next(iter(self._by_agenda))]
+
+    def was(self, agenda_id: str, emitted_at: datetime) -> bool:
+        """Whether that attempt is the one that was seen last of the agenda."""
+        return self._by_agenda.get(agenda_id) == emitted_at

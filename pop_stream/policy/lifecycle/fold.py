@@ -1,0 +1,391 @@
+"""The fold: what all events of an agenda, in any order and number, add up to.
+
+Folding is idempotent and, within an attempt, independent of order, so at-least-once
+delivery and several producers yield one and the same summary.
+
+What a summary keeps when another attempt begins: history, results, and what was left.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from pop_stream.model.agenda import parse_agenda
+from pop_stream.model.errors import SubmissionError, TransitionError, UnreadableRecordError
+from pop_stream.model.events.base import AppendedOperation, OperationProgress, PriorProgress
+from pop_stream.model.events.codec import decode_routed
+from pop_stream.model.events.lifecycle import (
+    AgendaAccepted,
+    AgendaCancelled,
+    AgendaClaimed,
+    AgendaCommanded,
+    AgendaEmitted,
+    AgendaExhausted,
+    AgendaExpired,
+    AgendaFailed,
+    AgendaHeartbeat,
+    AgendaHeld,
+    AgendaProgressed,
+    AgendaReady,
+    AgendaRefused,
+    AgendaReprioritised,
+    AgendaRestarted,
+    AgendaStopped,
+    AgendaStopping,
+    AgendaSucceeded,
+    AgendaWaiting,
+    AttemptEvent,
+    LifecycleEvent,
+)
+from pop_stream.policy.lifecycle.states import BEFORE_EMISSION, State, step
+from pop_stream.policy.lifecycle.summary import (
+    PastAttempt,
+    Summary,
+    appended_name,
+    percent_of,
+    reported_percent,
+)
+
+MAX_HISTORY: Final = 100
+"""Attempts of an agenda whose history is kept; the oldest are forgotten first."""
+
+_OUTCOMES: Final = {
+    State.RETRYING: "failed",
+    State.FAILED: "failed",
+    State.SUCCEEDED: "succeeded",
+    State.CANCELLED: "cancelled",
+    State.EXPIRED: "expired",
+}
+
+
+def advance_to_attempt(summary: Summary, event: AttemptEvent) -> Summary:
+    """The summary moved on to the event's attempt.
+
+    Operations that succeeded are kept; of the others, how far they were.
+    """
+    if event.attempt < summary.attempt:
+        msg = f"attempt {event.attempt} of {event.agenda_id} is outdated by {summary.attempt}"
+        raise TransitionError(msg)
+    if event.attempt == summary.attempt:
+        return summary
+    if isinstance(event, AgendaRestarted) and summary.accepted_at is None:
+        summary = _from_placed(summary, event)
+    left = {name: _carry_over(one, summary.attempt) for name, one in summary.operations.items()}
+    kept = {name: one for name, one in left.items() if one is not None}
+    appended = summary.appended
+    if isinstance(event, AgendaRestarted):
+        kept = {
+            name: kept[name]
+            for name in event.keep
+            if name in kept and kept[name].state == "succeeded"
+        }
+        appended, kept = _without_orphans(appended, kept)
+    elif summary.state.is_terminal:
+        msg = f"{event.agenda_id} ended before its attempt {event.attempt}"
+        raise TransitionError(msg)
+    return replace(
+        summary,
+        state=State.READY,
+        attempt=event.attempt,
+        operations=kept,
+        appended=appended,
+        history=_with_history(summary),
+        message="",
+        puller_id="",
+        stopping=None,
+        last_heartbeat_at=None,
+        lease_ms=0,
+        emitted_at=None,
+        started_at=None,
+        ended_at=None,
+        waiting_until=None,
+        waiting_for=None,
+        diagnostics=(),
+    )
+
+
+def _from_placed(summary: Summary, event: AgendaRestarted) -> Summary:
+    """Of an agenda that was removed while someone wanted it run again: what it was."""
+    try:
+        placed = decode_routed(event.routed)
+        agenda = parse_agenda(bytes(placed.agenda), is_accepted=True)
+    except (UnreadableRecordError, SubmissionError):
+        return summary
+    return replace(
+        summary,
+        insight_id=event.insight_id,
+        customer_id=placed.customer_id,
+        title=agenda.title,
+        link_id=agenda.link_id,
+        priority=placed.priority,
+        operation_names=tuple(one.name for one in agenda.operations),
+        body=bytes(placed.agenda),
+        callback_url=agenda.callback_url,
+        accepted_at=placed.accepted_at,
+    )
+
+
+def _carry_over(one: OperationProgress, attempt: int) -> OperationProgress | None:
+    """What an attempt leaves of an operation to the next, if anything."""
+    if one.state == "succeeded":
+        return one
+    prior = one.prior
+    if one.state != "waiting":
+        prior = PriorProgress(
+            attempt=attempt,
+            state=one.state,
+            percent=reported_percent(one),
+            message=one.message,
+            diagnostics=one.diagnostics,
+        )
+    if prior is None:
+        return None
+    return OperationProgress(name=one.name, state="waiting", prior=prior)
+
+
+def _without_orphans(
+    appended: tuple[AppendedOperation, ...], kept: Mapping[str, OperationProgress]
+) -> tuple[tuple[AppendedOperation, ...], dict[str, OperationProgress]]:
+    """Without those whose appender begins anew: it will append them again, or others."""
+    remaining = dict(kept)
+    while orphans := [one for one in appended if one.by not in remaining]:
+        appended = tuple(one for one in appended if one.by in remaining)
+        for one in orphans:
+            remaining.pop(appended_name(one), None)
+    return appended, remaining
+
+
+def _with_history(summary: Summary) -> tuple[PastAttempt, ...]:
+    past = PastAttempt(
+        attempt=summary.attempt,
+        outcome=_OUTCOMES.get(summary.state, "lost"),
+        puller_id=summary.puller_id,
+        emitted_at=summary.emitted_at,
+        started_at=summary.started_at,
+        ended_at=summary.ended_at,
+        message=summary.message,
+        diagnostics=summary.diagnostics,
+    )
+    return (*summary.history, past)[-MAX_HISTORY:]
+
+
+_RANK: Final = {"waiting": 0, "running": 1, "failed": 2, "succeeded": 3}
+
+
+def fold(summary: Summary | None, event: LifecycleEvent) -> Summary:
+    """The summary after one more event.
+
+    An event told before changes nothing. An event of an older attempt, or one that the
+    state does not allow, is not applied.
+
+    Raises:
+        TransitionError: If the event was not applied; the caller counts it and goes on.
+    """
+    if isinstance(event, AgendaRefused):
+        return _refuse(summary, event)
+    if isinstance(event, AgendaCommanded):
+        return _command(summary, event)
+    if summary is None or summary.state is State.REFUSED:
+        summary = Summary(agenda_id=event.agenda_id, state=State.READY)
+    if isinstance(event, AgendaAccepted):
+        return _accept(summary, event)
+    return _apply(advance_to_attempt(summary, event), event)
+
+
+def fold_all(
+    summary: Summary | None, lifecycle: Iterable[LifecycleEvent]
+) -> tuple[Summary | None, int]:
+    """The summary after several events of one agenda, and how many were not applied."""
+    skipped = 0
+    for event in lifecycle:
+        try:
+            summary = fold(summary, event)
+        except TransitionError:
+            skipped += 1
+    return summary, skipped
+
+
+def _refuse(summary: Summary | None, event: AgendaRefused) -> Summary:
+    state = step(summary.state if summary else None, event)
+    if summary and summary.ended_at and event.at <= summary.ended_at:
+        return summary
+    return Summary(
+        agenda_id=event.agenda_id,
+        state=state,
+        customer_id=event.customer_id or "",
+        issues=event.issues,
+        body=b"" if event.agenda is UNSET else bytes(event.agenda),
+        ended_at=event.at,
+    )
+
+
+def _accept(summary: Summary, event: AgendaAccepted) -> Summary:
+    if summary.accepted_at is not None:
+        return summary  # an id is one agenda for ever, so this is told again
+    return replace(
+        summary,
+        insight_id=event.insight_id,
+        customer_id=event.customer_id,
+        title=event.title,
+        link_id=event.link_id,
+        priority=event.priority,
+        operation_names=event.operations,
+        body=bytes(event.agenda),
+        callback_url=event.callback_url,
+        accepted_at=event.at,
+    )
+
+
+def _command(summary: Summary | None, event: AgendaCommanded) -> Summary:
+    """What is wanted changes nothing; the scheduler tells what comes of it."""
+    if summary is None:
+        msg = f"nothing is known of {event.agenda_id}, so nothing can be wanted of it"
+        raise TransitionError(msg)
+    return summary
+
+
+def _apply(summary: Summary, event: AttemptEvent) -> Summary:
+    state = step(summary.state, event)
+    insight_id = summary.insight_id or event.insight_id
+    if state is not summary.state or insight_id != summary.insight_id:
+        summary = replace(summary, state=state, insight_id=insight_id)
+    apply = _APPLIED.get(type(event))
+    return apply(summary, event) if apply else summary
+
+
+def _emit(summary: Summary, event: AgendaEmitted) -> Summary:
+    return replace(summary, emitted_at=_earliest(summary.emitted_at, event.at))
+
+
+def _heartbeat(summary: Summary, event: AgendaHeartbeat) -> Summary:
+    return _touch(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
+
+
+def _progress_on(summary: Summary, event: AgendaProgressed | AgendaStopped) -> Summary:
+    if isinstance(event, AgendaProgressed) and event.appended:
+        summary = _append(summary, event.appended)
+    return _merge(_touch(summary, event.at), event)
+
+
+def _append(summary: Summary, told: tuple[AppendedOperation, ...]) -> Summary:
+    """With what is new by name; of one name told twice with other content, the first."""
+    names = {*summary.operation_names}
+    by_name: dict[str, AppendedOperation] = {}
+    for one in sorted((*summary.appended, *told), key=_appending_order):
+        by_name.setdefault(appended_name(one), one)
+    appended = tuple(one for name, one in by_name.items() if name not in names)
+    return summary if appended == summary.appended else replace(summary, appended=appended)
+
+
+def _appending_order(one: AppendedOperation) -> tuple[datetime, bytes]:
+    return one.at, bytes(one.operation)
+
+
+def _stop(summary: Summary, event: AgendaStopping) -> Summary:
+    return summary if summary.state.is_terminal else replace(summary, stopping=event.reason)
+
+
+def _reprioritise(summary: Summary, event: AgendaReprioritised) -> Summary:
+    return replace(summary, priority=event.priority)
+
+
+def _set_waiting(summary: Summary, event: AgendaWaiting | AgendaReady | AgendaHeld) -> Summary:
+    if summary.state not in BEFORE_EMISSION:
+        return summary
+    if not isinstance(event, AgendaWaiting):
+        return replace(summary, waiting_until=None, waiting_for=None)
+    message = event.message or summary.message
+    return replace(
+        summary, waiting_until=event.until, waiting_for=event.reason, message=message
+    )
+
+
+def _close(
+    summary: Summary, event: AgendaExhausted | AgendaCancelled | AgendaExpired
+) -> Summary:
+    return replace(
+        summary,
+        ended_at=summary.ended_at or event.at,
+        message=event.message or summary.message,
+        stopping=None,
+    )
+
+
+def _claim(summary: Summary, event: AgendaClaimed) -> Summary:
+    heard = _touch(summary, event.at, lease_ms=event.lease_ms, puller=event.puller_id)
+    return replace(heard, started_at=_earliest(summary.started_at, event.at))
+
+
+def _touch(summary: Summary, at: datetime, *, lease_ms: int = 0, puller: str = "") -> Summary:
+    return replace(
+        summary,
+        last_heartbeat_at=max(at, summary.last_heartbeat_at or at),
+        lease_ms=max(lease_ms, summary.lease_ms),
+        puller_id=max(puller, summary.puller_id),
+    )
+
+
+def _end(summary: Summary, event: AgendaSucceeded | AgendaFailed) -> Summary:
+    summary = _merge(summary, event)
+    if summary.ended_at is not None and summary.ended_at <= event.at:
+        return summary
+    if isinstance(event, AgendaFailed) and summary.state in _FAILED:
+        summary = replace(summary, message=event.message, diagnostics=event.diagnostics)
+    return replace(summary, ended_at=event.at)
+
+
+_FAILED: Final = frozenset({State.RETRYING, State.FAILED})
+
+
+def _earliest(known: datetime | None, told: datetime) -> datetime:
+    return told if known is None or told < known else known
+
+
+def _merge(
+    summary: Summary,
+    event: AgendaProgressed | AgendaStopped | AgendaSucceeded | AgendaFailed,
+) -> Summary:
+    news: dict[str, OperationProgress] = {}
+    for told in event.operations:
+        one = told if told.reported_at else replace(told, reported_at=event.at)
+        known = news.get(one.name) or summary.operations.get(one.name)
+        if known is None or _is_further(one, known):
+            prior = known.prior if known else None
+            news[one.name] = replace(one, prior=prior) if prior else one
+    return replace(summary, operations={**summary.operations, **news}) if news else summary
+
+
+def _is_further(one: OperationProgress, known: OperationProgress) -> bool:
+    mine, theirs = _progress(one), _progress(known)
+    if mine == theirs:  # any order of the two will do, if it is not that of telling
+        return msgspec.json.encode(one) > msgspec.json.encode(known)
+    return mine > theirs
+
+
+def _progress(one: OperationProgress) -> tuple[int, int, float, datetime | None]:
+    # What an attempt left has no instant, and is never as far as what the next one tells.
+    rank = -1 if one.reported_at is None else _RANK[one.state]
+    return rank, one.tries, percent_of(one), one.reported_at
+
+
+_APPLIED: Final[Mapping[type[AttemptEvent], Callable[[Summary, Any], Summary]]] = {
+    AgendaWaiting: _set_waiting,
+    AgendaReady: _set_waiting,
+    AgendaHeld: _set_waiting,
+    AgendaReprioritised: _reprioritise,
+    AgendaEmitted: _emit,
+    AgendaClaimed: _claim,
+    AgendaHeartbeat: _heartbeat,
+    AgendaProgressed: _progress_on,
+    AgendaStopping: _stop,
+    AgendaStopped: _progress_on,
+    AgendaSucceeded: _end,
+    AgendaFailed: _end,
+    AgendaExhausted: _close,
+    AgendaCancelled: _close,
+    AgendaExpired: _close,
+}

@@ -1,0 +1,162 @@
+"""What may be wanted of an agenda in which state, and how one that has ended runs again."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final, Literal
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from pop_stream.model.agenda import Agenda, Operation, dependencies, routed_agenda
+from pop_stream.model.errors import Issue, StateError, SubmissionError
+from pop_stream.model.events.codec import encode
+from pop_stream.model.events.lifecycle import Action, AgendaRestarted
+from pop_stream.policy.lifecycle.states import BEFORE_EMISSION, OUTCOMES, State
+from pop_stream.policy.lifecycle.summary import Summary
+
+RerunScope = Literal["all", "failed"]
+
+_OPEN: Final = BEFORE_EMISSION | {State.EMITTED, State.RUNNING, State.RETRYING}
+
+_EFFECTIVE_IN: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
+    {
+        "cancel": _OPEN,
+        "hold": frozenset({State.READY, State.WAITING, State.RETRYING}),
+        "release": frozenset({State.HELD}),
+        "reprioritise": BEFORE_EMISSION | {State.RETRYING},
+    }
+)
+
+_ALREADY_DONE_IN: Final[Mapping[Action, frozenset[State]]] = MappingProxyType(
+    {
+        "cancel": frozenset({State.CANCELLED}),
+        "hold": frozenset({State.HELD}),
+        "release": BEFORE_EMISSION | {State.EMITTED, State.RUNNING, State.RETRYING},
+        "reprioritise": frozenset(),
+    }
+)
+
+
+def undoes_command(action: Action) -> bool:
+    """Whether it undoes another command, which may be under way though nothing shows yet.
+
+    The scheduler is to hear of it even where it seems to be so already, or the other one,
+    which was wanted before it, would have the last word.
+    """
+    return action in {"hold", "release"}
+
+
+def has_effect(action: Action, summary: Summary) -> bool:
+    """Whether the command has something to do; False if that is so already.
+
+    Raises:
+        StateError: If the agenda's state forbids it.
+    """
+    if summary.state in _EFFECTIVE_IN[action]:
+        return action != "cancel" or summary.stopping is None
+    if summary.state in _ALREADY_DONE_IN[action]:
+        return False
+    wanted = ", ".join(sorted(state.value for state in _EFFECTIVE_IN[action]))
+    raise StateError(summary.agenda_id, summary.state.value, action, wanted)
+
+
+def must_reach_scheduler(action: Action, summary: Summary) -> bool:
+    """Whether the scheduler is to hear of the command, alone or as one of many.
+
+    Raises:
+        StateError: If the agenda's state forbids it.
+    """
+    return has_effect(action, summary) or undoes_command(action)
+
+
+def restart_event(  # noqa: PLR0913  # each is a choice of whoever wants it
+    summary: Summary,
+    agenda: Agenda,
+    *,
+    again: RerunScope | Collection[str],
+    hold: bool,
+    by: str,
+    reason: str,
+    now: datetime,
+) -> AgendaRestarted:
+    """The event that runs an agenda again, as the attempt after its last one.
+
+    Args:
+        summary: Of the agenda, which has ended, with its operations.
+        agenda: As it was accepted.
+        again: All operations; those that did not succeed; or those named, with every
+            operation that depends on one of them.
+        hold: Whether it is to wait until it is released: a reset without running.
+        by: Who wants it.
+        reason: In that one's words.
+        now: The present instant. A deadline that has passed is dropped.
+
+    Raises:
+        StateError: If the agenda has not ended.
+        SubmissionError: If an operation is named that the agenda does not have.
+    """
+    if summary.state not in OUTCOMES:
+        wanted = ", ".join(sorted(state.value for state in OUTCOMES))
+        raise StateError(summary.agenda_id, summary.state.value, "rerun", wanted)
+    attempt = summary.attempt + 1
+    deadline = agenda.expires_at
+    first = routed_agenda(agenda, summary.body, agenda_id=summary.agenda_id, accepted_at=now)
+    routed = replace(
+        first,
+        attempt=attempt,
+        priority=summary.priority,
+        not_before=None,
+        expires_at=deadline if deadline is not None and deadline > now else None,
+        held=hold,
+    )
+    return AgendaRestarted(
+        agenda_id=summary.agenda_id,
+        at=now,
+        insight_id=summary.insight_id,
+        attempt=attempt,
+        routed=Raw(encode(routed)),
+        keep=kept_operations(summary, agenda.operations, again),
+        by=by,
+        reason=reason,
+    )
+
+
+def kept_operations(
+    summary: Summary, operations: Collection[Operation], again: RerunScope | Collection[str]
+) -> tuple[str, ...]:
+    """Names of the operations whose success stays, in the agenda's order.
+
+    Raises:
+        SubmissionError: If an operation is named that the agenda does not have.
+    """
+    if again == "all":
+        return ()
+    chosen = set() if again == "failed" else _known(again, operations)
+    anew = _with_dependants(chosen, operations)
+    done = {name for name, one in summary.operations.items() if one.state == "succeeded"}
+    return tuple(one.name for one in operations if one.name in done and one.name not in anew)
+
+
+def _known(names: Collection[str], operations: Collection[Operation]) -> set[str]:
+    known = {one.name for one in operations}
+    if unknown := sorted(set(names) - known):
+        shown = ", ".join(sorted(known)[:8])
+        message = f"no operation of this agenda; name some of: {shown}"
+        raise SubmissionError([Issue("operations", unknown[0], message)])
+    return set(names)
+
+
+def _with_dependants(chosen: set[str], operations: Collection[Operation]) -> set[str]:
+    """The chosen operations and all that depend on one of them, by however many steps."""
+    dependants: dict[str, list[str]] = {}
+    for one in operations:
+        for name in dependencies(one):
+            dependants.setdefault(name, []).append(one.name)
+    reached, ahead = set(chosen), [*chosen]
+    while ahead:
+        for name in dependants.get(ahead.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                ahead.append(name)
+    return reached

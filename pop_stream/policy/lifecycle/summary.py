@@ -1,0 +1,183 @@
+"""What all events of an agenda add up to, and all agendas of a link."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import fsum
+from typing import Final
+
+import msgspec
+
+from pop_stream.model.events.base import (
+    AppendedOperation,
+    Diagnostic,
+    Instant,
+    OperationProgress,
+    RefusedIssue,
+    Struct,
+)
+from pop_stream.model.events.lifecycle import StopReason, WaitReason
+from pop_stream.policy.lifecycle.states import State
+
+
+class PastAttempt(Struct, frozen=True):
+    """An attempt that another one followed.
+
+    Attributes:
+        outcome: `failed`, `lost` if its puller fell silent, or how the agenda had ended
+            before it was run again.
+        message: Why it failed.
+        diagnostics: What was told of it; of its operations, `prior` has it.
+    """
+
+    attempt: int
+    outcome: str
+    puller_id: str = ""
+    emitted_at: Instant | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    message: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One agenda's roll-up. A struct, for the fold replaces it with every event.
+
+    Attributes:
+        body: The agenda as accepted, JSON; empty until `agenda.accepted` was folded.
+        operation_names: All operations, in the agenda's order.
+        operations: Furthest progress by operation name; absent ones are waiting.
+        appended: Operations that handlers added, in the order in which they did.
+        last_heartbeat_at: When the attempt's puller last gave a sign of life.
+        lease_ms: The longest that a claim or renewal of the attempt asked for; 0 before any.
+        waiting_until: While WAITING, when it is due.
+        waiting_for: While WAITING, why.
+        stopping: Why the attempt is to stop, once its puller was told.
+        history: Earlier attempts, oldest first, at most `MAX_HISTORY`.
+        issues: Why it was refused.
+        callback_url: Who is told how it ends.
+    """
+
+    agenda_id: str
+    state: State
+    attempt: int = 1
+    insight_id: str = ""
+    customer_id: str = ""
+    title: str = ""
+    link_id: str | None = None
+    priority: int = 5
+    body: bytes = b""
+    operation_names: tuple[str, ...] = ()
+    operations: Mapping[str, OperationProgress] = msgspec.field(default_factory=dict)
+    appended: tuple[AppendedOperation, ...] = ()
+    message: str = ""
+    puller_id: str = ""
+    last_heartbeat_at: datetime | None = None
+    lease_ms: int = 0
+    accepted_at: datetime | None = None
+    emitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    waiting_until: datetime | None = None
+    waiting_for: WaitReason | None = None
+    stopping: StopReason | None = None
+    history: tuple[PastAttempt, ...] = ()
+    issues: tuple[RefusedIssue, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    callback_url: str | None = None
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """When the attempt is given up unless it is heard of; None unless it runs."""
+        if (
+            self.state is not State.RUNNING
+            or self.last_heartbeat_at is None
+            or not self.lease_ms
+        ):
+            return None
+        return self.last_heartbeat_at + timedelta(milliseconds=self.lease_ms)
+
+    @property
+    def percent(self) -> float:
+        """Mean over all operations; an ended one counts 100, whatever its outcome."""
+        if self.state is State.SUCCEEDED:
+            return 100.0
+        known = len(self.operation_names) + len(self.appended)
+        total = max(known, len(self.operations))
+        if not total:
+            return 0.0
+        return fsum(map(percent_of, self.operations.values())) / total
+
+
+class _OperationName(msgspec.Struct):
+    name: str = ""
+
+
+_NAMED: Final = msgspec.json.Decoder(_OperationName)
+
+
+def appended_name(one: AppendedOperation) -> str:
+    """The name of an appended operation; empty if a foreign puller told of none."""
+    try:
+        return _NAMED.decode(one.operation).name
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def percent_of(one: OperationProgress) -> float:
+    """How far an operation is; an ended one counts 100, whatever its outcome."""
+    return 100.0 if one.state in {"succeeded", "failed"} else reported_percent(one)
+
+
+def reported_percent(one: OperationProgress) -> float:
+    """What its puller says, brought between 0 and 100."""
+    return min(100.0, max(0.0, one.percent))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSummary:
+    """What all agendas of one link id add up to; exact, never a sample.
+
+    Attributes:
+        counts: Agendas by state, states without any left out.
+        percent: Mean of the agendas' percents.
+    """
+
+    link_id: str
+    counts: Mapping[State, int]
+    percent: float
+
+    @property
+    def total(self) -> int:
+        """Agendas of the link."""
+        return sum(self.counts.values())
+
+    @property
+    def state(self) -> State:
+        """Once all ended, the worst end; else the furthest that any is.
+
+        An agenda that is still to be tried again is not ended, so it never reads as failed.
+        """
+        found = set(self.counts)
+        if all(state.is_terminal for state in found):
+            return next(state for state in _WORST_FIRST if state in found)
+        if found & _MOVING or any(state.is_terminal for state in found):
+            return State.RUNNING
+        return next(state for state in _FURTHEST_FIRST if state in found)
+
+
+_WORST_FIRST: Final = (
+    State.FAILED,
+    State.REFUSED,
+    State.EXPIRED,
+    State.CANCELLED,
+    State.SUCCEEDED,
+)
+_MOVING: Final = frozenset({State.RUNNING, State.RETRYING})
+_FURTHEST_FIRST: Final = (
+    State.EMITTED,
+    State.READY,
+    State.ACCEPTED,
+    State.WAITING,
+    State.HELD,
+)

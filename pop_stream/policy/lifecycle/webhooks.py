@@ -1,0 +1,112 @@
+"""Callbacks: what a customer's server is told when an agenda has ended, and its signature."""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from pop_stream.model.events.base import Event, Instant, Struct
+from pop_stream.model.retry import Backoff
+from pop_stream.model.tenancy import display_id
+from pop_stream.policy.lifecycle.states import OUTCOMES
+from pop_stream.policy.lifecycle.summary import Summary
+
+BACKOFF: Final = Backoff(first_s=5.0, factor=3.0, most_s=3 * 3600.0)
+"""Between tries: 5 s, 15 s, 45 s, and so on; ten tries take some eight hours."""
+
+SIGNATURE_HEADER: Final = "Pop-Signature"
+ID_HEADER: Final = "Pop-Callback-Id"
+
+_SECRET_BYTES: Final = 32
+
+
+class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
+    """The body of a callback, JSON.
+
+    Attributes:
+        id: The same for every try: what a receiver tells repeats by.
+        agenda_id: What the customer calls it.
+        state: `succeeded`, `failed`, `cancelled` or `expired`.
+    """
+
+    id: str
+    agenda_id: str
+    customer_id: str
+    insight_id: str
+    state: str
+    attempt: int
+    title: str = ""
+    link_id: str | None = None
+    message: str = ""
+    accepted_at: Instant | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+
+
+class WebhookExhausted(Event, frozen=True):
+    """A dead letter of `pop.dead-callbacks`: a callback that no try could deliver.
+
+    Attributes:
+        callback_id: As in the header `Pop-Callback-Id`.
+        tries: How many there were.
+        reason: Of the last one.
+        body: What was sent.
+    """
+
+    callback_id: str
+    agenda_id: str
+    customer_id: str
+    url: str
+    tries: int
+    reason: str
+    at: Instant
+    body: str
+
+
+def webhook_payload(before: Summary | None, after: Summary) -> AgendaEnded | None:
+    """The callback that a change of a summary gives rise to, if any.
+
+    One for each attempt that an agenda ends with: an agenda that is run again and ends again
+    is told of again, under another id.
+    """
+    if not after.callback_url or after.state not in OUTCOMES:
+        return None
+    if before is not None and before.callback_url and _is_same_end(before, after):
+        return None
+    return AgendaEnded(
+        id=f"{after.agenda_id}/{after.attempt}",
+        agenda_id=display_id(after.agenda_id, after.customer_id),
+        customer_id=after.customer_id,
+        insight_id=after.insight_id,
+        state=after.state.value,
+        attempt=after.attempt,
+        title=after.title,
+        link_id=after.link_id,
+        message=after.message,
+        accepted_at=after.accepted_at,
+        started_at=after.started_at,
+        ended_at=after.ended_at,
+    )
+
+
+def webhook_secret(customer_id: str, key: bytes) -> str:
+    """The customer's secret, hexadecimal: made from the operator's key, and stored nowhere."""
+    made = hmac.new(key, b"callback/" + customer_id.encode(), hashlib.sha256)
+    return made.hexdigest()[: 2 * _SECRET_BYTES]
+
+
+def signature(body: bytes, at: datetime, secrets: Sequence[str]) -> str:
+    """The value of `Pop-Signature`: `t=<seconds>,v1=<hex>`, one `v1` a secret.
+
+    Each is HMAC-SHA256, keyed with the secret's text, over `<seconds>.<body>`. While keys are
+    changed there are two, and a receiver accepts either.
+    """
+    seconds = str(int(at.timestamp()))
+    told = seconds.encode() + b"." + body
+    marks = [hmac.new(one.encode(), told, hashlib.sha256).hexdigest() for one in secrets]
+    return ",".join([f"t={seconds}", *(f"v1={mark}" for mark in marks)])
+
+
+def _is_same_end(before: Summary, after: Summary) -> bool:
+    return before.state in OUTCOMES and before.attempt == after.attempt

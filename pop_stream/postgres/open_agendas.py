@@ -1,0 +1,135 @@
+"""Which agendas have not ended, found at a cost that does not grow with those that have.
+
+Two walks go through the agendas by acceptance and list those that have not ended: one follows
+what is new, the other goes round through all that there is, a bounded way at a time, for what
+the first could not see (an agenda that runs again, or was accepted long before it was told).
+What is listed is looked at until it has ended.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from pop_stream.policy.lifecycle.reconcile import LedgerRow
+from pop_stream.policy.lifecycle.states import TERMINAL, State
+from pop_stream.postgres.pool import acquire_connection, load_queries
+
+if TYPE_CHECKING:
+    from pop_stream.postgres.pool import Connection, Pool
+
+NEW_PER_RUN: Final = 500_000
+"""Agendas accepted lately that are passed in one go; what is left comes next time, or round."""
+
+FULL_SCAN_PER_RUN: Final = 20_000
+"""Agendas of any age, likewise."""
+
+LISTED_PER_RUN: Final = 20_000
+"""Agendas that have not ended and are looked at in one go; the others come next."""
+
+_PAGE: Final = 5_000
+_LOCK_ID: Final = 7_305_441_102_958_117
+"""Of the advisory lock: any number that nobody else has."""
+
+_LATE_ACCEPTANCE: Final = timedelta(seconds=30)
+"""So much later than its instant an acceptance may be told, beside the quiet, and is new."""
+
+_SQL: Final = load_queries("reconciliation")
+_OPEN: Final = [state.value for state in State if state not in TERMINAL]
+_OLDEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+
+
+class PostgresOpenAgendas:
+    """The list of agendas that have not ended; for one process at a time.
+
+    Every method raises UnavailableError while the database is away.
+    """
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[bool]:
+        """Whether it is this process' turn, for as long as the block runs."""
+        async with acquire_connection(self._pool) as connection:
+            is_locked = bool(await connection.fetchval(_SQL["take_turn"], _LOCK_ID))
+            try:
+                yield is_locked
+            finally:
+                if is_locked and not connection.is_closed():
+                    await connection.execute(_SQL["end_turn"], _LOCK_ID)
+
+    async def walk(self, quiet: timedelta) -> int:
+        """List what has not ended and was accepted so long ago; how many were passed."""
+        async with acquire_connection(self._pool) as connection:
+            rows = await connection.fetch(_SQL["walks"])
+            walks = {row["walk"]: (row["place"], row["agenda_id"]) for row in rows}
+            until = await connection.fetchval(_SQL["now"]) - quiet
+            newest = max(until - _LATE_ACCEPTANCE, _OLDEST)
+            accepted_at, agenda_id = walks.get("new", (newest, ""))
+            begun = (min(accepted_at, newest), agenda_id if accepted_at <= newest else "")
+            passed = await _advance_scan(connection, "new", begun, until, most=NEW_PER_RUN)
+            begun = walks.get("round", (_OLDEST, ""))
+            passed += await _advance_scan(
+                connection, "round", begun, until, most=FULL_SCAN_PER_RUN
+            )
+        return passed
+
+    async def listed(self, quiet: timedelta) -> AsyncIterator[Sequence[LedgerRow]]:
+        """Those on the list that changed nothing for so long, by pages; others are left out.
+
+        Goes on where it was left, up to `LISTED_PER_RUN` and not past the end of the list.
+        """
+        left = LISTED_PER_RUN
+        async with acquire_connection(self._pool) as connection:
+            walks = {
+                row["walk"]: row["agenda_id"] for row in await connection.fetch(_SQL["walks"])
+            }
+        last_id = walks.get("list", "")
+        while left > 0:
+            async with acquire_connection(self._pool) as connection:
+                page = min(_PAGE, left)
+                rows = await connection.fetch(_SQL["listed"], last_id, page, _OPEN, quiet)
+                last_id = rows[-1]["agenda_id"] if len(rows) == page else ""
+                gone = [row["agenda_id"] for row in rows if not row["is_open"]]
+                if gone:
+                    await connection.execute(_SQL["unlist"], gone)
+                await connection.execute(_SQL["walk_on"], "list", _OLDEST, last_id)
+            yield [
+                LedgerRow(
+                    agenda_id=row["agenda_id"],
+                    insight_id=row["insight_id"],
+                    state=State(row["state"]),
+                    attempt=row["attempt"],
+                    version=row["version"],
+                )
+                for row in rows
+                if row["is_open"] and row["is_stale"]
+            ]
+            left -= page
+            if not last_id:
+                return
+
+
+async def _advance_scan(
+    connection: "Connection",
+    walk: str,
+    begun: tuple[datetime, str],
+    until: datetime,
+    *,
+    most: int,
+) -> int:
+    """Go on with a walk; the one that goes round begins anew at its end."""
+    passed, (accepted_at, agenda_id) = 0, begun
+    while passed < most:
+        row = await connection.fetchrow(
+            _SQL["list_open"], accepted_at, agenda_id, until, _PAGE, _OPEN
+        )
+        if row is None:
+            if walk == "round":
+                accepted_at, agenda_id = _OLDEST, ""
+            break
+        passed += row["passed"]
+        accepted_at, agenda_id = row["place"], row["agenda_id"]
+    await connection.execute(_SQL["walk_on"], walk, accepted_at, agenda_id)
+    return passed

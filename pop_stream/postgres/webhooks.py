@@ -1,0 +1,109 @@
+"""The outbox of callbacks: owed in one transaction, taken, and delivered or given up."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from pop_stream.model.events.codec import encode
+from pop_stream.policy.lifecycle.webhooks import AgendaEnded
+from pop_stream.postgres.pool import acquire_connection, load_queries
+
+if TYPE_CHECKING:
+    from pop_stream.postgres.pool import Connection, Pool
+
+_SQL: Final = load_queries("callbacks")
+
+MAX_IN_FLIGHT_PER_CUSTOMER: Final = 8
+"""Under way at a time: a server that hangs holds up its own customer's callbacks only."""
+
+VISIBILITY_TIMEOUT: Final = timedelta(minutes=1)
+"""Out of others' sight; longer than a try takes, so only a dead sender's come back by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueWebhook:
+    """One callback to try now.
+
+    Attributes:
+        number: In the order in which agendas ended.
+        tries: With the one to be made now.
+    """
+
+    number: int
+    callback_id: str
+    agenda_id: str
+    customer_id: str
+    url: str
+    body: str
+    tries: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookBacklog:
+    """What is in the outbox.
+
+    Attributes:
+        oldest: When the oldest that waits was written.
+    """
+
+    waiting: int
+    given_up: int
+    oldest: datetime | None
+
+
+class PostgresWebhooks:
+    """Several senders may share it; every method raises UnavailableError while it is away."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    async def take(self, most: int, in_flight: Mapping[str, int]) -> list[DueWebhook]:
+        """Callbacks to try now, at most `most`; nobody else is given them for a minute.
+
+        Args:
+            most: So many at most.
+            in_flight: By customer, how many the caller is trying already.
+        """
+        busy = ([*in_flight], [*in_flight.values()])
+        async with acquire_connection(self._pool) as connection:
+            rows = await connection.fetch(
+                _SQL["take"], most, MAX_IN_FLIGHT_PER_CUSTOMER, VISIBILITY_TIMEOUT, *busy
+            )
+        return sorted((DueWebhook(**row) for row in rows), key=lambda one: one.number)
+
+    async def mark_delivered(self, number: int) -> None:
+        """Forget a callback that was received."""
+        async with acquire_connection(self._pool) as connection:
+            await connection.execute(_SQL["delivered"], number)
+
+    async def postpone(self, number: int, pause: timedelta, reason: str) -> None:
+        """Have it tried again after a pause."""
+        async with acquire_connection(self._pool) as connection:
+            await connection.execute(_SQL["postpone"], number, pause, reason)
+
+    async def give_up(self, number: int, reason: str) -> None:
+        """Let it be; later ones of the same agenda may go."""
+        async with acquire_connection(self._pool) as connection:
+            await connection.execute(_SQL["give_up"], number, reason)
+
+    async def backlog(self) -> WebhookBacklog:
+        """What waits and what was given up; reads all rows there are."""
+        async with acquire_connection(self._pool) as connection:
+            row = await connection.fetchrow(_SQL["backlog"])
+        assert row is not None  # noqa: S101  a count has a row
+        return WebhookBacklog(**row)
+
+
+async def enqueue_webhooks(
+    connection: "Connection", ended: Sequence[tuple[AgendaEnded, str]]
+) -> None:
+    """Note callbacks with their addresses, in the caller's transaction."""
+    if not ended:
+        return
+    rows = [
+        (one.id, one.agenda_id, one.customer_id, url, encode(one).decode())
+        for one, url in ended
+    ]
+    await connection.execute(_SQL["owe"], *zip(*rows, strict=True))

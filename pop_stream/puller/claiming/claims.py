@@ -1,0 +1,244 @@
+"""Claims records: publishes `agenda.claimed` for what is new and sound among them.
+
+The window that tells repeated and outdated attempts from new ones; no IO, no clock.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+import structlog
+from aiokafka import ConsumerRecord, TopicPartition
+
+from pop_stream import crash_points
+from pop_stream.kafka.dead_letters import dead_letter
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.events.codec import checked_value, decode_emitted
+from pop_stream.model.events.lifecycle import AgendaClaimed
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.puller.reporting.reporter import publish_lifecycle
+
+WINDOW_SIZE: Final = 100_000
+"""Agendas a puller remembers; a repeat further apart than this is not recognised."""
+
+
+class AttemptWindow:
+    """The newest attempt of the agendas seen last.
+
+    Args:
+        size: How many agendas are remembered, at least 1.
+    """
+
+    def __init__(self, size: int = WINDOW_SIZE) -> None:
+        if size < 1:
+            msg = f"size must be at least 1, got {size}"
+            raise ValueError(msg)
+        self._size = size
+        self._newest: dict[str, tuple[int, datetime]] = {}
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def admit(self, agenda_id: str, attempt: int, accepted_at: datetime) -> bool:
+        """Whether this attempt is newer than any seen of its agenda; if so, remember it.
+
+        An id whose agenda was removed may be used anew, with attempts from 1 on: what was
+        accepted later is another agenda.
+        """
+        newest = self._newest
+        seen, of = newest.get(agenda_id, (0, accepted_at))
+        if seen >= attempt and of >= accepted_at:
+            return False
+        newest.pop(agenda_id, None)  # to its end: what is seen last is forgotten last
+        newest[agenda_id] = (attempt, max(of, accepted_at))
+        if len(newest) > self._size:
+            del newest[next(iter(newest))]
+        return True
+
+    def forget(self, agenda_id: str, attempt: int) -> None:
+        """Admit this attempt again, but still none older; for one that was not started."""
+        seen, of = self._newest.get(agenda_id, (0, None))
+        if of is not None and seen == attempt:
+            self._newest[agenda_id] = (attempt - 1, of)
+
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedBatch:
+    """A batch whose claims can be read by everyone.
+
+    Attributes:
+        fresh: To be started once the offsets are committed, in order.
+        places: The partition of each of them.
+        offsets: To commit: what follows the batch, by partition.
+    """
+
+    fresh: Sequence[EmittedAgenda]
+    places: Sequence[TopicPartition]
+    offsets: Mapping[TopicPartition, int]
+
+    def split(
+        self, committed: Collection[TopicPartition]
+    ) -> tuple[list[EmittedAgenda], list[EmittedAgenda]]:
+        """What is of these partitions, and what is not, each in order."""
+        ours: list[EmittedAgenda] = []
+        others: list[EmittedAgenda] = []
+        for emitted, place in zip(self.fresh, self.places, strict=True):
+            (ours if place in committed else others).append(emitted)
+        return ours, others
+
+
+@dataclass(slots=True)
+class ClaimedAttempt:
+    """One attempt whose claim can be read, and that waits for its offset to be committed.
+
+    Attributes:
+        heard_s: When its lease was last renewed, on the monotonic clock; at first, its claim.
+    """
+
+    emitted: EmittedAgenda
+    heard_s: float
+
+
+class Claimer:
+    """One per puller; the batches of several insights may be claimed side by side.
+
+    Iterating gives what is claimed and neither started nor given up: its lease runs already.
+
+    Args:
+        publisher: Where claims and dead letters go.
+        topics: Names of topics.
+        clock: For the instants in them.
+        puller_id: Who claims.
+        window: Knows repeated and outdated attempts.
+
+    Attributes:
+        news: Set with every claim, for whoever keeps leases.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        topics: Topics,
+        clock: Clock,
+        *,
+        puller_id: str,
+        window: AttemptWindow,
+    ) -> None:
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._puller_id = puller_id
+        self._window = window
+        self._claimed_attempts: dict[str, ClaimedAttempt] = {}
+        self.news = asyncio.Event()
+
+    def __iter__(self) -> Iterator[ClaimedAttempt]:
+        return iter(self._claimed_attempts.values())
+
+    async def claim(
+        self, records: Sequence[ConsumerRecord], *, awaited: int = 0, idle: int = 0
+    ) -> ClaimedBatch:
+        """Publish the claims of a batch; returns once they are acknowledged.
+
+        Repeats, outdated attempts and records that are no emitted agenda are left out; the
+        last go to the dead letters.
+
+        Args:
+            records: In order within a partition.
+            awaited: For so many of them a runner stood idle.
+            idle: So many runners are left that could start one of the insight's at once.
+        """
+        fresh, places, refused = self._partition_records(records)
+        if fresh or refused:
+            claims = [
+                self._claimed(emitted, awaited=number < awaited, idle=idle)
+                for number, emitted in enumerate(fresh)
+            ]
+            topic = self._topics.agenda_events
+            try:
+                await publish_lifecycle(self._publisher, topic, claims, *refused)
+            except BaseException:
+                self._forget(fresh)
+                raise
+            crash_points.crash_point("puller.claimed")
+            now = monotonic()
+            self._claimed_attempts |= {one.agenda_id: ClaimedAttempt(one, now) for one in fresh}
+            self.news.set()
+        offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
+        return ClaimedBatch(fresh, places, offsets)
+
+    def release(self, claimed: Sequence[EmittedAgenda]) -> None:
+        """These are somebody else's to keep alive: they were started, or are given up."""
+        for emitted in claimed:
+            known = self._claimed_attempts.get(emitted.agenda_id)
+            if known is not None and known.emitted is emitted:
+                del self._claimed_attempts[emitted.agenda_id]
+
+    def give_up(self, claimed: Sequence[EmittedAgenda]) -> None:
+        """Let the same attempts be claimed again: none of these was started."""
+        self.release(claimed)
+        self._forget(claimed)
+
+    def _forget(self, unstarted: Sequence[EmittedAgenda]) -> None:
+        for emitted in unstarted:
+            self._window.forget(emitted.agenda_id, emitted.attempt)
+
+    def _partition_records(
+        self, records: Sequence[ConsumerRecord]
+    ) -> tuple[list[EmittedAgenda], list[TopicPartition], list[Record]]:
+        fresh: list[EmittedAgenda] = []
+        places: list[TopicPartition] = []
+        refused: list[Record] = []
+        for record in records:
+            try:
+                emitted = decode_emitted(checked_value(record))
+            except UnreadableRecordError as error:
+                refused.append(self._refuse(record, error))
+                continue
+            accepted_at = emitted.accepted_at
+            if self._window.admit(emitted.agenda_id, emitted.attempt, accepted_at):
+                fresh.append(emitted)
+                places.append(TopicPartition(record.topic, record.partition))
+            else:
+                _log.info(
+                    "agenda.repeated", agenda_id=emitted.agenda_id, attempt=emitted.attempt
+                )
+        return fresh, places, refused
+
+    def _claimed(self, emitted: EmittedAgenda, *, awaited: bool, idle: int) -> AgendaClaimed:
+        _log.debug("agenda.claimed", agenda_id=emitted.agenda_id, attempt=emitted.attempt)
+        return AgendaClaimed(
+            agenda_id=emitted.agenda_id,
+            at=self._clock.now(),
+            insight_id=emitted.insight_id,
+            attempt=emitted.attempt,
+            puller_id=self._puller_id,
+            lease_ms=emitted.lease_ms,
+            awaited=awaited,
+            idle=idle,
+        )
+
+    def _refuse(self, record: ConsumerRecord, error: UnreadableRecordError) -> Record:
+        _log.warning(
+            "record.refused",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            reason=str(error),
+        )
+        return dead_letter(
+            self._topics,
+            record,
+            part="puller",
+            at=self._clock.now(),
+            error=(error.code, str(error)),
+        )

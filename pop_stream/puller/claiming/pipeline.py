@@ -1,0 +1,264 @@
+"""Claims what a feed has read while earlier agendas run: published first, then committed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from pop_stream import crash_points
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.puller.claiming.claims import ClaimedBatch, Claimer
+
+BUFFER_RECORDS: Final = 500
+BUFFER_BYTES: Final = 8 * 1024 * 1024
+"""From so many or so large records in hand, no more are read."""
+
+_BACKPRESSURE_PAUSE_S: Final = 0.25
+
+Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
+
+
+class SlotPool(Protocol):
+    """How many more agendas may be claimed; see `Capacity`."""
+
+    @property
+    def idle(self) -> int:
+        """Runners that no slot is held for."""
+        ...
+
+    async def some(self) -> None:
+        """Wait until a slot is free; by the time the caller runs, another may have it."""
+        ...
+
+    def take(self, most: int) -> int:
+        """Hold up to `most` slots; returns how many."""
+        ...
+
+    def give_back(self, count: int = 1) -> None:
+        """Free slots that were taken."""
+        ...
+
+    def note_claim(self, seconds: float) -> None:
+        """Take note of how long a claim took."""
+        ...
+
+
+class AttemptStarter(Protocol):
+    """Takes over what is claimed; see `AttemptExecutor`."""
+
+    def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
+        """Take over an attempt for which a slot was taken and the claim is committed."""
+        ...
+
+
+class Backpressure(Protocol):
+    """Where the events of what runs go; see `Reporter`."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no new work should be taken."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimContext:
+    """Where the feeds of a puller put what they read.
+
+    Attributes:
+        insights: Among which the puller's runners are shared.
+    """
+
+    claimer: Claimer
+    running: AttemptStarter
+    reporter: Backpressure
+    capacity: SlotPool
+    insights: int = 1
+
+    @property
+    def idle(self) -> int:
+        """Runners without a slot, the part of one insight: all told together are there."""
+        return self.capacity.idle // self.insights
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ClaimBatch:
+    """Slots taken for records, and what their claim came to.
+
+    Attributes:
+        generation: Of the partitions' assignment; after it, the records are others' to claim.
+    """
+
+    slots: int
+    taken_s: float
+    generation: int
+    claimed: ClaimedBatch
+
+
+class ClaimPipeline:
+    """What one feed has in hand, and two stages that each work on all that has gathered.
+
+    One publishes claims, the other commits what is claimed and then starts it. So lag means
+    unclaimed, an agenda runs only once no other puller will be given it, and neither wait
+    keeps runners idle. While entered, it works; on leaving it ends the claims under way.
+
+    Args:
+        claim_context: Shared with the puller's other feeds.
+        commit: Commits offsets; returns the partitions of which nobody else will read the
+            records. The others' owners read theirs again, and none is started here.
+        end_within_s: How long the claims under way may take to end, on leaving.
+    """
+
+    def __init__(
+        self, claim_context: ClaimContext, commit: Commit, *, end_within_s: float
+    ) -> None:
+        self._claim_context = claim_context
+        self._commit = commit
+        self._end_within_s = end_within_s
+        self._buffer: deque[ConsumerRecord] = deque()
+        self._buffer_bytes = 0
+        self._has_buffered = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._claimed: list[_ClaimBatch] = []
+        self._committing: list[_ClaimBatch] = []
+        self._to_commit = asyncio.Event()
+        self._slots = 0
+        self._generation = 0
+        self._is_drained = asyncio.Event()
+        self._is_drained.set()
+        self._stage_tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def __aenter__(self) -> Self:
+        self._stage_tasks = tuple(
+            asyncio.create_task(stage) for stage in (self._claim(), self._commit_and_start())
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if not isinstance(error, asyncio.CancelledError):
+                await self.settle(self._end_within_s)
+        finally:
+            for stage in self._stage_tasks:
+                stage.cancel()
+            ends = await asyncio.gather(*self._stage_tasks, return_exceptions=True)
+            for batch in (*self._committing, *self._claimed):
+                self._claim_context.claimer.give_up(batch.claimed.fresh)
+            self._claim_context.capacity.give_back(self._slots)
+            self._slots = 0
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def failed(self) -> None:
+        """Wait until a stage ends by itself; leaving raises why."""
+        await asyncio.wait(self._stage_tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def room(self, within_s: float) -> bool:
+        """Wait until more may be read, but no longer; whether it may."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._has_room.wait()
+        return self._has_room.is_set()
+
+    def add(self, records: Iterable[ConsumerRecord]) -> None:
+        """Take records in hand, in order within a partition."""
+        for record in records:
+            self._buffer.append(record)
+            self._buffer_bytes += len(record.value or b"")
+        self._update_room()
+
+    async def settle(self, within_s: float) -> None:
+        """Drop what is in hand, and wait until no claim is under way, but no longer.
+
+        Claims that are still under way then come to nothing.
+        """
+        self._drop_buffer()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._is_drained.wait()
+        self._drop_buffer()
+        self._generation += 1
+
+    async def _claim(self) -> None:
+        capacity = self._claim_context.capacity
+        while True:
+            had_none = not self._buffer
+            await self._has_buffered.wait()
+            await capacity.some()
+            if self._claim_context.reporter.is_full:
+                await asyncio.sleep(_BACKPRESSURE_PAUSE_S)
+                continue
+            awaited = capacity.idle if had_none else 0
+            await self._wait_for_older_generation()
+            if slots := capacity.take(len(self._buffer)):
+                self._slots += slots
+                self._is_drained.clear()
+                records = [self._buffer.popleft() for _ in range(slots)]
+                self._buffer_bytes -= sum(len(record.value or b"") for record in records)
+                self._update_room()
+                taken_s, generation = monotonic(), self._generation
+                claimed = await self._claim_context.claimer.claim(
+                    records, awaited=awaited, idle=self._claim_context.idle
+                )
+                self._claimed.append(_ClaimBatch(slots, taken_s, generation, claimed))
+                self._to_commit.set()
+
+    async def _wait_for_older_generation(self) -> None:
+        """Wait for claims of before partitions moved, which may yet come to nothing.
+
+        What is read again meanwhile would pass for a repetition, and nobody would start it.
+        """
+        if any(
+            one.generation != self._generation for one in (*self._committing, *self._claimed)
+        ):
+            await self._is_drained.wait()
+
+    async def _commit_and_start(self) -> None:
+        while True:
+            await self._to_commit.wait()
+            self._to_commit.clear()
+            batches, self._claimed = self._claimed, []
+            self._committing = batches
+            current = [batch for batch in batches if batch.generation == self._generation]
+            offsets = {tp: at for batch in current for tp, at in batch.claimed.offsets.items()}
+            committed = await self._commit(offsets) if current else ()
+            self._committing = []
+            for batch in batches:
+                self._end(batch, committed if batch in current else ())
+
+    def _end(self, batch: _ClaimBatch, committed: Collection[TopicPartition]) -> None:
+        capacity, claimer = self._claim_context.capacity, self._claim_context.claimer
+        ours, others = batch.claimed.split(committed)
+        if ours:
+            crash_points.crash_point("puller.committed")
+            capacity.note_claim(monotonic() - batch.taken_s)
+            for emitted in ours:
+                self._claim_context.running.start(emitted, claimed_s=batch.taken_s)
+            claimer.release(ours)
+        claimer.give_up(others)
+        capacity.give_back(batch.slots - len(ours))
+        self._slots -= batch.slots
+        if not self._slots:
+            self._is_drained.set()
+
+    def _drop_buffer(self) -> None:
+        self._buffer.clear()
+        self._buffer_bytes = 0
+        self._update_room()
+
+    def _update_room(self) -> None:
+        is_full = len(self._buffer) >= BUFFER_RECORDS or self._buffer_bytes >= BUFFER_BYTES
+        (self._has_room.clear if is_full else self._has_room.set)()
+        (self._has_buffered.set if self._buffer else self._has_buffered.clear)()

@@ -1,0 +1,484 @@
+"""Runs one agenda: its operations in the order of their DAG, in parallel where it allows.
+
+Knows no Kafka. What changed is asked for with `take_changes`; how it ended is the returned
+`Failure`, or None.
+
+Which operations of an agenda may start: those whose dependencies ended well. May grow.
+
+Tries an operation as often as it allows, at the point of failure, within one attempt.
+
+Results of operations as JSON: what is allowed, and how large.
+"""
+
+import asyncio
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from weakref import ReferenceType, ref
+
+import msgspec
+import structlog
+
+from pop_stream.clock import wait_until_set
+from pop_stream.model import references
+from pop_stream.model.agenda import Agenda, Operation, appended, dependencies, encode_operation
+from pop_stream.model.events.base import AppendedOperation, Diagnostic, PriorProgress
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.model.references import OUTPUT_SUFFIX
+from pop_stream.model.retry import Backoff
+from pop_stream.puller.execution.failure import (
+    Failure,
+    code_of,
+    failure_of,
+    is_retryable,
+    reason_of,
+)
+from pop_stream.puller.execution.operation_run import OperationRun
+from pop_stream.puller.handlers.errors import FinalError, OperationError, RetryableError
+from pop_stream.puller.handlers.invocation import (
+    AppendTo,
+    AttemptContext,
+    RunContext,
+    invoke,
+    unknown_type,
+)
+from pop_stream.puller.reporting.attempt_events import AttemptChanges
+from pop_stream.puller.reporting.messages import brief
+
+
+class Dag:
+    """Ready operations in the order in which they became so.
+
+    Every dependency must be known once the operation is added, or come in the same call;
+    without cycles, which validation has proved.
+    """
+
+    def __init__(self, operations: Iterable[Operation] = ()) -> None:
+        self._operations: dict[str, Operation] = {}
+        self._waits: dict[str, int] = {}
+        self._dependents: dict[str, list[str]] = {}
+        self._done: set[str] = set()
+        self.ready: deque[Operation] = deque()
+        self.add(operations)
+
+    def add(self, operations: Iterable[Operation]) -> None:
+        """Take in more operations; those that wait for nothing are ready at once."""
+        for operation in operations:
+            self._operations[operation.name] = operation
+            waits = dependencies(operation) - self._done
+            self._waits[operation.name] = len(waits)
+            for name in waits:
+                self._dependents.setdefault(name, []).append(operation.name)
+            if not waits:
+                self.ready.append(operation)
+
+    def done(self, name: str) -> None:
+        """An operation ended well: those that waited for nothing else are ready."""
+        self._done.add(name)
+        for dependent in self._dependents.pop(name, ()):
+            self._waits[dependent] -= 1
+            if not self._waits[dependent]:
+                self.ready.append(self._operations[dependent])
+
+    def skip(self, known: Iterable[str]) -> None:
+        """Count operations as done that need not run; only those that are ready by then."""
+        names = set(known)
+        waiting: list[Operation] = []
+        while self.ready:
+            operation = self.ready.popleft()
+            if operation.name in names:
+                self.done(operation.name)
+            else:
+                waiting.append(operation)
+        self.ready.extend(waiting)
+
+
+RESULT_BYTES: Final = 256 * 1024
+"""Largest result of one operation, as JSON. Put larger things into a store of your own and
+return where they are: events carry results, and every reader pays for them."""
+
+NO_RESULT: Final = b""
+"""Stands for null: an operation that returned nothing."""
+
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def encode_result(value: object) -> bytes:
+    """The result as JSON; empty for None.
+
+    Raises:
+        FinalError: If JSON cannot say it or it is too large, with the reason and a remedy.
+    """
+    if value is None:
+        return NO_RESULT
+    try:
+        text = _ENCODER.encode(value)
+        encoded = text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "it holds NaN or Infinity" if "Out of range" in str(error) else error
+        msg = (
+            f"the result, a {type(value).__name__}, is not JSON: {reason}; return objects, "
+            "lists, text, finite numbers, booleans and null only"
+        )
+        raise FinalError(msg) from error
+    if len(encoded) > RESULT_BYTES:
+        msg = (
+            f"the result has {len(encoded)} bytes, at most {RESULT_BYTES} are allowed; "
+            "store it elsewhere and return where it is"
+        )
+        raise FinalError(msg)
+    if "\\u0000" in text and _NUL.search(text):
+        msg = "the result holds a NUL character, which no database text can; leave it out"
+        raise FinalError(msg)
+    return encoded
+
+
+_DEFAULT: Final = Backoff()
+_UNLIMITED: Final = nullcontext()
+
+_log = structlog.get_logger()
+
+
+class RetriesExhaustedError(Exception):
+    """The operation failed, and is not tried again in this attempt; its cause says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRetrier:
+    """One per attempt at an agenda.
+
+    Attributes:
+        run_context: Shared by all runs of a puller.
+        facts: What every handler is told of the attempt.
+        is_over: Set once the attempt has failed, so that nothing is tried again.
+    """
+
+    run_context: RunContext
+    facts: AttemptContext
+    is_over: asyncio.Event
+
+    async def execute(self, one: OperationRun) -> bytes:
+        """The operation's result as JSON, empty for none; told of as succeeded or failed.
+
+        Raises:
+            RetriesExhaustedError: If the last try that is allowed failed.
+        """
+        clock = self.run_context.clock
+        try:
+            while not isinstance(outcome := await self._try(one), bytes):
+                if not await self._wait_for_retry(one, outcome):
+                    one.fail(reason_of(outcome), clock.now())
+                    raise RetriesExhaustedError from outcome
+                one.try_again()
+        except asyncio.CancelledError:
+            one.fail("stopped before it ended", clock.now())
+            raise
+        one.succeed(outcome, clock.now())
+        _log.debug(
+            "operation.succeeded",
+            operation=one.operation.name,
+            operation_type=one.operation.type,
+            agenda_id=self.facts.agenda_id,
+            tries=one.tries,
+            took_s=one.worked_s,
+        )
+        return outcome
+
+    async def _try(self, one: OperationRun) -> bytes | BaseException:
+        """The result of one try, or what its handler raised, which may be anything at all."""
+        operation = one.operation
+        # Only if there is one: an agenda that does little pays for little.
+        limit = None if operation.timeout_s is None else asyncio.timeout(operation.timeout_s)
+        one.begin()
+        try:
+            async with limit or _UNLIMITED:
+                returned = await invoke(self.run_context, self.facts, one)
+            # A handler may take its cancellation for something else, and go on.
+            return _too_slow(operation) if _is_over(limit) else encode_result(returned)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            return RetryableError("its handler cancelled itself")
+        except (Exception, SystemExit) as error:
+            return _too_slow(operation) if _is_over(limit) else error
+        finally:
+            one.pause()
+
+    async def _wait_for_retry(self, one: OperationRun, error: BaseException) -> bool:
+        """Take note of a failed try, and wait for the next; whether there is one."""
+        operation, at = one.operation, self.run_context.clock.now()
+        _log.info(
+            "operation.failed",
+            operation=operation.name,
+            operation_type=operation.type,
+            agenda_id=self.facts.agenda_id,
+            tries=one.tries,
+            reason=reason_of(error),
+            exc_info=None if isinstance(error, OperationError) else error,
+        )
+        if operation.max_attempts == 1:
+            return False
+        one.note(_failed_try(one, error, at=at))
+        if one.tries >= operation.max_attempts or one.is_abandoned or not is_retryable(error):
+            return False
+        backoff = operation.backoff or _DEFAULT
+        pause_s = backoff.pause_s(one.tries, seed=f"{self.facts.agenda_id}/{operation.name}")
+        return not await wait_until_set(self.is_over, pause_s)
+
+
+def _failed_try(one: OperationRun, error: BaseException, *, at: datetime) -> Diagnostic:
+    return Diagnostic(
+        message=brief(reason_of(error)),
+        at=at,
+        code=code_of(error),
+        detail={"try": one.tries, "max_attempts": one.operation.max_attempts},
+    )
+
+
+def _is_over(limit: asyncio.Timeout | None) -> bool:
+    return limit is not None and limit.expired()
+
+
+def _too_slow(operation: Operation) -> RetryableError:
+    return RetryableError(f"timeout_s = {operation.timeout_s:g}: it ran longer")
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task was told to end, rather than its handler ending itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+PARALLEL_OPERATIONS: Final = 64
+"""Most operations of one agenda that run at a time; the rest of a wide DAG waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorResults:
+    """What earlier attempts of an agenda left.
+
+    Attributes:
+        succeeded: Results of operations that ended well, JSON or empty for none; these are
+            not run again, and not told again.
+        unfinished: How far others had come.
+        appended: Operations that the agenda has besides those it came with.
+        final_state: How the agenda has ended, if it has: the scheduler took the attempt for lost
+            before it heard of its end.
+    """
+
+    succeeded: Mapping[str, bytes] = field(default_factory=dict)
+    unfinished: Mapping[str, PriorProgress] = field(default_factory=dict)
+    appended: tuple[Operation, ...] = ()
+    final_state: str = ""
+
+
+class AgendaRun:
+    """One attempt of an agenda.
+
+    Args:
+        emitted: What was taken from the insight's topic.
+        agenda: Its agenda, parsed.
+        run_context: Shared by all runs of a puller.
+        earlier: From attempts before this one.
+    """
+
+    def __init__(
+        self,
+        emitted: EmittedAgenda,
+        agenda: Agenda,
+        run_context: RunContext,
+        earlier: PriorResults | None = None,
+    ) -> None:
+        self._prior = earlier or PriorResults()
+        self._operations = [*agenda.operations, *self._prior.appended]
+        self._run_context = run_context
+        self._changed: deque[OperationRun] = deque()
+        self._appended: list[AppendedOperation] = []
+        self._failure: Failure | None = None
+        self._failed_event = asyncio.Event()
+        self._names: dict[str, object] = {
+            "pop.agendaId": emitted.agenda_id,
+            "pop.customerId": emitted.customer_id,
+        }
+        self._spent_s: dict[str, float] = {}
+        self._dag = Dag(self._operations)
+        self._running: set[str] = set()
+        self._workers = 0
+        self._group: asyncio.TaskGroup | None = None
+        # What a lone operation refers to is no result; those it appends are looked at then.
+        several = len(self._operations) > 1
+        self._referenced = set(_referenced(self._operations)) if several else set[str]()
+        self._results: dict[str, bytes] = {}
+        self._retrier = OperationRetrier(
+            run_context, self._facts(emitted, agenda), self._failed_event
+        )
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is progress that was not taken yet."""
+        return bool(self._changed or self._appended)
+
+    @property
+    def spent_s(self) -> dict[str, float]:
+        """Worker-seconds so far, by operation type, of tries that ended."""
+        return self._spent_s
+
+    def take_changes(self) -> AttemptChanges:
+        """What changed since this was last called."""
+        appended, self._appended = self._appended, []
+        # Threads may add more meanwhile: those are left for the next call.
+        operations = [self._changed.popleft().tell() for _ in range(len(self._changed))]
+        return AttemptChanges(operations, appended)
+
+    async def run(self) -> Failure | None:
+        """Run all operations; once one failed start no more, but let those running end.
+
+        To be called once. Cancelled, it cancels what runs and counts that as failed.
+        """
+        if not self._all_have_handlers(self._operations):
+            return self._failure
+        if self._prior.succeeded:
+            self._restore_prior_results()
+        if len(self._operations) == 1 and self._dag.ready:
+            await self._run_operation(self._dag.ready.popleft())
+        if self._dag.ready and not self._failure:
+            async with asyncio.TaskGroup() as self._group:
+                self._workers = 1
+                await self._work()
+        return self._failure
+
+    def _facts(self, emitted: EmittedAgenda, agenda: Agenda) -> AttemptContext:
+        return AttemptContext(
+            agenda_id=emitted.agenda_id,
+            customer_id=emitted.customer_id,
+            insight_id=emitted.insight_id,
+            link_id=agenda.link_id,
+            attempt=emitted.attempt,
+            trace=agenda.trace,
+            expires_at=agenda.expires_at,
+            names=self._names,
+            append_for=partial(_appender, ref(self)),
+            prior=self._prior.unfinished,
+        )
+
+    def _restore_prior_results(self) -> None:
+        for name, encoded in self._prior.succeeded.items():
+            self._store_result(name, encoded)
+        self._dag.skip(self._prior.succeeded)
+
+    def _store_result(self, name: str, encoded: bytes) -> None:
+        """Appended operations may refer to any result, so none is let go before the end."""
+        self._results[name] = encoded
+        if name in self._referenced:
+            self._bind_result(name, encoded)
+
+    def _bind_result(self, name: str, encoded: bytes) -> None:
+        value = msgspec.json.decode(encoded) if encoded else None
+        self._names[f"{name}{OUTPUT_SUFFIX}"] = value
+
+    def _all_have_handlers(self, operations: Sequence[Operation]) -> bool:
+        """Looks before anything starts, so that no work is done in vain."""
+        find = self._run_context.handlers.find
+        for operation in operations:
+            if find(operation.type) is None:
+                one = OperationRun(operation, self._changed)
+                error = unknown_type(operation, self._run_context.handlers)
+                one.fail(reason_of(error), self._run_context.clock.now())
+                self._fail(one, error)
+                return False
+        return True
+
+    async def _work(self) -> None:
+        """Take one ready operation after the other, so that a chain needs one task only."""
+        while self._dag.ready and not self._failure:
+            operation = self._dag.ready.popleft()
+            self._spawn_workers()
+            await self._run_operation(operation)
+        self._workers -= 1
+
+    def _spawn_workers(self) -> None:
+        """As many as there are ready operations; each is counted before it begins."""
+        if self._group is None:
+            return
+        for _ in range(min(len(self._dag.ready), PARALLEL_OPERATIONS - self._workers)):
+            self._workers += 1
+            self._group.create_task(self._work())
+
+    async def _run_operation(self, operation: Operation) -> None:
+        one = OperationRun(operation, self._changed)
+        one.start(self._run_context.clock.now())
+        self._running.add(operation.name)
+        try:
+            encoded = await self._retrier.execute(one)
+        except RetriesExhaustedError as failed:
+            self._fail(one, failed.__cause__ or failed)
+        else:
+            self._store_result(operation.name, encoded)
+            self._dag.done(operation.name)
+        finally:
+            self._running.discard(operation.name)
+            spent = self._spent_s
+            spent[operation.type] = spent.get(operation.type, 0.0) + one.worked_s
+
+    def _fail(self, one: OperationRun, error: BaseException) -> None:
+        failure = failure_of(one.operation.name, error, at=self._run_context.clock.now())
+        self._failure = self._failure.merged(failure) if self._failure else failure
+        self._failed_event.set()
+
+    def append(self, by: str, given: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Add operations, for the one of that name; see `OperationCall.append`."""
+        if by not in self._running:
+            raise _ended(by)
+        new = appended(given, to=self._operations)
+        at = self._run_context.clock.now()
+        # Kept even if the attempt has failed: the next one may not run this operation again.
+        self._appended += [
+            AppendedOperation(by=by, at=at, operation=msgspec.Raw(encode_operation(one)))
+            for one in new
+        ]
+        self._operations += new
+        self._bind_references(new)
+        if self._all_have_handlers(new):
+            self._dag.add(new)
+            self._spawn_workers()
+        return tuple(one.name for one in new)
+
+    def _bind_references(self, new: Sequence[Operation]) -> None:
+        names = set(_referenced(new)) - self._referenced
+        self._referenced |= names
+        for name in names & self._results.keys():
+            self._bind_result(name, self._results[name])
+
+
+def _appender(run: "ReferenceType[AgendaRun]", by: str) -> AppendTo:
+    """Refers weakly to the run, which refers to it: else only the collector would free them."""
+    return partial(_append_to, run, by)
+
+
+def _append_to(
+    run: "ReferenceType[AgendaRun]", by: str, given: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    if (running := run()) is None:
+        raise _ended(by)
+    return running.append(by, given)
+
+
+def _ended(operation: str) -> RuntimeError:
+    msg = f"operation {operation!r} has ended; append to its agenda while it runs"
+    return RuntimeError(msg)
+
+
+def _referenced(operations: Sequence[Operation]) -> list[str]:
+    return [
+        reference.operation
+        for operation in operations
+        for reference in references.find(operation.payload)
+        if reference.operation is not None
+    ]

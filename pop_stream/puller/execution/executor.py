@@ -1,0 +1,316 @@
+"""The agendas that a puller runs now: each a task that tells how its attempt ends."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from pop_stream import crash_points
+from pop_stream.model.agenda import Agenda, parse_agenda
+from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.base import Diagnostic, OperationProgress
+from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda
+from pop_stream.model.trace import Trace
+from pop_stream.policy.attempt_stops import StopRegistry, covers
+from pop_stream.puller.claiming.capacity import Capacity
+from pop_stream.puller.execution.agenda_run import AgendaRun, PriorResults
+from pop_stream.puller.execution.failure import Failure, failure_of_ended
+from pop_stream.puller.execution.prior_results import PriorResultsReader
+from pop_stream.puller.handlers.invocation import RunContext
+from pop_stream.puller.reporting.attempt_events import (
+    NO_CHANGES,
+    AttemptChanges,
+    AttemptOutcome,
+    outcome_events,
+    progress_events,
+)
+from pop_stream.puller.reporting.messages import message
+from pop_stream.puller.reporting.reporter import Reporter
+
+_log = structlog.get_logger()
+
+STOPPED: Final = Failure("puller stopped", retryable=True)
+
+MAX_WAITING_WITHOUT_RUNNER: Final = 100
+"""Attempts that wait for what earlier ones left, beside those that hold runners and slots."""
+
+CLEAN_UP_S: Final = 5.0
+"""How long cancelled handlers have until the puller goes on without them."""
+
+
+@dataclass(slots=True, eq=False)
+class ActiveAttempt:
+    """One attempt that this puller holds the lease of.
+
+    Attributes:
+        claimed_s: When its lease began, on the monotonic clock.
+        heard_s: When the lease was last renewed; at first, when it began.
+        reported_s: When progress was last told of; at first, when the lease began.
+        started_s: When it began to run, on the same clock; None while it waits for a runner.
+        runner_ready: Of one that waits for a runner again: done once it has one.
+        run: None until the agenda is read.
+        stop: Heard since, and being heeded: the lease is not renewed any more.
+        has_ended: Nothing more may be told of it.
+    """
+
+    emitted: EmittedAgenda
+    claimed_s: float
+    heard_s: float
+    reported_s: float
+    started_s: float | None = None
+    runner_ready: asyncio.Future[None] | None = field(default=None, repr=False)
+    run: AgendaRun | None = None
+    stop: AttemptStop | None = None
+    has_ended: bool = False
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class AttemptExecutor:
+    """Runs attempts, each as soon as a runner is free, and frees their slots at their end.
+
+    Args:
+        group: Where their tasks live.
+        run_context: Shared by all runs.
+        reporter: Told of every end.
+        prior_results_reader: Reads what earlier attempts left; None if nothing can.
+        capacity: Says whether a runner is free; gets back one slot for each attempt that ends.
+    """
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        run_context: RunContext,
+        reporter: Reporter,
+        capacity: Capacity,
+        prior_results_reader: PriorResultsReader | None = None,
+    ) -> None:
+        self._group = group
+        self._run_context = run_context
+        self._reporter = reporter
+        self._capacity = capacity
+        self._prior_results_reader = prior_results_reader
+        self._active: dict[str, ActiveAttempt] = {}
+        self._waiting: deque[ActiveAttempt] = deque()
+        self._waiting_without_runner = 0
+        self._stops = StopRegistry()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        return len(self._active)
+
+    def __iter__(self) -> Iterator[ActiveAttempt]:
+        return iter(self._active.values())
+
+    def start(self, emitted: EmittedAgenda, *, claimed_s: float) -> None:
+        """Run an attempt for which a slot was taken and the claim is committed.
+
+        It waits, in order, while as many run as may. An older attempt of the same agenda
+        has lost its lease: it is cancelled, and nothing more is told of it.
+        """
+        self._supersede(emitted.agenda_id)
+        active = ActiveAttempt(
+            emitted, claimed_s=claimed_s, heard_s=claimed_s, reported_s=claimed_s
+        )
+        self._active[emitted.agenda_id] = active
+        self._idle.clear()
+        self._waiting.append(active)
+        accepted_at = emitted.accepted_at
+        if stop := self._stops.of(emitted.agenda_id, emitted.attempt, accepted_at):
+            self._apply_stop(active, stop)
+        self._start_waiting()
+
+    def stop_attempt(self, stop: AttemptStop) -> None:
+        """Stop the attempt, if it or an older one runs here, or once it is to be started."""
+        self._stops.remember(stop)
+        active = self._active.get(stop.agenda_id)
+        if active is None or active.stop is not None:
+            return
+        if covers(stop, active.emitted.attempt, active.emitted.accepted_at):
+            self._apply_stop(active, stop)
+
+    def _apply_stop(self, active: ActiveAttempt, stop: AttemptStop) -> None:
+        active.stop = stop
+        _log.info("agenda.stopping", **_facts(active.emitted), reason=stop.reason)
+        self._cancel(active)
+
+    def _supersede(self, agenda_id: str) -> None:
+        superseded = self._active.get(agenda_id)
+        if superseded is not None:
+            superseded.has_ended = True
+            self._cancel(superseded)
+            _log.info("agenda.lease_lost", **_facts(superseded.emitted))
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self._capacity.has_idle_runner:
+            active = self._waiting.popleft()
+            active.started_s = monotonic()
+            self._capacity.begin(active.started_s)
+            if active.runner_ready is not None:
+                if not active.runner_ready.done():
+                    active.runner_ready.set_result(None)
+                continue
+            active.task = self._group.create_task(self._run_to_end(active))
+            # Not in the task itself, which never begins if it is cancelled right away.
+            active.task.add_done_callback(partial(self._release, active))
+
+    async def ended(self) -> None:
+        """Wait until nothing runs."""
+        await self._idle.wait()
+
+    async def stop(self) -> None:
+        """Cancel everything that runs, and tell that it may be tried again.
+
+        Handlers have seconds to clean up; one that ignores its cancellation is left behind.
+        """
+        stopped = [*self._active.values()]
+        for active in stopped:
+            self._cancel(active)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLEAN_UP_S):
+                await self._idle.wait()
+        for active in stopped:
+            self._end(active, STOPPED)
+        if left := [active.emitted.agenda_id for active in self._active.values()]:
+            _log.warning("puller.handlers_left", agenda_ids=left)
+
+    async def _run_to_end(self, active: ActiveAttempt) -> None:
+        structlog.contextvars.bind_contextvars(**_facts(active.emitted))
+        try:
+            failure = await self._run(active)
+        except asyncio.CancelledError:
+            self._end(active, STOPPED)
+            raise
+        except Exception as error:
+            # The outermost place of a record: whatever it is, the other agendas go on.
+            _log.exception("agenda.broke")
+            failure = Failure(message(f"the puller failed: {error!r}"), retryable=True)
+        self._end(active, failure)
+
+    def _cancel(self, active: ActiveAttempt) -> None:
+        if active.task is not None:
+            active.task.cancel()
+        elif active in self._waiting:
+            self._waiting.remove(active)
+            self._end(active, STOPPED)
+            self._release(active)
+
+    def _release(self, active: ActiveAttempt, _: asyncio.Task[None] | None = None) -> None:
+        if active.started_s is not None:
+            self._capacity.end(active.started_s, monotonic())
+        if self._active.get(active.emitted.agenda_id) is active:
+            del self._active[active.emitted.agenda_id]
+        self._capacity.give_back()
+        self._start_waiting()
+        if not self._active:
+            self._idle.set()
+
+    async def _run(self, active: ActiveAttempt) -> Failure | None:
+        try:
+            agenda = parse_agenda(bytes(active.emitted.agenda), is_accepted=True)
+        except SubmissionError as error:
+            at = self._run_context.clock.now()
+            reason = message(f"the agenda is not sound: {error}")
+            diagnostic = Diagnostic(message=reason, at=at, code=error.code)
+            return Failure(reason, retryable=False, diagnostics=(diagnostic,))
+        if agenda.trace is not None:
+            structlog.contextvars.bind_contextvars(**_origin(agenda.trace))
+        prior_results = await self._prior_results(active, agenda)
+        if prior_results is not None and prior_results.final_state:
+            return failure_of_ended(prior_results.final_state)
+        active.run = AgendaRun(active.emitted, agenda, self._run_context, prior_results)
+        return await active.run.run()
+
+    async def _prior_results(
+        self, active: ActiveAttempt, agenda: Agenda
+    ) -> PriorResults | None:
+        emitted = active.emitted
+        if emitted.attempt == 1 or self._prior_results_reader is None:
+            return None
+        if not emitted.resumes:
+            return await self._prior_results_reader.read_if_soon(emitted)
+
+        def tell(reason: str) -> None:
+            waits = OperationProgress(
+                name=agenda.operations[-1].name, state="waiting", message=message(reason)
+            )
+            at = self._run_context.clock.now()
+            self._reporter.add(progress_events(emitted, AttemptChanges([waits]), at=at))
+
+        return await self._wait_without_runner(
+            active, self._prior_results_reader.prior_results(emitted, tell)
+        )
+
+    async def _wait_without_runner(
+        self, active: ActiveAttempt, wanted: Awaitable[PriorResults]
+    ) -> PriorResults:
+        """Let others run meanwhile: the database may be away for long, and they need it not."""
+        if (
+            active.started_s is None
+            or self._waiting_without_runner >= MAX_WAITING_WITHOUT_RUNNER
+        ):
+            return await wanted
+        self._capacity.release_runner(active.started_s)
+        active.started_s = None
+        self._waiting_without_runner += 1
+        self._start_waiting()
+        try:
+            prior_results = await wanted
+            active.runner_ready = asyncio.get_running_loop().create_future()
+            self._waiting.appendleft(active)
+            self._start_waiting()
+            await active.runner_ready
+        finally:
+            self._waiting_without_runner -= 1
+            self._capacity.reacquire_slot()
+            if active in self._waiting:
+                self._waiting.remove(active)
+        return prior_results
+
+    def _end(self, active: ActiveAttempt, failure: Failure | None) -> None:
+        if active.has_ended:
+            return
+        crash_points.crash_point("puller.ran")
+        active.has_ended = True
+        run, stop = active.run, active.stop
+        end = AttemptOutcome(
+            self._run_context.clock.now(),
+            run.spent_s if run else {},
+            failure,
+            is_stopped=stop is not None and failure is STOPPED,
+        )
+        if stop is None or stop.reason != "outdated":
+            changes = run.take_changes() if run else NO_CHANGES
+            self._reporter.add(outcome_events(active.emitted, changes, end))
+        _log_end(active, end)
+
+
+def _log_end(active: ActiveAttempt, end: AttemptOutcome) -> None:
+    facts = {**_facts(active.emitted), "took_s": round(monotonic() - active.claimed_s, 3)}
+    if end.failure is None and not end.is_stopped:
+        # Its event and its summary say so already; thousands a second would say it again.
+        _log.debug("agenda.succeeded", **facts)
+    elif active.stop is not None and end.is_stopped:
+        _log.info("agenda.stopped", **facts, reason=active.stop.reason)
+    elif (failure := end.failure) is not None:
+        _log.info("agenda.failed", **facts, reason=failure.message, retryable=failure.retryable)
+
+
+def _origin(trace: Trace) -> dict[str, object]:
+    told = {"trace_id": trace.trace_id, "correlation_id": trace.correlation_id}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _facts(emitted: EmittedAgenda) -> dict[str, object]:
+    return {
+        "agenda_id": emitted.agenda_id,
+        "insight_id": emitted.insight_id,
+        "customer_id": emitted.customer_id,
+        "attempt": emitted.attempt,
+    }

@@ -1,0 +1,185 @@
+"""Reads what earlier attempts of an agenda left, before the next one starts."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from pop_stream.model.agenda import decode_appended
+from pop_stream.model.errors import SubmissionError
+from pop_stream.model.events.base import AppendedOperation, OperationState, PriorProgress
+from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.policy.lifecycle.states import OUTCOMES
+from pop_stream.puller.execution.agenda_run import PriorResults
+from pop_stream.settings import Settings
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MAX_CONCURRENT_READS: Final = 16
+"""Most agendas of a puller that ask at a time; others wait for their turn to."""
+
+SHORT_READ_S: Final = 2.0
+"""How long an agenda that hardly ever has anything to resume waits to know."""
+
+_REQUEST_S: Final = 10.0
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+
+_log = structlog.get_logger()
+
+
+class _StoredOperation(msgspec.Struct):
+    name: str
+    state: OperationState
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    prior: PriorProgress | None = None
+
+
+class _StoredProgress(msgspec.Struct):
+    attempt: int
+    state: str
+    operations: list[_StoredOperation]
+    appended: tuple[AppendedOperation, ...] = ()
+
+
+class _PriorResultsUnavailableError(Exception):
+    """Why it cannot be read now, in words."""
+
+
+class _SummaryBehindError(_PriorResultsUnavailableError):
+    """The summary has not come to the attempt yet."""
+
+
+_PROGRESS: Final = msgspec.json.Decoder(_StoredProgress)
+_ENDS: Final = frozenset(state.value for state in OUTCOMES)
+_NULL: Final = b"null"
+
+
+class PriorResultsReader:
+    """One per puller; its connections are closed with it.
+
+    Args:
+        settings: Where the API is, and what token it wants.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.api_url.rstrip("/")
+        token = settings.api_token
+        self._headers: Mapping[str, str] = (
+            {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
+        )
+        self._read_slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def prior_results(
+        self, emitted: EmittedAgenda, on_wait: Callable[[str], None]
+    ) -> PriorResults:
+        """What earlier attempts left; waits for as long as it cannot be known.
+
+        The summary must have come to this attempt: then all that was told of earlier ones,
+        and still counts, is in it. Of an agenda that ended in an earlier attempt of its run it
+        never will.
+
+        Args:
+            emitted: The attempt that is to start, its lease held.
+            on_wait: Called with a reason, in words, whenever a new one keeps it waiting.
+        """
+        pause_s, last_reason = _FIRST_PAUSE_S, ""
+        while True:
+            try:
+                async with self._read_slots:
+                    return await self._fetch_progress(emitted)
+            except _PriorResultsUnavailableError as reason:
+                if str(reason) != last_reason:
+                    last_reason = str(reason)
+                    on_wait(f"waits for the results of earlier attempts: {last_reason}")
+                    _log.info(
+                        "agenda.resuming", agenda_id=emitted.agenda_id, reason=last_reason
+                    )
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def read_if_soon(self, emitted: EmittedAgenda) -> PriorResults | None:
+        """What earlier attempts left, if that can be known within seconds; else None.
+
+        For an agenda of one operation, which has nothing to resume unless its handler appended
+        others: not worth waiting for the API or the database to come back.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SHORT_READ_S):
+                while True:
+                    try:
+                        return await self._fetch_progress(emitted)
+                    except _SummaryBehindError:
+                        await asyncio.sleep(_FIRST_PAUSE_S)
+                    except _PriorResultsUnavailableError as reason:
+                        _log.info(
+                            "agenda.not_resumed",
+                            agenda_id=emitted.agenda_id,
+                            reason=str(reason),
+                        )
+                        return None
+        return None
+
+    async def _fetch_progress(self, emitted: EmittedAgenda) -> PriorResults:
+        import aiohttp  # noqa: PLC0415  # a fifth of the start of a puller, which may not need it
+
+        if self._session is None:
+            within = aiohttp.ClientTimeout(total=_REQUEST_S)
+            self._session = aiohttp.ClientSession(timeout=within, headers=self._headers)
+        url = f"{self._url}/v1/agendas/{emitted.agenda_id}/progress"
+        try:
+            async with self._session.get(url) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            msg = f"the API at {self._url} does not answer ({type(error).__name__})"
+            raise _PriorResultsUnavailableError(msg) from error
+        if response.status != HTTPStatus.OK:
+            msg = f"the API at {self._url} answers {response.status}{_remedy(response.status)}"
+            raise _PriorResultsUnavailableError(msg)
+        return _prior_results(body, emitted)
+
+
+def _prior_results(body: bytes, emitted: EmittedAgenda) -> PriorResults:
+    try:
+        progress = _PROGRESS.decode(body)
+        appended = decode_appended(progress.appended)
+    except (msgspec.DecodeError, SubmissionError) as error:
+        msg = f"the API's answer cannot be read: {error}"
+        raise _PriorResultsUnavailableError(msg) from error
+    if progress.attempt < emitted.attempt:
+        # Of an earlier run, the summary has yet to hear that there is another.
+        if progress.state in _ENDS and 0 < emitted.run_from <= progress.attempt:
+            return PriorResults(final_state=progress.state)
+        msg = f"the summary is at attempt {progress.attempt}"
+        raise _SummaryBehindError(msg)
+    succeeded: dict[str, bytes] = {}
+    unfinished: dict[str, PriorProgress] = {}
+    for one in progress.operations:
+        if one.state == "succeeded":
+            result = b"" if one.result is msgspec.UNSET else bytes(one.result)
+            succeeded[one.name] = b"" if result == _NULL else result
+        elif one.prior is not None:
+            unfinished[one.name] = one.prior
+    return PriorResults(succeeded, unfinished, appended)
+
+
+def _remedy(status: int) -> str:
+    remedies: Mapping[int, Any] = {
+        HTTPStatus.UNAUTHORIZED: ": set POP_API_TOKEN to a key with the role `read`",
+        HTTPStatus.FORBIDDEN: ": give the key in POP_API_TOKEN the role `read`",
+        HTTPStatus.NOT_FOUND: ": the summary is not there yet, or the key may not see it",
+        HTTPStatus.SERVICE_UNAVAILABLE: ": the database is away",
+    }
+    return str(remedies.get(status, ""))

@@ -1,0 +1,341 @@
+"""Calls a handler: in the event loop if it is async, else in a thread.
+
+What a handler is given: the operation to do, and the way to report on it.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from inspect import isawaitable
+from typing import Any, Final
+
+import structlog
+from pydantic import JsonValue
+
+from pop_stream.model import references
+from pop_stream.model.agenda import Operation
+from pop_stream.model.events.base import Diagnostic, PriorProgress
+from pop_stream.model.references import UnresolvedReferenceError
+from pop_stream.model.trace import Trace
+from pop_stream.ports.clock import Clock
+from pop_stream.puller.execution.operation_run import OperationRun
+from pop_stream.puller.handlers.errors import FinalError, RetryableError
+from pop_stream.puller.handlers.registry import Handler, Handlers
+from pop_stream.puller.reporting.messages import brief, clean
+
+ReportTo = Callable[[float, str], None]
+NoteTo = Callable[[str, str, Any], None]
+AppendTo = Callable[[Sequence[Mapping[str, Any]]], tuple[str, ...]]
+
+
+def _ignore(*_: object) -> None:
+    """Notes of a call that no puller made, as in a test of a handler."""
+
+
+def _append_nothing(_: object) -> tuple[str, ...]:
+    """Nothing is appended by a call that no puller made."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OperationCallBase:
+    """An operation to do now.
+
+    Attributes:
+        payload: Input with all references replaced. Operations that refer to one and the
+            same result share it, so read it, do not change it.
+        params: Settings for the handler, as submitted.
+        link_id: Of the agenda, if it has one.
+        attempt: From 1; above it, an earlier attempt of the agenda failed or went silent.
+        tries: From 1; above it, an earlier try in this attempt failed.
+        trace: Trace context and correlation id of the request the agenda came from, to hand
+            on with calls of the handler's own: `trace.headers`.
+        prior: How far the operation was when an earlier attempt ended, if it had begun.
+        deadline: When this try must have ended: the agenda expires then, or the try's
+            `timeout_s` is over. None if neither is set.
+    """
+
+    name: str
+    type: str
+    payload: JsonValue
+    params: Mapping[str, JsonValue]
+    agenda_id: str
+    customer_id: str
+    insight_id: str
+    link_id: str | None = None
+    attempt: int
+    tries: int = 1
+    trace: Trace | None = None
+    prior: PriorProgress | None = None
+    deadline: datetime | None = None
+    report_to: ReportTo = field(repr=False, compare=False)
+    note_to: NoteTo = field(default=_ignore, repr=False, compare=False)
+    append_to: AppendTo = field(default=_append_nothing, repr=False, compare=False)
+
+    def note(self, message: str, *, code: str = "", detail: JsonValue = None) -> None:
+        """Leave a diagnostic on the operation, from any thread; the newest ten are kept.
+
+        Args:
+            message: For a person; the first 500 characters are kept.
+            code: For a program.
+            detail: Anything JSON can say, up to 2,000 bytes.
+
+        Raises:
+            ValueError: If `detail` is no JSON or too large.
+        """
+        self.note_to(message, code, detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCall(_OperationCallBase):
+    """What an `async def` handler is given. It is cancelled if the agenda is to stop."""
+
+    async def report(self, percent: float, message: str = "") -> None:
+        """Tell how far the operation is; call it as often as you like, most are not sent.
+
+        Args:
+            percent: Of this operation; held within 0 and 100.
+            message: Replaces the previous one.
+        """
+        self.report_to(percent, message)
+        # Lets others run, and a cancellation arrive, in a handler that never waits otherwise.
+        await asyncio.sleep(0)
+
+    async def append(self, operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Add operations to the running agenda, as a submission would have them.
+
+        They run in this attempt, and in any later one: the agenda remembers them, and which
+        operation they come from. Appending the same once more changes nothing.
+
+        Args:
+            operations: Each as in an agenda; they may depend on any operation there is.
+
+        Returns:
+            Names of those that were new.
+
+        Raises:
+            SubmissionError: If one of them is not sound, or bears the name of another
+                operation; then none is added.
+        """
+        appended = self.append_to(operations)
+        await asyncio.sleep(0)
+        return appended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncOperationCall(_OperationCallBase):
+    """What a plain `def` handler is given; it runs in a thread.
+
+    Attributes:
+        stopping: Set if the agenda is to stop or the try takes too long. Nothing can end a
+            thread from outside: look at it, or wait on it, in whatever takes long.
+    """
+
+    stopping: threading.Event = field(
+        default_factory=threading.Event, repr=False, compare=False
+    )
+
+    def report(self, percent: float, message: str = "") -> None:
+        """Tell how far the operation is, from any thread; most reports are not sent.
+
+        Args:
+            percent: Of this operation; held within 0 and 100.
+            message: Replaces the previous one.
+        """
+        self.report_to(percent, message)
+
+    def append(self, operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Add operations to the running agenda; see `OperationCall.append`."""
+        return self.append_to(operations)
+
+
+CLEAN_UP_S: Final = 5.0
+"""How long a handler that is to stop has until the puller goes on without it."""
+
+DETAIL_BYTES: Final = 2_000
+"""Largest detail of a diagnostic, as JSON."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What all runs of a puller share.
+
+    Attributes:
+        threads: Where handlers run that are not async.
+    """
+
+    handlers: Handlers
+    threads: Executor
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptContext:
+    """What handlers are told of the attempt they work for.
+
+    Attributes:
+        names: What payloads may refer to.
+        prior: How far operations were when an earlier attempt ended.
+        append_for: Makes what the handler of the operation of a name appends others with.
+    """
+
+    agenda_id: str
+    customer_id: str
+    insight_id: str
+    link_id: str | None
+    attempt: int
+    trace: Trace | None
+    expires_at: datetime | None
+    names: dict[str, object]
+    append_for: Callable[[str], AppendTo]
+    prior: Mapping[str, PriorProgress] = field(default_factory=dict)
+
+
+async def invoke(run_context: RunContext, facts: AttemptContext, one: OperationRun) -> object:
+    """The value that the operation's handler returns.
+
+    Args:
+        run_context: Has the handler.
+        facts: Of the attempt.
+        one: The operation.
+
+    Raises:
+        FinalError: If its type has no handler or a reference leads nowhere.
+        BaseException: Whatever the handler raises.
+    """
+    operation = one.operation
+    handler = run_context.handlers.find(operation.type)
+    if handler is None:
+        raise unknown_type(operation, run_context.handlers)
+    call = _call(run_context, facts, one)
+    if handler.is_async:
+        return await handler.function(OperationCall(**call))
+    call["append_to"] = _from_thread(call["append_to"])
+    returned = await _in_thread(handler, SyncOperationCall(**call), one, run_context.threads)
+    # A function that is not async may still return a coroutine, as a lambda does.
+    return await returned if isawaitable(returned) else returned
+
+
+def unknown_type(operation: Operation, handlers: Handlers) -> FinalError:
+    """The error for an operation that no handler of this puller can do."""
+    known = ", ".join(handlers.types) or "none"
+    return FinalError(
+        f"operation type {operation.type!r} has no handler here (registered: {known}); "
+        "register one, or correct the type or the insight's mappers"
+    )
+
+
+def _call(run_context: RunContext, facts: AttemptContext, one: OperationRun) -> dict[str, Any]:
+    operation, clock = one.operation, run_context.clock
+
+    def note(text: str, code: str, detail: object) -> None:
+        noted = Diagnostic(
+            message=brief(text),
+            at=clock.now(),
+            code=clean(code)[:100],
+            detail=_checked_detail(detail),
+        )
+        one.note(noted)
+
+    return {
+        "name": operation.name,
+        "type": operation.type,
+        "payload": _resolved(operation, facts.names),
+        "params": operation.params,
+        "agenda_id": facts.agenda_id,
+        "customer_id": facts.customer_id,
+        "insight_id": facts.insight_id,
+        "link_id": facts.link_id,
+        "attempt": facts.attempt,
+        "trace": facts.trace,
+        "tries": one.tries,
+        "prior": facts.prior.get(operation.name),
+        "deadline": _deadline(facts.expires_at, operation.timeout_s, clock),
+        "report_to": one.report,
+        "note_to": note,
+        "append_to": facts.append_for(operation.name),
+    }
+
+
+def _from_thread(append: AppendTo) -> AppendTo:
+    """The function, which belongs to the event loop, for use in any other thread."""
+    loop = asyncio.get_running_loop()
+
+    async def in_loop(operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        return append(operations)
+
+    def from_thread(operations: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        return asyncio.run_coroutine_threadsafe(in_loop(operations), loop).result()
+
+    return from_thread
+
+
+def _deadline(
+    expires_at: datetime | None, timeout_s: float | None, clock: Clock
+) -> datetime | None:
+    if timeout_s is None:
+        return expires_at
+    over_at = clock.now() + timedelta(seconds=timeout_s)
+    return over_at if expires_at is None else min(expires_at, over_at)
+
+
+def _checked_detail(detail: object) -> object:
+    try:
+        text = clean(json.dumps(detail, allow_nan=False, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        msg = f"detail: is not JSON: {error}"
+        raise ValueError(msg) from None
+    if (size := len(text.encode())) > DETAIL_BYTES:
+        msg = f"detail: has {size} bytes, at most {DETAIL_BYTES} are kept; shorten it"
+        raise ValueError(msg)
+    return json.loads(text)
+
+
+async def _in_thread(
+    handler: Handler, call: SyncOperationCall, one: OperationRun, threads: Executor
+) -> object:
+    def work() -> object:
+        one.begin()  # the wait for a free thread is no work
+        try:
+            return handler.function(call)
+        except StopIteration as error:
+            # A future refuses it, and whoever awaits would wait for ever.
+            msg = "the handler raised StopIteration"
+            raise RetryableError(msg) from error
+
+    job: Future[object] = threads.submit(copy_context().run, work)
+    ended = asyncio.wrap_future(job)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        call.stopping.set()
+        if not job.cancel():
+            await _until_ended(ended, call, one)
+        raise
+
+
+async def _until_ended(
+    ended: "asyncio.Future[object]", call: SyncOperationCall, one: OperationRun
+) -> None:
+    """Wait for a thread that was asked to end; one that does not in time is left behind."""
+    await asyncio.wait([ended], timeout=CLEAN_UP_S)
+    if not ended.done():
+        one.is_abandoned = True
+        _log.warning("operation.left_behind", operation=call.name, agenda_id=call.agenda_id)
+
+
+def _resolved(operation: Operation, names: dict[str, object]) -> Any:  # noqa: ANN401  # JSON
+    # Resolved before anything is awaited, so that no other operation's name stands there.
+    names["pop.operationName"] = operation.name
+    try:
+        return references.resolve(operation.payload, names)
+    except UnresolvedReferenceError as error:
+        msg = f"payload of operation {operation.name!r}: {error}"
+        raise FinalError(msg) from None

@@ -1,0 +1,245 @@
+"""What the scheduler must hear of lifecycle events: a note per insight, in frames."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from pop_stream.kafka.publisher import FRAME_BYTES
+from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.events.base import AttemptOutcome
+from pop_stream.model.events.codec import decode_routed, encode
+from pop_stream.model.events.lifecycle import (
+    AgendaClaimed,
+    AgendaCommanded,
+    AgendaFailed,
+    AgendaHeartbeat,
+    AgendaProgressed,
+    AgendaRestarted,
+    AgendaStopped,
+    AgendaSucceeded,
+    AttemptEvent,
+    LifecycleEvent,
+)
+from pop_stream.model.events.scheduling import (
+    MAX_MESSAGE_LENGTH,
+    Claim,
+    Command,
+    IdleRunners,
+    InsightAgendasRouted,
+    InsightAttemptsReported,
+    Origin,
+    ReadyEvent,
+    Settlement,
+)
+from pop_stream.model.ids import HTTP_PULLER, ID_LENGTH
+from pop_stream.policy.backlog.page import PAGE_SLOTS
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _InsightAttempts:
+    """What was heard about one insight."""
+
+    claims: list[Claim] = field(default_factory=list)
+    idle: dict[str, int] = field(default_factory=dict)
+    settlements: list[Settlement] = field(default_factory=list)
+    heartbeats: dict[tuple[str, int], None] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+
+
+def translate(
+    lifecycle: Iterable[LifecycleEvent],
+    commanded: Iterable[tuple[AgendaCommanded, Origin]] = (),
+) -> list[InsightAttemptsReported]:
+    """One note per insight with what the scheduler must hear of the events, in order.
+
+    Of many signs of life of an attempt one is enough, and none if the note has its claim
+    or its end.
+
+    Args:
+        lifecycle: Events without commands; looked at before `commanded` is.
+        commanded: Commands, with where they were told.
+    """
+    found: dict[str, _InsightAttempts] = {}
+    for event in lifecycle:
+        match event:
+            case AgendaClaimed():
+                claim = Claim(
+                    event.agenda_id,
+                    event.attempt,
+                    awaited=event.awaited,
+                    by_http=event.puller_id == HTTP_PULLER,
+                )
+                notes = _entry_for(found, event)
+                notes.claims.append(claim)
+                if len(event.puller_id) <= ID_LENGTH:
+                    notes.idle[event.puller_id] = event.idle
+            case AgendaSucceeded() | AgendaFailed() | AgendaStopped():
+                _entry_for(found, event).settlements.append(_settlement(event))
+            case AgendaHeartbeat() | AgendaProgressed():
+                _entry_for(found, event).heartbeats[event.agenda_id, event.attempt] = None
+            case _:
+                pass
+    for wanted, origin in commanded:
+        _entry_for(found, wanted).commands.append(_command(wanted, origin))
+    return [_attempts_event(insight_id, notes) for insight_id, notes in found.items()]
+
+
+def ordered(
+    notes: Sequence[InsightAttemptsReported],
+    restarted: Sequence[tuple[AgendaRestarted, Origin]],
+) -> Sequence[ReadyEvent]:
+    """An end comes before a restart that follows it, and commands come after."""
+    if not restarted:
+        return notes
+    return [
+        *(replace(note, commands=()) for note in notes),
+        *restart_pages(restarted),
+        *(
+            InsightAttemptsReported(insight_id=note.insight_id, commands=note.commands)
+            for note in notes
+            if note.commands
+        ),
+    ]
+
+
+def restart_pages(
+    restarted: Iterable[tuple[AgendaRestarted, Origin]],
+) -> Iterator[InsightAgendasRouted]:
+    """Agendas to be placed again, in pages that fit a frame; in order within an insight."""
+    pages: dict[str, list[tuple[msgspec.Raw, Origin]]] = {}
+    for event, origin in restarted:
+        if _is_valid_restart(event):
+            pages.setdefault(event.insight_id, []).append((event.routed, origin))
+    for insight_id, placed in pages.items():
+        for page in _pages(placed):
+            agendas, origins = zip(*page, strict=True)
+            yield InsightAgendasRouted(insight_id=insight_id, agendas=agendas, origins=origins)
+
+
+def _entry_for(
+    found: dict[str, _InsightAttempts], event: AttemptEvent | AgendaCommanded
+) -> _InsightAttempts:
+    notes = found.get(event.insight_id)
+    if notes is None:
+        notes = found[event.insight_id] = _InsightAttempts()
+    return notes
+
+
+def _attempts_event(insight_id: str, notes: _InsightAttempts) -> InsightAttemptsReported:
+    heartbeats = notes.heartbeats
+    if heartbeats:
+        for claim in notes.claims:
+            heartbeats.pop((claim.agenda_id, claim.attempt), None)
+        for end in notes.settlements:
+            heartbeats.pop((end.agenda_id, end.attempt), None)
+    return InsightAttemptsReported(
+        insight_id=insight_id,
+        claims=tuple(notes.claims),
+        settlements=tuple(notes.settlements),
+        heartbeats=tuple(Claim(agenda_id=one, attempt=attempt) for one, attempt in heartbeats),
+        commands=tuple(notes.commands),
+        idle=tuple(IdleRunners(*one) for one in notes.idle.items()),
+    )
+
+
+def split_to_fit(note: ReadyEvent) -> Iterator[ReadyEvent]:
+    """A note in parts that each fit a frame: claims, then renewals, ends, commands.
+
+    Which runners are idle is left out then: where so much is claimed, that is soon told anew.
+    """
+    if not isinstance(note, InsightAttemptsReported) or len(encode(note)) <= FRAME_BYTES:
+        yield note
+        return
+    for name in ("claims", "renewals", "settlements", "commands"):
+        whole = getattr(note, name)
+        if whole:
+            alone = InsightAttemptsReported(insight_id=note.insight_id)
+            yield from _halves(replace(alone, **{name: whole}), name)
+
+
+def _halves(note: InsightAttemptsReported, name: str) -> Iterator[InsightAttemptsReported]:
+    """A note of one kind of news, halved until each part fits."""
+    some = getattr(note, name)
+    if len(encode(note)) <= FRAME_BYTES:
+        yield note
+    elif len(some) > 1:
+        middle = len(some) // 2
+        yield from _halves(replace(note, **{name: some[:middle]}), name)
+        yield from _halves(replace(note, **{name: some[middle:]}), name)
+    else:
+        # Its costs alone outgrow a frame: the slot must be freed all the same.
+        yield replace(note, settlements=(replace(some[0], spent_s={}),))
+
+
+def _pages(
+    placed: Sequence[tuple[msgspec.Raw, Origin]],
+) -> Iterator[list[tuple[msgspec.Raw, Origin]]]:
+    page: list[tuple[msgspec.Raw, Origin]] = []
+    size = 0
+    for one in placed:
+        body = len(bytes(one[0]))
+        if page and (len(page) == PAGE_SLOTS or size + body > FRAME_BYTES):
+            yield page
+            page, size = [], 0
+        page.append(one)
+        size += body
+    if page:
+        yield page
+
+
+def _is_valid_restart(event: AgendaRestarted) -> bool:
+    """Whether the scheduler could use it: anyone may write to the topic."""
+    try:
+        routed = decode_routed(event.routed)
+    except UnreadableRecordError:
+        routed = None
+    if routed is not None and (routed.agenda_id, routed.attempt) == (
+        event.agenda_id,
+        event.attempt,
+    ):
+        return True
+    _log.warning("restart.skipped", agenda_id=event.agenda_id, attempt=event.attempt)
+    return False
+
+
+def _settlement(event: AgendaSucceeded | AgendaFailed | AgendaStopped) -> Settlement:
+    match event:
+        case AgendaSucceeded():
+            return _ended(event, "succeeded")
+        case AgendaStopped():
+            return _ended(event, "stopped")
+        case AgendaFailed():
+            return replace(
+                _ended(event, "failed"),
+                retryable=event.retryable,
+                message=event.message[:MAX_MESSAGE_LENGTH],
+            )
+
+
+def _ended(
+    event: AgendaSucceeded | AgendaFailed | AgendaStopped, outcome: AttemptOutcome
+) -> Settlement:
+    return Settlement(
+        agenda_id=event.agenda_id,
+        attempt=event.attempt,
+        outcome=outcome,
+        spent_s=event.spent_s,
+    )
+
+
+def _command(event: AgendaCommanded, origin: Origin) -> Command:
+    return Command(
+        agenda_id=event.agenda_id,
+        action=event.action,
+        priority=event.priority,
+        rank=event.rank,
+        by=event.by[:ID_LENGTH],
+        reason=event.reason[:MAX_MESSAGE_LENGTH],
+        attempt=event.attempt,
+        origin=origin,
+    )

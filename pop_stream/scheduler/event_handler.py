@@ -1,0 +1,256 @@
+"""What the scheduler does with one event: keep what it changes, then decide, or leave that."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pop_stream.kafka.publisher import publish_until_acknowledged
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Insight
+from pop_stream.model.errors import UnreadableRecordError
+from pop_stream.model.events.codec import decode_ready, decode_routed, encode
+from pop_stream.model.events.scheduling import (
+    InsightAgendasRouted,
+    InsightAttemptsReported,
+    InsightTick,
+    QueueQueried,
+    ReadyEvent,
+)
+from pop_stream.policy.backlog import backlog
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.definitions import DefinitionSource
+from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.ready_table import BacklogTable
+from pop_stream.scheduler.emitted_offsets import EmittedAttempts, NewestReader
+from pop_stream.scheduler.insight import InsightScheduler, save_backlogs
+from pop_stream.scheduler.insight_registry import InsightRegistry
+from pop_stream.scheduler.round_writer import RecordPosition, RoundWriter
+
+MAX_DEFERRED_RECORDS: Final = 128
+"""Records in a row that may leave the choice to the next: some ten milliseconds' work. So a
+round of five to fifty, which waits for acknowledgements, never lets them pile up."""
+
+
+PROGRESS_EVERY_RECORDS: Final = 500
+"""Records of a partition after which a row tells how far they were handled. Most change nothing
+in an idle one, and whoever has the partition next reads again what no row tells of."""
+
+
+class NotAnEventError(UnreadableRecordError):
+    """A record of `pop.ready` is no event; nothing was done, so nothing need be read anew."""
+
+
+@dataclass(slots=True)
+class _DeferredInsights:
+    """Desks of a partition that wait for their choice, and for how many records already."""
+
+    schedulers: dict[str, InsightScheduler] = field(default_factory=dict)
+    records: int = 0
+
+    def add(self, schedulers: Mapping[str, InsightScheduler]) -> None:
+        self.schedulers.update(schedulers)
+        self.records += 1
+
+
+class ReadyEventHandler:
+    """All desks of this worker, by partition of `pop.ready`; one event at a time.
+
+    Args:
+        table: The ReadyAgenda table.
+        publisher: Ours, idempotent, with acks=all; not Faust's.
+        definitions: Customers and insights in force.
+        clock: For the instants in events.
+        topics: Names of topics.
+        create_topic: Makes sure an insight's topic exists, with its partitions.
+        partitions: Of `pop.ready`.
+        owns: Whether a partition is surely this worker's at the moment.
+        read_newest: Reads what is on insights' topics already.
+        epoch: Greater with each owner of a partition; asked when it is loaded.
+    """
+
+    def __init__(  # noqa: PLR0913  # every port the scheduler needs, named once
+        self,
+        *,
+        table: BacklogTable,
+        publisher: Publisher,
+        definitions: DefinitionSource,
+        clock: Clock,
+        topics: Topics,
+        create_topic: Callable[[Insight], Awaitable[None]],
+        partitions: int,
+        owns: Callable[[int], bool],
+        read_newest: NewestReader,
+        epoch: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._topics = topics
+        self._owns = owns
+        self._schedulers = InsightRegistry(
+            table=table,
+            definitions=definitions,
+            clock=clock,
+            topics=topics,
+            partitions=partitions,
+            epoch=epoch,
+        )
+        self._round_writer = RoundWriter(
+            self._schedulers,
+            table=table,
+            publisher=publisher,
+            clock=clock,
+            topics=topics,
+            create_topic=create_topic,
+            owns=owns,
+            on_topic=EmittedAttempts(topics, read_newest),
+        )
+        self._deferred: dict[int, _DeferredInsights] = {}
+        self._records_since_progress: dict[int, int] = {}
+
+    def schedulers(self) -> list[InsightScheduler]:
+        """All insights this worker decides for."""
+        return self._schedulers.everywhere
+
+    def owned_schedulers(self) -> list[InsightScheduler]:
+        """Those of partitions that are surely this worker's still."""
+        return [scheduler for scheduler in self.schedulers() if self._owns(scheduler.partition)]
+
+    def loaded(self) -> set[int]:
+        """Partitions whose backlogs are in memory."""
+        return self._schedulers.loaded
+
+    def may_emit(self, scheduler: InsightScheduler) -> bool:
+        """Whether a round may choose one now, or must look because definitions changed."""
+        if not self._schedulers.is_up_to_date:
+            return True
+        now = self._clock.now().timestamp()
+        return scheduler.slots() > 0 and scheduler.backlog.queue.may_pick(now)
+
+    def needs_partitions(self, scheduler: InsightScheduler) -> bool:
+        """Whether its topic has fewer partitions than its definition says by now."""
+        return 0 < scheduler.partitions_to_grow_from < self._schedulers.partitions_of(scheduler)
+
+    def handled_until(self, partition: int) -> int | None:
+        """The offset before which the table shows all records to have been handled.
+
+        None if no row tells.
+        """
+        stores = [scheduler.store for scheduler in self._schedulers.of(partition).values()]
+        incomplete = [store.offset for store in stores if store.is_incomplete]
+        last = (
+            min(incomplete)
+            if incomplete
+            else max((store.offset for store in stores), default=-1)
+        )
+        return None if last < 0 else last + 1
+
+    def unload(self, partition: int) -> None:
+        """Forget a partition; its next event reads it from the table again."""
+        self._schedulers.unload(partition)
+        self._deferred.pop(partition, None)
+
+    async def handle(
+        self,
+        record_position: RecordPosition,
+        value: bytes | None,
+        *,
+        has_next: bool = False,
+        is_catching_up: bool = False,
+    ) -> None:
+        """Handle one record of `pop.ready`.
+
+        Args:
+            record_position: Where the record was read.
+            value: Its value.
+            has_next: Whether the next record of the partition is at hand. Then what this
+                one changes is told and kept, and the choice is left to that one, which knows
+                more; but not more than `MAX_DEFERRED_RECORDS` times in a row.
+            is_catching_up: Whether it is left to that one however often it was before.
+
+        Raises:
+            NotAnEventError: If it is no event; nothing was done.
+            UnavailableError: If the partition is not surely this worker's any more; what
+                was done since its last row must be forgotten.
+        """
+        try:
+            ready_events = decode_ready(value)
+        except UnreadableRecordError as error:
+            raise NotAnEventError(str(error)) from None
+        await self._prepare(record_position.partition)
+        to_publish = self._schedulers.take_dead_letters(record_position.partition)
+        changed: dict[str, InsightScheduler] = {}
+        for event in ready_events:
+            for scheduler in self._schedulers.recipients(record_position.partition, event):
+                to_publish += self._apply(scheduler, event)
+                changed[scheduler.insight_id] = scheduler
+            to_publish += self._schedulers.misrouted(record_position.partition, event)
+        if to_publish:
+            await publish_until_acknowledged(self._publisher, to_publish)
+        deferred = self._deferred.setdefault(record_position.partition, _DeferredInsights())
+        if has_next and (is_catching_up or deferred.records < MAX_DEFERRED_RECORDS):
+            deferred.add(changed)
+            await self._save([*changed.values()], record_position)
+            return
+        changed = {**self._deferred.pop(record_position.partition).schedulers, **changed}
+        await self._round_writer.decide(
+            self._schedulers.with_pool_peers(record_position.partition, changed),
+            record_position,
+        )
+        self._record_progress(record_position)
+
+    async def _save(
+        self, changed: Sequence[InsightScheduler], record_position: RecordPosition
+    ) -> None:
+        """Keep what a record changed; what there is to tell is told first, and not put off."""
+        if all(scheduler.backlog.outbox.is_empty for scheduler in changed):
+            save_backlogs(changed, record_position.offset)
+        else:
+            await self._round_writer.decide(changed, record_position, choose=False)
+
+    def _record_progress(self, record_position: RecordPosition) -> None:
+        """Have a row tell now and then that this record was handled, and all before it."""
+        untold = self._records_since_progress.get(record_position.partition, 0) + 1
+        schedulers = self._schedulers.of(record_position.partition).values()
+        if untold >= PROGRESS_EVERY_RECORDS and schedulers:
+            newest = max(schedulers, key=lambda scheduler: scheduler.store.offset)
+            # A snapshot: not of one that has just had a row, whatever its size.
+            untold = record_position.offset - newest.store.offset + 1
+            if untold >= PROGRESS_EVERY_RECORDS:
+                newest.store.tell(newest.backlog, record_position.offset)
+                untold = 0
+        self._records_since_progress[record_position.partition] = untold
+
+    async def _prepare(self, partition: int) -> None:
+        """Have the partition's desks as they should be before an event."""
+        self._round_writer.ensure_owned(partition)
+        self._schedulers.of(partition)
+        self._schedulers.apply_definitions()
+        unconfirmed = self._schedulers.take_unconfirmed(partition)
+        if unconfirmed:
+            await self._round_writer.recover_round(unconfirmed, partition)
+
+    def _apply(self, scheduler: InsightScheduler, event: ReadyEvent) -> list[Record]:
+        """Let the desk take note of an event; returns what is to be answered."""
+        match event:
+            case InsightAgendasRouted():
+                self._enqueue(scheduler, event)
+            case InsightAttemptsReported():
+                backlog.apply_relayed(scheduler.backlog, event, self._clock.now().timestamp())
+            case InsightTick():
+                scheduler.apply_tick(event, self._clock.now())
+            case QueueQueried():
+                now, limit = self._clock.now(), self._schedulers.limit(scheduler)
+                answer = scheduler.answer(event, now, limited_by=limit)
+                key = scheduler.insight_id.encode()
+                return [Record(self._topics.query_replies, key, encode(answer))]
+        return []
+
+    def _enqueue(self, scheduler: InsightScheduler, event: InsightAgendasRouted) -> None:
+        agendas = [decode_routed(one) for one in event.agendas]
+        new_agendas = scheduler.backlog.news(agendas, event.origins)
+        if new_agendas:
+            now = self._clock.now().timestamp()
+            number = scheduler.backlog.place([agendas[index] for index in new_agendas], now)
+            scheduler.store.write_page(
+                number, [bytes(event.agendas[index]) for index in new_agendas]
+            )

@@ -1,0 +1,412 @@
+"""Rounds: chosen, then emitted and kept side by side, and made good after a crash.
+
+Neither of the two waits for the other, so a crash may leave either without the other. Emitted
+and not kept, a round is chosen again: a repeat, which the attempt number lets pullers and the
+rollup drop. Kept and not emitted, its row tells of it, and what its topic lacks is emitted by
+whoever reads the row. No round begins before the one before it is both, so there is one such.
+
+The record of a round: who was chosen, and why the others still wait.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
+
+import structlog
+
+from pop_stream import crash_points
+from pop_stream.kafka.publisher import lifecycle_records, publish_until_acknowledged
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Insight
+from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.codec import encode
+from pop_stream.model.events.scheduling import EmissionLimit, RoundDecided
+from pop_stream.model.ids import CustomerId
+from pop_stream.policy.backlog.backlog import Backlog
+from pop_stream.policy.backlog.outbox import OutboxBatch
+from pop_stream.policy.backlog.page import ChosenAgenda
+from pop_stream.policy.fairness.flow import Flow
+from pop_stream.policy.fairness.queue import FairQueue
+from pop_stream.policy.flow_control import forecast
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.ready_table import BacklogTable
+from pop_stream.scheduler import record_builders
+from pop_stream.scheduler.emitted_offsets import (
+    MAX_COPIES,
+    AttemptKeys,
+    EmittedAttempts,
+    missing_from_topic,
+)
+from pop_stream.scheduler.insight import InsightScheduler, save_backlogs
+from pop_stream.scheduler.insight_registry import InsightRegistry
+from pop_stream.scheduler.state.row_format import JournaledRound
+
+_MAX_CUSTOMERS: Final = 50
+_MAX_HELD_CUSTOMERS: Final = 10
+
+
+def decided(
+    scheduler: InsightScheduler,
+    chosen: Sequence[ChosenAgenda],
+    note: JournaledRound,
+    *,
+    limited_by: EmissionLimit,
+) -> RoundDecided:
+    """Describe the round just chosen.
+
+    Args:
+        scheduler: After the choice.
+        chosen: In order of emission.
+        note: When, by which record, and with how many slots it was chosen.
+        limited_by: What keeps the desk from emitting more, its topic and its customers left
+            aside.
+    """
+    backlog, at = scheduler.backlog, datetime.fromtimestamp(note.at, UTC)
+    view = scheduler.figures_for_decision(at)
+    counts = Counter[str](one.customer_id for one in chosen)
+    return RoundDecided(
+        insight_id=backlog.insight.id,
+        at=at,
+        round=backlog.rounds,
+        algorithm=backlog.insight.algorithm,
+        lag=note.lag,
+        in_flight=note.in_flight,
+        slots=note.slots,
+        chosen=tuple(one.agenda_id for one in chosen),
+        ready=backlog.ready,
+        virtual_time=backlog.queue.virtual_time,
+        customers=forecast.shares(
+            _listed_flows(backlog.queue, counts),
+            mean=view.mean_service,
+            now=note.at,
+            chosen=counts,
+        ),
+        gap=view.gap,
+        bound=view.bound,
+        waiting=_waiting(backlog, note, len(chosen), limited_by),
+        delayed=backlog.waiting,
+        held=backlog.held,
+        partition=scheduler.partition,
+        offset=note.offset,
+        definitions=note.definitions,
+    )
+
+
+def _listed_flows(queue: FairQueue, chosen: Iterable[str]) -> list[Flow]:
+    """Who was chosen, then who is next, then some that may not go."""
+    flows = {one: queue.flow(CustomerId(one)) for one in chosen}
+    flows |= {one.customer_id: one for one in queue.next_customers(_MAX_CUSTOMERS)}
+    shown = dict(islice(flows.items(), _MAX_CUSTOMERS))
+    shown |= {one.customer_id: one for one in queue.held(_MAX_HELD_CUSTOMERS)}
+    return [*shown.values()]
+
+
+def _waiting(
+    backlog: Backlog, note: JournaledRound, chosen: int, limited_by: EmissionLimit
+) -> str:
+    if not backlog.ready:
+        return ""
+    if chosen < note.slots or not backlog.queue.may_pick(note.at):
+        return "customer_caps"
+    return limited_by or "depth"
+
+
+MAX_ROUND_SIZE: Final = 2_000
+"""Of one round, so that its decision and its journal row fit a record; the next follows."""
+
+_log = structlog.get_logger()
+
+
+class RecordPosition(NamedTuple):
+    """Where a record of `pop.ready` was read."""
+
+    partition: int
+    offset: int
+
+
+class _RoundDraft(NamedTuple):
+    """What a desk has to say after an event.
+
+    Attributes:
+        told: To be published before the row is written, for what is kept must have been told.
+        emitted: A round's agendas.
+        announcements: What else there is to tell of the round.
+    """
+
+    told: Sequence[Record] = ()
+    emitted: Sequence[Record] = ()
+    announcements: Sequence[Record] = ()
+
+
+class RoundWriter:
+    """Writes for all desks; one record of `pop.ready` at a time.
+
+    Args:
+        schedulers: All of this worker's.
+        table: The ReadyAgenda table.
+        publisher: Ours, idempotent, with acks=all; not Faust's.
+        clock: For the instants in events.
+        topics: Names of topics.
+        create_topic: Makes sure an insight's topic exists, with its partitions.
+        owns: Whether a partition is surely this worker's at the moment.
+        on_topic: Knows what is on insights' topics already.
+    """
+
+    def __init__(  # noqa: PLR0913  # every port it needs, named once
+        self,
+        schedulers: InsightRegistry,
+        *,
+        table: BacklogTable,
+        publisher: Publisher,
+        clock: Clock,
+        topics: Topics,
+        create_topic: Callable[[Insight], Awaitable[None]],
+        owns: Callable[[int], bool],
+        on_topic: EmittedAttempts,
+    ) -> None:
+        self._schedulers = schedulers
+        self._table = table
+        self._publisher = publisher
+        self._clock = clock
+        self._topics = topics
+        self._create_topic = create_topic
+        self._owns = owns
+        self._emitted_reader = on_topic
+        self._last_round_row = 0
+
+    def ensure_owned(self, partition: int) -> None:
+        """Rows and rounds of one who has lost the partition would mix with its owner's.
+
+        Raises:
+            UnavailableError: If the partition is not surely this worker's.
+        """
+        if not self._owns(partition):
+            msg = f"the group may have given partition {partition} to another scheduler"
+            raise UnavailableError(msg)
+
+    async def decide(
+        self,
+        schedulers: Sequence[InsightScheduler],
+        record_position: RecordPosition,
+        *,
+        choose: bool = True,
+    ) -> None:
+        """A round of each desk, all side by side, and the rows that tell of them.
+
+        Without a choice, what there is to tell is told and kept all the same.
+        Returns once all is acknowledged but the rows, for which the next round waits.
+
+        Raises:
+            UnavailableError: If a topic cannot be made, or the partition is not surely this
+                worker's any more; what was done since its last row must be forgotten.
+        """
+        if choose:
+            await self._emitted_reader.load_unrecorded(schedulers)
+        drafts = [
+            await self._draft_round(scheduler, record_position, choose=choose)
+            for scheduler in schedulers
+        ]
+        told = [record for draft in drafts for record in draft.told]
+        emitted = [record for draft in drafts for record in draft.emitted]
+        announcements = [record for draft in drafts for record in draft.announcements]
+
+        if told or announcements:
+            await self._publish_before_rows(record_position.partition, told)
+        keep = partial(
+            self._write_rows,
+            schedulers,
+            record_position.offset,
+            flush=bool(told or announcements),
+        )
+        if not announcements:
+            keep()
+            return
+        rounds = [*emitted, *announcements]
+        await self._publish_concurrently(
+            rounds, len(emitted) // 2 + 1, keep, record_position.partition
+        )
+        for scheduler, draft in zip(schedulers, drafts, strict=True):
+            if draft.announcements:
+                scheduler.store.last_round = None
+
+    async def recover_round(
+        self, schedulers: Sequence[InsightScheduler], partition: int
+    ) -> None:
+        """Emit what a crash kept from being emitted, of desks just read.
+
+        What is on its topic is not emitted again. The rest of the round is told of again, as
+        nobody can say how much of that was lost.
+
+        Raises:
+            UnavailableError: If the topics cannot be read or made, or the partition is not
+                surely this worker's.
+        """
+        lately = [
+            (scheduler, scheduler.store.last_round)
+            for scheduler in schedulers
+            if scheduler.store.last_round
+        ]
+        unconfirmed = [
+            (scheduler, note, chosen)
+            for scheduler, note in lately
+            if (chosen := scheduler.unclaimed(note.refs))
+        ]
+        emitted_before = await self._emitted_reader.attempts(
+            [(scheduler, MAX_COPIES * len(note.refs)) for scheduler, note, _ in unconfirmed]
+        )
+        records: list[Record] = []
+        for (scheduler, note, chosen), known in zip(unconfirmed, emitted_before, strict=True):
+            await self._ensure_topic(scheduler)
+            emitted, announcements = await self._records(scheduler, chosen, note, known)
+            records += [*emitted, *announcements]
+            _log.info("round.made_good", insight_id=scheduler.insight_id, lacked=len(emitted))
+        self.ensure_owned(partition)
+        await self._publish(records, partition)
+        for scheduler in schedulers:
+            scheduler.store.last_round = None
+
+    async def _draft_round(
+        self, scheduler: InsightScheduler, record_position: RecordPosition, *, choose: bool
+    ) -> _RoundDraft:
+        """Let happen what is due, choose, and word all there is to tell."""
+        now = self._clock.now()
+        scheduler.backlog.apply_due(now.timestamp())
+        scheduler.observe(now)
+        slots, depth = (
+            self._schedulers.room(scheduler, MAX_ROUND_SIZE) if choose else 0,
+            scheduler.depth,
+        )
+        before = scheduler.checkpoint(self._topics, now) if slots > 0 else ()
+        chosen = scheduler.backlog.choose(slots, now.timestamp())
+        if chosen or scheduler.topic_partitions:
+            await self._ensure_topic(scheduler)
+        told = await self._told(scheduler, scheduler.backlog.drain_outbox(), now)
+        if not chosen:
+            return _RoundDraft(told)
+        scheduler.store.last_round = note = JournaledRound(
+            refs=tuple(one.ref for one in chosen),
+            at=now.timestamp(),
+            slots=slots,
+            lag=depth.unclaimed,
+            in_flight=depth.in_flight,
+            offset=record_position.offset,
+            definitions=self._schedulers.version,
+        )
+        known = scheduler.take_already_emitted(chosen, now)
+        emitted, announcements = await self._records(scheduler, chosen, note, known)
+        scheduler.checkpoints.record_sent(before, note.at)
+        return _RoundDraft(told, emitted, [*before, *announcements])
+
+    async def _told(
+        self, scheduler: InsightScheduler, told: OutboxBatch, now: datetime
+    ) -> list[Record]:
+        if not told:
+            return []
+        topic = self._topics.agenda_events
+        return [
+            *record_builders.stops(self._topics, scheduler, told),
+            *record_builders.letters(self._topics, scheduler, told, now),
+            *await lifecycle_records(self._publisher, topic, told.lifecycle),
+        ]
+
+    async def _records(
+        self,
+        scheduler: InsightScheduler,
+        chosen: Sequence[ChosenAgenda],
+        note: JournaledRound,
+        known: AttemptKeys,
+    ) -> tuple[list[Record], list[Record]]:
+        """A round's agendas but those known to be on their topic, and what tells of it."""
+        at = datetime.fromtimestamp(note.at, UTC)
+        emitted = record_builders.emitted_records(
+            self._topics,
+            scheduler,
+            missing_from_topic(chosen, known),
+            partitions=await self._publisher.partitions(self._emitted_reader.name(scheduler)),
+            at=at,
+            now=self._clock.now(),
+        )
+        decision = decided(
+            scheduler, chosen, note, limited_by=self._schedulers.limit(scheduler)
+        )
+        lifecycle = await lifecycle_records(
+            self._publisher,
+            self._topics.agenda_events,
+            record_builders.emitted_events(scheduler, chosen, at),
+        )
+        value = encode(decision)
+        scheduler.checkpoints.decided += len(value)
+        why = Record(self._topics.decisions, scheduler.insight_id.encode(), value)
+        return emitted, [why, *lifecycle]
+
+    async def _publish_before_rows(self, partition: int, told: Sequence[Record]) -> None:
+        """What must be acknowledged before a round is written."""
+        # So a crash finds one round under way at most. What this record itself has led to
+        # need not be kept for it: it is read again.
+        await self._table.wait_durable(self._last_round_row)
+        self.ensure_owned(partition)
+        if told:
+            await self._publish(told, partition)
+            self.ensure_owned(partition)
+
+    def _write_rows(
+        self, schedulers: Sequence[InsightScheduler], offset: int, *, flush: bool
+    ) -> None:
+        """Write the rows; those of rounds at once, for later rounds wait for them."""
+        save_backlogs(schedulers, offset)
+        if flush:
+            self._table.send()
+            self._last_round_row = self._table.written
+
+    async def _publish_concurrently(
+        self,
+        rounds: Sequence[Record],
+        half: int,
+        keep: Callable[[], None],
+        partition: int,
+    ) -> None:
+        """Write rounds and their rows; the brokers may have any part of either first.
+
+        So a test may say which: `half` of the records are some of the agendas.
+        """
+        left = rounds
+        if crash_points.is_set("scheduler.emitting"):
+            left = await self._publish_first(left, half)
+            crash_points.crash_point("scheduler.emitting")
+        if crash_points.is_set("scheduler.emitted"):
+            left = await self._publish_first(left, len(left))
+            crash_points.crash_point("scheduler.emitted")
+        keep()
+        if crash_points.is_set("scheduler.kept"):
+            await self._table.wait_durable()
+            crash_points.crash_point("scheduler.kept")
+        if crash_points.is_set("scheduler.kept_half"):
+            await self._table.wait_durable()
+            left = await self._publish_first(left, half)
+            crash_points.crash_point("scheduler.kept_half")
+        await self._publish(left, partition)
+        crash_points.crash_point("scheduler.decided")
+
+    async def _publish(self, records: Sequence[Record], partition: int) -> None:
+        """Until all is acknowledged, or the partition may be another's: then it decides.
+
+        What is given up may have been on its way for longer than a session, as after a freeze.
+        """
+        again = partial(self.ensure_owned, partition)
+        await publish_until_acknowledged(self._publisher, records, before_retry=again)
+
+    async def _publish_first(self, records: Sequence[Record], count: int) -> Sequence[Record]:
+        """Write the first so many now; returns the rest."""
+        await publish_until_acknowledged(self._publisher, records[:count])
+        return records[count:]
+
+    async def _ensure_topic(self, scheduler: InsightScheduler) -> None:
+        """Create the insight's topic, or let it grow with the definition."""
+        insight = scheduler.backlog.insight
+        if scheduler.topic_partitions < insight.partitions:
+            await self._create_topic(insight)
+            scheduler.topic_partitions = insight.partitions

@@ -1,0 +1,85 @@
+"""The watch over the scheduler's own progress: one that hangs ends, to be started again.
+
+Faust can stop committing for good, or stop reading, without any error. A supervisor brings
+back a process that ends; nobody brings back one that only looks alive.
+"""
+
+import asyncio
+from collections.abc import Callable, Set
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from pop_stream.kafka.topics import Topics
+from pop_stream.policy.stall import StallDetector
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.lag import LagProbe
+from pop_stream.scheduler.record_builders import PART
+
+_CHECKS_PER_TIMEOUT: Final = 10
+"""So many within the time that is borne, but not more than one a second."""
+
+_log = structlog.get_logger()
+
+
+class StallWatchdog:
+    """Compares what waits on `pop.ready` with what this scheduler has committed.
+
+    Args:
+        probe: Reads both from the broker.
+        topics: Names of topics.
+        clock: For the instants.
+        stall_timeout: How long input may wait without a commit.
+        partitions: Those that this scheduler owns now.
+        is_suspended: Whether something it depends on is known to be away.
+    """
+
+    def __init__(  # what it compares, and with what it excuses
+        self,
+        probe: LagProbe,
+        topics: Topics,
+        clock: Clock,
+        *,
+        stall_timeout: timedelta,
+        partitions: Callable[[], Set[int]],
+        is_suspended: Callable[[], bool],
+    ) -> None:
+        self._probe = probe
+        self._topics = topics
+        self._clock = clock
+        self._partitions = partitions
+        self._is_suspended = is_suspended
+        self._timeout_s = stall_timeout.total_seconds()
+        self._pause_s = max(1.0, self._timeout_s / _CHECKS_PER_TIMEOUT)
+        self._stall = StallDetector(
+            stalled_after_s=self._timeout_s, max_gap_s=5 * self._pause_s
+        )
+
+    async def run(self) -> None:
+        """Look now and then; returns when the scheduler stands still, and logs why."""
+        while True:
+            if await self.has_stalled():
+                return
+            await asyncio.sleep(self._pause_s)
+
+    async def has_stalled(self) -> bool:
+        """Take one look; a broker that does not answer excuses everybody."""
+        read = await self._probe.progress(self._topics.group(PART), self._topics.ready)
+        if read is None or self._is_suspended():
+            self._stall.reset()
+            return False
+        owned = self._partitions()
+        stalled = self._stall.observe(
+            self._clock.now().timestamp(),
+            ends={one: end for one, end in read.ends.items() if one in owned},
+            committed=read.committed,
+        )
+        if stalled:
+            _log.error(
+                "scheduler.stalled",
+                partitions=stalled,
+                waiting={one: read.ends[one] - read.committed.get(one, 0) for one in stalled},
+                for_s=self._timeout_s,
+            )
+        return bool(stalled)

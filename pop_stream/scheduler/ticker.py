@@ -1,0 +1,359 @@
+"""Ticks: what makes the scheduler look again when no event would.
+
+Only the agent may write the table, so everything here just publishes to `pop.ready`; lease
+clocks are in no table, so they may be set here.
+
+Whether who pulls over HTTP can be heard: only through the API.
+
+The clock of what was heard: until when everything told has been relayed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import GroupType
+from pop_stream.model.errors import UnavailableError
+from pop_stream.model.events.codec import encode
+from pop_stream.model.events.scheduling import InsightTick
+from pop_stream.model.ids import InsightId
+from pop_stream.ports.clock import Clock
+from pop_stream.ports.lag import LagProbe, LagSnapshot
+from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.scheduler.event_handler import ReadyEventHandler
+from pop_stream.scheduler.insight import InsightScheduler
+
+_MAX_ABSENCE_S: Final = 3_600.0
+"""An API that is away for longer keeps no agenda from others any more."""
+
+
+class ApiPresence:
+    """Is asked about while workers hold attempts over HTTP.
+
+    Args:
+        probe: Tells how many processes the API has.
+        group: Whose members these are.
+    """
+
+    def __init__(self, probe: LagProbe, group: str) -> None:
+        self._probe = probe
+        self._group = group
+        self._away_since: float | None = None
+        self._back_at: float | None = None
+
+    async def look(self, now: float) -> None:
+        """Ask once; what cannot be asked leaves all as it was."""
+        fetch_member_count = await self._probe.fetch_member_count(self._group)
+        if fetch_member_count == 0 and self._away_since is None:
+            self._away_since = now
+        elif fetch_member_count and self._away_since is not None:
+            self._away_since, self._back_at = None, now
+
+    def excuses_silence(self, now: float, lease_s: float) -> bool:
+        """Whether a worker may be silent for no fault of its own.
+
+        So it may while the API is away, and once it is back for as long as a lease: workers
+        have yet to find that out, and speak as often as their leases ask them to.
+        """
+        if self._away_since is not None:
+            return now - self._away_since < _MAX_ABSENCE_S
+        return self._back_at is not None and now - self._back_at < lease_s
+
+
+_MAX_KEPT: Final = 1_000
+"""Instants that wait for the relay to catch up; when full, later ones are not noted."""
+
+
+class RelayWatermark:
+    """Moves on as the relay commits, and stands still while it does not.
+
+    Instants are seconds since the epoch, on the clock of who asks.
+    """
+
+    def __init__(self) -> None:
+        self.until: float | None = None
+        self._ends: deque[tuple[float, Mapping[int, int]]] = deque()
+
+    def observe(
+        self, asked_at: float, ends: Mapping[int, int], relayed: Mapping[int, int]
+    ) -> None:
+        """Take note of a look at the lifecycle's topic.
+
+        Args:
+            asked_at: Before the ends were asked for.
+            ends: By partition, the offset after its last record.
+            relayed: By partition, the offset up to which the relay has committed; one it
+                never read may be left out.
+        """
+        if len(self._ends) < _MAX_KEPT:
+            self._ends.append((asked_at, ends))
+        while self._ends and _covers(relayed, self._ends[0][1]):
+            self.until = self._ends.popleft()[0]
+
+
+def _covers(relayed: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+    return all(relayed.get(partition, 0) >= end for partition, end in ends.items())
+
+
+MIN_PAUSE_S: Final = 0.01
+"""So that many small dues do not become a busy loop."""
+
+RELAY_POLL_EVERY_S: Final = 1.0
+"""Between two looks at what the relay has read, while any lease runs."""
+
+RELAY_OUTAGE_AFTER_S: Final = 3.0
+"""Without such a look for longer, an outage may have kept pullers from being heard."""
+
+_MAX_CLOCK_STEP_BACK_S: Final = 5.0
+"""Less is borne: whatever the clock is to bring comes so much later."""
+
+_AGAIN_AFTER_S: Final = 1.0
+"""A tick for a due that was not acted on is repeated after this."""
+
+_log = structlog.get_logger()
+
+
+class Ticker:
+    """Wakes partitions that were gained, and insights in which something may happen.
+
+    Args:
+        rounds: All desks of this worker.
+        probe: Reads lags from the broker.
+        publisher: Of ticks.
+        topics: Names of topics.
+        interval: Between two looks at lags, however often something is due in between.
+        clock: Says what is due.
+        is_settled: Whether Faust has come through the last rebalance. What it read before, it
+            may have dropped without a note, and with it the last record for a long time.
+    """
+
+    def __init__(  # noqa: PLR0913  # everything a look asks, named once
+        self,
+        rounds: ReadyEventHandler,
+        probe: LagProbe,
+        publisher: Publisher,
+        topics: Topics,
+        interval: timedelta,
+        clock: Clock,
+        *,
+        is_settled: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._registry = rounds
+        self._probe = probe
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._interval_s = interval.total_seconds()
+        self._is_settled = is_settled
+        self._assigned: set[int] = set()
+        self._awaiting_rebalance: set[int] = set()
+        self._watermark = RelayWatermark()
+        self._api_presence = ApiPresence(probe, topics.group("pulls"))
+        self._watermark_at: float | None = None
+        self._relay_polled_at: float | None = None
+        self._polled_at: float | None = None
+        self._last_wakes: dict[str, tuple[float, float]] = {}
+        self._latest = 0.0
+
+    def assign(self, partitions: set[int]) -> None:
+        """These partitions have just been assigned to this worker."""
+        self._assigned |= partitions
+        self._awaiting_rebalance |= partitions
+
+    def revoke(self, partitions: set[int]) -> None:
+        """These partitions have just been revoked."""
+        self._assigned -= partitions
+        self._awaiting_rebalance -= partitions
+
+    async def run(self) -> None:
+        """Tick until cancelled; a broker that is away is waited for.
+
+        Raises:
+            RuntimeError: If the clock was set back: leases, pauses and rate limits would stand
+                still until it is where it was. Started again, all of them begin anew.
+        """
+        while True:
+            self._check_clock()
+            try:
+                await self._tick()
+            except UnavailableError as error:
+                _log.info("tick.failed", error=str(error))
+            await asyncio.sleep(self._pause_s())
+
+    def _check_clock(self) -> None:
+        now = self._now()
+        if now < self._latest - _MAX_CLOCK_STEP_BACK_S:
+            msg = f"the clock was set back by {self._latest - now:.1f} s; start anew"
+            raise RuntimeError(msg)
+        self._latest = max(self._latest, now)
+
+    def _pause_s(self) -> float:
+        """Up to the interval, but not past the moment when something, or a look, is due."""
+        now = self._now()
+        soonest = (now if self._polled_at is None else self._polled_at) + self._interval_s
+        for scheduler in self._registry.schedulers():
+            # One without slots is woken by what frees them, not by its customers' dues.
+            pick_at = scheduler.backlog.queue.due_at if scheduler.slots() > 0 else None
+            for due in (pick_at, self._due_at(scheduler, now)):
+                if due is not None and due < soonest:
+                    soonest = due
+        return min(self._interval_s, max(MIN_PAUSE_S, soonest - now))
+
+    async def _tick(self) -> None:
+        # Before the look, which a broker that is away may hold up for seconds.
+        await self._wake_assigned()
+        ticks: list[Record] = []
+        schedulers = self._registry.schedulers()
+        emitted = {scheduler.insight_id: scheduler.backlog.emitted for scheduler in schedulers}
+        look = await self._poll(schedulers)
+        for scheduler in schedulers:
+            event = self._event(scheduler, look, emitted[scheduler.insight_id])
+            if event is not None:
+                key = scheduler.insight_id.encode()
+                ticks.append(
+                    Record(self._topics.ready, key, encode(event), scheduler.partition)
+                )
+        if ticks:
+            await self._publisher.publish(ticks)
+        self._assigned -= self._registry.loaded()
+
+    async def _wake_assigned(self) -> None:
+        settled = set(self._awaiting_rebalance) if self._is_settled() else set()
+        new = self._assigned - self._registry.loaded() | settled
+        if new:
+            await self._publisher.publish([self._wake(partition) for partition in new])
+        self._awaiting_rebalance -= settled
+
+    async def _poll(self, schedulers: list[InsightScheduler]) -> LagSnapshot:
+        """Ask for the lag of insights that wait for it to fall, and for what was heard."""
+        now = self._now()
+        if not self._is_poll_due(now):
+            return LagSnapshot()
+        with_relay = self._is_relay_poll_due(schedulers, now)
+        asked = [
+            scheduler
+            for scheduler in schedulers
+            if (scheduler.backlog.ready and scheduler.depth.unclaimed)
+            or (with_relay and scheduler.backlog.attempts.has_unclaimed(now))
+        ]
+        if not asked and not with_relay:
+            return LagSnapshot()
+        by_type: dict[GroupType, list[InsightId]] = {"consumer": [], "share": []}
+        for scheduler in asked:
+            by_type[scheduler.backlog.insight.group_type].append(scheduler.insight_id)
+        look = await self._probe.look(
+            by_type["consumer"], shared=by_type["share"], relay=with_relay
+        )
+        if with_relay and look.told is not None:
+            self._advance_watermark(look, now)
+        if with_relay and any(
+            scheduler.backlog.attempts.any_by_http for scheduler in schedulers
+        ):
+            await self._api_presence.look(now)
+        return look
+
+    def _is_poll_due(self, now: float) -> bool:
+        """Whether the last look is an interval ago: dues grow in number with customers."""
+        before = self._polled_at
+        if before is not None and 0 <= now - before < self._interval_s - MIN_PAUSE_S:
+            return False
+        self._polled_at = now
+        return True
+
+    def _is_relay_poll_due(self, schedulers: list[InsightScheduler], now: float) -> bool:
+        attempts = (scheduler.backlog.attempts for scheduler in schedulers)
+        if not any(one.lease_ends_at is not None or one.has_unclaimed(now) for one in attempts):
+            self._watermark_at = self._relay_polled_at = None
+            return False
+        if (
+            self._relay_polled_at is not None
+            and 0 <= now - self._relay_polled_at < RELAY_POLL_EVERY_S
+        ):
+            return False
+        self._relay_polled_at = now
+        if self._watermark_at is None:
+            self._watermark_at = now
+        return True
+
+    def _advance_watermark(self, look: LagSnapshot, asked_at: float) -> None:
+        """Move the clock of what was heard on, or begin all leases anew after an outage."""
+        before, self._watermark_at = self._watermark_at or asked_at, asked_at
+        self._watermark.observe(asked_at, look.told or {}, look.relay_offsets)
+        if asked_at - before > max(RELAY_OUTAGE_AFTER_S, 3 * self._interval_s):
+            for scheduler in self._registry.schedulers():
+                scheduler.backlog.attempts.restart_all(self._now())
+
+    def _event(
+        self, scheduler: InsightScheduler, look: LagSnapshot, emitted: int
+    ) -> InsightTick | None:
+        """What to tell the desk; None if nothing could come of it."""
+        now = self._now()
+        lags = look.lags.get(scheduler.insight_id)
+        lag = None if lags is None else sum(lags)
+        lag_fell = (
+            bool(scheduler.backlog.ready)
+            and lag is not None
+            and lag < scheduler.depth.unclaimed
+        )
+        skipped = self._has_skipped(scheduler, look, emitted, now)
+        has_expired = self._has_expired_lease(scheduler)
+        topic_grows = self._registry.needs_partitions(scheduler)
+        is_needed = (
+            lag_fell or skipped or has_expired or topic_grows or self._is_due(scheduler, now)
+        )
+        if not is_needed and not (
+            scheduler.backlog.ready and self._registry.may_emit(scheduler)
+        ):
+            return None
+        heard = self._watermark.until if has_expired else None
+        return InsightTick(
+            insight_id=scheduler.insight_id,
+            lag=lag,
+            emitted=emitted,
+            lags=tuple(lags or ()) if skipped else (),
+            relayed_until=None if heard is None else datetime.fromtimestamp(heard, UTC),
+            is_api_down=self._api_presence.excuses_silence(
+                now, scheduler.backlog.attempts.lease_s
+            ),
+        )
+
+    def _has_skipped(
+        self, scheduler: InsightScheduler, look: LagSnapshot, emitted: int, now: float
+    ) -> bool:
+        """Whether pullers went past an agenda without claiming it."""
+        lags = look.lags.get(scheduler.insight_id)
+        attempts = scheduler.backlog.attempts
+        if not lags or not attempts.has_unclaimed(now):
+            return False
+        return bool(attempts.skipped(lags, max(0, scheduler.backlog.emitted - emitted), now))
+
+    def _has_expired_lease(self, scheduler: InsightScheduler) -> bool:
+        """Whether a lease has ended on the clock of what was heard."""
+        ends_at = scheduler.backlog.attempts.lease_ends_at
+        return ends_at is not None and ends_at < (self._watermark.until or 0.0)
+
+    def _is_due(self, scheduler: InsightScheduler, now: float) -> bool:
+        due_at = self._due_at(scheduler, now)
+        if due_at is None or due_at > now:
+            return False
+        self._last_wakes[scheduler.insight_id] = (scheduler.backlog.commands.due_at or 0.0, now)
+        return True
+
+    def _due_at(self, scheduler: InsightScheduler, now: float) -> float | None:
+        """When the clock wants something of the desk that it was not woken for just now."""
+        due_at = scheduler.backlog.commands.due_at
+        woken_for, woken_at = self._last_wakes.get(scheduler.insight_id, (None, 0.0))
+        if due_at is not None and due_at == woken_for:
+            return max(due_at, woken_at + _AGAIN_AFTER_S) if woken_at <= now else due_at
+        return due_at
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    def _wake(self, partition: int) -> Record:
+        return Record(self._topics.ready, None, encode(InsightTick(insight_id="")), partition)

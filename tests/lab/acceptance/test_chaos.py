@@ -1,0 +1,28 @@
+"""`pop-stream chaos` as an operator runs it: parts die and freeze, and nothing is lost."""
+
+import pytest
+from report_commands import PATIENCE_S, reported, servers_of
+
+KILLS, FREEZES = 3, 1
+SECONDS, RATE = 10, 20
+
+
+@pytest.mark.timeout(PATIENCE_S + 30)
+async def test_nothing_is_lost_or_started_twice_while_parts_die_and_freeze(settings, tmp_path):
+    # How long a pause lasts is the machine's business here, so only what is counted is held.
+    code, report, said = await reported(
+        "chaos", "--folder", str(tmp_path),
+        *("--seed", "2", "--kills", str(KILLS), "--freezes", str(FREEZES)),
+        *("--seconds", str(SECONDS), "--rate", str(RATE), "--pullers", "1"),
+        servers=servers_of(settings),
+    )  # fmt: skip
+    assert code in {0, 1}, said
+    assert report["accepted"] == report["terminal"] == SECONDS * RATE, said
+    assert (report["lost"], report["duplicate_starts"], report["disagreeing"]) == (0, 0, 0)
+    assert (report["failed"], report["refused"]) == (0, 0)
+    assert report["rounds_repeated"] <= KILLS + FREEZES
+    assert report["starts"] >= report["accepted"]
+    assert sum(report["blows"].values()) == KILLS + FREEZES
+    broken = [one for one in report["broken"] if "nothing was started for" not in one]
+    assert broken == []
+    assert code == (1 if report["broken"] else 0)

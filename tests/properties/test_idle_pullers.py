@@ -1,0 +1,78 @@
+"""What pullers say of their idle runners, and what the gate makes of it, for any of them."""
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pop_stream.model.definitions import Insight
+from pop_stream.policy.backlog.backlog import FRESH_FOR_S, MAX_PULLERS, IdleRunners
+from pop_stream.policy.flow_control.emission_gate import (
+    CurrentDepth,
+    FlowCounts,
+    TargetDepth,
+    slots,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+pullers = st.sampled_from("pqr")
+told = st.lists(
+    st.tuples(st.floats(0, 2 * FRESH_FOR_S), st.dictionaries(pullers, st.integers(-2, 60)))
+)
+
+
+@given(told, st.floats(0, 3 * FRESH_FOR_S))
+def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
+    idle, now, last = IdleRunners(), 0.0, {}
+    for pause, counts in words:
+        now += pause
+        idle.hear(counts, now)
+        last |= {puller: (count, now) for puller, count in counts.items()}
+    now += later
+    lately = [max(0, count) for count, at in last.values() if now - at < FRESH_FOR_S]
+    assert idle.count(now) == sum(lately)
+
+
+@given(told)
+def test_by_a_clock_that_was_set_back_nobody_is_idle(words):
+    idle, now = IdleRunners(), 10.0
+    for pause, counts in words:
+        idle.hear(counts, now := now + pause)
+    assert idle.count(9.0) == 0
+
+
+def test_however_many_names_there_are_memory_is_bounded():
+    idle = IdleRunners()
+    for number in range(MAX_PULLERS + 5):
+        idle.hear({f"p{number}": 1}, 0.0)
+    assert idle.count(0.0) == MAX_PULLERS
+    idle.hear({"p5": 3}, 0.0)
+    idle.hear({"new": 1}, 0.0)
+    assert idle.count(0.0) == MAX_PULLERS + 2, "who spoke last is not forgotten first"
+
+
+@given(
+    idle=st.integers(0, 6_000),
+    unclaimed=st.integers(0, 6_000),
+    cap=st.none() | st.integers(1, 60),
+    running=st.integers(0, 60),
+)
+def test_idle_runners_bring_out_what_they_can_start_and_no_more(idle, unclaimed, cap, running):
+    """Else as if nobody were idle: what is beyond them is the target's and the cap's to say."""
+    insight = Insight(id="media", max_in_flight=cap)
+    depth = CurrentDepth(unclaimed=unclaimed, in_flight=unclaimed + running)
+
+    def may_go(idle):
+        pace = TargetDepth()
+        pace.observe(FlowCounts(emitted=0, claimed=0, ready=1, idle=idle), NOW)
+        return slots(insight, depth, pace, idle_returners=lambda: 0)
+
+    least, now = may_go(0), may_go(idle)
+    assert now >= least
+    if now > least:
+        assert unclaimed + now <= idle
+    if cap is not None:
+        assert now <= max(0, cap - depth.in_flight)
+    elif unclaimed < min(idle, 5_000) * 3 // 4:
+        assert unclaimed + now >= min(idle, 5_000)

@@ -1,0 +1,59 @@
+"""Whatever insights want of a pool, nothing is wasted and nobody is wronged."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pop_stream.policy.flow_control.pool_sharing import PoolDemand, pool_limits
+
+WEIGHTS = st.sampled_from([0.25, 0.5, 1.0, 2.0, 7.0])
+
+
+@st.composite
+def claims(draw):
+    demands = []
+    for number in range(draw(st.integers(1, 6))):
+        demand = draw(st.integers(0, 40))
+        demands.append(
+            PoolDemand(
+                insight_id=f"i{number}",
+                weight=draw(WEIGHTS),
+                minimum=draw(st.integers(0, 12)),
+                demand=demand,
+                in_flight=draw(st.just(0) | st.integers(0, demand)),
+            )
+        )
+    return demands
+
+
+@given(st.integers(0, 80), claims())
+def test_all_of_the_capacity_is_given_to_those_who_want_it(capacity, demands):
+    given_out = pool_limits(capacity, demands)
+    wanted = min(capacity, sum(one.demand for one in demands))
+    assert sum(given_out.values()) == max(wanted, sum(one.in_flight for one in demands))
+    assert all(one.in_flight <= given_out[one.insight_id] <= one.demand for one in demands)
+
+
+@given(st.integers(0, 80), claims())
+def test_minimums_come_first(capacity, demands):
+    """Who may have more than its minimum only keeps what it has, while others lack theirs."""
+    given_out = pool_limits(capacity, demands)
+    floors = {one.insight_id: min(one.minimum, one.demand) for one in demands}
+    if any(given_out[name] < floor for name, floor in floors.items()):
+        for one in demands:
+            assert given_out[one.insight_id] <= max(floors[one.insight_id], one.in_flight)
+
+
+@given(st.integers(0, 80), claims())
+def test_who_got_less_than_asked_has_no_less_per_weight_than_anyone_above_its_minimum(
+    capacity, demands
+):
+    """But for what runs."""
+    given_out = pool_limits(capacity, demands)
+    for short in demands:
+        if given_out[short.insight_id] == short.demand:
+            continue
+        for other in demands:
+            own = max(other.in_flight, min(other.minimum, other.demand) + 1)
+            if given_out[other.insight_id] > own:
+                level = (given_out[other.insight_id] - 1) / other.weight
+                assert (given_out[short.insight_id] + 1) / short.weight >= level - 1e-9

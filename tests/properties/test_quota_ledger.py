@@ -1,0 +1,159 @@
+"""Several doors and a scheduler that tell each other late, in any interleaving."""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pop_stream.model.definitions import Customer
+from pop_stream.model.errors import QuotaError
+from pop_stream.model.events.quota import BacklogUsage
+from pop_stream.policy.ingress.quotas import QuotaLedger
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+LIMIT = 5
+RATE_PER_S, BURST = 2.0, 3
+CUSTOMER = Customer(id="c", max_ready=LIMIT, max_submit_per_s=RATE_PER_S, submit_burst=BURST)
+UNHURRIED = CUSTOMER.model_copy(update={"max_submit_per_s": None})
+DOORS = ("api-0", "api-1", "intake")
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("admit"), st.sampled_from(DOORS)),
+        st.tuples(st.just("take_in"), st.integers(1, 4)),
+        st.tuples(st.just("place"), st.integers(1, 4)),
+        st.tuples(st.just("emit"), st.integers(1, 4)),
+        st.tuples(st.just("tell"), st.sampled_from((*DOORS, "scheduler"))),
+        st.tuples(st.just("hear"), st.sampled_from(DOORS)),
+        st.tuples(st.just("wait"), st.floats(0, 2)),
+    ),
+    max_size=120,
+)
+
+
+class Street:
+    """One partition of submissions, one insight; statements on a log that each reads late."""
+
+    def __init__(self, customer):
+        self.doors = {name: QuotaLedger(name, {"c": customer}.get) for name in DOORS}
+        self.now_s = 0.0
+        self.log = []
+        self.read = Counter()
+        self.submissions = []
+        self.taken_in = self.placed = self.ready = 0
+        self.admitted = Counter()
+        self.told = dict.fromkeys(DOORS, 0)
+        self.heard = {name: Counter() for name in DOORS}
+        self.told_placed = 0
+
+    @property
+    def truth(self):
+        """Ready agendas and all on their way."""
+        return self.ready + len(self.submissions) - self.placed
+
+    def unheard(self, name):
+        """What the other doors let in since they last told this one."""
+        return sum(
+            self.admitted[other] - self.heard[name][other] for other in DOORS if other != name
+        )
+
+    def admit(self, name):
+        door, offset = self.doors[name], len(self.submissions)
+        if name == "intake" and self.taken_in < offset:
+            return  # it reads in order
+        before, total = self.truth, sum(self.admitted.values())
+        try:
+            door.admit("c", "media", now_s=self.now_s)
+        except QuotaError as error:
+            self.refused(name, error)
+            return
+        self.admitted[name] += 1
+        unheard = self.unheard(name)
+        assert before <= LIMIT - 1 + unheard
+        if door._customer_of("c").max_submit_per_s is not None:
+            assert total <= BURST + RATE_PER_S * self.now_s - 1 + unheard + 1e-6
+        self.submissions.append(name)
+        if name == "intake":
+            door.record_position("c", (offset, 0), lane=("media", 0))
+            self.taken_in = offset + 1
+            door.mark_processed({0: self.taken_in})
+        else:
+            door.record_position("c", (offset, 0), lane=0)
+
+    def refused(self, name, error):
+        """Never while all is told and heard and there is room."""
+        if error.quota == "max_ready":
+            assert error.present >= LIMIT
+
+    def take_in(self, most):
+        door = self.doors["intake"]
+        for _ in range(min(most, len(self.submissions) - self.taken_in)):
+            door.count_admitted("c")
+            door.record_position("c", (self.taken_in, 0), lane=("media", 0))
+            self.taken_in += 1
+        door.mark_processed({0: self.taken_in})
+
+    def place(self, most):
+        count = min(most, self.taken_in - self.placed)
+        self.placed += count
+        self.ready += count
+
+    def emit(self, most):
+        self.ready -= min(most, self.ready)
+
+    def tell(self, name):
+        if name == "scheduler":
+            placed = {"0": (self.placed - 1, 0)} if self.placed else {}
+            counted = BacklogUsage(
+                insight_id="media", at=AT, customers={"c": self.ready}, placed=placed
+            )
+            self.log.append((None, 0, counted))
+            return
+        for event in self.doors[name].drain_reports(self.now_s):
+            self.log.append((name, self.admitted[name], event))
+
+    def hear(self, name):
+        while self.read[name] < len(self.log):
+            teller, admitted, event = self.log[self.read[name]]
+            self.read[name] += 1
+            self.doors[name].hear(event, now_s=self.now_s)
+            if teller is not None:
+                self.heard[name][teller] = admitted
+
+    def wait(self, seconds):
+        self.now_s += seconds
+
+    def settle(self):
+        """Everything arrives, and everyone hears of it."""
+        self.take_in(len(self.submissions))
+        self.place(len(self.submissions))
+        for _ in range(3):
+            for name in (*DOORS, "scheduler"):
+                self.tell(name)
+            for name in DOORS:
+                self.hear(name)
+
+
+def walk(customer, moves):
+    street = Street(customer)
+    for name, argument in moves:
+        getattr(street, name)(argument)
+    return street
+
+
+@given(moves=MOVES)
+def test_a_door_lets_in_too_much_only_by_what_the_others_let_in_unheard(moves):
+    walk(UNHURRIED, moves)
+
+
+@given(moves=MOVES)
+def test_the_rate_holds_over_all_doors_but_for_what_was_unheard(moves):
+    walk(CUSTOMER, moves)
+
+
+@given(moves=MOVES)
+def test_once_all_is_told_everyone_knows_what_there_is(moves):
+    street = walk(UNHURRIED, moves)
+    street.settle()
+    assert {door.present("c") for door in street.doors.values()} == {street.truth}

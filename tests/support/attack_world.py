@@ -1,0 +1,297 @@
+"""A world of two customers and the operators, for those who attack the API."""
+
+import asyncio
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from api_fakes import AGENDA, QUICK, ports, summary
+from memory_definitions import MemoryDefinitions
+from test_tokens import RSA, RULES, Issuer, jwk
+
+from pop_stream.api.app import create_app
+from pop_stream.api.http.route import Route
+from pop_stream.auth.jwks import Jwks
+from pop_stream.auth.keys import ApiKeyCache, make_key
+from pop_stream.auth.tokens import CredentialVerifier, TokenVerifier
+from pop_stream.model.definitions import (
+    Customer,
+    Definitions,
+    Insight,
+    Mappers,
+    ResourcePool,
+    VersionedTemplate,
+)
+from pop_stream.model.identity import Role
+from pop_stream.model.template import AgendaTemplate
+from pop_stream.settings import Settings
+
+
+def _routes() -> list[Route]:
+    """The table that the application was made from."""
+    captured: list[Route] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "pop_stream.api.routes.table.register", lambda _, table, __: captured.extend(table)
+        )
+        create_app(ports(), Settings())
+    return captured
+
+
+ROUTES = _routes()
+GUARDED = [route for route in ROUTES if route.access.role is not None]
+ON_OBJECTS = [route for route in GUARDED if "{" in route.path]
+ON_NOTHING = [route for route in GUARDED if "{" not in route.path]
+
+OBJECTS = {
+    "agenda_id": {"own": "a-own", "foreign": "a-foreign"},
+    "link_id": {"own": "l-own", "foreign": "l-foreign"},
+    "insight_id": {
+        "own": "i-own",
+        "allowed": "i-allowed",
+        "global": "i-global",
+        "foreign": "i-foreign",
+    },
+    "pool_id": {"foreign": "p-operators"},
+    "template_id": {
+        "own": "t-own",
+        "allowed": "t-allowed",
+        "global": "t-global",
+        "foreign": "t-foreign",
+    },
+    "customer_id": {"own": "acme", "foreign": "beta"},
+    "key_id": {"own": "own", "foreign": "foreign"},  # ids are made with the world
+}
+"""Ids of each kind of object, by whose it is to customer acme; `unknown` is there for all."""
+
+EXPECTED_OF_OTHERS = {
+    # whose, changes: what a caller with the role may expect
+    ("own", False): "granted",
+    ("own", True): "granted",
+    ("allowed", False): "granted",
+    ("allowed", True): 404,
+    ("global", False): "granted",
+    ("global", True): 404,
+    ("foreign", False): 404,
+    ("foreign", True): 404,
+    ("unknown", False): 404,
+    ("unknown", True): 404,
+}
+
+
+@dataclass
+class AttackWorld:
+    client: TestClient
+    tokens: dict[tuple[str | None, Role], str]
+    keys: dict[str, str]
+    publisher: object
+    summaries: object
+    definition_store: object
+    desk: object
+    keys_stored: dict[str, object]
+    clock: object
+
+    def token(self, customer, role):
+        return self.tokens[customer, role]
+
+    async def call(self, route, token, besides=None, /, **ids):
+        path = re.sub(r"{(\w+)}", lambda name: ids[name[1]], route.path)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers |= besides or {}
+        async with asyncio.timeout(10):
+            response = await self.client.request(
+                route.method,
+                path,
+                headers=headers,
+                json=BODIES.get(route.name, {}) if route.body_models else None,
+            )
+            if route.is_stream and response.ok:
+                response.close()
+                return response, b""
+            return response, await response.read()
+
+
+@asynccontextmanager
+async def open_world(*, customers=("acme",), pace=QUICK, **changes):
+    """Two customers' world; `changes` are ports of the API that are not the usual ones."""
+    behind = replace(ports(), **changes)
+    insights = [
+        Insight(id="i-own", owner="acme", mappers=Mappers(operation_types=("own",))),
+        Insight(
+            id="i-allowed", owner="beta", visibility="allowed", allowed=("acme", "gamma"),
+            mappers=Mappers(operation_types=("allowed",)),
+        ),
+        Insight(id="i-global", mappers=Mappers(operation_types=("http",))),
+        Insight(id="i-foreign", owner="beta", mappers=Mappers(operation_types=("foreign",))),
+    ]  # fmt: skip
+    work = {"customer_id": "@<pop.payload::/for?acme>", "operations": AGENDA["operations"]}
+    templates = [
+        AgendaTemplate(id="t-own", owner="acme", agenda=work),
+        AgendaTemplate(
+            id="t-allowed",
+            owner="beta",
+            visibility="allowed",
+            allowed=("acme", "gamma"),
+            agenda=work,
+        ),
+        AgendaTemplate(id="t-global", agenda=work),
+        AgendaTemplate(id="t-foreign", owner="beta", agenda=work),
+    ]
+    known = Definitions(
+        customers={one: Customer(id=one) for one in ("acme", "beta")},
+        insights={one.id: one for one in insights},
+        pools={"p-operators": ResourcePool(id="p-operators", max_in_flight=1)},
+        templates={one.id: VersionedTemplate(one, 1) for one in templates},
+    )
+    behind.definitions.current = known
+    behind = replace(behind, definition_store=MemoryDefinitions(*known.all()))
+    for whose, customer in (("own", "acme"), ("foreign", "beta")):
+        one = summary(
+            f"a-{whose}", customer_id=customer, link_id=f"l-{whose}", insight_id=f"i-{whose}"
+        )
+        behind.summaries.put(one)
+    now = behind.clock.now()
+    tokens, ids = {}, {}
+    for customer, role in product((*customers, None), Role):
+        key, token = make_key(
+            customer_id=customer, roles=frozenset({role}), now=now, created_by="t"
+        )
+        behind.keys.stored[key.id] = key
+        tokens[customer, role] = token
+    for whose, customer in (("own", "acme"), ("foreign", "beta")):
+        # A role the callers do not have would be refused for that, not for whose it is.
+        roles = frozenset({Role.OPERATE})
+        key, _ = make_key(customer_id=customer, roles=roles, now=now, created_by="t")
+        behind.keys.stored[key.id] = key
+        ids[whose] = key.id
+    verifier = TokenVerifier(RULES, Jwks(Issuer(jwk(RSA, "k1")), behind.clock))
+    credentials = CredentialVerifier(ApiKeyCache(behind.keys, behind.clock), verifier)
+    app = create_app(
+        replace(behind, authenticator=credentials), Settings(auth="required"), pace=pace
+    )
+    async with TestClient(TestServer(app)) as client:
+        yield AttackWorld(
+            client,
+            tokens,
+            ids,
+            behind.publisher,
+            behind.summaries,
+            behind.definition_store,
+            behind.desk,
+            behind.keys.stored,
+            behind.clock,
+        )
+
+
+READ, SUBMIT, OPERATE, PULL, ADMIN = Role.READ, Role.SUBMIT, Role.OPERATE, Role.PULL, Role.ADMIN
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a route must ask of its callers, as docs/reference/security.md has it.
+
+    Attributes:
+        deed: `sees` or `changes` the object in the path; `judges` what the body or the list
+            holds; for `operators` alone; `public`.
+        role: Of a customer; None where none is asked for.
+        operator_role: Of an operator.
+    """
+
+    deed: str
+    role: Role | None = None
+    operator_role: Role | None = None
+
+
+def _rules(deed, role, *route_names, operator_role=None):
+    return {name: Rule(deed, role, operator_role or role) for name in route_names}
+
+
+RULES_OF = {
+    **_rules("public", None, "getHealth", "getReadiness", "getDocument"),
+    **_rules(
+        "sees", READ, "getAgenda", "getAgendaProgress", "getOperationProgress",
+        "followAgenda", "explainAgenda", "explainPlacement", "getLinkSummary", "followLink",
+        "getCustomer", "getInsight", "getInsightQueue", "getPool", "getTemplate",
+        "previewTemplate",
+    ),
+    **_rules("sees", SUBMIT, "runTemplate"),
+    **_rules(
+        "changes", OPERATE, "cancelAgenda", "holdAgenda", "releaseAgenda",
+        "reprioritiseAgenda", "rerunAgenda", "deleteAgenda",
+    ),
+    **_rules(
+        "changes", PULL, "pullAgendas", "renewAttempt", "reportProgress", "completeAttempt"
+    ),
+    **_rules(
+        "changes", OPERATE, "getKey", "rotateKey", "revokeKey", operator_role=ADMIN
+    ),
+    **_rules("judges", SUBMIT, "submitAgendas"),
+    **_rules(
+        "judges", READ, "listAgendas", "listCustomers", "listInsights", "listPools",
+        "listTemplates", "getCustomerVersion", "getInsightVersion", "getPoolVersion",
+        "getTemplateVersion", "explainPlacementOf",
+    ),
+    **_rules(
+        "judges", OPERATE, "commandAgendas", "resubmitAgendas", "createTemplate",
+        "putTemplate", "patchTemplate", "deleteTemplate",
+    ),
+    **_rules("judges", OPERATE, "listKeys", "createKey", operator_role=ADMIN),
+    **_rules("operators", READ, "getMetrics"),
+    **_rules(
+        "operators", ADMIN, "listAudit", "createCustomer", "putCustomer", "patchCustomer",
+        "deleteCustomer", "createInsight", "putInsight", "patchInsight", "deleteInsight",
+        "createPool", "putPool", "patchPool", "deletePool",
+    ),
+}  # fmt: skip
+"""By operation; a route that is not in here fails `test_every_route_has_a_rule`."""
+
+WHO = {"puller_id": "w1"}
+WORK = {"customer_id": "acme", "operations": AGENDA["operations"]}
+BODIES = {
+    "submitAgendas": WORK,
+    "explainPlacementOf": WORK,
+    "runTemplate": {},
+    "previewTemplate": {},
+    "reprioritiseAgenda": {"priority": 1},
+    "commandAgendas": {"action": "cancel", "filter": {"ids": ["a-foreign"]}},
+    "createTemplate": {"id": "t-foreign", "agenda": WORK},
+    "putTemplate": {"agenda": WORK},
+    "patchTemplate": {"title": "changed"},
+    "createKey": {"roles": ["operate"]},
+    "pullAgendas": WHO,
+    "renewAttempt": WHO,
+    "reportProgress": WHO,
+    "completeAttempt": {**WHO, "outcome": "succeeded"},
+    "createCustomer": {"id": "gamma"},
+    "createInsight": {"id": "gamma"},
+    "createPool": {"id": "gamma", "max_in_flight": 1},
+    "putPool": {"max_in_flight": 1},
+}
+"""Sound bodies, so that what is refused is refused for who asks."""
+
+
+def id_of(world, parameter, whose):
+    if whose == "unknown":
+        return "x" * 16
+    return world.keys[whose] if parameter == "key_id" else OBJECTS[parameter][whose]
+
+
+def names(route):
+    return f"{route.method} {route.path}"
+
+
+def names_of(route):
+    return re.findall(r"{(\w+)}", route.path)
+
+
+def ids_on(world, route, whose=None):
+    """Ids for the path: of what is whose it is told; versions and attempts are the first."""
+    parameter, *_ = names = names_of(route) or [""]
+    if not parameter:
+        return {}
+    whose = whose or next(iter(OBJECTS[parameter]))
+    others = dict.fromkeys(names, "1") | {"operation": "fetch"}
+    return others | {parameter: id_of(world, parameter, whose)}

@@ -1,0 +1,76 @@
+"""All parts but pullers in processes of their own, for workers that pull over HTTP."""
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+
+from pop_stream.operations import provisioning
+
+WITHIN_S = 60
+
+# Leases are longer than sessions, or they would end before a killed API counts as away.
+DEFINITIONS = """
+[customers.acme]
+[insights.media]
+partitions = 2
+lease_ms = 4000
+max_attempts = 5
+[insights.media.mappers]
+operation_types = ["work"]
+"""
+
+
+@asynccontextmanager
+async def part(settings, name, **variables):
+    """One long-running part in a process of its own; what it wrote to standard output."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "pop_stream",
+        name,
+        env={
+            **os.environ,
+            "POP_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
+            "POP_TOPIC_PREFIX": settings.topic_prefix,
+            "POP_POSTGRES_DSN": settings.postgres_dsn.get_secret_value(),
+            "POP_SCHEDULER_DATA": str(settings.scheduler_data),
+            "POP_HTTP_PORT": "0",
+            "POP_SESSION_TIMEOUT": "PT2S",
+            **variables,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@asynccontextmanager
+async def api_process(settings, **variables):
+    """`pop-stream serve`, and its address."""
+    async with part(settings, "serve", **variables) as process, asyncio.timeout(WITHIN_S):
+        while not (line := (await process.stdout.readline()).decode()).startswith("http"):
+            assert line, "the process has ended"
+        yield process, line.strip()
+
+
+@asynccontextmanager
+async def parts_running(settings, tmp_path):
+    """Intake, scheduler and rollup; the settings by which an API belongs to them."""
+    file = tmp_path / "definitions.toml"
+    file.write_text(DEFINITIONS)
+    settings = settings.model_copy(
+        update={"definitions_file": file, "scheduler_data": tmp_path / "scheduler"}
+    )
+    await provisioning.migrate(settings)
+    async with (
+        part(settings, "intake"),
+        part(settings, "schedule"),
+        part(settings, "rollup"),
+    ):
+        yield settings

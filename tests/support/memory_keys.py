@@ -1,0 +1,107 @@
+"""API keys and the audit log in memory; the contract suite holds them to their ports."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from pop_stream.model.api_keys import ApiKey
+from pop_stream.model.errors import NotFoundError, UnavailableError
+from pop_stream.model.revisions import Author
+from pop_stream.ports.audit import AuditEntry, AuditFilter
+
+
+class MemoryKeys:
+    """Both ports; `is_away` makes every call fail."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, ApiKey] = {}
+        self.log: list[AuditEntry] = []
+        self.is_away = False
+
+    async def find(self, key_id: str) -> ApiKey | None:
+        self._expect_answer()
+        return self.stored.get(key_id)
+
+    async def keys(
+        self, *, customer_id: str | None, after: str = "", limit: int
+    ) -> Sequence[ApiKey]:
+        self._expect_answer()
+        found = sorted(self.stored.values(), key=lambda one: one.id)
+        return [
+            one for one in found if one.id > after and customer_id in {None, one.customer_id}
+        ][:limit]
+
+    async def create(self, key: ApiKey, author: Author) -> None:
+        self._expect_answer()
+        self._put("created", key, author)
+
+    async def rotate(
+        self, key_id: str, to: ApiKey, author: Author, *, grace: timedelta
+    ) -> ApiKey:
+        old = self._known(key_id)
+        ends = to.created_at + grace
+        if old.expires_at is not None:
+            ends = min(ends, old.expires_at)
+        powers = {"customer_id": old.customer_id, "roles": old.roles, "title": old.title}
+        new = to.model_copy(update=powers)
+        self._put("created", new, author)
+        ending = old.model_copy(update={"expires_at": ends, "replaced_by": new.id})
+        self._put("rotated", ending, author)
+        return new
+
+    async def revoke(self, key_id: str, author: Author, *, at: datetime) -> ApiKey:
+        old = self._known(key_id)
+        if old.revoked_at is not None:
+            return old
+        revoked = old.model_copy(update={"revoked_at": at})
+        self._put("revoked", revoked, author)
+        return revoked
+
+    async def entries(
+        self, wanted: AuditFilter, *, before: int | None, limit: int
+    ) -> Sequence[AuditEntry]:
+        self._expect_answer()
+        return [
+            one
+            for one in reversed(self.log)
+            if (before is None or one.entry_id < before)
+            and wanted.kind in {None, one.kind}
+            and wanted.object_id in {None, one.object_id}
+            and wanted.principal in {None, one.principal}
+        ][:limit]
+
+    def _known(self, key_id: str) -> ApiKey:
+        self._expect_answer()
+        if key_id not in self.stored:
+            kind = "key"
+            raise NotFoundError(kind, key_id)
+        return self.stored[key_id]
+
+    def _put(self, action: str, key: ApiKey, author: Author) -> None:
+        before = self.stored.get(key.id)
+        self.stored[key.id] = key
+        entry = AuditEntry(
+            entry_id=len(self.log) + 1,
+            at=datetime.now(UTC),  # noqa: TID251  # the database's clock
+            principal=author.principal.name,
+            customer_id=author.principal.customer_id,
+            request_id=author.request_id,
+            action=action,
+            kind="key",
+            object_id=key.id,
+            before=_shown(before) if before else None,
+            after=_shown(key),
+        )
+        self.log.append(entry)
+
+    def _expect_answer(self) -> None:
+        if self.is_away:
+            msg = "postgresql://pop:secret@db:5432 refused"
+            raise UnavailableError(msg)
+
+
+def _shown(key: ApiKey) -> bytes:
+    return msgspec.json.encode(
+        key.model_dump(mode="json", exclude={"secret_sha256"}, exclude_none=True)
+    )

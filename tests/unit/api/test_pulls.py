@@ -1,0 +1,462 @@
+"""Pulling and reporting over HTTP, on in-memory ports."""
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from api_fakes import AT, QUICK, agenda, open_api, ports, summary
+from fakes import ManualClock
+
+from pop_stream.api.app import create_app
+from pop_stream.api.http import access
+from pop_stream.model.definitions import Definitions, Insight
+from pop_stream.model.events.base import OperationProgress, PriorProgress
+from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda
+from pop_stream.model.identity import Principal, Role
+from pop_stream.model.ids import InsightId
+from pop_stream.policy.lifecycle.states import State
+from pop_stream.settings import Settings
+
+ATTEMPT = "/v1/agendas/a1/attempts/2"
+WHO = {"puller_id": "w1"}
+
+
+def emitted(agenda_id="a1", attempt=2, **changes):
+    operations = [{"name": "fetch", "type": "http"}, {"name": "store", "type": "sql"}]
+    body = agenda(id=agenda_id, operations=operations)
+    known = {
+        "agenda_id": agenda_id,
+        "insight_id": "files",
+        "customer_id": "acme",
+        "attempt": attempt,
+        "accepted_at": AT,
+        "emitted_at": AT,
+        "lease_ms": 60_000,
+        "agenda": msgspec.Raw(json.dumps(body).encode()),
+    }
+    return EmittedAgenda(**(known | changes))
+
+
+@pytest.fixture
+async def api():
+    async with open_api() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def held(api):
+    """An API of which the caller has pulled attempt 2 of a1."""
+    api.desk.by_insight["files"] = [emitted()]
+    status, _ = await api.post("/v1/insights/files/pull", WHO)
+    assert status == 200
+    api.publisher.records.clear()
+    return api
+
+
+def events(api):
+    told = [json.loads(record.value) for record in api.publisher.records]
+    return [one for some in told for one in (some if isinstance(some, list) else [some])]
+
+
+async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api):
+    api.desk.by_insight["files"] = [emitted("a1", 1), emitted("a2", 1)]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 5})
+    assert status == 200
+    first, second = body["agendas"]
+    assert (first["agenda_id"], second["agenda_id"]) == ("a1", "a2")
+    assert [one["name"] for one in first["agenda"]["operations"]] == ["fetch", "store"]
+    assert (first["lease_ms"], first["resumes"], first["progress"]) == (60_000, False, None)
+    assert first["accepted_at"] == first["emitted_at"] == "2026-01-01T12:00:00Z"
+    assert [(one["type"], one["puller_id"]) for one in events(api)] == [
+        ("agenda.renewed", "w1"),
+        ("agenda.renewed", "w1"),
+    ]
+
+
+async def test_a_hundred_are_handed_out_at_once(api):
+    """POP's queues gave no more than ten."""
+    names = [f"a{number}" for number in range(100)]
+    api.desk.by_insight["files"] = [emitted(name, 1) for name in names]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 100})
+    assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, names)
+
+
+async def test_retried_agenda_comes_with_what_earlier_attempts_left(api):
+    prior = PriorProgress(attempt=1, state="running", percent=70)
+    operations = {
+        "fetch": OperationProgress(name="fetch", state="succeeded", result=msgspec.Raw(b"7")),
+        "store": OperationProgress(name="store", state="waiting", prior=prior),
+    }
+    api.summaries.put(summary(attempt=2, operations=operations))
+    api.desk.by_insight["files"] = [emitted(resumes=True)]
+    _, body = await api.post("/v1/insights/files/pull", WHO)
+    fetch, store = body["agendas"][0]["progress"]["operations"]
+    assert (fetch["state"], fetch["result"]) == ("succeeded", 7)
+    assert store["prior"]["percent"] == 70
+
+
+async def test_retried_agenda_comes_without_it_while_the_database_is_away(api):
+    api.summaries.is_away = True
+    api.desk.by_insight["files"] = [emitted(resumes=True)]
+    _, body = await api.post("/v1/insights/files/pull", WHO)
+    (one,) = body["agendas"]
+    assert (one["resumes"], one["progress"]) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("wish", "field"),
+    [
+        ({}, "puller_id"),
+        ({**WHO, "count": 101}, "count"),
+        ({**WHO, "count": 0}, "count"),
+        ({**WHO, "wait_s": 61}, "wait_s"),
+        ({**WHO, "extra": 1}, "extra"),
+        ({"puller_id": "a b"}, "puller_id"),
+    ],
+)
+async def test_wish_that_is_not_sound_is_refused_with_its_field(api, wish, field):
+    status, problem = await api.post("/v1/insights/files/pull", wish)
+    assert (status, problem["code"]) == (422, "invalid")
+    assert [issue["field"] for issue in problem["issues"]] == [field]
+
+
+async def test_attempt_that_another_has_replaced_on_its_way_is_given_to_nobody(api):
+    api.desk.stops["a1"] = AttemptStop(
+        agenda_id="a1", insight_id="files", attempt=2, reason="outdated"
+    )
+    api.desk.by_insight["files"] = [emitted(), emitted("a2")]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
+    assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
+    assert [one["agenda_id"] for one in events(api)] == ["a2"]
+
+
+async def test_insight_that_does_not_exist_is_not_found(api):
+    status, problem = await api.post("/v1/insights/gone/pull", WHO)
+    assert (status, problem["code"]) == (404, "not_found")
+
+
+async def test_heartbeat_renews_the_lease_and_needs_no_database(held):
+    held.summaries.is_away = True
+    status, heard = await held.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert (status, heard["stop"], heard["lease_ms"]) == (200, None, 60_000)
+    (renewed,) = events(held)
+    assert (renewed["type"], renewed["attempt"], renewed["insight_id"]) == (
+        "agenda.renewed",
+        2,
+        "files",
+    )
+
+
+async def test_progress_is_told_with_its_operations_and_what_was_appended(held):
+    reports = [
+        {"name": "fetch", "state": "succeeded", "result": {"size": 12}},
+        {"name": "more", "state": "running", "percent": 10},
+    ]
+    new = [{"name": "more", "type": "sql", "payload": "@<fetch.out::/size>"}]
+    body = {**WHO, "operations": reports, "append": {"by": "fetch", "operations": new}}
+    status, heard = await held.post(f"{ATTEMPT}/progress", body)
+    assert (status, heard["appended"]) == (200, ["more"])
+    _, progressed = events(held)
+    assert progressed["operations"][0]["result"] == {"size": 12}
+    (appended,) = progressed["appended"]
+    assert (appended["by"], appended["operation"]["name"]) == ("fetch", "more")
+
+
+async def test_what_the_agenda_has_already_is_not_appended_again(held):
+    new = [{"name": "store", "type": "sql"}]
+    body = {**WHO, "append": {"by": "fetch", "operations": new}}
+    status, heard = await held.post(f"{ATTEMPT}/progress", body)
+    assert (status, heard["appended"]) == (200, [])
+    assert [one["type"] for one in events(held)] == ["agenda.renewed"]
+
+
+@pytest.mark.parametrize(
+    ("report", "field"),
+    [
+        ({"operations": [{"name": "gone", "state": "running"}]}, "operations[0].name"),
+        ({"operations": [{"name": "fetch", "state": "done"}]}, "operations[0].state"),
+        (
+            {"operations": [{"name": "fetch", "state": "succeeded", "result": "x" * 262_144}]},
+            "operations[0].result",
+        ),
+        (
+            {"operations": [{"name": "fetch", "state": "running", "type": "x"}]},
+            "operations[0].type",
+        ),
+        ({"customer_id": "beta"}, "customer_id"),
+        ({"append": {"by": "gone", "operations": [{}]}}, "append.by"),
+        ({"append": {"by": "fetch", "operations": []}}, "append.operations"),
+        ({"append": {"by": "fetch", "operations": [{"name": "x"}]}}, "operations[0].type"),
+    ],
+)
+async def test_report_that_is_not_sound_is_refused_and_tells_nothing(held, report, field):
+    status, problem = await held.post(f"{ATTEMPT}/progress", {**WHO, **report})
+    assert status == 422
+    assert [issue["field"] for issue in problem["issues"]] == [field]
+    assert events(held) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ({"outcome": "succeeded", "spent_s": {"http": 1.5}}, "agenda.succeeded"),
+        ({"outcome": "stopped"}, "agenda.stopped"),
+        ({"outcome": "failed", "message": "no", "retryable": False}, "agenda.failed"),
+    ],
+)
+async def test_completion_is_told_as_its_outcome(held, end, kind):
+    status, _ = await held.post(f"{ATTEMPT}/complete", {**WHO, **end})
+    assert status == 200
+    (told,) = events(held)
+    assert (told["type"], told["attempt"]) == (kind, 2)
+    assert told.get("spent_s", {}) == end.get("spent_s", {})
+    assert told.get("message") == end.get("message")
+
+
+@pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
+async def test_wanted_stop_is_told_and_an_outdated_attempt_refused(held, what):
+    body = {**WHO, **({"outcome": "stopped"} if what == "complete" else {})}
+    stop = AttemptStop(agenda_id="a1", insight_id="files", attempt=2, reason="expired")
+    held.desk.stops["a1"] = stop
+    status, heard = await held.post(f"{ATTEMPT}/{what}", body)
+    assert (status, heard["stop"]) == (200, "expired")
+    held.desk.stops["a1"] = msgspec.structs.replace(stop, reason="outdated")
+    status, problem = await held.post(f"{ATTEMPT}/{what}", body)
+    assert (status, problem["code"]) == (409, "lease_lost")
+
+
+async def test_attempt_that_a_newer_one_follows_is_refused(held):
+    held.desk.handed["a1"] = emitted(attempt=3)
+    status, problem = await held.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert (status, problem["code"]) == (409, "lease_lost")
+    assert "attempt 3 was handed out" in problem["detail"]
+
+
+REPORTS = pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
+
+
+def report_of(what):
+    return {**WHO, **({"outcome": "succeeded"} if what == "complete" else {})}
+
+
+@REPORTS
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"attempt": 3}, ("followed", None)),
+        ({"attempt": 3, "state": State.SUCCEEDED}, ("followed", None)),
+        ({"attempt": 2, "state": State.SUCCEEDED}, ("ended", "succeeded")),
+        ({"attempt": 2, "state": State.CANCELLED}, ("ended", "cancelled")),
+        ({"attempt": 2, "state": State.EXPIRED}, ("ended", "expired")),
+        ({"attempt": 2, "state": State.RETRYING}, ("ended", "retrying")),
+    ],
+)
+async def test_whoever_reports_on_an_attempt_that_is_over_is_told_why(held, changes, why, what):
+    """Ended by others, and no stop was told, or none is remembered."""
+    held.summaries.put(summary(**changes))
+    status, problem = await held.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (status, problem["code"]) == (409, "lease_lost")
+    assert (problem["reason"], problem.get("state")) == why
+    assert events(held) == []
+
+
+@REPORTS
+@pytest.mark.parametrize(
+    "known",
+    [
+        None,
+        {"attempt": 1, "state": State.RETRYING},
+        {"attempt": 1, "state": State.CANCELLED},
+        {"attempt": 2, "state": State.READY},
+        {"attempt": 2, "state": State.REFUSED},
+    ],
+    ids=["nothing", "earlier", "an earlier run's end", "behind", "refused before"],
+)
+async def test_an_attempt_is_not_over_because_the_summary_is_behind(held, known, what):
+    if known is not None:
+        held.summaries.put(summary(**known))
+    assert (await held.post(f"{ATTEMPT}/{what}", report_of(what)))[0] == 200
+
+
+@REPORTS
+@pytest.mark.parametrize(("days", "status"), [(29, 200), (31, 409)])
+async def test_what_is_kept_no_more_has_ended(api, days, status, what):
+    """Its summary would have told so for thirty days."""
+    api.desk.handed["a1"] = emitted(emitted_at=ManualClock().now() - timedelta(days=days))
+    found, problem = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (found, problem.get("reason")) == (status, "ended" if status == 409 else None)
+
+
+@REPORTS
+async def test_what_was_removed_has_ended_and_its_id_may_be_used_anew(held, what):
+    held.summaries.put(summary(attempt=2))
+    assert (await held.post(f"{ATTEMPT}/heartbeat", WHO))[0] == 200
+    del held.summaries.agendas["a1"]
+    status, problem = await held.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (status, problem["reason"]) == (409, "ended")
+    held.desk.handed["a1"] = emitted(emitted_at=AT + timedelta(hours=1))
+    assert (await held.post(f"{ATTEMPT}/{what}", report_of(what)))[0] == 200
+
+
+ENDED_BEFORE = pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.SUCCEEDED, ("agenda.succeeded", 2, None)),
+        (State.CANCELLED, ("agenda.failed", 2, "the agenda had ended before, cancelled")),
+    ],
+)
+
+
+@ENDED_BEFORE
+async def test_what_had_ended_before_is_handed_to_nobody_and_its_end_is_told_again(
+    api, state, told
+):
+    """Its end was told in the moment in which the scheduler took its attempt for lost."""
+    api.summaries.put(summary(attempt=1, state=state))
+    api.desk.by_insight["files"] = [emitted(run_from=1, resumes=True), emitted("a2", 1)]
+    status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
+    assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
+    renewed, end = events(api)
+    assert (renewed["type"], renewed["agenda_id"]) == ("agenda.renewed", "a2")
+    assert (end["type"], end["attempt"], end.get("message")) == told
+
+
+@REPORTS
+@ENDED_BEFORE
+async def test_whoever_is_at_what_had_ended_before_is_told_so(api, state, told, what):
+    api.desk.handed["a1"] = emitted(run_from=1)
+    api.summaries.put(summary(attempt=1, state=state))
+    status, problem = await api.post(f"{ATTEMPT}/{what}", report_of(what))
+    assert (status, problem["reason"], problem["state"]) == (409, "ended", state.value)
+    (end,) = events(api)
+    assert (end["type"], end["attempt"], end.get("message")) == told
+
+
+async def test_what_runs_again_is_handed_out_though_its_earlier_run_has_ended(api):
+    api.summaries.put(summary(attempt=1, state=State.SUCCEEDED))
+    api.desk.by_insight["files"] = [emitted(run_from=2)]
+    _, body = await api.post("/v1/insights/files/pull", WHO)
+    assert [one["attempt"] for one in body["agendas"]] == [2]
+
+
+async def test_attempt_handed_out_before_this_process_began_is_found_in_the_summary(api):
+    api.summaries.put(summary(attempt=2, lease_ms=5_000))
+    status, heard = await api.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert (status, heard["lease_ms"]) == (200, 5_000)
+    api.summaries.is_away = True
+    status, _ = await api.post(f"{ATTEMPT}/heartbeat", WHO)
+    assert status == 503
+
+
+@pytest.mark.parametrize(
+    "named", ["a1/attempts/0", "a1/attempts/x", "a1/attempts/9", "zz/attempts/1"]
+)
+async def test_attempt_that_never_was_is_not_found(api, named):
+    api.summaries.put(summary(attempt=2))
+    status, problem = await api.post(f"/v1/agendas/{named}/heartbeat", WHO)
+    assert (status, problem["code"]) == (404, "not_found")
+
+
+async def test_attempt_that_another_process_has_just_handed_out_is_waited_for(api):
+    report = asyncio.create_task(api.post(f"{ATTEMPT}/heartbeat", WHO))
+    async with asyncio.timeout(10):
+        while ("agenda", "a1") not in api.summaries.asked:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0)
+    api.desk.handed["a1"] = emitted()
+    status, _ = await report
+    assert status == 200
+
+
+# ---- signs of life while nobody can look up whose an attempt is ----
+
+
+@pytest.mark.parametrize("what", ["heartbeat", "progress", "complete"])
+async def test_whoever_reports_is_alive_even_if_the_attempt_cannot_be_looked_up(api, what):
+    body = {**WHO, **({"outcome": "stopped"} if what == "complete" else {})}
+    api.summaries.is_away = True
+    status, _ = await api.post(f"{ATTEMPT}/{what}", body)
+    assert status == 503
+    assert api.desk.signs == [("a1", 2, ("files",))]
+    assert events(api) == [], "it may be somebody else's"
+
+
+async def test_whoever_waits_for_a_database_that_hangs_is_alive_all_the_while(api, monkeypatch):
+    monkeypatch.setattr(access, "_UNSURE_EVERY_S", 0.01)
+    hangs = asyncio.Event()
+
+    async def hang(_):
+        await hangs.wait()
+
+    monkeypatch.setattr(api.summaries, "agenda", hang)
+    report = asyncio.create_task(api.post(f"{ATTEMPT}/heartbeat", WHO))
+    async with asyncio.timeout(10):
+        while len(api.desk.signs) < 3:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0)
+        hangs.set()
+        await report
+    told = len(api.desk.signs)
+    await asyncio.sleep(0.05)
+    assert len(api.desk.signs) == told
+
+
+async def test_nothing_is_said_of_an_attempt_that_is_known(held):
+    held.summaries.is_away = True
+    assert (await held.post(f"{ATTEMPT}/heartbeat", WHO))[0] == 200
+    assert held.desk.signs == []
+
+
+class Known:
+    """Takes every caller for the same one."""
+
+    def __init__(self, principal):
+        self.principal = principal
+
+    async def identify(self, _):
+        return self.principal
+
+
+def shared_world():
+    """Insights of two customers and of the operators, and a database that is away."""
+    insights = {
+        InsightId(name): Insight(id=name, owner=owner, visibility=visibility)
+        for name, owner, visibility in (
+            ("i-acme", "acme", "owner"),
+            ("i-beta", "beta", "owner"),
+            ("i-shown", "beta", "global"),
+            ("i-all", None, "global"),
+        )
+    }
+    behind = ports()
+    behind.definitions.current = Definitions(insights=insights)
+    behind.summaries.is_away = True
+    return behind
+
+
+@pytest.mark.parametrize(
+    ("caller", "signs"),
+    [
+        (
+            Principal("k", "acme", frozenset({Role.PULL})),
+            [("a1@acme", 2, ("i-acme",)), ("a1", 2, ("i-acme",))],
+        ),
+        (
+            Principal("k", None, frozenset({Role.PULL})),
+            [("a1", 2, ("i-acme", "i-beta", "i-shown", "i-all"))],
+        ),
+        (Principal("k", "acme", frozenset({Role.READ, Role.SUBMIT})), []),
+    ],
+    ids=["customer", "operator", "no-puller"],
+)
+async def test_a_sign_of_life_goes_to_insights_the_caller_may_pull_from_alone(caller, signs):
+    behind = replace(shared_world(), authenticator=Known(caller))
+    app = create_app(behind, Settings(), pace=QUICK)
+    async with (
+        TestClient(TestServer(app)) as client,
+        client.post(f"{ATTEMPT}/heartbeat", json=WHO) as response,
+    ):
+        assert response.status == 503
+    assert behind.desk.signs == signs

@@ -1,0 +1,184 @@
+"""Templates run and previewed over HTTP, and placement explained."""
+
+import json
+
+import pytest
+import pytest_asyncio
+from api_fakes import agenda, open_api, summary
+
+from pop_stream.model.definitions import (
+    Customer,
+    Insight,
+    Mappers,
+    ResourcePool,
+    decode_definition,
+)
+
+TEMPLATE = {
+    "id": "scan",
+    "title": "Scans",
+    "params": {"depth": {"type": "integer", "default": 1}},
+    "agenda": {
+        "customer_id": "acme",
+        "params": {"depth": "@<depth>"},
+        "operations": [
+            {"name": "fetch", "type": "http", "payload": {"url": "@<pop.payload::/url>"}},
+            {"name": "store", "type": "sql", "payload": "@<fetch.out::/rows>"},
+        ],
+    },
+}
+RUN = "/v1/agenda-templates/scan/run"
+PREVIEW = "/v1/agenda-templates/scan/preview"
+
+
+@pytest_asyncio.fixture
+async def api():
+    async with open_api() as opened:
+        assert (await opened.call("POST", "/v1/agenda-templates", TEMPLATE))[0] == 201
+        yield opened
+
+
+def take_up(api):
+    """Let what follows Kafka see what the store holds, as the outbox would."""
+    for row in api.store.outbox:
+        one = decode_definition(row.key, row.body)
+        api.definitions.current = api.definitions.current.updated(
+            row.key, one, version=row.version
+        )
+
+
+async def test_a_run_submits_the_expanded_agenda_at_once(api):
+    body = {"payload": {"url": "http://x"}, "params": {"depth": 3}, "id": "a1", "priority": 1}
+    status, told, headers = await api.call("POST", RUN, body)
+    assert (status, told["id"], told["insight_id"]) == (202, "a1", "files")
+    assert headers["Location"] == "/v1/agendas/a1"
+    [published] = api.published
+    assert published["template"] == {"id": "scan", "version": 1}
+    assert (published["title"], published["priority"]) == ("Scans", 1)
+    assert published["params"] == {"depth": 3}
+    assert [one["payload"] for one in published["operations"]] == [
+        {"url": "http://x"},
+        "@<fetch.out::/rows>",
+    ]
+
+
+async def test_the_version_that_ran_is_remembered(api):
+    await api.call("PATCH", "/v1/agenda-templates/scan", {"title": "New"})
+    await api.call("POST", RUN, {"payload": {"url": "u"}})
+    [published] = api.published
+    assert (published["title"], published["template"]["version"]) == ("New", 2)
+    _, old, _ = await api.call("GET", "/v1/agenda-templates/scan/versions/1")
+    assert old["title"] == "Scans"
+
+
+async def test_a_preview_submits_nothing(api):
+    status, told, _ = await api.call("POST", PREVIEW, {"payload": {"url": "u"}})
+    assert (status, told["insight_id"], told["issues"]) == (200, "files", [])
+    assert told["agenda"]["operations"][0]["payload"] == {"url": "u"}
+    assert api.published == []
+
+
+async def test_a_preview_shows_what_fits_nowhere(api):
+    await api.call(
+        "PATCH",
+        "/v1/agenda-templates/scan",
+        {"agenda": {"operations": [{"name": "a", "type": "unknown"}]}},
+    )
+    status, told, _ = await api.call("POST", PREVIEW, {})
+    assert (status, told["insight_id"]) == (200, None)
+    assert "no insight takes" in told["issues"][0]["message"]
+    assert (await api.call("POST", RUN, {}))[0] == 422
+
+
+@pytest.mark.parametrize("path", [RUN, PREVIEW])
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "agenda.operations[0].payload.url"),
+        ({"payload": {"url": "u"}, "params": {"depth": "deep"}}, "params.depth"),
+        ({"payload": {"url": "u"}, "params": {"wide": 1}}, "params.wide"),
+        ({"payload": {"url": "u"}, "priority": 10}, "priority"),
+        ({"payload": {"url": "u"}, "operations": []}, "operations"),
+        ({"payload": {"url": "\0"}}, "run"),
+        ([], "run"),
+    ],
+)
+async def test_a_run_that_cannot_be_is_told_why(api, path, body, field):
+    status, problem, _ = await api.call("POST", path, body)
+    assert (status, problem["issues"][0]["field"]) == (422, field)
+    assert api.published == []
+
+
+async def test_an_unknown_template_is_404(api):
+    assert (await api.call("POST", "/v1/agenda-templates/none/run", {}))[0] == 404
+
+
+async def test_templates_run_in_lists_of_agendas_too(api):
+    take_up(api)
+    status, told = await api.submit(
+        [
+            {"template_id": "scan", "payload": {"url": "u"}},
+            agenda(),
+            {"template_id": "none"},
+            {"template_id": "scan"},
+            agenda(params={"template_id": "scan"}),
+        ]
+    )
+    assert status == 202
+    assert [one["status"] for one in told["results"]] == [202, 202, 422, 422, 202]
+    assert told["results"][2]["issues"][0]["field"] == "template_id"
+    assert [one.get("template") for one in api.published] == [
+        {"id": "scan", "version": 1},
+        None,
+        None,
+    ]
+
+
+async def test_an_explanation_tells_how_every_insight_fared(api):
+    current = api.definitions.current
+    for one in (
+        Insight(id="urgent", mappers=takes(("http",)), precedence=5, pool="gpu"),
+        Insight(id="other", mappers=takes(("x",))),
+        Insight(id="secret", mappers=takes(("http",)), owner="beta"),
+    ):
+        current = current.updated(f"insight/{one.id}", one)
+    api.definitions.current = current
+    status, told = await api.post("/v1/placement/explain", agenda())
+    assert (status, told["insight_id"], told["went_to"]) == (200, "urgent", None)
+    assert [(one["insight_id"], one["outcome"]) for one in told["considered"]] == [
+        ("urgent", "chosen"),
+        ("files", "outranked"),
+        ("other", "no_match"),
+    ]
+    assert told["considered"][1]["matches"] == ["operation_types: http"]
+    pool = ResourcePool(id="cpu", max_in_flight=1)
+    bound = Customer(id="acme", pool="cpu", default_insight="other")
+    api.definitions.current = current.updated("pool/cpu", pool).updated("customer/acme", bound)
+    _, told = await api.post("/v1/placement/explain", agenda())
+    assert told["insight_id"] == "other"
+    assert {one["insight_id"]: one["outcome"] for one in told["considered"]} == {
+        "other": "chosen",
+        "files": "other_pool",
+        "urgent": "other_pool",
+    }
+    assert "default insight" in told["considered"][0]["why"]
+
+
+async def test_an_agenda_that_went_elsewhere_is_explained_by_what_holds_now(api):
+    one = json.dumps(agenda(id="a1")).encode()
+    api.summaries.put(summary("a1", body=one, insight_id="gone"))
+    status, told = await api.get("/v1/agendas/a1/explain")
+    assert (status, told["went_to"], told["insight_id"]) == (200, "gone", "files")
+    assert (await api.get("/v1/agendas/none/explain"))[0] == 404
+
+
+async def test_what_fits_nowhere_is_explained_too(api):
+    nowhere = agenda(operations=[{"name": "a", "type": "unknown"}])
+    status, told = await api.post("/v1/placement/explain", nowhere)
+    assert (status, told["insight_id"]) == (200, None)
+    assert told["issues"][0]["value"] == "unknown"
+    assert [one["outcome"] for one in told["considered"]] == ["no_match"]
+
+
+def takes(types):
+    return Mappers(operation_types=types)

@@ -1,0 +1,178 @@
+"""The group `agenda`, against a server that notes what it is asked."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import msgspec
+import pytest
+from api_fakes import summary
+from typer.testing import CliRunner
+
+from pop_stream.api.agendas.views import agenda_view
+from pop_stream.api.http.answers import encode
+from pop_stream.api_models.commands import ListedAgenda
+from pop_stream.api_models.queues import WhyView
+from pop_stream.cli.agendas import app
+from pop_stream.policy.lifecycle.states import State
+
+RESULT = {
+    "action": "cancel",
+    "dry_run": False,
+    "matched": 3,
+    "commanded": 2,
+    "passed_over": {"succeeded": 1},
+}
+
+
+class Server(HTTPServer):
+    """Answers in order, and notes method, path and body of every request."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[dict] = []
+        self.asked: list[tuple[str, str, dict | None]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self):
+        self._answer(None)
+
+    def do_POST(self):
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def _answer(self, body):
+        self.server.asked.append((self.command, self.path, body))
+        answer = json.dumps(self.server.answers.pop(0)).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        """Stay silent."""
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("POP_API_URL", f"http://127.0.0.1:{server.server_port}")
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+def test_a_command_for_some_ids_tells_what_came_of_it(server):
+    server.answers = [RESULT | {"matched": 4, "not_possible": {"no_body": 1}}]
+    said = run("cancel", "a1", "a2", "--reason", "late")
+    assert said.output.splitlines() == [
+        "2 of 4 agendas told: cancel",
+        "  1 passed over: succeeded",
+        "  1 not possible: no_body",
+    ]
+    ((method, path, body),) = server.asked
+    assert (method, path) == ("POST", "/v1/commands")
+    assert body == {
+        "action": "cancel",
+        "filter": {"ids": ["a1", "a2"]},
+        "dry_run": False,
+        "reason": "late",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wish"),
+    [
+        (("hold",), {"reason": ""}),
+        (("release",), {"reason": ""}),
+        (("reprioritise", "--priority", "1"), {"reason": "", "priority": 1}),
+        (("reprioritise", "--rank", "0"), {"reason": "", "rank": 0}),
+        (("rerun",), {"reason": "", "operations": "failed", "hold": False}),
+        (("rerun", "--all", "--hold"), {"reason": "", "operations": "all", "hold": True}),
+        (("delete",), {}),
+    ],
+)
+def test_agendas_are_chosen_by_what_is_known_of_them(server, arguments, wish):
+    server.answers = [RESULT | {"dry_run": True}]
+    said = run(*arguments, "--where", "customer=acme", "--where", "state=failed", "--dry-run")
+    assert "would be told" in said.output
+    ((_, _, body),) = server.asked
+    assert (
+        body
+        == {
+            "action": arguments[0],
+            "filter": {"customer_id": ["acme"], "state": ["failed"]},
+            "dry_run": True,
+        }
+        | wish
+    )
+
+
+def test_a_list_is_read_page_by_page(server):
+    agendas = [json.loads(msgspec.json.encode(_listed(f"a{n}"))) for n in range(3)]
+    server.answers = [
+        {"total": 9, "agendas": agendas[:2], "next": "x y"},
+        {"total": 9, "agendas": agendas[2:], "next": "z"},
+    ]
+    said = run("list", "--where", "link=night", "--limit", "3", "--json")
+    assert json.loads(said.output) == {"total": 9, "agendas": agendas}
+    assert [path for _, path, _ in server.asked] == [
+        "/v1/agendas?link_id=night&order=newest&limit=3",
+        "/v1/agendas?link_id=night&order=newest&limit=1&cursor=x+y",
+    ]
+
+
+def _listed(agenda_id):
+    known = dict.fromkeys(ListedAgenda.__struct_fields__)
+    known |= {"id": agenda_id, "state": State.READY, "attempt": 1, "customer_id": "acme"}
+    known |= {"title": "", "priority": 5, "percent": 0.0, "message": ""}
+    return ListedAgenda(**known)
+
+
+def test_a_list_on_a_terminal_says_how_many_there_are(server):
+    server.answers = [{"total": 0, "agendas": [], "next": None}]
+    assert "0 of 0" in run("list").output
+
+
+def test_why_is_told_in_words(server):
+    known = dict.fromkeys(WhyView.__struct_fields__)
+    server.answers = [known | {"id": "a/1", "state": "ready", "why": "position 3 of 9"}]
+    assert run("why", "a/1").output == "position 3 of 9\n"
+    assert server.asked[0][1] == "/v1/agendas/a%2F1/why"
+
+
+def test_all_is_known_as_json(server):
+    whole = json.loads(encode(agenda_view(summary("a1"), seen_by=None)))
+    server.answers = [whole]
+    assert json.loads(run("show", "a1").output) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("cancel",), "name the agendas to cancel by id, or choose them with --where"),
+        (
+            ("cancel", "--where", "colour=red"),
+            "with one of customer, insight, link, external, correlation, title, state",
+        ),
+        (("cancel", "--where", "state"), "write FIELD=VALUE"),
+    ],
+)
+def test_a_command_never_means_everything_by_mistake(arguments, said):
+    error = run(*arguments).exception
+    assert said in str(error)
+
+
+def test_nothing_that_fits_is_a_failure(server):
+    server.answers = [RESULT | {"matched": 0, "commanded": 0, "passed_over": {}}]
+    assert "no agenda fits" in str(run("cancel", "a9").exception)

@@ -1,0 +1,85 @@
+"""What a process of the API tells of its callers."""
+
+import asyncio
+from datetime import timedelta
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from puller_fakes import emitted
+
+from pop_stream.kafka.deliveries import MAX_RETURNED_BYTES, KafkaHttpDeliveries
+from pop_stream.model.errors import UnservedError
+from pop_stream.model.events.codec import decode_poll_demand, encode
+from pop_stream.model.events.pull import PollRejected, PollWanted
+from pop_stream.settings import Settings
+
+
+class Publisher:
+    def __init__(self):
+        self.published = asyncio.Queue()
+
+    async def publish(self, records):
+        for record in records:
+            self.published.put_nowait(decode_poll_demand(record.value))
+
+
+async def test_nothing_is_asked_for_before_it_could_be_heard_what_is_handed_out():
+    """It would never come, and its agenda not before the end of the lease."""
+    publisher = Publisher()
+    handouts = KafkaHttpDeliveries(Settings(), publisher)
+    telling = asyncio.create_task(handouts._tell())
+    waits = timedelta(seconds=30)
+    taking = asyncio.create_task(handouts.take("media", 1, waits, is_connected=lambda: True))
+    try:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert publisher.published.empty()
+        handouts._tails[0].following.set()
+        async with asyncio.timeout(5):
+            told = await publisher.published.get()
+        assert isinstance(told, PollWanted)
+        assert (told.insight_id, told.wanted) == ("media", 1)
+    finally:
+        for task in (telling, taking):
+            task.cancel()
+        await asyncio.gather(telling, taking, return_exceptions=True)
+
+
+async def test_a_refusal_of_before_this_process_began_is_no_answer_to_its_callers():
+    handouts = KafkaHttpDeliveries(Settings(), Publisher())
+
+    def hear_refusal():
+        told = PollRejected(insight_id="media", reason="nobody can")
+        handouts._hear(SimpleNamespace(value=encode(told), headers=(), offset=0))
+
+    hear_refusal()
+    handouts._expect_served("media")
+    handouts._tails[0].following.set()
+    hear_refusal()
+    with pytest.raises(UnservedError, match="nobody can"):
+        handouts._expect_served("media")
+
+
+async def test_what_callers_left_behind_is_bounded_by_its_bytes():
+    """While Kafka takes nothing; what is beyond comes back by its lease."""
+    publisher = Publisher()
+    handouts = KafkaHttpDeliveries(Settings(), publisher)
+    large = emitted(agenda=msgspec.Raw(b'"' + b"x" * 1_000_000 + b'"'))
+    for _ in range(100):
+        handouts.return_delivery(large)
+    kept = handouts._returned.qsize()
+    assert MAX_RETURNED_BYTES < kept * 1_000_000 < MAX_RETURNED_BYTES + 2_000_000
+    giving = asyncio.create_task(handouts._give_back())
+    try:
+        async with asyncio.timeout(20):
+            for _ in range(kept):
+                await publisher.published.get()
+            while handouts._returned_bytes:  # noqa: ASYNC110  # the task goes on right after
+                await asyncio.sleep(0)
+        handouts.return_delivery(large)
+        async with asyncio.timeout(20):
+            await publisher.published.get()
+    finally:
+        giving.cancel()
+        await asyncio.gather(giving, return_exceptions=True)

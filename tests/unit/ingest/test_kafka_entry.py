@@ -1,0 +1,138 @@
+"""Who is let in from Kafka: what others let in always, the rest by quotas, with the reason."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from consumer_records import record
+
+from pop_stream.ingest.sender_authentication import KafkaAdmission
+from pop_stream.ingest.submission_processor import SubmissionProcessor
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Customer, Insight, Mappers
+from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
+from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
+from pop_stream.model.events.scheduling import RecordRefused
+from pop_stream.policy.ingress.quotas import QuotaLedger
+from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.ingress.signature import ADMITTED_HEADER, RECORD_SIGNATURE_HEADER, seal
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+SECRET = b"s" * 32
+CUSTOMERS = {
+    "few": Customer(id="few", max_ready=2),
+    "slow": Customer(id="slow", max_submit_per_s=1, submit_burst=1),
+}
+
+
+class Hall:
+    """A sorter with a door of its own."""
+
+    def __init__(self, secret=None, name="intake"):
+        self.door = QuotaLedger(name, CUSTOMERS.get)
+        self.admission = KafkaAdmission(self.door, secret)
+        insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
+        self.sorter = SubmissionProcessor(
+            Topics("pop."),
+            InsightRouter([insight]),
+            max_agenda_bytes=100_000,
+            admission=self.admission,
+        )
+
+    def sort(self, *records, now=NOW):
+        batch = self.sorter.sort(records, now=now)
+        letters = [msgspec.json.decode(one.value, type=RecordRefused) for one in batch.dead]
+        kinds = [type(one) for one in batch.lifecycle]
+        return kinds.count(AgendaAccepted), kinds.count(AgendaRefused), letters
+
+    def fill(self, present=12):
+        near = CapacityLimit(what="agendas", limit=10, present=present)
+        self.door.hear(BacklogUsage(insight_id="web", at=NOW, fullness=near), now_s=0)
+
+
+def sent(customer_id, offset=0, *, count=1, after_s=0.0, headers=()):
+    body = {"customer_id": customer_id, "operations": [{"name": "x", "type": "http"}]}
+    value = json.dumps([body] * count if count > 1 else body).encode()
+    timestamp = NOW_MS + int(after_s * 1000)
+    return record(value, offset=offset, timestamp=timestamp, headers=headers)
+
+
+def test_of_a_list_so_many_are_let_in_as_may_be_ready_and_the_rest_is_told_why():
+    hall = Hall()
+    accepted, refused, [letter] = hall.sort(sent("few", count=5), sent("free", 1, count=5))
+    assert (accepted, refused) == (2 + 5, 3)
+    assert letter.code == "quota"
+    assert letter.reason.startswith("3 of 5 agendas refused: [2].customer_id = few")
+    assert "may have 2" in letter.reason
+
+
+def test_what_was_refused_can_be_submitted_again():
+    hall = Hall()
+    batch = hall.sorter.sort([sent("few", count=3)], now=NOW)
+    [refused] = [one for one in batch.lifecycle if isinstance(one, AgendaRefused)]
+    assert refused.agenda_id == "0-0-2"
+    assert json.loads(bytes(refused.agenda))["customer_id"] == "few"
+
+
+def test_what_waited_for_intake_is_no_faster_for_it():
+    hall = Hall()
+    late = NOW + timedelta(hours=1)
+    records = [sent("slow", offset, after_s=offset) for offset in range(5)]
+    assert hall.sort(*records, now=late)[:2] == (5, 0)
+    together = [sent("slow", offset, after_s=100) for offset in range(5, 10)]
+    assert hall.sort(*together, now=late)[:2] == (1, 4)
+
+
+def test_a_producer_whose_clock_is_ahead_gains_nothing():
+    hall = Hall()
+    records = [sent("slow", offset, after_s=100 * offset) for offset in range(5)]
+    assert hall.sort(*records)[:2] == (1, 4)
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_what_the_api_let_in_is_not_refused_any_more_but_counts(secret):
+    hall = Hall(secret)
+    hall.fill()
+    plain = sent("few", count=4)
+    stamp = seal(SECRET, key=None, value=plain.value)
+    header = ADMITTED_HEADER if secret is None else (RECORD_SIGNATURE_HEADER, stamp)
+    assert hall.sort(sent("few", count=4, headers=[header]))[:2] == (4, 0)
+    assert hall.door.present("few") == 4
+    assert not hall.admission.take_has_decided()
+
+
+def test_where_there_is_a_secret_a_word_without_a_seal_counts_for_nothing():
+    hall = Hall(SECRET)
+    headers = [ADMITTED_HEADER, (RECORD_SIGNATURE_HEADER, b"v1=00")]
+    assert hall.sort(sent("few", count=4, headers=headers))[:2] == (2, 2)
+
+
+def test_what_may_have_been_accepted_before_a_crash_is_not_refused_any_more():
+    """Else it would be accepted, and never placed."""
+    before, after = Hall(), Hall(name="another")
+    records = [sent("few", 7, count=2), sent("few", 8)]
+    assert before.sort(*records)[:2] == (2, 1)
+    assert before.admission.take_has_decided()
+    after.door.hear(before.door.begin({0: 9}), now_s=0)
+    after.fill()
+    assert after.sort(*records)[:2] == (3, 0)
+    assert after.sort(sent("few", 9))[:2] == (0, 1)
+
+
+def test_a_full_insight_refuses_everyone_with_the_reason():
+    hall = Hall()
+    hall.fill()
+    accepted, refused, [letter] = hall.sort(sent("free"))
+    assert (accepted, refused, letter.code) == (0, 1, "insight_full")
+    assert "takes 10" in letter.reason
+
+
+def test_nothing_is_decided_where_nobody_has_a_quota_and_there_is_room():
+    hall = Hall()
+    assert hall.sort(sent("free", count=50))[:2] == (50, 0)
+    assert not hall.admission.take_has_decided()
+    hall.fill(present=9)
+    hall.sort(sent("free", 1))
+    assert hall.admission.take_has_decided()  # it may be full when these records are read again

@@ -1,0 +1,208 @@
+"""Who sends what is read from Kafka, and what becomes of what nobody may send."""
+
+import json
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from consumer_records import record
+
+from pop_stream.ingest.sender_authentication import Gate
+from pop_stream.ingest.submission_processor import BatchResult, SubmissionProcessor
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Insight, Mappers, VersionedTemplate
+from pop_stream.model.errors import UnauthenticatedError, UnavailableError
+from pop_stream.model.events.scheduling import RecordRefused
+from pop_stream.model.identity import ANYONE, Principal, Role
+from pop_stream.model.template import AgendaTemplate
+from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.policy.ingress.signature import is_signed_by, seal
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SECRET = b"s" * 32
+GOOD = "acme"
+NO_SUBMITTER = "reader"
+ACME = Principal("key:acme", "acme", frozenset({Role.SUBMIT}))
+READER = Principal("key:reader", "acme", frozenset({Role.READ}))
+AGENDA = {"id": "a1", "customer_id": "acme", "operations": [{"name": "x", "type": "http"}]}
+
+
+class Tokens:
+    def __init__(self):
+        self.asked = []
+
+    async def identify(self, authorization):
+        self.asked.append(authorization)
+        match authorization:
+            case "Bearer acme":
+                return ACME
+            case "Bearer reader":
+                return READER
+            case "Bearer away":
+                raise UnavailableError
+            case _:
+                msg = "the key is unknown, revoked or expired"
+                raise UnauthenticatedError(msg)
+
+
+@pytest.fixture
+def tokens():
+    return Tokens()
+
+
+def sent(body, *, token=None, offset=0, **headers):
+    told = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    if token is not None:
+        told.append(("Authorization", f"Bearer {token}".encode()))
+    return record(json.dumps(body).encode(), key=b"k", offset=offset, headers=told)
+
+
+async def sort(gate, *records):
+    insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
+    sorter = SubmissionProcessor(
+        Topics("pop."), InsightRouter([insight]), max_agenda_bytes=100_000
+    )
+    senders = await gate.senders(records)
+    result = BatchResult()
+    for one in records:
+        sender = senders.get((one.partition, one.offset), ANYONE)
+        sorter.add(result, one, now=NOW, sender=sender)
+    letters = [msgspec.json.decode(one.value, type=RecordRefused) for one in result.dead]
+    return result, letters
+
+
+def strict(tokens):
+    return Gate(tokens, secret=SECRET, is_strict=True)
+
+
+def lenient(tokens):
+    return Gate(tokens, secret=None, is_strict=False)
+
+
+async def test_a_token_speaks_for_its_customer(tokens):
+    result, letters = await sort(strict(tokens), sent(AGENDA, token=GOOD))
+    assert (len(result.placed["web"]), letters) == (1, [])
+
+
+@pytest.mark.parametrize("make", [strict, lenient])
+async def test_a_token_speaks_for_nobody_else(tokens, make):
+    foreign = AGENDA | {"customer_id": "beta"}
+    result, (letter,) = await sort(make(tokens), sent([AGENDA, foreign], token=GOOD))
+    assert len(result.placed["web"]) == 1
+    assert (letter.code, letter.issues[0].field) == ("forbidden", "[1].customer_id")
+    # No event may stand in the agenda of the customer that was named.
+    assert [type(one).__name__ for one in result.lifecycle] == ["AgendaAccepted"]
+
+
+@pytest.mark.parametrize("make", [strict, lenient])
+@pytest.mark.parametrize(
+    ("token", "code"),
+    [("wrong", "unauthenticated"), ("away", "unavailable"), ("reader", "forbidden")],
+)
+async def test_a_token_that_does_not_hold_is_refused_with_its_record(tokens, make, token, code):
+    result, (letter,) = await sort(make(tokens), sent(AGENDA, token=token))
+    assert (letter.code, result.placed, result.lifecycle) == (code, {}, [])
+
+
+async def test_a_record_without_a_token_is_refused_only_where_one_is_required(tokens):
+    _, (letter,) = await sort(strict(tokens), sent(AGENDA))
+    assert (letter.code, "authorization" in letter.reason) == ("unauthenticated", True)
+    result, letters = await sort(lenient(tokens), sent(AGENDA))
+    assert (len(result.placed["web"]), letters) == (1, [])
+
+
+async def test_what_the_api_has_sealed_needs_no_token(tokens):
+    value = json.dumps(AGENDA).encode()
+    stamp = seal(SECRET, key=b"k", value=value)
+    result, letters = await sort(strict(tokens), sent(AGENDA, pop_seal=stamp))
+    assert (len(result.placed["web"]), letters, tokens.asked) == (1, [], [])
+
+
+async def test_a_seal_fits_its_own_record_only(tokens):
+    stamp = seal(SECRET, key=b"k", value=json.dumps(AGENDA).encode())
+    other = AGENDA | {"title": "other"}
+    for forged in (sent(other, pop_seal=stamp), sent(AGENDA, pop_seal=b"v1=00")):
+        result, (letter,) = await sort(strict(tokens), forged)
+        assert (letter.code, result.placed) == ("unauthenticated", {})
+    assert not is_signed_by(SECRET, seal(SECRET, key=b"ab", value=b"c"), key=b"a", value=b"bc")
+    assert not is_signed_by(b"other", stamp, key=b"k", value=json.dumps(AGENDA).encode())
+
+
+async def test_without_a_secret_no_seal_counts(tokens):
+    gate = Gate(tokens, secret=None, is_strict=True)
+    stamp = seal(b"", key=b"k", value=json.dumps(AGENDA).encode())
+    _, (letter,) = await sort(gate, sent(AGENDA, pop_seal=stamp))
+    assert letter.code == "unauthenticated"
+
+
+async def test_a_token_is_judged_once_for_a_whole_batch(tokens):
+    batch = [sent(AGENDA, token=GOOD, offset=number) for number in range(50)]
+    result, _ = await sort(strict(tokens), *batch)
+    assert (len(result.placed["web"]), tokens.asked) == (50, ["Bearer acme"])
+
+
+async def test_no_token_reaches_the_dead_letters(tokens):
+    for token in ("wrong-s3cret", "acme"):
+        result, letters = await sort(strict(tokens), sent({"no": "agenda"}, token=token))
+        assert letters
+        assert all(token.encode() not in (one.value or b"") for one in result.dead)
+        assert all(not one.headers for one in result.dead)
+
+
+async def test_ids_that_customers_choose_are_theirs_and_those_of_operators_are_for_all(tokens):
+    keyed = {"customer_id": "acme", "operations": AGENDA["operations"]}
+    batch = [
+        sent(AGENDA, token=GOOD),
+        sent(keyed, token=GOOD, offset=1),
+        sent(AGENDA, offset=2),
+    ]
+    result, letters = await sort(lenient(tokens), *batch)
+    assert letters == []
+    assert [one.agenda_id for one in result.lifecycle] == ["a1@acme", "k@acme", "a1"]
+    assert json.loads(bytes(result.lifecycle[0].agenda))["id"] == "a1@acme"
+
+
+@pytest.mark.parametrize(
+    "fault", [{"operations": []}, {"priority": "urgent"}, {"template_id": "none"}]
+)
+async def test_what_is_refused_is_told_to_nobody_but_its_sender(tokens, fault):
+    """A record that is not sound either must not leave a trace among another's agendas."""
+    foreign = AGENDA | {"customer_id": "beta"} | fault
+    result, (letter,) = await sort(strict(tokens), sent(foreign, token=GOOD))
+    assert (letter.code, result.lifecycle) == ("forbidden", [])
+    result, (letter,) = await sort(strict(tokens), sent(AGENDA | fault, token=NO_SUBMITTER))
+    assert (letter.code, result.lifecycle) == ("forbidden", [])
+    own = {key: value for key, value in (AGENDA | fault).items() if key != "customer_id"}
+    result, (letter,) = await sort(strict(tokens), sent(own, token=GOOD))
+    assert letter.code == "submission_refused"
+    assert [(one.agenda_id, one.customer_id) for one in result.lifecycle] == [
+        ("a1@acme", "acme")
+    ]
+
+
+async def test_an_id_of_another_customers_is_refused_and_leaves_no_trace(tokens):
+    result, (letter,) = await sort(lenient(tokens), sent(AGENDA | {"id": "a1@beta"}))
+    assert (letter.code, letter.issues[0].field) == ("submission_refused", "id")
+    assert [one.agenda_id for one in result.lifecycle] == ["k"]
+
+
+async def test_a_sender_runs_only_templates_that_it_sees(tokens):
+    agenda = {"customer_id": "@<pop.payload::/for?acme>", "operations": AGENDA["operations"]}
+    insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
+    templates = {
+        one.id: VersionedTemplate(one, 1)
+        for one in (
+            AgendaTemplate(id="theirs", owner="beta", agenda=agenda),
+            AgendaTemplate(id="ours@acme", owner="acme", agenda=agenda),
+        )
+    }
+    sorter = SubmissionProcessor(
+        Topics("pop."), InsightRouter([insight]), max_agenda_bytes=10_000, templates=templates
+    )
+    for named, code in (("theirs", "submission_refused"), ("ours", None)):
+        result = BatchResult()
+        run = sent({"template_id": named}, token=GOOD)
+        sorter.add(result, run, now=NOW, sender=ACME)
+        told = [msgspec.json.decode(one.value, type=RecordRefused).code for one in result.dead]
+        assert told == [code] * len(told)
+        assert bool(result.placed) is (code is None)

@@ -1,0 +1,104 @@
+"""What it costs to know how far pullers are behind, counted in requests and looks."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from aiokafka import TopicPartition
+from fakes import FixedLags
+from test_rounds import TOPICS, Stage
+
+from pop_stream.kafka import lag
+from pop_stream.kafka.lag import KafkaLagProbe
+from pop_stream.model.definitions import Customer, Insight
+from pop_stream.model.events.codec import decode_ready
+from pop_stream.model.ids import InsightId
+from pop_stream.scheduler.ticker import Ticker
+
+BROKERS = 3
+PARTITIONS = 4
+
+
+class Cluster:
+    """Three brokers that coordinate a third of the groups each; every request is counted."""
+
+    def __init__(self):
+        self.requests = 0
+        self._client = self
+
+    async def describe_topics(self, names):
+        self.requests += 1
+        return [{"topic": one, "partitions": [*range(PARTITIONS)]} for one in names]
+
+    async def find_coordinator(self, group):
+        self.requests += 1
+        return sum(group.encode()) % BROKERS
+
+    async def send(self, node, request):
+        self.requests += 1
+        offsets = [(number, 4, -1, "", 0, {}) for number in range(PARTITIONS)]
+        return SimpleNamespace(
+            groups=[(one, [(one, offsets, {})], 0, {}) for one in request._groups]
+        )
+
+    async def beginning_offsets(self, places):
+        self.requests += 1
+        return {TopicPartition(one.topic, one.partition): 0 for one in places}
+
+    async def end_offsets(self, places):
+        self.requests += 1
+        return {TopicPartition(one.topic, one.partition): 7 for one in places}
+
+
+async def requests_per_look(insights):
+    cluster = Cluster()
+    probe = KafkaLagProbe(TOPICS, cluster, cluster)
+    names = [InsightId(f"i{number}") for number in range(insights)]
+    found = []
+    for _ in range(3):
+        before = cluster.requests
+        assert (await probe.look(names)).lags == {one: [3] * PARTITIONS for one in names}
+        found.append(cluster.requests - before)
+    return found
+
+
+async def test_a_look_takes_a_request_a_broker_however_many_insights_there_are(monkeypatch):
+    """But for the first, which asks once for every group who coordinates it."""
+    monkeypatch.setattr(lag, "_FIRSTS_EVERY_S", 0)
+    assert (await requests_per_look(1))[1:] == [1 + 2] * 2
+    first, *others = await requests_per_look(200)
+    assert first == 1 + 200 + BROKERS + 2
+    assert others == [BROKERS + 2] * 2, "what is committed, where topics start, and end"
+
+
+async def looks_in_ten_seconds(customers, insights):
+    """Of a ticker that sleeps as long as it says; every customer is due now and then."""
+    names = [f"i{number}" for number in range(insights)]
+    stage = Stage(*(Insight(id=one, target=5_000, low_water=5_000) for one in names))
+    lags = FixedLags()
+    every = timedelta(milliseconds=250)
+    ticker = Ticker(stage.rounds, lags, stage.publisher, TOPICS, every, stage.clock)
+    for number in range(customers):
+        limited = Customer(id=f"c{number}", rate_per_s=1.0)
+        stage.define(customers=[limited])
+        await stage.place(limited.id, 30, insight_id=names[number % insights])
+        stage.clock.move(timedelta(milliseconds=7))
+    until, ticks, told = stage.clock.now() + timedelta(seconds=10), 0, 0
+    while stage.clock.now() < until:
+        await ticker._tick()
+        ticks += 1
+        records = stage.publisher.on(TOPICS.ready)[told:]
+        told += len(records)
+        for record in records:
+            await stage.tell(*decode_ready(record.value))
+        stage.clock.move(timedelta(seconds=ticker._pause_s()))
+    assert all(one in asked for asked, _ in lags.asked for one in names)
+    return len([asked for asked, _ in lags.asked if asked]), ticks
+
+
+@pytest.mark.parametrize(("customers", "insights"), [(1, 1), (100, 1), (100, 20)])
+async def test_lags_are_read_no_more_often_for_more_customers_or_insights(customers, insights):
+    looks, ticks = await looks_in_ten_seconds(customers, insights)
+    assert looks <= 1 + 10 / 0.25
+    if customers > 1:
+        assert ticks > 2 * looks, "it was woken for more than that"

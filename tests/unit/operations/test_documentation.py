@@ -1,0 +1,160 @@
+"""The documentation: that what it links to, names and shows exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from typer.main import get_command
+
+from pop_stream.api.http.metrics import Metrics
+from pop_stream.cli.generate import schemas
+from pop_stream.cli.main import app
+from pop_stream.clock import WallClock
+from pop_stream.model.definitions import Customer, Insight, ResourcePool
+from pop_stream.reconciler.reconciler import ReconciliationMetrics
+from pop_stream.scheduler.metrics import SchedulerCollector
+from pop_stream.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+)
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def pages():
+    return pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def links(page):
+    """Text and target of every link, code left out."""
+    prose = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", prose)
+    return [(text, target) for text, target in found if "://" not in target]
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    kept = [re.sub(r"[^\w\- ]", "", title.lower()) for title in titles]
+    return {title.replace(" ", "-") for title in kept}
+
+
+@pages()
+def test_links_lead_somewhere(page):
+    for _, target in links(page):
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path), target
+
+
+@pages()
+def test_tests_that_are_named_exist(page):
+    for text, target in links(page):
+        if name := re.fullmatch(r"`(test_\w+)`", text):
+            assert f"def {name[1]}(" in (page.parent / target).read_text(), name[1]
+    known = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for name in re.findall(r"`(test_\w+)`", page.read_text()):
+        assert f"def {name}(" in known, name
+
+
+@pages()
+def test_settings_that_are_named_exist(page):
+    known = {f"POP_{name.upper()}" for name in Settings.model_fields}
+    known |= {"POP_TEST_BOOTSTRAP", "POP_TEST_DSN", "POP_FAULT", "POP_FAULT_SPENT"}
+    assert set(re.findall(r"POP_[A-Z][A-Z_]*[A-Z]", page.read_text())) <= known
+
+
+@pages()
+def test_commands_that_are_named_exist(page):
+    known = get_command(app).commands.keys()
+    named = re.findall(r"pop-stream ([a-z][a-z-]*)\b(?! started)", page.read_text())
+    assert set(named) <= known
+
+
+def commands(group, prefix=""):
+    """Every command that can be run, by its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+@pytest.mark.parametrize(("name", "command"), [*commands(get_command(app))])
+def test_the_reference_has_every_command_with_its_options(name, command):
+    page = (REFERENCE / "cli.md").read_text()
+    section = re.search(rf"^### `pop-stream {name}\b.*?(?=^##)", page, re.DOTALL | re.MULTILINE)
+    assert section, f"docs/reference/cli.md has no section for pop-stream {name}"
+    told = set(re.findall(r"`(--[a-z-]+)", section[0]))
+    options = {word for one in command.params for word in one.opts if word.startswith("--")}
+    assert told == options - {"--help"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "how-to/coming-from-pop.md",
+        "reference/guarantees.md",
+        "explanation/faults-of-others.md",
+    ],
+)
+def test_the_tests_that_a_page_names_are_there(page):
+    text = (ROOT / "docs" / page).read_text()
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./\.\./(tests/\S+?\.py)\)", text)
+    assert named
+    missing = [
+        f"{path}: {name}"
+        for name, path in named
+        if not re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_every_fault_of_others_has_its_test():
+    text = (ROOT / "docs" / "explanation" / "faults-of-others.md").read_text()
+    lines = [
+        one for one in text.splitlines() if one.startswith("| ") and "fault | here" not in one
+    ]
+    assert len(lines) >= 30
+    assert [one for one in lines if "](../../tests/" not in one] == []
+
+
+def test_every_feature_of_pop_has_its_line_and_a_test():
+    text = (ROOT / "docs" / "how-to" / "coming-from-pop.md").read_text()
+    lines = re.findall(r"^\| (\d+) \| .+ \| .+ \| (.+) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _ in lines] == [*range(1, 98)]
+    assert [number for number, shown_by in lines if "](../../tests/" not in shown_by] == []
+
+
+def test_the_reference_has_every_metric():
+    registry = CollectorRegistry()
+    Metrics(registry)
+    registry.register(SchedulerCollector(list, WallClock()))
+    ReconciliationMetrics(registry)
+    families = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in registry.collect()
+    }
+    page = (REFERENCE / "metrics.md").read_text()
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == families
+
+
+def test_the_reference_has_every_event():
+    text = (REFERENCE / "events.md").read_text()
+    of_events = (one for name, one in schemas().items() if name != "definitions.json")
+    for schema in of_events:
+        for shape in schema["$defs"].values():
+            for kind in shape.get("properties", {}).get("type", {}).get("enum", ()):
+                assert f"`{kind}`" in text, kind
+
+
+def test_the_guide_names_only_fields_that_definitions_have():
+    text = (ROOT / "docs" / "how-to" / "definitions.md").read_text()
+    models = {"customer": Customer, "insight": Insight, "pool": ResourcePool}
+    for kind, names in re.findall(
+        r"^\| (customer|insight|pool) \| (.+?) \|", text, re.MULTILINE
+    ):
+        assert set(re.findall(r"`(\w+)`", names)) <= models[kind].model_fields.keys()

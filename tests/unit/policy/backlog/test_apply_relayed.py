@@ -1,0 +1,131 @@
+"""What a backlog makes of notes of the relay, and of ticks."""
+
+from datetime import timedelta
+
+import pytest
+from backlogs import START, backlog, placed, settled
+
+from pop_stream.model.events.scheduling import (
+    Claim,
+    Command,
+    IdleRunners,
+    InsightAttemptsReported,
+    InsightTick,
+)
+from pop_stream.policy.backlog.backlog import apply_relayed, apply_tick
+
+NOW = START.timestamp()
+
+
+def started(*names, **insight):
+    """A backlog of these agendas, each of them out and unclaimed."""
+    one = backlog(lease_ms=60_000, **insight)
+    one.place([placed(name) for name in names], NOW)
+    for chosen in one.choose(len(names), NOW):
+        one.emitted_offsets.send(chosen.ref, 0, NOW)
+    one.drain_outbox()
+    return one
+
+
+def noted(**heard):
+    return InsightAttemptsReported(insight_id="media", **heard)
+
+
+def tick(**known):
+    return InsightTick(insight_id="media", **known)
+
+
+def test_a_success_that_was_told_with_a_cancel_is_not_undone():
+    one = started("a")
+    cancel = Command(agenda_id="a", action="cancel")
+    apply_relayed(one, noted(commands=(cancel,), settlements=(settled("a"),)), NOW)
+    assert not one.drain_outbox()
+    assert one.commands.ignored == 1
+
+
+def test_claims_for_which_a_runner_waited_are_counted():
+    one = started("a", "b")
+    apply_relayed(one, noted(claims=(Claim("a", 1, awaited=True), Claim("b", 1))), NOW + 0.5)
+    assert (one.claimed, one.awaited, one.sync_matched_s) == (2, 1, 0.5)
+
+
+def test_runners_that_are_left_are_counted_by_what_pullers_said_last():
+    one = started("a", "b")
+    apply_relayed(
+        one,
+        noted(claims=(Claim("a", 1),), idle=(IdleRunners("p", 7), IdleRunners("q", 2))),
+        NOW,
+    )
+    apply_relayed(one, noted(claims=(Claim("b", 1),), idle=(IdleRunners("p", 5),)), NOW + 0.5)
+    apply_relayed(one, noted(settlements=(settled("a"),)), NOW + 0.75)
+    assert one.idle.count(NOW + 0.75) == 7
+
+
+def test_signs_of_life_are_heard():
+    one = started("a")
+    apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
+    apply_relayed(one, noted(heartbeats=(Claim("a", 1),)), NOW + 30)
+    assert one.attempts.lease_ends_at == NOW + 90
+
+
+@pytest.mark.parametrize(
+    ("lag", "emitted", "ends_at"),
+    [(0, 1, NOW + 65), (0, 0, None), (0, 7, NOW + 65), (1, 7, None)],
+)
+def test_what_was_emitted_after_a_look_at_the_lag_was_not_passed_over(lag, emitted, ends_at):
+    """A look by who had the insight before may count more than are known here."""
+    one = started("a")
+    apply_tick(one, tick(lags=(lag,), emitted=emitted), NOW + 5)
+    assert one.attempts.lease_ends_at == ends_at
+
+
+def test_with_a_lag_unknown_nothing_was_passed_over():
+    one = started("a")
+    apply_tick(one, tick(emitted=1), NOW + 5)
+    apply_tick(one, tick(lags=(0,)), NOW + 5)
+    assert one.attempts.lease_ends_at is None
+
+
+@pytest.mark.parametrize(("heard_s", "lost"), [(61, 1), (60, 0), (3_600, 0)])
+def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
+    one = started("a")
+    apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
+    now = NOW + 30 if heard_s > 100 else NOW + 90
+    apply_tick(one, tick(relayed_until=START + timedelta(seconds=heard_s)), now)
+    assert one.attempts.lost == lost
+
+
+# ---- signs of life that nobody could look up ----
+
+
+def claimed(*names, **insight):
+    one = started(*names, **insight)
+    apply_relayed(one, noted(claims=tuple(Claim(name, 1) for name in names)), NOW)
+    return one
+
+
+def lost_after(one, *signs):
+    """How many lose their leases though these signs came shortly before the end."""
+    apply_relayed(one, noted(unverified=signs), NOW + 50)
+    relayed_until = START + timedelta(seconds=61)
+    apply_tick(one, tick(relayed_until=relayed_until), NOW + 61)
+    return one.attempts.lost
+
+
+def test_a_sign_of_life_that_nobody_looked_up_renews_the_lease_of_that_attempt():
+    assert lost_after(claimed("a", "b"), Claim("a", 1)) == 1
+
+
+@pytest.mark.parametrize("sign", [Claim("a", 2), Claim("z", 1), Claim("b", 3)])
+def test_a_sign_of_another_attempt_or_agenda_changes_nothing(sign):
+    """A later attempt is not believed, as it would be of the relay: it may never have been."""
+    one = claimed("a")
+    assert lost_after(one, sign) == 1
+    assert one.position_of("a").attempt == 2
+
+
+def test_a_sign_of_what_was_not_claimed_is_no_claim():
+    one = started("a")
+    apply_relayed(one, noted(unverified=(Claim("a", 1),)), NOW)
+    assert one.claimed == 0
+    assert one.attempts.lease_ends_at is None

@@ -1,0 +1,342 @@
+"""What a door lets in, by what it counts itself and what the others tell."""
+
+import pytest
+
+from pop_stream.model.definitions import Customer
+from pop_stream.model.errors import CapacityError, QuotaError
+from pop_stream.model.events.codec import decode_usage, encode
+from pop_stream.model.events.quota import BacklogUsage, CapacityLimit, IngressUsage
+from pop_stream.policy.ingress import quotas as door_module
+from pop_stream.policy.ingress import quotas as under_way_module
+from pop_stream.policy.ingress.quotas import (
+    FULL_REPORT_INTERVAL_S,
+    PEER_EXPIRY_S,
+    InFlightSubmissions,
+    QuotaLedger,
+)
+from pop_stream.policy.ingress.usage import (
+    MAX_CUSTOMERS_PER_RECORD,
+    MemoryLoad,
+    UsageDelta,
+    UsageTotals,
+    chunks,
+    fullness,
+)
+
+START = "2026-01-01T00:00:00Z"
+CUSTOMERS = {
+    "ready": Customer(id="ready", max_ready=3),
+    "rate": Customer(id="rate", max_submit_per_s=2, submit_burst=4),
+    "free": Customer(id="free"),
+}
+
+
+def door(name="one", customers=None):
+    return QuotaLedger(name, (CUSTOMERS if customers is None else customers).get)
+
+
+def admitted(one, customer_id, most=100, *, now_s=0.0, insight_id="media"):
+    """How many are let in before one is not."""
+    for number in range(most):
+        try:
+            one.admit(customer_id, insight_id, now_s=now_s)
+        except (QuotaError, CapacityError):
+            return number
+    return most
+
+
+def counted(insight_id="media", placed=None, *, is_complete=False, near=None, **customers):
+    return BacklogUsage(
+        insight_id=insight_id,
+        at=START,
+        customers=customers,
+        is_complete=is_complete,
+        placed=placed or {},
+        fullness=near,
+    )
+
+
+def tell(one, *others, now_s=0.0):
+    """What it has to say, over the wire."""
+    told = [decode_usage(encode(event)) for event in one.drain_reports(now_s)]
+    for event in told:
+        for other in others:
+            other.hear(event, now_s=now_s)
+    return told
+
+
+# ---- ready agendas ----
+
+
+def test_no_more_are_let_in_than_may_be_ready_and_nobody_else_is_held_up():
+    one = door()
+    assert admitted(one, "ready") == 3
+    assert admitted(one, "free") == 100
+    assert admitted(one, "unknown") == 100
+
+
+def test_a_refusal_names_customer_limit_and_what_there_is():
+    one = door()
+    one.hear(counted(ready=7), now_s=0)
+    with pytest.raises(
+        QuotaError, match=r"has 7 ready agendas and may have 3.*max_ready"
+    ) as told:
+        one.admit("ready", "media", now_s=0)
+    error = told.value
+    assert (error.customer_id, error.quota, error.limit, error.present) == (
+        "ready", "max_ready", 3, 7,
+    )  # fmt: skip
+    assert error.retry_after_s > 0
+
+
+def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
+    one = door()
+    one.hear(counted("media", ready=1), now_s=0)
+    one.hear(counted("other", ready=1), now_s=0)
+    assert one.present("ready") == 2
+    one.hear(counted("media", ready=0), now_s=0)
+    assert one.present("ready") == 1
+    one.hear(counted("other", is_complete=True), now_s=0)
+    assert admitted(one, "ready") == 3
+
+
+def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
+    api, intake, third = door("api"), door("intake"), door("third")
+    api.admit("ready", "media", now_s=0)
+    assert (api.present("ready"), third.present("ready")) == (1, 0)
+    api.record_position("ready", (7, 0), lane=2)
+    tell(api, intake, third)
+    assert third.present("ready") == 1
+    intake.count_admitted("ready")
+    intake.record_position("ready", (7, 0), lane=("media", 2))
+    intake.handled({2: 8})
+    tell(intake, api, third)
+    tell(api, intake, third)
+    assert [one.present("ready") for one in (api, intake, third)] == [1, 1, 1]
+    for one in (api, intake, third):
+        one.hear(counted(placed={"2": (7, 0)}, ready=1), now_s=0)
+    tell(intake, api, third)
+    assert [one.present("ready") for one in (api, intake, third)] == [1, 1, 1]
+    for one in (api, intake, third):
+        one.hear(counted(placed={"2": (7, 0)}, ready=0), now_s=0)
+    assert [one.present("ready") for one in (api, intake, third)] == [0, 0, 0]
+
+
+def test_what_could_not_be_written_counts_no_more():
+    one = door()
+    one.admit("ready", "media", now_s=0)
+    one.release("ready")
+    one.release("ready")
+    assert one.present("ready") == 0
+    assert admitted(one, "ready") == 3
+
+
+def test_what_is_not_handled_counts_however_long_intake_is_away():
+    one = door()
+    for offset in range(3):
+        one.admit("ready", "media", now_s=0)
+        one.record_position("ready", (offset, 0), lane=0)
+    assert admitted(one, "ready", now_s=1e6) == 0
+    one.hear(IngressUsage(ingress_id="intake", number=1, handled={"0": 2}), now_s=1e6)
+    assert admitted(one, "ready", now_s=1e6) == 2
+
+
+def test_a_door_that_fell_silent_counts_no_more_and_one_that_speaks_does():
+    one, other = door(), door("other")
+    other.admit("ready", "media", now_s=0)
+    tell(other, one)
+    assert not tell(other, one, now_s=1)
+    tell(other, one, now_s=FULL_REPORT_INTERVAL_S)
+    one.drain_reports(FULL_REPORT_INTERVAL_S + PEER_EXPIRY_S)
+    assert one.present("ready") == 1
+    one.drain_reports(FULL_REPORT_INTERVAL_S + PEER_EXPIRY_S + 1)
+    assert one.present("ready") == 0
+
+
+def test_nothing_is_told_while_nothing_changes():
+    one = door()
+    assert not one.drain_reports(0)
+    assert admitted(one, "free", 5) == 5
+    assert not one.drain_reports(1)
+
+
+def test_a_newcomer_hears_all_within_seconds():
+    one, late = door(), door("late")
+    one.admit("ready", "media", now_s=0)
+    tell(one)
+    tell(one, late, now_s=FULL_REPORT_INTERVAL_S)
+    assert late.present("ready") == 1
+
+
+def test_what_is_told_again_counts_once():
+    one, other = door(), door("other")
+    other.admit("rate", "media", now_s=0)
+    [told] = other.drain_reports(0)
+    for _ in range(3):
+        one.hear(told, now_s=0)
+    assert admitted(one, "rate") == 3
+
+
+def test_a_rate_that_is_no_more_is_not_counted_any_longer():
+    """The other door has not heard of it yet, and tells what it let in."""
+    one = door(customers={"rate": Customer(id="rate")})
+    other = door("other")
+    assert admitted(other, "rate") == 4
+    tell(other, one)
+    assert admitted(one, "rate", most=50) == 50
+
+
+def test_several_that_are_begun_together_end_one_by_one():
+    under_way = InFlightSubmissions()
+    for _ in range(3):
+        under_way.begin("acme")
+    under_way.place("acme", "lane", (7, 0))
+    under_way.discard("acme")
+    assert under_way.counts == {"acme": 2}
+    under_way.advance("lane", (7, 0))
+    under_way.discard("acme")
+    assert under_way.counts == {}
+    under_way.discard("acme")
+    assert under_way.counts == {}, "no more end than began"
+
+
+def test_many_customers_are_told_in_several_records(monkeypatch):
+    customers = {
+        f"c{n}": Customer(id=f"c{n}", max_ready=1) for n in range(MAX_CUSTOMERS_PER_RECORD + 1)
+    }
+    one, other = door(customers=customers), door("other", customers)
+    for name in customers:
+        one.admit(name, "media", now_s=0)
+    told = tell(one, other)
+    assert [len(event.under_way) for event in told] == [MAX_CUSTOMERS_PER_RECORD, 1]
+    assert [event.is_complete for event in told] == [True, False]
+    assert all(other.present(name) == 1 for name in customers)
+
+
+# ---- the rate ----
+
+
+def test_a_burst_and_then_the_rate_over_all_doors():
+    one, other = door(), door("other")
+    assert admitted(one, "rate") == 4
+    tell(one, other)
+    assert admitted(other, "rate") == 0
+    assert admitted(other, "rate", now_s=1.0) == 2
+    tell(other, one, now_s=1.0)
+    assert admitted(one, "rate", now_s=1.0) == 0
+
+
+def test_what_others_let_in_unheard_is_made_up_for():
+    one, other = door(), door("other")
+    assert admitted(one, "rate") + admitted(other, "rate") == 8
+    tell(one, other)
+    tell(other, one)
+    assert admitted(one, "rate", now_s=2.0) == 0
+    assert admitted(one, "rate", now_s=2.5) == 1
+
+
+def test_a_refusal_for_the_rate_says_when_to_come_back():
+    one = door()
+    admitted(one, "rate")
+    with pytest.raises(QuotaError, match="2 agendas per second") as told:
+        one.admit("rate", "media", now_s=0.25)
+    error = told.value
+    assert (error.limit, error.present, error.retry_after_s) == (2, 3.5, 0.25)
+
+
+def test_the_allowances_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(door_module, "MAX_KNOWN", 2)
+    customers = {one: Customer(id=one, max_submit_per_s=1, submit_burst=1) for one in "abc"}
+    one = door(customers=customers)
+    for name in "abc":
+        assert admitted(one, name) == 1
+    assert admitted(one, "c") == 0
+    assert admitted(one, "a") == 1  # forgotten, so full again
+
+
+# ---- room with the scheduler ----
+
+
+def test_a_full_insight_lets_nothing_in_and_one_that_is_nearly_full_does():
+    one = door()
+    near = CapacityLimit(what="agendas", limit=10, present=9)
+    one.hear(counted(near=near), now_s=0)
+    assert admitted(one, "free", 5) == 5
+    assert one.is_limited("free", "media")
+    full = CapacityLimit(what="agendas", limit=10, present=12)
+    one.hear(counted(near=full), now_s=0)
+    with pytest.raises(CapacityError, match=r"12 agendas waiting and takes 10"):
+        one.admit("free", "media", now_s=0)
+    assert admitted(one, "free", 5, insight_id="other") == 5
+    one.hear(counted(), now_s=0)
+    assert admitted(one, "free", 5) == 5
+    assert not one.is_limited("free", "media")
+
+
+def test_small_insights_stay_open_while_large_ones_fill_a_scheduler():
+    limit = MemoryLoad(agendas=100, size=10_000)
+    loads = {
+        "large": MemoryLoad(95, 950),
+        "small": MemoryLoad(6, 60),
+        "empty": MemoryLoad(0, 0),
+    }
+    assert {one: told.is_full for one, told in fullness(loads, limit).items()} == {
+        "large": True
+    }
+    assert fullness({"large": MemoryLoad(80, 800)}, limit) == {}
+    [near] = fullness({"large": MemoryLoad(92, 800)}, limit).values()
+    assert (near.what, near.present, near.is_full) == ("agendas", 92, False)
+
+
+def test_bytes_fill_a_scheduler_too_and_what_is_full_is_told_first():
+    limit = MemoryLoad(agendas=100, size=10_000)
+    [full] = fullness({"a": MemoryLoad(95, 10_000)}, limit).values()
+    assert (full.what, full.limit, full.is_full) == ("bytes", 10_000, True)
+    [full] = fullness({"a": MemoryLoad(100, 9_500)}, limit).values()
+    assert (full.what, full.is_full) == ("agendas", True)
+
+
+# ---- what counts are made of ----
+
+
+def test_changes_are_told_once_and_zeros_only_after_something():
+    changes = UsageDelta()
+    assert not changes
+    assert changes.take_changed({"a": 1}, ["a", "b"]) == {"a": 1}
+    assert changes.take_changed({"a": 1}, ["a"]) == {}
+    assert changes
+    assert changes.take_changed({}, ["a"]) == {"a": 0}
+    assert changes.whole({"a": 2, "b": 0}) == {"a": 2}
+
+
+def test_sums_follow_each_teller():
+    sums = UsageTotals()
+    sums.apply("x", {"a": 2, "b": 1}, is_complete=True)
+    sums.apply("y", {"a": 3}, is_complete=False)
+    sums.apply("x", {"a": 1, "b": 0}, is_complete=False)
+    assert (sums.of("a"), sums.of("b")) == (4, 0)
+    sums.apply("x", {"c": 1}, is_complete=True)
+    assert (sums.of("a"), sums.of("c")) == (3, 1)
+    sums.forget("y")
+    assert sums.of("a") == 0
+
+
+def test_portions_of_nothing_are_one():
+    assert [*chunks({})] == [{}]
+
+
+def test_in_a_long_lane_neighbours_of_a_customer_leave_together_and_late_ones_too(monkeypatch):
+    monkeypatch.setattr(under_way_module, "LONG", 0)
+    under_way = InFlightSubmissions()
+    for offset in (5, 7, 6):
+        under_way.begin("a")
+        under_way.place("a", "lane", (offset, 0))
+    under_way.begin("b")
+    under_way.place("b", "lane", (8, 0))
+    under_way.place("b", "lane", (9, 0))  # never begun
+    under_way.advance("lane", (6, 0))
+    assert under_way.counts == {"a": 3, "b": 1}
+    under_way.advance("lane", (8, 0))
+    assert under_way.counts == {}
+    under_way.advance("lane", (9, 0))
+    assert under_way.drain_changed() == {"a", "b"}

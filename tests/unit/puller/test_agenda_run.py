@@ -1,0 +1,469 @@
+"""The DAG runner: what starts when, what fails how, and what is told of it."""
+
+import asyncio
+import gc
+import threading
+from contextvars import ContextVar
+from weakref import ref
+
+import msgspec
+import pytest
+from puller_fakes import node, pool, run_of, states
+
+from pop_stream.puller import FinalError, Handlers, RetryableError
+from pop_stream.puller.execution.agenda_run import (
+    PARALLEL_OPERATIONS,
+    RESULT_BYTES,
+    PriorResults,
+)
+
+
+@pytest.fixture
+def handlers():
+    return Handlers()
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    async with asyncio.timeout(10):
+        yield
+
+
+async def test_single_operation_runs_in_the_task_of_its_agenda(handlers):
+    tasks = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        tasks.append(asyncio.current_task())
+        return {"size": 12}
+
+    run = run_of(handlers, node("a"))
+    assert await run.run() is None
+    assert tasks == [asyncio.current_task()]
+    (told,) = run.take_changes().operations
+    assert (told.state, told.percent, bytes(told.result)) == ("succeeded", 100, b'{"size":12}')
+    assert not run.has_changes
+    assert set(run.spent_s) == {"work"}
+
+
+async def test_handler_is_given_all_there_is_to_know(handlers):
+    calls = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        calls.append(operation)
+
+    operation = {**node("a", payload={"by": "@<pop.customerId>"}), "params": {"fast": True}}
+    await run_of(handlers, operation).run()
+    (call,) = calls
+    assert (call.name, call.type, call.payload) == ("a", "work", {"by": "acme"})
+    assert (call.agenda_id, call.customer_id, call.insight_id) == ("a1", "acme", "media")
+    assert (call.attempt, call.params) == (1, {"fast": True})
+
+
+async def test_independent_operations_run_at_the_same_time(handlers):
+    meeting = asyncio.Barrier(3)
+
+    @handlers.handler("work")
+    async def work(operation):
+        await meeting.wait()
+
+    assert await run_of(handlers, node("a"), node("b"), node("c")).run() is None
+
+
+async def test_operation_waits_for_those_it_depends_on(handlers):
+    order = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        order.append(operation.name)
+        await asyncio.sleep(0)
+
+    graph = [node("d", "b", "c"), node("b", "a"), node("c", "a"), node("a")]
+    assert await run_of(handlers, *graph).run() is None
+    assert order[0] == "a"
+    assert set(order[1:3]) == {"b", "c"}
+    assert order[3] == "d"
+
+
+async def test_chain_runs_in_one_task(handlers):
+    tasks = set()
+
+    @handlers.handler("work")
+    async def work(operation):
+        tasks.add(asyncio.current_task())
+        await asyncio.sleep(0)
+
+    chain = [node(f"n{i}", *([f"n{i - 1}"] if i else [])) for i in range(50)]
+    assert await run_of(handlers, *chain).run() is None
+    assert tasks == {asyncio.current_task()}
+
+
+async def test_wide_agenda_is_run_so_many_operations_at_a_time(handlers):
+    running = most = done = 0
+
+    @handlers.handler("work")
+    async def work(operation):
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        done += 1
+
+    wide = [node(f"n{i}") for i in range(3 * PARALLEL_OPERATIONS)]
+    assert await run_of(handlers, *wide).run() is None
+    assert (most, done) == (PARALLEL_OPERATIONS, 3 * PARALLEL_OPERATIONS)
+
+
+async def test_results_feed_references(handlers):
+    got = []
+
+    @handlers.handler("make")
+    async def make(operation):
+        return {"size": 12, "pair": (1, 2)}
+
+    @handlers.handler("work")
+    async def work(operation):
+        got.append(operation.payload)
+
+    payload = {
+        "whole": "@<a.out>",
+        "size": "@<a.out::/size>",
+        "text": "@<pop.operationName> of @<pop.agendaId>: @<a.out::/size>",
+        "else": "@<a.out::/gone?none>",
+    }
+    assert (
+        await run_of(handlers, node("a", kind="make"), node("b", payload=payload)).run() is None
+    )
+    assert got == [
+        {
+            "whole": {"size": 12, "pair": [1, 2]},
+            "size": 12,
+            "text": "b of a1: 12",
+            "else": "none",
+        }
+    ]
+
+
+async def test_reference_that_leads_nowhere_fails_finally(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        return {}
+
+    run = run_of(handlers, node("a"), node("b", payload="@<a.out::/size>"))
+    failure = await run.run()
+    assert failure is not None
+    assert not failure.retryable
+    assert failure.message == (
+        "operation 'b' failed: payload of operation 'b': @<a.out> has nothing at '/size'"
+    )
+
+
+async def test_failure_starts_nothing_more_and_lets_running_operations_end(handlers):
+    slow_runs, has_failed = asyncio.Event(), asyncio.Event()
+    started = []
+
+    @handlers.handler("slow")
+    async def slow(operation):
+        started.append(operation.name)
+        slow_runs.set()
+        await has_failed.wait()
+        return "done"
+
+    @handlers.handler("bad")
+    async def bad(operation):
+        await slow_runs.wait()
+        asyncio.get_running_loop().call_soon(has_failed.set)
+        msg = "the disk is full"
+        raise RetryableError(msg)
+
+    @handlers.handler("work")
+    async def work(operation):
+        started.append(operation.name)
+
+    graph = [
+        node("slow", kind="slow"),
+        node("bad", kind="bad"),
+        node("after slow", "slow"),
+        node("after bad", "bad"),
+    ]
+    run = run_of(handlers, *graph)
+    failure = await run.run()
+    assert failure is not None
+    assert (failure.message, failure.retryable) == (
+        "operation 'bad' failed: the disk is full",
+        True,
+    )
+    assert started == ["slow"]
+    assert states(run) == {"slow": "succeeded", "bad": "failed"}
+
+
+async def test_one_final_failure_makes_the_agendas_failure_final(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        await asyncio.sleep(0)
+        msg = "later"
+        raise RetryableError(msg)
+
+    @handlers.handler("wrong")
+    async def wrong(operation):
+        await asyncio.sleep(0)
+        msg = "never"
+        raise FinalError(msg)
+
+    failure = await run_of(handlers, node("a"), node("b", kind="wrong")).run()
+    assert failure is not None
+    assert not failure.retryable
+    assert failure.message == "operation 'a' failed: later"
+    assert [(one.code, one.detail) for one in failure.diagnostics] == [
+        ("operation_retryable", {"operation": "a"}),
+        ("operation_final", {"operation": "b"}),
+    ]
+
+
+async def _cancel_itself(operation):
+    raise asyncio.CancelledError
+
+
+async def _give_up(operation):
+    raise StopIteration
+
+
+def _exit(operation):
+    raise SystemExit(3)
+
+
+def _stop_iteration(operation):
+    next(iter(()))
+
+
+async def _divide(operation):
+    return 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (_divide, "ZeroDivisionError: division by zero"),
+        (_cancel_itself, "its handler cancelled itself"),
+        (_give_up, "RuntimeError: coroutine raised StopIteration"),
+        (_exit, "SystemExit: 3"),
+        (_stop_iteration, "the handler raised StopIteration"),
+    ],
+)
+async def test_whatever_a_handler_raises_fails_its_operation_only(handlers, handler, says):
+    handlers.handler("work")(handler)
+    with pool() as threads:
+        run = run_of(handlers, node("a"), threads=threads)
+        failure = await run.run()
+    assert failure is not None
+    assert failure.retryable
+    assert failure.message == f"operation 'a' failed: {says}"
+    assert states(run) == {"a": "failed"}
+
+
+async def test_unknown_type_is_found_before_anything_starts(handlers):
+    started = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        started.append(operation.name)
+
+    run = run_of(handlers, node("a"), node("b", "a", kind="transcode"))
+    failure = await run.run()
+    assert failure is not None
+    assert not failure.retryable
+    assert "'transcode' has no handler here (registered: work)" in failure.message
+    assert started == []
+    assert states(run) == {"b": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [("x" * RESULT_BYTES, "bytes, at most"), ({1}, "set"), (float("nan"), "NaN")],
+)
+async def test_result_that_cannot_be_sent_fails_finally(handlers, result, says):
+    @handlers.handler("work")
+    async def work(operation):
+        return result
+
+    run = run_of(handlers, node("a"))
+    failure = await run.run()
+    assert failure is not None
+    assert not failure.retryable
+    assert says in failure.message
+    (told,) = run.take_changes().operations
+    assert (told.state, told.result) == ("failed", msgspec.UNSET)
+
+
+async def test_reports_are_told_once_with_the_newest_values(handlers):
+    reported, go_on = asyncio.Event(), asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        await operation.report(10, "begun")
+        await operation.report(40, "half way")
+        reported.set()
+        await go_on.wait()
+        await operation.report(float("nan"), "\0" + "x" * 5000)
+
+    run = run_of(handlers, node("a"))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.run())
+        await reported.wait()
+        (told,) = run.take_changes().operations
+        assert (told.state, told.percent, told.message) == ("running", 40, "half way")
+        assert not run.has_changes
+        go_on.set()
+    (told,) = run.take_changes().operations
+    assert (told.state, told.percent) == ("succeeded", 100)
+    assert told.message.startswith("\N{REPLACEMENT CHARACTER}xxx")
+
+
+@pytest.mark.parametrize(("percent", "told"), [(-3, 0), (140, 100), (float("nan"), 0)])
+async def test_percent_is_held_within_its_bounds(handlers, percent, told):
+    reported, go_on = asyncio.Event(), asyncio.Event()
+
+    @handlers.handler("work")
+    async def work(operation):
+        await operation.report(percent)
+        reported.set()
+        await go_on.wait()
+
+    run = run_of(handlers, node("a"))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run.run())
+        await reported.wait()
+        assert run.take_changes().operations[0].percent == told
+        go_on.set()
+
+
+async def test_sync_handlers_run_in_threads_at_the_same_time_and_may_report(handlers):
+    request_id = ContextVar("request_id", default="none")
+    request_id.set("r7")
+    meeting = threading.Barrier(2, timeout=10)
+    seen = []
+
+    @handlers.handler("work")
+    def work(operation):
+        meeting.wait()
+        operation.report(50, f"in {threading.current_thread() is threading.main_thread()}")
+        seen.append(request_id.get())
+        return operation.name
+
+    with pool(2) as threads:
+        run = run_of(handlers, node("a"), node("b"), threads=threads)
+        assert await run.run() is None
+    told = {one.name: one for one in run.take_changes().operations}
+    assert seen == ["r7", "r7"]
+    assert {one.message for one in told.values()} == {"in False"}
+    assert msgspec.json.decode(told["b"].result) == "b"
+
+
+async def test_worker_seconds_leave_out_the_wait_for_a_thread(handlers):
+    @handlers.handler("first")
+    def first(operation):
+        threading.Event().wait(0.05)  # the work itself
+
+    @handlers.handler("second")
+    def second(operation):
+        return None
+
+    with pool(1) as threads:
+        both = node("a", kind="first"), node("b", kind="second")
+        run = run_of(handlers, *both, threads=threads)
+        assert await run.run() is None
+    assert run.spent_s["first"] >= 0.05
+    assert run.spent_s["second"] < 0.05
+
+
+async def test_plain_function_may_return_a_coroutine(handlers):
+    async def later():
+        return 7
+
+    handlers.handler("work")(lambda operation: later())
+    with pool() as threads:
+        run = run_of(handlers, node("a"), threads=threads)
+        assert await run.run() is None
+    assert bytes(run.take_changes().operations[0].result) == b"7"
+
+
+async def test_cancelled_run_cancels_its_handlers_and_counts_them_as_failed(handlers):
+    both_run = asyncio.Barrier(3)
+    cleaned = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        try:
+            await both_run.wait()
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(operation.name)
+
+    run = run_of(handlers, node("a"), node("b"), node("c", "a"))
+    task = asyncio.create_task(run.run())
+    await both_run.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(cleaned) == ["a", "b"]
+    assert states(run) == {"a": "failed", "b": "failed"}
+    assert run.spent_s["work"] > 0
+
+
+async def test_timeout_inside_a_handler_is_a_failure_like_any_other(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+
+    failure = await run_of(handlers, node("a"), node("b", "a")).run()
+    assert failure is not None
+    assert failure.message == "operation 'a' failed: TimeoutError: "
+
+
+async def test_operations_of_an_earlier_attempt_are_not_run_again(handlers):
+    ran = []
+
+    @handlers.handler("work")
+    async def work(operation):
+        ran.append((operation.name, operation.payload))
+
+    graph = [
+        node("a"),
+        node("b", "a"),
+        node("c", payload="@<b.out::/n>"),
+        node("d"),
+    ]
+    earlier = {"a": b"", "b": b'{"n":5}'}
+    run = run_of(handlers, *graph, earlier=PriorResults(earlier))
+    assert await run.run() is None
+    assert sorted(ran) == [("c", 5), ("d", None)]
+    assert states(run) == {"c": "succeeded", "d": "succeeded"}
+
+
+async def test_nothing_is_left_to_do_when_all_succeeded_before(handlers):
+    handlers.handler("work")(_divide)
+    run = run_of(
+        handlers, node("a"), node("b", "a"), earlier=PriorResults({"a": b"1", "b": b""})
+    )
+    assert await run.run() is None
+    assert not run.has_changes
+
+
+async def test_nothing_of_a_run_is_left_to_the_collector(handlers):
+    @handlers.handler("work")
+    async def work(operation):
+        return {"size": 12}
+
+    gc.disable()
+    try:
+        run = run_of(handlers, node("a"))
+        assert await run.run() is None
+        run.take_changes()
+        left = ref(run)
+        del run
+        assert left() is None
+    finally:
+        gc.enable()

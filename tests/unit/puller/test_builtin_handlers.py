@@ -1,0 +1,328 @@
+"""The handlers that come with the library, run as a puller runs them."""
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from puller_fakes import node, run_of
+
+from pop_stream.puller.execution.agenda_run import RESULT_BYTES
+from pop_stream.puller.handlers import command as command_module
+from pop_stream.puller.handlers.builtin import builtin, sleep
+from pop_stream.puller.handlers.command import OUTPUT_BYTES
+from pop_stream.puller.handlers.http import BODY_BYTES
+from pop_stream.puller.handlers.invocation import OperationCall
+from pop_stream.settings import Settings
+
+PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+async def bounded():
+    async with asyncio.timeout(20):
+        yield
+
+
+@pytest.fixture
+async def handlers():
+    registry = builtin(Settings(allowed_commands=(PYTHON, SHELL, "/no/such/program")))
+    yield registry
+    await registry.close()
+
+
+async def result_of(handlers, kind, payload):
+    run = run_of(handlers, node("a", kind=kind, payload=payload))
+    failure = await run.run()
+    assert failure is None, failure
+    return msgspec.json.decode(run.take_changes().operations[0].result)
+
+
+async def failure_of(handlers, kind, payload):
+    failure = await run_of(handlers, node("a", kind=kind, payload=payload)).run()
+    assert failure is not None
+    return failure
+
+
+async def test_noop_returns_its_payload(handlers):
+    assert await result_of(handlers, "noop", {"x": [1]}) == {"x": [1]}
+
+
+async def test_append_adds_what_an_earlier_result_tells(handlers):
+    @handlers.handler("planner")
+    async def plan(_):
+        return [node("x", kind="noop", payload=1), node("y", kind="noop", payload="@<x.out>")]
+
+    run = run_of(
+        handlers,
+        node("plan", kind="planner"),
+        node("grow", kind="append", payload={"operations": "@<plan.out>"}),
+    )
+    assert await run.run() is None
+    changes = run.take_changes()
+    results = {one.name: msgspec.json.decode(one.result) for one in changes.operations}
+    assert results["grow"] == {"appended": ["x", "y"]}
+    assert {one.by for one in changes.appended} == {"grow"}
+    assert (results["x"], results["y"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("operations", "told"),
+    [("x", "payload.operations"), ([{"name": "x"}], "type"), ([node("a")], "taken")],
+)
+async def test_what_cannot_be_appended_fails_for_good(handlers, operations, told):
+    failure = await failure_of(handlers, "append", {"operations": operations})
+    assert told in failure.message
+    assert not failure.retryable
+
+
+async def test_sleep_reports_how_far_it_is():
+    reports = []
+    call = OperationCall(
+        name="a",
+        type="sleep",
+        payload={"seconds": 0.02},
+        params={},
+        agenda_id="a1",
+        customer_id="acme",
+        insight_id="media",
+        attempt=1,
+        report_to=lambda percent, message: reports.append(percent),
+    )
+    await sleep(call)
+    assert reports[-1] == 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "says"),
+    [
+        ("sleep", {"seconds": -1}, "payload.seconds = -1: Input should be greater than"),
+        ("sleep", {}, "payload.seconds = {}: Field required; fields are seconds"),
+        ("sleep", None, "payload = None"),
+        (
+            "http",
+            {"url": "file:///etc/passwd"},
+            "payload.url = 'file:///etc/passwd': write http",
+        ),
+        ("http", {"url": "http://"}, "payload.url"),
+        ("http", {"url": "http://x/", "json": 1, "body": "b"}, "payload.body"),
+        ("http", {"url": "http://x/", "verb": "GET"}, "fields are url, method, headers, json"),
+        ("http", {"url": "http://x/", "headers": {"a": "b\r\nc: d"}}, "payload.headers.a ="),
+        ("command", {"program": "rm", "args": ["-r"]}, "'rm': is not allowed here"),
+        ("command", {"program": "/no/such/program"}, "cannot be started here"),
+    ],
+)
+async def test_wrong_payload_fails_finally_and_says_what_is_wrong(
+    handlers, kind, payload, says
+):
+    failure = await failure_of(handlers, kind, payload)
+    assert says in failure.message
+    assert not failure.retryable
+
+
+async def test_no_command_is_allowed_by_default():
+    failure = await failure_of(builtin(Settings()), "command", {"program": PYTHON})
+    assert "POP_ALLOWED_COMMANDS" in failure.message
+
+
+async def answer(request):
+    match request.match_info["what"]:
+        case "echo":
+            return web.json_response(
+                {"method": request.method, "body": await request.text()},
+                headers={"X-Seen": request.headers.get("X-Ask", "")},
+            )
+        case "large":
+            return web.Response(body=b"\xff" * 1_000_000)
+        case "never":
+            await asyncio.Event().wait()
+        case "not-json":
+            return web.Response(text="{", content_type="application/json")
+        case "nul":
+            return web.json_response("a\0b")
+        case "cookie":
+            response = web.Response(text=str(len(request.cookies)))
+            response.set_cookie("a", "b")
+            return response
+    return web.Response(status=int(request.match_info["what"]), text="because")
+
+
+@asynccontextmanager
+async def server():
+    app = web.Application()
+    app.router.add_route("*", "/{what}", answer)
+    async with TestServer(app, host="127.0.0.1") as one:
+        yield lambda what: str(one.make_url(f"/{what}"))
+
+
+async def test_http_sends_json_and_returns_the_answer(handlers):
+    async with server() as url:
+        payload = {
+            "url": url("echo"),
+            "method": "post",
+            "json": {"a": 1},
+            "headers": {"X-Ask": "7"},
+        }
+        result = await result_of(handlers, "http", payload)
+        await handlers.close()
+    assert result["status"] == 200
+    assert result["headers"]["x-seen"] == "7"
+    assert result["body"] == {"method": "POST", "body": '{"a": 1}'}
+
+
+async def test_http_answer_that_is_no_json_is_text(handlers):
+    async with server() as url:
+        assert (await result_of(handlers, "http", {"url": url("not-json")}))["body"] == "{"
+        assert (await result_of(handlers, "http", {"url": url("nul")}))["body"] == '"a\\u0000b"'
+        await handlers.close()
+
+
+async def test_http_body_is_capped_so_that_it_fits_a_result(handlers):
+    async with server() as url:
+        result = await result_of(handlers, "http", {"url": url("large")})
+        await handlers.close()
+    assert result["truncated"]
+    assert 0 < len(result["body"].encode()) <= BODY_BYTES < RESULT_BYTES
+
+
+async def test_http_keeps_no_cookies_from_one_operation_to_the_next(handlers):
+    async with server() as url:
+        for _ in range(2):
+            assert (await result_of(handlers, "http", {"url": url("cookie")}))["body"] == "0"
+        await handlers.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "retryable"),
+    [
+        ("404", {}, False),
+        ("429", {}, True),
+        ("503", {}, True),
+        ("200", {"expect_status": 201}, False),
+        ("500", {"expect_status": [201, 202]}, True),
+        ("never", {"timeout_s": 0.05}, True),
+    ],
+)
+async def test_http_failure_is_retryable_unless_the_request_is_at_fault(
+    handlers, what, more, retryable
+):
+    async with server() as url:
+        failure = await failure_of(handlers, "http", {"url": url(what), **more})
+        await handlers.close()
+    assert failure.retryable is retryable
+    assert ("because" in failure.message) is (what != "never")
+
+
+async def test_http_status_that_is_expected_is_no_failure(handlers):
+    async with server() as url:
+        payload = {"url": url("404"), "expect_status": [200, 404]}
+        assert (await result_of(handlers, "http", payload))["body"] == "because"
+        await handlers.close()
+
+
+async def test_http_server_that_is_not_there_is_worth_a_retry(handlers):
+    async with server() as url:
+        gone = url("echo")
+    failure = await failure_of(handlers, "http", {"url": gone})
+    assert failure.retryable
+    assert "ClientConnectorError" in failure.message
+
+
+def script(code, **more):
+    return {"program": PYTHON, "args": ["-c", code], **more}
+
+
+async def test_command_gets_its_input_and_returns_its_output(handlers):
+    code = "import sys; print(sys.stdin.read().upper()); print('w', file=sys.stderr)"
+    result = await result_of(handlers, "command", script(code, stdin="hello é"))
+    assert result == {"exit_code": 0, "stdout": "HELLO É\n", "stderr": "w\n"}
+
+
+async def test_command_sees_no_shell_and_no_secrets(handlers, monkeypatch):
+    monkeypatch.setenv("POP_KAFKA_PASSWORD", "hunter2")
+    payload = script("import os, sys; print(sys.argv[1:], os.environ)")
+    payload["args"].append("$(id); rm")
+    stdout = (await result_of(handlers, "command", payload))["stdout"]
+    assert stdout.startswith("['$(id); rm'] ")
+    assert "hunter2" not in stdout
+
+
+async def test_command_that_reads_no_input_is_no_failure(handlers):
+    result = await result_of(handlers, "command", script("pass", stdin="x" * 1_000_000))
+    assert result["exit_code"] == 0
+
+
+async def test_command_output_is_capped(handlers):
+    code = "import os; os.write(1, b'\\xff' * 1_000_000); os.write(2, b'\\x01' * 1_000_000)"
+    result = await result_of(handlers, "command", script(code))
+    assert result["truncated"]
+    assert 0 < len(result["stdout"].encode()) <= OUTPUT_BYTES
+
+
+async def test_exit_code_other_than_0_is_a_failure_with_the_end_of_what_was_said(handlers):
+    code = "import sys; sys.exit('no space left')"
+    failure = await failure_of(handlers, "command", script(code))
+    assert failure.message.endswith("ended with exit code 1: no space left")
+    assert failure.retryable
+
+
+SHELL = "/bin/sh"
+FAMILY = 'exec 9>"$0"; sleep 60 & echo begun >&9; wait'
+
+
+@pytest.fixture
+def family(tmp_path):
+    """A command with a child, and a pipe that ends when both have."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    return {"program": SHELL, "args": ["-c", FAMILY, str(pipe)]}, pipe
+
+
+async def test_command_that_takes_too_long_is_killed_with_its_children(handlers, family):
+    payload, pipe = family
+    pipe_ends = asyncio.create_task(asyncio.to_thread(pipe.read_text))
+    failure = await failure_of(handlers, "command", {**payload, "timeout_s": 0.7})
+    assert "payload.timeout_s = 0.7" in failure.message
+    assert failure.retryable
+    assert await pipe_ends == "begun\n"
+
+
+async def test_cancelled_command_is_killed_with_its_children(handlers, family):
+    payload, pipe = family
+    task = asyncio.create_task(
+        run_of(handlers, node("a", kind="command", payload=payload)).run()
+    )
+    with await asyncio.to_thread(pipe.open) as reader:
+        assert await asyncio.to_thread(reader.readline) == "begun\n"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(reader.read) == ""
+
+
+FOREVER = 'exec 9>"$0"; echo begun >&9; while :; do sleep 0.05; done'
+POLITE = f"trap 'echo swept >&9; exit 0' TERM; {FOREVER}"
+STUBBORN = f"trap '' TERM; {FOREVER}"
+
+
+@pytest.mark.parametrize(("program", "last_words"), [(POLITE, "swept\n"), (STUBBORN, "")])
+async def test_cancelled_command_may_clean_up_but_not_stay(
+    handlers, tmp_path, monkeypatch, program, last_words
+):
+    monkeypatch.setattr(command_module, "TERMINATE_TIMEOUT_S", 0.5)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    payload = {"program": SHELL, "args": ["-c", program, str(pipe)]}
+    task = asyncio.create_task(
+        run_of(handlers, node("a", kind="command", payload=payload)).run()
+    )
+    with await asyncio.to_thread(pipe.open) as reader:
+        assert await asyncio.to_thread(reader.readline) == "begun\n"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(reader.read) == last_words

@@ -1,0 +1,266 @@
+"""Insights of one pool on one scheduler: lending, taking back, and being asked."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from backlogs import START, placed, settled
+from fakes import FixedDefinitions, ManualClock, MemoryPublisher, MemoryReadyTable
+from msgspec import Raw
+from prometheus_client import CollectorRegistry, generate_latest
+
+from pop_stream.kafka.topics import Topics
+from pop_stream.model.definitions import Customer, Definitions, Insight, ResourcePool
+from pop_stream.model.events.codec import decode_emitted, decode_query_reply, encode
+from pop_stream.model.events.scheduling import (
+    Claim,
+    InsightAgendasRouted,
+    InsightAttemptsReported,
+    InsightTick,
+    Origin,
+    QueueQueried,
+)
+from pop_stream.model.ids import InsightId
+from pop_stream.model.partitioning import partition_of
+from pop_stream.scheduler.event_handler import ReadyEventHandler
+from pop_stream.scheduler.metrics import SchedulerCollector
+from pop_stream.scheduler.round_writer import RecordPosition
+
+TOPICS = Topics("t.")
+PARTITIONS = 4
+
+
+class Stage:
+    """A scheduler on in-memory ports, and what it emitted."""
+
+    def __init__(self, *insights: Insight, capacity: int = 10) -> None:
+        known = {InsightId(one.id): one for one in insights}
+        pools = {"gpu": ResourcePool(id="gpu", max_in_flight=capacity)}
+        self.definitions = FixedDefinitions(Definitions(insights=known, pools=pools, version=1))
+        self.publisher = MemoryPublisher(partition_count=PARTITIONS)
+        self.clock = ManualClock(START)
+        self.offset = 0
+        self.out: dict[str, list[str]] = {one.id: [] for one in insights}
+        self.rounds = ReadyEventHandler(
+            table=MemoryReadyTable(),
+            publisher=self.publisher,
+            definitions=self.definitions,
+            clock=self.clock,
+            topics=TOPICS,
+            create_topic=self._create,
+            partitions=PARTITIONS,
+            owns=lambda _: True,
+            read_newest=self.publisher.read_newest,
+        )
+
+    async def _create(self, insight: Insight) -> None:
+        pass
+
+    def home(self, insight_id: str) -> int:
+        return partition_of(self.definitions.current.home(insight_id), PARTITIONS)
+
+    async def tell(self, event, partition: int | None = None) -> None:
+        self.offset += 1
+        at = self.home(event.insight_id) if partition is None else partition
+        await self.rounds.handle(RecordPosition(at, self.offset), encode(event))
+        for insight_id, emitted in self.out.items():
+            for record in self.publisher.on(TOPICS.insight(insight_id))[len(emitted) :]:
+                emitted.append(decode_emitted(record.value).agenda_id)
+
+    def customer(self, customer: Customer) -> None:
+        current = self.definitions.current
+        self.definitions.current = replace(
+            current, customers={customer.id: customer}, version=current.version + 1
+        )
+
+    async def place(self, insight_id: str, count: int, customer: str = "acme") -> None:
+        self.offset += 1
+        bodies = [
+            Raw(encode(placed(f"{insight_id}-{number}", customer))) for number in range(count)
+        ]
+        origins = [Origin(partition=0, offset=self.offset, index=one) for one in range(count)]
+        await self.tell(
+            InsightAgendasRouted(
+                insight_id=insight_id, agendas=tuple(bodies), origins=tuple(origins)
+            )
+        )
+
+    async def end(self, insight_id: str, *agenda_ids: str) -> None:
+        claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
+        ends = tuple(settled(one) for one in agenda_ids)
+        await self.tell(
+            InsightAttemptsReported(insight_id=insight_id, claims=claims, settlements=ends)
+        )
+
+
+def pooled(insight_id: str, **changes) -> Insight:
+    return Insight(id=insight_id, pool="gpu", target=100, low_water=100, **changes)
+
+
+async def test_an_insight_alone_borrows_the_whole_pool():
+    stage = Stage(pooled("a"), pooled("b"))
+    await stage.place("a", 30)
+    assert len(stage.out["a"]) == 10
+
+
+async def test_freed_capacity_goes_back_to_its_owner_at_once():
+    stage = Stage(pooled("a"), pooled("b"))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    assert stage.out["b"] == []
+    await stage.end("a", *stage.out["a"][:5])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (10, 5)
+    await stage.end("b", *stage.out["b"][:1])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (10, 6)
+
+
+async def test_what_comes_back_goes_first_to_who_lacks_its_minimum():
+    stage = Stage(pooled("a"), pooled("b", pool_weight=50), pooled("c", pool_minimum=3))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    await stage.place("c", 30)
+    for ended, expected in ((3, (0, 3)), (6, (3, 3))):
+        await stage.end("a", *stage.out["a"][ended - 3 : ended])
+        assert (len(stage.out["b"]), len(stage.out["c"])) == expected
+
+
+async def test_what_one_does_not_want_goes_on_to_the_other():
+    stage = Stage(pooled("a"), pooled("b"))
+    await stage.place("b", 2)
+    await stage.place("a", 30)
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    ("limit", "to_b"),
+    [
+        ({"paused": True}, 0),
+        ({"max_in_flight": 1}, 1),
+        ({"rate_per_s": 1.0, "burst": 2}, 2),
+    ],
+)
+async def test_what_a_customers_own_limit_holds_is_lent_to_the_others(limit, to_b):
+    stage = Stage(pooled("a"), pooled("b"))
+    stage.customer(Customer(id="held", **limit))
+    await stage.place("b", 30, "held")
+    await stage.place("a", 30)
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (10 - to_b, to_b)
+
+
+async def test_a_customer_that_has_a_token_again_is_wanted_for():
+    stage = Stage(pooled("a"), pooled("b"))
+    stage.customer(Customer(id="held", rate_per_s=1.0))
+    await stage.place("b", 30, "held")
+    await stage.place("a", 30)
+    assert len(stage.out["b"]) == 1
+    await stage.end("a", *stage.out["a"][:1])
+    stage.clock.move(timedelta(seconds=1))
+    await stage.tell(InsightTick(insight_id="b"))
+    assert len(stage.out["b"]) == 1, "its pool is full"
+    await stage.end("a", *stage.out["a"][1:3])
+    assert len(stage.out["b"]) == 2
+
+
+async def test_weights_divide_what_both_want():
+    stage = Stage(pooled("a", pool_weight=4), pooled("b"))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    await stage.end("a", *stage.out["a"][:10])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (18, 2)
+
+
+async def test_a_minimum_is_kept_against_any_weight():
+    stage = Stage(pooled("a", pool_weight=1000), pooled("b", pool_minimum=3))
+    await stage.place("a", 30)
+    await stage.place("b", 30)
+    await stage.end("a", *stage.out["a"][:10])
+    assert (len(stage.out["a"]), len(stage.out["b"])) == (17, 3)
+
+
+async def test_insights_of_a_pool_share_a_partition():
+    stage = Stage(pooled("a"), pooled("b"), Insight(id="c"))
+    assert stage.home("a") == stage.home("b")
+    assert stage.definitions.current.home("c") == b"c"
+
+
+async def test_an_event_sent_astray_is_sent_on():
+    stage = Stage(pooled("a"))
+    elsewhere = (stage.home("a") + 1) % PARTITIONS
+    await stage.tell(InsightTick(insight_id="a"), partition=elsewhere)
+    [sent_on] = stage.publisher.on(TOPICS.ready)
+    assert sent_on.partition == stage.home("a")
+
+
+async def test_nothing_is_emitted_for_an_insight_that_is_not_defined():
+    stage = Stage(pooled("a"))
+    await stage.place("ghost", 3)
+    assert not stage.publisher.on(TOPICS.insight("ghost"))
+    known = stage.definitions.current.insights | {InsightId("ghost"): Insight(id="ghost")}
+    stage.definitions.current = replace(stage.definitions.current, insights=known, version=2)
+    await stage.tell(InsightTick(insight_id=""), partition=stage.home("ghost"))
+    assert len(stage.publisher.on(TOPICS.insight("ghost"))) == 3
+
+
+@pytest.fixture
+async def busy() -> Stage:
+    stage = Stage(pooled("a"))
+    await stage.place("a", 30)
+    return stage
+
+
+async def test_a_question_about_an_agenda_is_answered(busy):
+    await busy.tell(QueueQueried(insight_id="a", query_id="q", agenda_id="a-29"))
+    [record] = busy.publisher.on(TOPICS.answers)
+    answer = decode_query_reply(record.value)
+    assert (answer.query_id, answer.ready, answer.in_flight) == ("q", 20, 10)
+    assert (answer.agenda.state, answer.agenda.position) == ("ready", 20)
+    assert answer.customers[0].customer_id == "acme"
+
+
+async def test_a_question_about_the_insight_alone_is_answered(busy):
+    await busy.tell(QueueQueried(insight_id="a", query_id="q"))
+    assert decode_query_reply(busy.publisher.on(TOPICS.answers)[0].value).agenda is None
+
+
+async def limited_by(stage: Stage, insight_id: str) -> str:
+    await stage.tell(QueueQueried(insight_id=insight_id, query_id="q"))
+    return decode_query_reply(stage.publisher.on(TOPICS.answers)[-1].value).limited_by
+
+
+async def test_an_insight_that_may_not_emit_says_what_limits_it():
+    stage = Stage(pooled("a"), pooled("b", max_in_flight=1), Insight(id="c", target=1))
+    await stage.place("a", 9)
+    assert await limited_by(stage, "a") == "", "nothing waits"
+    await stage.place("b", 3)
+    assert await limited_by(stage, "b") == "max_in_flight"
+    await stage.end("b", "b-0", "b-1", "b-2")
+    await stage.place("a", 20)
+    await stage.place("a", 20)
+    assert await limited_by(stage, "a") == "pool"
+    await stage.place("c", 3)
+    assert await limited_by(stage, "c") == "", "its topic is full, as it should be"
+
+
+async def test_gauges_show_what_waits_and_what_is_out(busy):
+    registry = CollectorRegistry()
+    registry.register(SchedulerCollector(busy.rounds.schedulers, busy.clock))
+    shown = generate_latest(registry).decode()
+    assert 'pop_insight_ready{insight="a"} 20.0' in shown
+    assert 'pop_insight_in_flight{insight="a"} 10.0' in shown
+    assert 'pop_agendas_emitted_total{insight="a"} 10.0' in shown
+    assert 'pop_customer_ready{customer="acme",insight="a"} 20.0' in shown
+
+
+async def test_gauges_name_few_customers_and_sum_the_rest():
+    stage = Stage(Insight(id="a", target=1, low_water=1))
+    bodies = [Raw(encode(placed(f"x{number}", f"c{number:03}"))) for number in range(60)]
+    origins = [Origin(partition=0, offset=1, index=number) for number in range(60)]
+    await stage.tell(
+        InsightAgendasRouted(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
+    )
+    registry = CollectorRegistry()
+    registry.register(SchedulerCollector(stage.rounds.schedulers, stage.clock))
+    lines = generate_latest(registry).decode().splitlines()
+    ready = [line for line in lines if line.startswith("pop_customer_ready{")]
+    assert len(ready) == 21
+    assert sum(float(line.rsplit(" ", 1)[1]) for line in ready) == 59
