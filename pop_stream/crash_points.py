@@ -1,7 +1,7 @@
 """Named places between two effects, where a test can have a process end as by kill -9.
 
-`POP_FAULT=scheduler.emitted:3` ends the process the third time it comes by that place.
-`POP_FAULT_SPENT=FILE` makes that happen once: the file is written first, and while it is
+`POP_CRASH_POINT=scheduler.emitted:3` ends the process the third time it comes by that place.
+`POP_CRASH_POINT_FILE=FILE` makes that happen once: the file is written first, and while it is
 there nothing ends, so that a supervisor may start the process again with the same variables.
 Unset, a place costs a comparison. `require_local_brokers` keeps this away from real clusters.
 """
@@ -17,13 +17,13 @@ CrashPointName = Literal[
     "api.pulled",
     "api.defined",
     "outbox.published",
-    "intake.accepted",
-    "intake.placed",
+    "ingest.accepted",
+    "ingest.routed",
     "relay.published",
     "scheduler.emitting",
     "scheduler.emitted",
-    "scheduler.kept",
-    "scheduler.kept_half",
+    "scheduler.recorded",
+    "scheduler.recorded_half",
     "scheduler.decided",
     "puller.claimed",
     "puller.committed",
@@ -39,13 +39,13 @@ CrashPointName = Literal[
 | api.pulled | an agenda is claimed, and with the process of its caller | the answer |
 | api.defined | a definition is committed | its record on `pop.definitions`, the answer |
 | outbox.published | records of definitions are written | the outbox row's end |
-| intake.accepted | `agenda.accepted` is written | its page on `pop.ready` |
-| intake.placed | both are written | the commit |
+| ingest.accepted | `agenda.accepted` is written | its page on `pop.ready` |
+| ingest.routed | both are written | the commit |
 | relay.published | notes are written | the commit |
 | scheduler.emitting | half a round is written | the rest of it, its row in the table |
 | scheduler.emitted | a round is written | its row |
-| scheduler.kept | the row is written | the round |
-| scheduler.kept_half | the row and half of the round are written | the rest of it |
+| scheduler.recorded | the row is written | the round |
+| scheduler.recorded_half | the row and half of the round are written | the rest of it |
 | scheduler.decided | the round is written, its row is handed to Faust | the commit |
 | puller.claimed | claims are written | the commit |
 | puller.committed | the commit | the start |
@@ -56,8 +56,8 @@ CrashPointName = Literal[
 
 CRASH_POINTS: Final[tuple[CrashPointName, ...]] = get_args(CrashPointName)
 
-CRASH_POINT_VARIABLE: Final = "POP_FAULT"
-FIRED_FILE_VARIABLE: Final = "POP_FAULT_SPENT"
+CRASH_POINT_VARIABLE: Final = "POP_CRASH_POINT"
+FIRED_FILE_VARIABLE: Final = "POP_CRASH_POINT_FILE"
 
 _LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -113,7 +113,7 @@ def crash_point_from(variables: Mapping[str, str]) -> CrashPoint | None:
         return None
     place, _, hits = asked.partition(":")
     if place not in CRASH_POINTS:
-        msg = f"{CRASH_POINT_VARIABLE} = {asked!r}: name one of {', '.join(CRASH_POINTS)}, as in scheduler.kept:3"
+        msg = f"{CRASH_POINT_VARIABLE} = {asked!r}: name one of {', '.join(CRASH_POINTS)}, as in scheduler.recorded:3"
         raise ValueError(msg)
     if not (hits or "1").isdigit() or int(hits or "1") < 1:
         msg = f"{CRASH_POINT_VARIABLE} = {asked!r}: after the colon, say at which pass, from 1"

@@ -68,15 +68,15 @@ class Settings(BaseSettings):
         description="Whether the API asks who calls. Unset: only if it listens beyond "
         "loopback, so that nobody opens it to a network by mistake.",
     )
-    intake_auth: Literal["off", "optional", "required"] = Field(
+    ingest_auth: Literal["off", "optional", "required"] = Field(
         default="off",
         description="Whether records of `pop.submissions` must tell who sent them, by a key or "
         "token in the header `authorization`. With `optional`, one that shows none is taken.",
     )
-    intake_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+    signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
-        description="Shared by API and intake: seals what the API has checked, so that no "
-        "caller's key goes through Kafka. Needed with POP_INTAKE_AUTH=required.",
+        description="Shared by API and ingest: seals what the API has checked, so that no "
+        "caller's key goes through Kafka. Needed with POP_INGEST_AUTH=required.",
     )
     jwt_issuer: str | None = Field(
         default=None, description="Claim `iss` of bearer tokens; no token is taken if unset."
@@ -120,12 +120,12 @@ class Settings(BaseSettings):
     scheduler_data: Path = Field(
         default=Path(".pop-stream/scheduler"), description="Local folder of the table."
     )
-    scheduler_agendas: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
+    scheduler_max_agendas: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
         default=1_000_000,
         description="Agendas that a scheduler takes, of all its insights; above, their doors "
         "answer 503. A million take 1 GB beside their bytes.",
     )
-    scheduler_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = Field(
+    scheduler_max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = Field(
         default=1_000_000_000,
         description="The same in bytes of agendas, which it keeps in memory too.",
     )
@@ -196,16 +196,16 @@ class Settings(BaseSettings):
     rollup_metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None, description="Port of the rollup's `/metrics`; none if unset."
     )
-    callback_keys: tuple[SecretStr, ...] = Field(
+    webhook_keys: tuple[SecretStr, ...] = Field(
         default=(),
         description="Each customer's secret is made from these; JSON list, newest first; "
         "without any, no callback is sent. With several, each signs.",
     )
-    callback_networks: tuple[str, ...] = Field(
+    webhook_networks: tuple[str, ...] = Field(
         default=(),
         description="Internal networks that callbacks may go to, as 10.1.0.0/16; JSON list.",
     )
-    callback_tries: Annotated[int, Field(ge=1, le=100)] = Field(
+    webhook_tries: Annotated[int, Field(ge=1, le=100)] = Field(
         default=10, description="Tries of a callback before it is given up."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
@@ -222,7 +222,7 @@ class Settings(BaseSettings):
             return False
 
     @property
-    def asks_who_calls(self) -> bool:
+    def requires_authentication(self) -> bool:
         """Whether the API serves only callers that it knows."""
         if self.auth is None:
             return not self.listens_on_loopback
@@ -230,21 +230,21 @@ class Settings(BaseSettings):
 
     @property
     def signing_key(self) -> bytes | None:
-        """`intake_secret`, to seal and to judge with; None if there is none."""
-        return self.intake_secret.get_secret_value().encode() if self.intake_secret else None
+        """`signing_secret`, to seal and to judge with; None if there is none."""
+        return self.signing_secret.get_secret_value().encode() if self.signing_secret else None
 
     @model_validator(mode="after")
-    def _intake_knows_the_api(self) -> Self:
-        if self.intake_auth == "required" and self.intake_secret is None:
+    def _check_ingest_secret(self) -> Self:
+        if self.ingest_auth == "required" and self.signing_secret is None:
             msg = (
-                "POP_INTAKE_AUTH=required needs POP_INTAKE_SECRET, 32 characters or more, the "
-                "same for API and intake: without it, what the API takes is refused"
+                "POP_INGEST_AUTH=required needs POP_SIGNING_SECRET, 32 characters or more, the "
+                "same for API and ingest: without it, what the API takes is refused"
             )
             raise ValueError(msg)
         return self
 
     @model_validator(mode="after")
-    def _issuer_has_keys(self) -> Self:
+    def _check_jwks_for_issuer(self) -> Self:
         if (self.jwt_issuer is None) != (self.jwt_jwks is None):
             msg = "POP_JWT_ISSUER and POP_JWT_JWKS go together: set both, or neither"
             raise ValueError(msg)

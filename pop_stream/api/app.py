@@ -93,7 +93,7 @@ def create_app(
         pace: Times of event streams.
     """
     metrics = Metrics(registry or CollectorRegistry())
-    document = Document(asks_who_calls=settings.asks_who_calls)
+    document = Document(requires_authentication=settings.requires_authentication)
     pace = pace or StreamTiming()
     pulls = _pulls(ports, settings, pace)
     streams = StreamEndpoints(ports.summaries, metrics, pace)

@@ -52,6 +52,6 @@ async def _probe(part: str, question: Awaitable[object]) -> Literal["ok", "away"
     try:
         await with_timeout(question, within_s=_PROBE_TIMEOUT_S)
     except UnavailableError as error:
-        _log.warning("part.away", part=part, reason=str(error))
+        _log.warning("dependency.unavailable", part=part, reason=str(error))
         return "away"
     return "ok"

@@ -104,14 +104,14 @@ def remove_expired(
 def callback_secret(
     customer: Annotated[str, typer.Argument(help="Whose.")], as_json: JsonFlag = False
 ) -> None:
-    """Show the secret with which a customer checks callbacks; made from POP_CALLBACK_KEYS."""
+    """Show the secret with which a customer checks callbacks; made from POP_WEBHOOK_KEYS."""
     from pop_stream.operations.environment import load_settings
     from pop_stream.operations.errors import UsageError
     from pop_stream.policy.lifecycle.webhooks import webhook_secret
 
-    keys = load_settings().callback_keys
+    keys = load_settings().webhook_keys
     if not keys:
-        msg = "POP_CALLBACK_KEYS is not set, so no callback is sent; set it to a JSON list"
+        msg = "POP_WEBHOOK_KEYS is not set, so no callback is sent; set it to a JSON list"
         raise UsageError(msg)
     secrets = [webhook_secret(customer, key.get_secret_value().encode()) for key in keys]
     if as_json:

@@ -78,15 +78,15 @@ def schemas() -> dict[str, Schema]:
             TypeAdapter(Definition).json_schema(),
         ),
         "controls.json": _titled("An attempt to stop", _of(AttemptStop)),
-        "counts.json": _titled("What waits and is on its way", _of(UsageEvent)),
-        "pulls.json": _titled("What callers over HTTP want", carried(PollDemandEvent)),
-        "handouts.json": _titled("What callers over HTTP get", carried(DeliveryEvent)),
+        "quota-usage.json": _titled("What waits and is on its way", _of(UsageEvent)),
+        "poll-demand.json": _titled("What callers over HTTP want", carried(PollDemandEvent)),
+        "deliveries.json": _titled("What callers over HTTP get", carried(DeliveryEvent)),
         "decisions.json": _titled(
             "One emission round, or a part of the state before it",
             _of(RoundDecided | RoundCheckpoint),
         ),
-        "answers.json": _titled("The scheduler's view", _of(QueueDescribed)),
-        "dead-callbacks.json": _titled(
+        "query-replies.json": _titled("The scheduler's view", _of(QueueDescribed)),
+        "dead-webhooks.json": _titled(
             "A callback that no try could deliver", _of(WebhookExhausted)
         ),
         "dead-letters.json": _titled("A record that no part could use", _of(RecordRefused)),

@@ -1,4 +1,4 @@
-"""The long-running parts: `serve`, `intake`, `schedule`, `rollup` and `pull`."""
+"""The long-running parts: `serve`, `ingest`, `scheduler`, `rollup` and `pull`."""
 
 import asyncio
 import gc
@@ -27,14 +27,14 @@ def serve() -> None:
     run_part(lambda settings, stop: run_api(settings, stop, on_url=typer.echo))
 
 
-def intake() -> None:
+def ingest() -> None:
     """Validate and place submissions, and carry what pullers report to the scheduler."""
     from pop_stream.composition.ingest import run_ingest
 
     run_part(run_ingest)
 
 
-def schedule() -> None:
+def scheduler() -> None:
     """Decide which ready agendas are emitted next; several processes share the insights."""
     from pop_stream.composition.scheduler import run_scheduler
 
@@ -81,7 +81,7 @@ def pull(
     run_part(body)
 
 
-COMMANDS: Final = (serve, intake, schedule, rollup, pull)
+COMMANDS: Final = (serve, ingest, scheduler, rollup, pull)
 
 
 def run_part(body: PartBody) -> None:

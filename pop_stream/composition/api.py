@@ -91,6 +91,6 @@ def authenticator(
     settings: Settings, pool: "Pool", definitions: DefinitionFollower
 ) -> RequestAuthenticator:
     """Who tells callers apart, as the settings ask."""
-    if not settings.asks_who_calls:
+    if not settings.requires_authentication:
         return AllowAll()
     return credentials(settings, pool, definitions)

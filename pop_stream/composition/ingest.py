@@ -1,4 +1,4 @@
-"""What intake and relay are made of, and who buries for all."""
+"""What ingest and relay are made of, and who buries for all."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ async def open_sender_authenticator(
     settings: Settings, definitions: DefinitionFollower
 ) -> AsyncIterator[Gate | None]:
     """Who tells senders of records apart, as the settings ask."""
-    if settings.intake_auth == "off":
+    if settings.ingest_auth == "off":
         yield None
         return
     from pop_stream.composition.auth import credentials
@@ -30,24 +30,24 @@ async def open_sender_authenticator(
         yield Gate(
             credentials(settings, pool, definitions),
             secret=settings.signing_key,
-            is_strict=settings.intake_auth == "required",
+            is_strict=settings.ingest_auth == "required",
         )
 
 
 async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
-    """Intake, relay and burial until `stop`; ends at once when either fails."""
+    """Ingest, relay and burial until `stop`; ends at once when either fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        definitions = await enter(DefinitionFollower(settings, client_id="intake"))
-        publish = await enter(connections.publisher(settings, client_id="intake"))
+        definitions = await enter(DefinitionFollower(settings, client_id="ingest"))
+        publish = await enter(connections.publisher(settings, client_id="ingest"))
         relay_publish = await enter(connections.publisher(settings, client_id="relay"))
         sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
-        quota_gossip = await enter(doors(settings, publish, definitions, "intake"))
-        intake = Ingest(
+        quota_gossip = await enter(doors(settings, publish, definitions, "ingest"))
+        ingest = Ingest(
             settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
         )
         relay = Relay(settings, relay_publish, definitions)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(intake.run(stop))
+            tasks.create_task(ingest.run(stop))
             tasks.create_task(relay.run(stop))
             tasks.create_task(Burial(settings, relay_publish, WallClock()).run(stop))

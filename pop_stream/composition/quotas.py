@@ -30,7 +30,7 @@ def doors(
         settings,
         publish,
         door,
-        # Intake goes by the instants of records, which are of the wall clock.
+        # Ingest goes by the instants of records, which are of the wall clock.
         now_s=time.monotonic if part == "api" else lambda: clock.now().timestamp(),
         since=clock.now() - _GOSSIP_SINCE,
     )

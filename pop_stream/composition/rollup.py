@@ -55,11 +55,11 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
             tasks.create_task(
                 roll_up(settings, store=store, publisher=publish, stop=stop), name="rollup"
             )
-            if settings.callback_keys:
+            if settings.webhook_keys:
                 sending = _send_callbacks(settings, pool, publish, stop)
                 tasks.create_task(sending, name="callbacks")
             else:
-                _log.info("callbacks.off", remedy="set POP_CALLBACK_KEYS to send them")
+                _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
             retention_store = PostgresRetention(pool)
             retaining = schedule_retention(settings, retention_store, WallClock(), stop)
             tasks.create_task(retaining, name="retention")

@@ -134,7 +134,7 @@ def _fetch(
     missing = _damaged(repository, wanted)
     if not missing:
         return
-    _log.info("kafka.jars_fetching", jars=len(missing), cache=str(repository))
+    _log.info("kafka.jars.fetching", jars=len(missing), cache=str(repository))
 
     failed = threading.Event()
 
@@ -154,7 +154,7 @@ def _fetch(
 
     with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, thread_name_prefix="jars") as pool:
         list(pool.map(fetch_one, missing))  # raises the first error
-    _log.info("kafka.jars_fetched", jars=len(missing))
+    _log.info("kafka.jars.fetched", jars=len(missing))
 
 
 def _download(repository: Path, path: str) -> None:

@@ -107,7 +107,7 @@ async def with_class_data_cache(
             if is_wanted:
                 await _make_cache(jvm, made, run)
     except (DevServerError, OSError) as error:
-        _log.warning("kafka.head_start_missing", reason=str(error))
+        _log.warning("kafka.class_cache.missing", reason=str(error))
     return jvm.with_classes(made) if _has_cache(made) else jvm
 
 
@@ -127,14 +127,14 @@ def _has_cache(made: Path) -> bool:
 
 
 async def _make_cache(jvm: Jvm, made: Path, run: RecordClasses) -> None:
-    _log.info("kafka.head_start_making", cache=str(made))
+    _log.info("kafka.class_cache.recording", cache=str(made))
     with tempfile.TemporaryDirectory(dir=made.parent, prefix="making-") as folder:
         written = Path(folder) / "classes.aot"
         await run(jvm, Path(folder) / "data", written)
         # Of a Java that writes none an empty one tells later starts not to try again.
         written.touch()
         written.replace(made)
-    _log.info("kafka.head_start_made", cache=str(made))
+    _log.info("kafka.class_cache.recorded", cache=str(made))
 
 
 @contextlib.contextmanager

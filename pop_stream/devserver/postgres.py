@@ -229,7 +229,7 @@ def _allow_traversal(path: Path) -> None:
         mode = parent.stat().st_mode
         if not mode & _OTHERS_EXECUTE:
             parent.chmod(mode | _OTHERS_EXECUTE)
-            _log.warning("postgres.folder_opened", folder=str(parent))
+            _log.warning("postgres.folder.permissions_widened", folder=str(parent))
 
 
 def _allow_read(program: Path) -> None:

@@ -184,7 +184,7 @@ class DevServers:
         for keeper in self._watchers:
             keeper.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
-        # Asked first and awaited second: cancelled meanwhile, all still end.
+        # Asked first and sync_matched second: cancelled meanwhile, all still end.
         for server in self._started.values():
             server.request_stop()
         try:

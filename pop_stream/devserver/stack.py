@@ -204,8 +204,8 @@ class Stack:
         pull = ("pull", *(f"--insight={one}" for one in insights), *handlers)
         return [
             *self._copies("rollup", "rollup"),
-            *self._copies("scheduler", "schedule"),
-            *self._copies("intake", "intake"),
+            *self._copies("scheduler", "scheduler"),
+            *self._copies("ingest", "ingest"),
             command_part("api", "serve", stage="api"),
             *(
                 command_part(f"puller-{number}", *pull, stage="pullers")

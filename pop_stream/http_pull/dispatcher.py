@@ -1,6 +1,6 @@
 """Takes agendas for workers that pull over HTTP, and hands them to the process they asked.
 
-The processes of the API share the partitions of `pop.pulls`, so of each insight one of them is
+The processes of the API share the partitions of `pop.poll-demand`, so of each insight one of them is
 the dispatcher. It alone joins the insight's group, for the callers of all: were each process
 a member, a caller could wait at one while the next agenda lies in a partition of another.
 
@@ -250,7 +250,7 @@ class Dispatcher:
         starter = _DispatchStarter(self, dispatch)
         claim_context = ClaimContext(self._claimer, starter, self._outbox, dispatch.slots)
         feeds.create_task(self._run_subscription(insight_id, claim_context, dispatch))
-        _log.info("counter.opened", insight_id=insight_id)
+        _log.info("dispatch.opened", insight_id=insight_id)
         return dispatch
 
     async def _run_subscription(
@@ -261,7 +261,7 @@ class Dispatcher:
         except* MissingClientError as missing:
             # The callers of other insights are served all the same.
             dispatch.unserved = f"no process of the API can serve it: {missing.exceptions[0]}"
-            _log.error("counter.unserved", insight_id=insight_id, reason=dispatch.unserved)
+            _log.error("dispatch.unserved", insight_id=insight_id, reason=dispatch.unserved)
             self._refuse(insight_id, dispatch.unserved)
 
     def _refuse(self, insight_id: str, reason: str) -> None:
@@ -273,7 +273,7 @@ class Dispatcher:
             if now_s - dispatch.demanded_s > LINGER_S and not dispatch.demand.has_returned:
                 dispatch.stop.set()
                 del self._dispatches[insight_id]
-                _log.info("counter.closed", insight_id=insight_id)
+                _log.info("dispatch.closed", insight_id=insight_id)
         for returning in self.orphaned.pop_due(now_s):
             self._outbox.put(returning)
 
@@ -339,5 +339,5 @@ def _decoded(record: ConsumerRecord) -> PollWanted | DeliveryReturned | None:
     try:
         return decode_poll_demand(checked_value(record))
     except UnreadableRecordError as error:
-        _log.warning("pull.unreadable", offset=record.offset, reason=str(error))
+        _log.warning("poll.unreadable", offset=record.offset, reason=str(error))
         return None

@@ -2,7 +2,7 @@
 
 Waits for the definitions that submissions were let in by, if those are still on their way.
 
-The API may know an insight a moment before intake does. What it has answered with 202 would be
+The API may know an insight a moment before ingest does. What it has answered with 202 would be
 refused here, for fitting no insight.
 """
 
@@ -60,13 +60,13 @@ _log = structlog.get_logger()
 
 
 class DefinitionsBarrier:
-    """Keeps intake from judging by older definitions than the API did.
+    """Keeps ingest from judging by older definitions than the API did.
 
     Anyone who may write submissions may name any version. What is not written is not waited
     for, so that nobody holds up others by it.
 
     Args:
-        definitions: As intake hears of them.
+        definitions: As ingest hears of them.
         max_wait_s: Longest wait. Then what is known decides, and for a minute nothing is
             waited for: definitions cannot be read.
     """
@@ -93,7 +93,7 @@ class DefinitionsBarrier:
         except (TimeoutError, UnavailableError):
             self._paused_until = monotonic() + _PAUSE_AFTER_TIMEOUT_S
             known = self._definitions.read_up_to
-            _log.warning("definitions.behind", known=known, told=max(newer))
+            _log.warning("definitions.stale", known=known, told=max(newer))
 
 
 BATCH_RECORDS: Final = 2_000
@@ -154,7 +154,7 @@ class Ingest:
             consumer.subscribe(
                 [self._topics.submissions], listener=_RebalanceListener(self._quota_gossip)
             )
-            _log.info("intake.started", topic=self._topics.submissions)
+            _log.info("ingest.started", topic=self._topics.submissions)
             await handle_batches(
                 consumer,
                 self.handle,
@@ -192,12 +192,12 @@ class Ingest:
             for page in _pages(batch)
         ]
         if crash_points.is_set(
-            "intake.accepted"
+            "ingest.accepted"
         ):  # else sent side by side, and either may be first
             await publish_until_acknowledged(self._publisher, lifecycle)
-            crash_points.crash_point("intake.accepted")
+            crash_points.crash_point("ingest.accepted")
         await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
-        crash_points.crash_point("intake.placed")
+        crash_points.crash_point("ingest.routed")
         if self._quota_gossip is not None and self._has_quotas:
             self._quota_gossip.door.mark_processed(ends)
         if batch.dead:

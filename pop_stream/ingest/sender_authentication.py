@@ -120,7 +120,7 @@ _SECOND_MS: Final = 1000
 class KafkaAdmission:
     """Asks the door for every agenda that another part has not let in already.
 
-    What the API answered with 202 is let in, and so is what an intake may have accepted
+    What the API answered with 202 is let in, and so is what an ingest may have accepted
     before a crash: neither may be refused any more.
 
     Args:
@@ -149,7 +149,7 @@ class KafkaAdmission:
     ) -> None:
         """Let an agenda of a record in.
 
-        Its record's own instant counts for the rate: what has waited for intake is no faster
+        Its record's own instant counts for the rate: what has waited for ingest is no faster
         for it.
 
         Raises:

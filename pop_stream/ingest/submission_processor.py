@@ -165,7 +165,7 @@ def _is_valid(kind: TypeAdapter[str], candidate: str | None) -> bool:
     return True
 
 
-PART: Final = "intake"
+PART: Final = "ingest"
 
 MAX_EVENT_BYTES: Final = 900_000
 """Largest event of one agenda: with all that goes round it, it must fit a record."""

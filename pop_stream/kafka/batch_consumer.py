@@ -217,7 +217,7 @@ async def commit(consumer: AIOKafkaConsumer, offsets: dict[TopicPartition, int])
     try:
         await consumer.commit(offsets)
     except (CommitFailedError, IllegalStateError):
-        _log.info("commit.overtaken", partitions=[str(tp) for tp in offsets])
+        _log.info("commit.superseded", partitions=[str(tp) for tp in offsets])
     except KafkaError as error:
         # The next batch commits past this one; a crash before repeats it.
         _log.warning("commit.failed", error=repr(error))

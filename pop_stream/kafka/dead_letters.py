@@ -57,7 +57,7 @@ def dead_letter(
         topics: Names of topics.
         record: What could not be used; of its value half a mebibyte is kept, and a
             kibibyte of its key, so that the letter always fits a record.
-        part: Who refused it, such as `intake`.
+        part: Who refused it, such as `ingest`.
         at: The present instant.
         error: Stable code and a reason for people.
         issues: What exactly was wrong, if it was a submission.
@@ -201,14 +201,14 @@ class Burial:
         try:
             self._judges[record.topic](record)
         except UnreadableRecordError as error:
-            _log.warning("record.refused", topic=record.topic, offset=record.offset)
+            _log.warning("record.dead_lettered", topic=record.topic, offset=record.offset)
             at, told = self._clock.now(), (error.code, str(error))
             return dead_letter(self._topics, record, part=PART, at=at, error=told)
         return None
 
 
 def judges(topics: Topics) -> Mapping[str, Judge]:
-    """The topics that are read without a group, and `pop.pulls`; each with who reads it."""
+    """The topics that are read without a group, and `pop.poll-demand`; each with who reads it."""
     return {
         topics.definitions: _definition,
         topics.controls: lambda record: decode_stop(checked_value(record)),

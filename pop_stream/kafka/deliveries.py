@@ -1,4 +1,4 @@
-"""Agendas for workers that pull over HTTP: asked for on `pop.pulls`, got on `pop.handouts`.
+"""Agendas for workers that pull over HTTP: asked for on `pop.poll-demand`, got on `pop.deliveries`.
 
 Signs of life of attempts that nobody could look up, on their way to those who know them.
 """
@@ -130,7 +130,7 @@ class KafkaHttpDeliveries:
     def return_delivery(self, emitted: EmittedAgenda) -> None:
         """See the port."""
         if self._returned_bytes > MAX_RETURNED_BYTES:
-            _log.warning("handout.left_to_its_lease", agenda_id=emitted.agenda_id)
+            _log.warning("delivery.left_to_lease", agenda_id=emitted.agenda_id)
             return
         self._returned_bytes += len(emitted.agenda)
         returned = DeliveryReturned(insight_id=emitted.insight_id, emitted=emitted)
@@ -174,7 +174,7 @@ class KafkaHttpDeliveries:
         try:
             handed = decode_delivery(checked_value(record))
         except UnreadableRecordError as error:
-            _log.warning("handout.unreadable", offset=record.offset, reason=str(error))
+            _log.warning("delivery.unreadable", offset=record.offset, reason=str(error))
             return
         if isinstance(handed, PollRejected):
             self._reject(handed)
@@ -256,7 +256,7 @@ class KafkaHttpDeliveries:
             await self._publisher.publish(records)
         except UnavailableError as error:
             # What is wanted is said again; what was to be returned comes back by its lease.
-            _log.warning("pulls.unavailable", error=str(error))
+            _log.warning("poll_demand.unpublished", error=str(error))
 
 
 _EVERY_S: Final = 0.2

@@ -74,7 +74,7 @@ async def evict_instance(admin: AIOKafkaAdminClient, instance: str) -> None:
             for broker in admin._client.cluster.brokers():  # noqa: SLF001  # no other list
                 await _remove_from_groups(admin, broker.nodeId, f"@{instance}")
     except* (KafkaError, OSError, TimeoutError) as errors:
-        _log.info("death.untold", instance=instance, error=repr(errors.exceptions[0]))
+        _log.info("instance.not_evicted", instance=instance, error=repr(errors.exceptions[0]))
     finally:
         await admin.close()
 

@@ -15,13 +15,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.codec import encode
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode, frame, with_schema_version
 from pop_stream.model.events.lifecycle import LifecycleEvent
+from pop_stream.model.events.scheduling import ReadyEvent
 from pop_stream.model.partitioning import partition_of
-from pop_stream.model.scheduling import ReadyEvent
 from pop_stream.ports.publisher import Publisher, Record, RecordMetadata
 
 FRAME_BYTES: Final = 256 * 1024

@@ -26,7 +26,7 @@ _log = structlog.get_logger()
 
 
 class KafkaQueueQueries:
-    """The port `QueueQueries`: over `pop.ready` and back over `pop.answers`.
+    """The port `QueueQueries`: over `pop.ready` and back over `pop.query-replies`.
 
     Args:
         settings: Where the cluster is.
@@ -104,7 +104,7 @@ class KafkaQueueQueries:
         try:
             reply = decode_query_reply(checked_value(record))
         except UnreadableRecordError as error:
-            _log.warning("answer.unreadable", reason=str(error))
+            _log.warning("query_reply.unreadable", reason=str(error))
             return
         waiting = self._pending.get(reply.query_id)
         if waiting is not None and not waiting.done():

@@ -1,4 +1,4 @@
-"""A door's place on `pop.counts`: hears the schedulers and the other doors, and tells them."""
+"""A door's place on `pop.quota-usage`: hears the schedulers and the other doors, and tells them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class QuotaGossip:
             async with asyncio.timeout(_CATCH_UP_TIMEOUT_S):
                 await self._follower.catch_up()
         except TimeoutError:
-            _log.warning("counts.unheard", topic=self._topic)
+            _log.warning("quota_usage.not_caught_up", topic=self._topic)
 
     async def begin(self, ends: Mapping[int, int]) -> None:
         """Tell that submissions up to these offsets are begun; returns once Kafka has it."""
@@ -99,6 +99,6 @@ class QuotaGossip:
         try:
             event = decode_usage(checked_value(record))
         except UnreadableRecordError as error:
-            _log.warning("count.unreadable", offset=record.offset, reason=str(error))
+            _log.warning("quota_usage.unreadable", offset=record.offset, reason=str(error))
         else:
             self.door.apply(event, now_s=self._now_s())

@@ -76,7 +76,7 @@ class TopicFollower:
                     use_adaptive_fetch_wait(consumer)
                     await self._read(consumer)
             except (KafkaError, OSError) as error:
-                _log.warning("tail.interrupted", topic=self._topic, error=repr(error))
+                _log.warning("topic_follower.interrupted", topic=self._topic, error=repr(error))
                 await asyncio.sleep(_RETRY_INTERVAL_S)
 
     async def _read(self, consumer: AIOKafkaConsumer) -> NoReturn:
@@ -99,7 +99,9 @@ class TopicFollower:
         until_s = monotonic() + _REPLAY_TIMEOUT_S
         while self._next is None or self._next < ends[partition]:
             if monotonic() > until_s:
-                _log.warning("tail.shortened", topic=self._topic, unheard_from=self._next)
+                _log.warning(
+                    "topic_follower.replay_cut", topic=self._topic, unheard_from=self._next
+                )
                 self._next = ends[partition]
                 consumer.seek(partition, self._next)
                 return

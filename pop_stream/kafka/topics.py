@@ -110,12 +110,12 @@ class Topics:
     @property
     def query_replies(self) -> str:
         """The scheduler's answers to questions."""
-        return f"{self.prefix}answers"
+        return f"{self.prefix}query-replies"
 
     @property
     def quota_usage(self) -> str:
         """How much of each customer waits and is on its way."""
-        return f"{self.prefix}counts"
+        return f"{self.prefix}quota-usage"
 
     @property
     def controls(self) -> str:
@@ -125,12 +125,12 @@ class Topics:
     @property
     def poll_demand(self) -> str:
         """What callers over HTTP want of insights."""
-        return f"{self.prefix}pulls"
+        return f"{self.prefix}poll-demand"
 
     @property
     def deliveries(self) -> str:
         """Agendas for callers over HTTP; every process of the API reads it whole."""
-        return f"{self.prefix}handouts"
+        return f"{self.prefix}deliveries"
 
     @property
     def dead_letters(self) -> str:
@@ -140,7 +140,7 @@ class Topics:
     @property
     def dead_callbacks(self) -> str:
         """Callbacks that no try could deliver."""
-        return f"{self.prefix}dead-callbacks"
+        return f"{self.prefix}dead-webhooks"
 
     def insight(self, insight_id: str, group_type: GroupType = "consumer") -> str:
         """The topic that an insight's pullers read; another one for each type of group.

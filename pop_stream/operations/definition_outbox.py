@@ -69,7 +69,7 @@ class DefinitionsOutboxRelay:
                 is_away = False
             except UnavailableError as error:
                 if not is_away:
-                    _log.warning("outbox.waits", reason=str(error))
+                    _log.warning("outbox.postponed", reason=str(error))
                 is_away = True
             await wait_until_set(self._woken, poll_every.total_seconds())
 

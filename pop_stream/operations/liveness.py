@@ -75,13 +75,13 @@ async def find_stalled_parts(settings: Settings, definitions: Definitions) -> li
 
 def readers(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
     """Every group that must deal with what it is sent."""
-    events, intake = names.agenda_events, "pop-stream intake"
-    yield ConsumerGroup("intake", intake, names.group("intake"), [names.submissions])
-    yield ConsumerGroup("the relay", intake, names.group("relay"), [events])
+    events, ingest = names.agenda_events, "pop-stream ingest"
+    yield ConsumerGroup("ingest", ingest, names.group("ingest"), [names.submissions])
+    yield ConsumerGroup("the relay", ingest, names.group("relay"), [events])
     burial = names.group(BURIAL)
     yield ConsumerGroup(
         "the group of burial",
-        intake,
+        ingest,
         burial,
         [*judges(names)],
         prefilled_topic=names.definitions,

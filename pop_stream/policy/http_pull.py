@@ -7,7 +7,7 @@ it has callers for, however often it says what it wants. No clock: instants are 
 
 Claimed agendas of a dispatcher that is none any more; no clock, instants are given.
 
-Agendas that workers hold over HTTP, as `pop.handouts` told; bounded memory, no clock.
+Agendas that workers hold over HTTP, as `pop.deliveries` told; bounded memory, no clock.
 
 Of which attempts a summary was there when it was last asked; bounded memory, no clock.
 """

@@ -228,9 +228,15 @@ class PostgresRetention:
         removed = 0
         async with acquire_connection(self._pool) as connection:
             if dry_run:
-                return int(await connection.fetchval(_RETENTION_SQL["count_callbacks"], before))
+                return int(
+                    await connection.fetchval(
+                        _RETENTION_SQL["count_exhausted_webhooks"], before
+                    )
+                )
             while some := affected(
-                await connection.execute(_RETENTION_SQL["remove_webhooks"], before, BATCH)
+                await connection.execute(
+                    _RETENTION_SQL["delete_exhausted_webhooks"], before, BATCH
+                )
             ):
                 removed += some
         return removed
@@ -239,5 +245,5 @@ class PostgresRetention:
 async def _remove(
     connection: "Connection", aged: tuple[list[str], list[datetime]], ids: list[str]
 ) -> Mapping[State, int]:
-    rows = await connection.fetch(_RETENTION_SQL["remove"], *aged, ids)
+    rows = await connection.fetch(_RETENTION_SQL["delete_aged"], *aged, ids)
     return {State(row["state"]): row["agendas"] for row in rows}

@@ -162,7 +162,7 @@ class PostgresDefinitions:
     async def find_by_name(self, named: str) -> Sequence[str]:
         """Ids of templates that someone calls so; see the port."""
         async with acquire_connection(self._pool) as connection:
-            rows = await connection.fetch(_SQL["templates_called"], named)
+            rows = await connection.fetch(_SQL["template_ids_of"], named)
         return [row["id"] for row in rows]
 
     async def list(self, query: ListQuery) -> DefinitionPage:
@@ -187,7 +187,7 @@ class PostgresDefinitions:
     ) -> Sequence[StoredDefinition | None]:
         """Make changes, all or none; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
-            await connection.execute(_SQL["write_in_turn"])
+            await connection.execute(_SQL["lock_for_write"])
             outcomes = [await _make(connection, one, author) for one in revisions]
             await _expect_needs(connection, [one.definition for one in outcomes if one])
             gone = [
@@ -210,7 +210,7 @@ class PostgresDefinitionOutbox:
     async def claim_batch(self, most: int) -> AsyncIterator[Sequence[OutboxRow]]:
         """Rows to publish; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
-            await connection.execute(_SQL["publish_in_turn"])
+            await connection.execute(_SQL["lock_for_publish"])
             rows = [
                 _outbox_row(row) for row in await connection.fetch(_SQL["unpublished"], most)
             ]
@@ -241,10 +241,10 @@ async def _make(
     await connection.execute(_SQL["record_version"], *identity, version, body, *owned)
     await record_audit_entry(connection, _audit_entry(revision, before, wanted, author))
     if wanted is None:
-        await connection.execute(_SQL["remove"], *identity)
+        await connection.execute(_SQL["delete"], *identity)
         return None
     row = await connection.fetchrow(
-        _SQL["keep"],
+        _SQL["upsert"],
         *identity,
         version,
         body,
@@ -259,7 +259,7 @@ async def _expect_needs(connection: "Connection", defined: Sequence[Definition])
     needs = [(one, field, key) for one in defined for field, key in references_of(one)]
     if not needs:
         return
-    rows = await connection.fetch(_SQL["unknown"], [key for _, _, key in needs])
+    rows = await connection.fetch(_SQL["missing_references"], [key for _, _, key in needs])
     unknown = {row["key"] for row in rows}
     for definition, field, key in needs:
         if key in unknown:
@@ -270,7 +270,7 @@ async def _expect_needs(connection: "Connection", defined: Sequence[Definition])
 
 async def _expect_unused(connection: "Connection", revision: Revision) -> None:
     key = f"{revision.kind}/{revision.object_id}"
-    rows = await connection.fetch(_SQL["referring"], [key], _USERS_SHOWN)
+    rows = await connection.fetch(_SQL["referrers"], [key], _USERS_SHOWN)
     users = [f"{row['kind']}/{row['id']}" for row in rows]
     if query := _UNFINISHED_QUERIES.get(revision.kind):
         row = await connection.fetchrow(_SQL[query], revision.object_id, _ENDED)

@@ -46,7 +46,7 @@ class PostgresSummaryScan:
         found: dict[str, SummaryState] = {}
         async with acquire_connection(self._pool) as connection:
             for some in _chunks(agenda_ids):
-                for row in await connection.fetch(_SQL["entries"], some):
+                for row in await connection.fetch(_SQL["states"], some):
                     found[row["agenda_id"]] = SummaryState(
                         agenda_id=row["agenda_id"],
                         state=State(row["state"]),
@@ -69,13 +69,15 @@ class PostgresSummaryScan:
     async def ended_rows(self, quiet: timedelta, *, most: int) -> list[LedgerRow]:
         """Agendas that ended within the last day, the latest, but not just now."""
         async with acquire_connection(self._pool) as connection:
-            rows = await connection.fetch(_SQL["ended_lately"], _ENDED, quiet, most)
+            rows = await connection.fetch(_SQL["recently_ended"], _ENDED, quiet, most)
         return [_row(row) for row in rows]
 
     async def count_recently_changed(self, quiet: timedelta) -> int:
         """How many agendas changed within this time, so that no look was taken at them."""
         async with acquire_connection(self._pool) as connection:
-            count: int = await connection.fetchval(_SQL["fresh"], [*_OPEN, *_ENDED], quiet)
+            count: int = await connection.fetchval(
+                _SQL["count_recently_changed"], [*_OPEN, *_ENDED], quiet
+            )
         return count
 
     async def rows_of(self, agenda_ids: Sequence[str]) -> list[LedgerRow]:
@@ -93,7 +95,7 @@ class PostgresSummaryScan:
             known = [
                 row
                 for some in _chunks(agenda_ids)
-                for row in await connection.fetch(_SQL["acceptances"], some)
+                for row in await connection.fetch(_SQL["accepted_at"], some)
             ]
         if len(known) < len({*agenda_ids}):
             return None

@@ -107,7 +107,7 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
             # that build an index beside everybody.
             while not await connection.fetchval(_SQL["lock"]):  # noqa: ASYNC110  # no event
                 await asyncio.sleep(_LOCK_POLL_S)
-        await connection.execute(_SQL["hurry"])
+        await connection.execute(_SQL["set_lock_timeout"])
         await connection.execute(_SQL["create_table"])
         missing = _missing(wanted, await _applied(connection))
         for migration in missing:

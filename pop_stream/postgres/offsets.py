@@ -29,7 +29,7 @@ async def advance_offsets(
         OffsetsMovedError: If one is elsewhere.
     """
     if begun := sorted(partition for partition, (start, _) in spans.items() if not start):
-        await connection.execute(_SQL["begin_offsets"], topic, begun)
+        await connection.execute(_SQL["insert_offsets"], topic, begun)
     partitions = sorted(spans)
     status = await connection.execute(
         _SQL["advance_offsets"],

@@ -52,17 +52,17 @@ class PostgresOpenAgendas:
     async def turn(self) -> AsyncIterator[bool]:
         """Whether it is this process' turn, for as long as the block runs."""
         async with acquire_connection(self._pool) as connection:
-            is_locked = bool(await connection.fetchval(_SQL["take_turn"], _LOCK_ID))
+            is_locked = bool(await connection.fetchval(_SQL["try_lock"], _LOCK_ID))
             try:
                 yield is_locked
             finally:
                 if is_locked and not connection.is_closed():
-                    await connection.execute(_SQL["end_turn"], _LOCK_ID)
+                    await connection.execute(_SQL["unlock"], _LOCK_ID)
 
     async def walk(self, quiet: timedelta) -> int:
         """List what has not ended and was accepted so long ago; how many were passed."""
         async with acquire_connection(self._pool) as connection:
-            rows = await connection.fetch(_SQL["walks"])
+            rows = await connection.fetch(_SQL["scan_positions"])
             walks = {row["walk"]: (row["place"], row["agenda_id"]) for row in rows}
             until = await connection.fetchval(_SQL["now"]) - quiet
             newest = max(until - _LATE_ACCEPTANCE, _OLDEST)
@@ -83,18 +83,21 @@ class PostgresOpenAgendas:
         left = LISTED_PER_RUN
         async with acquire_connection(self._pool) as connection:
             walks = {
-                row["walk"]: row["agenda_id"] for row in await connection.fetch(_SQL["walks"])
+                row["walk"]: row["agenda_id"]
+                for row in await connection.fetch(_SQL["scan_positions"])
             }
         last_id = walks.get("list", "")
         while left > 0:
             async with acquire_connection(self._pool) as connection:
                 page = min(_PAGE, left)
-                rows = await connection.fetch(_SQL["listed"], last_id, page, _OPEN, quiet)
+                rows = await connection.fetch(
+                    _SQL["open_agendas_page"], last_id, page, _OPEN, quiet
+                )
                 last_id = rows[-1]["agenda_id"] if len(rows) == page else ""
                 gone = [row["agenda_id"] for row in rows if not row["is_open"]]
                 if gone:
-                    await connection.execute(_SQL["unlist"], gone)
-                await connection.execute(_SQL["walk_on"], "list", _OLDEST, last_id)
+                    await connection.execute(_SQL["delete_open_agendas"], gone)
+                await connection.execute(_SQL["save_scan_position"], "list", _OLDEST, last_id)
             yield [
                 LedgerRow(
                     agenda_id=row["agenda_id"],
@@ -123,7 +126,7 @@ async def _advance_scan(
     passed, (accepted_at, agenda_id) = 0, begun
     while passed < most:
         row = await connection.fetchrow(
-            _SQL["list_open"], accepted_at, agenda_id, until, _PAGE, _OPEN
+            _SQL["scan_open"], accepted_at, agenda_id, until, _PAGE, _OPEN
         )
         if row is None:
             if walk == "round":
@@ -131,5 +134,5 @@ async def _advance_scan(
             break
         passed += row["passed"]
         accepted_at, agenda_id = row["place"], row["agenda_id"]
-    await connection.execute(_SQL["walk_on"], walk, accepted_at, agenda_id)
+    await connection.execute(_SQL["save_scan_position"], walk, accepted_at, agenda_id)
     return passed

@@ -197,7 +197,7 @@ class PostgresSummaries:
         try:
             async with acquire_connection(self._pool) as connection, connection.transaction():
                 await connection.execute(_SQL["lock_agendas"], ids)
-                await connection.execute(_SQL["forget_operations_of"], ids)
+                await connection.execute(_SQL["delete_operations_of_agendas"], ids)
                 changes, _ = _changes(
                     {one: StoredSummary(version=versions[one]) for one in ids}, events_by_agenda
                 )
@@ -289,7 +289,7 @@ async def _read(
 ) -> Mapping[str, StoredSummary]:
     if not events_by_agenda:
         return {}
-    rows = await connection.fetch(_SQL["known_agendas"], list(events_by_agenda))
+    rows = await connection.fetch(_SQL["select_agendas"], list(events_by_agenda))
     whole = [
         row["agenda_id"]
         for row in rows
@@ -300,7 +300,7 @@ async def _read(
     ]
     operations: dict[str, dict[str, OperationProgress]] = {one: {} for one in whole}
     if whole:
-        for row in await connection.fetch(_SQL["known_operations"], whole):
+        for row in await connection.fetch(_SQL["select_operations"], whole):
             operations[row["agenda_id"]][row["name"]] = operation_of(row)
     return {
         row["agenda_id"]: StoredSummary(
@@ -352,7 +352,7 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
     await _execute(connection, "keep_operations", changed_operations)
     if deleted_operations:
         await connection.execute(
-            _SQL["forget_operations"], *zip(*deleted_operations, strict=True)
+            _SQL["delete_operations"], *zip(*deleted_operations, strict=True)
         )
 
 

@@ -71,7 +71,7 @@ class PostgresSummaryReader:
     async def find_by_name(self, named: str) -> Sequence[str]:
         """Ids of agendas that someone calls so; see the port."""
         async with acquire_connection(self._pool) as connection:
-            rows = await connection.fetch(_SQL["find_by_name"], named)
+            rows = await connection.fetch(_SQL["agenda_ids_of"], named)
         return [row["agenda_id"] for row in rows]
 
     async def accepted_bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, AcceptedBody]:
@@ -83,7 +83,7 @@ class PostgresSummaryReader:
     async def reusable_ids(self, agenda_ids: Sequence[str]) -> ReusableIds:
         """Which of these ids are free again; see the port."""
         async with acquire_connection(self._pool) as connection:
-            [row] = await connection.fetch(_SQL["vacated"], agenda_ids)
+            [row] = await connection.fetch(_SQL["freed_ids"], agenda_ids)
         return ReusableIds(frozenset(row["refused"]), row["deleted_until"])
 
     async def agenda_versions(self, agenda_ids: Sequence[str]) -> Mapping[str, int]:

@@ -31,7 +31,7 @@ class DueWebhook:
     """
 
     number: int
-    callback_id: str
+    webhook_id: str
     agenda_id: str
     customer_id: str
     url: str
@@ -69,24 +69,24 @@ class PostgresWebhooks:
         busy = ([*in_flight], [*in_flight.values()])
         async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(
-                _SQL["take"], most, MAX_IN_FLIGHT_PER_CUSTOMER, VISIBILITY_TIMEOUT, *busy
+                _SQL["claim"], most, MAX_IN_FLIGHT_PER_CUSTOMER, VISIBILITY_TIMEOUT, *busy
             )
         return sorted((DueWebhook(**row) for row in rows), key=lambda one: one.number)
 
     async def mark_delivered(self, number: int) -> None:
         """Forget a callback that was received."""
         async with acquire_connection(self._pool) as connection:
-            await connection.execute(_SQL["delivered"], number)
+            await connection.execute(_SQL["delete_delivered"], number)
 
     async def postpone(self, number: int, pause: timedelta, reason: str) -> None:
         """Have it tried again after a pause."""
         async with acquire_connection(self._pool) as connection:
-            await connection.execute(_SQL["postpone"], number, pause, reason)
+            await connection.execute(_SQL["reschedule"], number, pause, reason)
 
     async def give_up(self, number: int, reason: str) -> None:
         """Let it be; later ones of the same agenda may go."""
         async with acquire_connection(self._pool) as connection:
-            await connection.execute(_SQL["give_up"], number, reason)
+            await connection.execute(_SQL["mark_exhausted"], number, reason)
 
     async def backlog(self) -> WebhookBacklog:
         """What waits and what was given up; reads all rows there are."""
@@ -106,4 +106,4 @@ async def enqueue_webhooks(
         (one.id, one.agenda_id, one.customer_id, url, encode(one).decode())
         for one, url in ended
     ]
-    await connection.execute(_SQL["owe"], *zip(*rows, strict=True))
+    await connection.execute(_SQL["enqueue"], *zip(*rows, strict=True))

@@ -213,7 +213,7 @@ class Puller:
             async with asyncio.timeout(_CLOSE_S):
                 await self.handlers.close()
         except TimeoutError:
-            _log.warning("handlers.not_closed", after_s=_CLOSE_S)
+            _log.warning("handlers.close_timed_out", after_s=_CLOSE_S)
 
     def _controls(self, running: AttemptExecutor) -> TopicFollower:
         return controls(self._settings, client_id="puller-controls", hear=running.stop_attempt)

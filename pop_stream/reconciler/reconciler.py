@@ -120,7 +120,7 @@ class Reconciler:
         questions: Asks schedulers.
         publisher: For what is placed again.
         definitions: Tell where an insight is at home.
-        probe: How far intake and relay have come.
+        probe: How far ingest and relay have come.
         told: What Kafka tells of agendas, those accepted since an instant.
     """
 
@@ -240,13 +240,13 @@ class Reconciler:
         topics = self._topics
         events, submissions = topics.agenda_events, topics.submissions
         told = await self._ends("relay", events)
-        submitted = await self._ends("intake", submissions)
+        submitted = await self._ends("ingest", submissions)
 
         async def has_arrived() -> bool:
             return (
                 await self._has_folded(told)
                 and _reaches(await self._committed("relay", events), told)
-                and _reaches(await self._committed("intake", submissions), submitted)
+                and _reaches(await self._committed("ingest", submissions), submitted)
             )
 
         await self._wait_until(has_arrived)
@@ -260,7 +260,7 @@ class Reconciler:
                 while not await is_so():  # noqa: ASYNC110  # other processes tell
                     await asyncio.sleep(_POLL_EVERY_S)
         except TimeoutError:
-            msg = "rollup, relay or intake is far behind, so nothing can be said of any agenda"
+            msg = "rollup, relay or ingest is far behind, so nothing can be said of any agenda"
             raise UnavailableError(msg) from None
 
     async def _ends(self, part: str, topic: str) -> Mapping[int, int]:
@@ -303,7 +303,7 @@ class ReconciliationMetrics:
             "pop_reconciliations", "Looks for what nobody has.", ["result"], registry=registry
         )
         self._requeued = Counter(
-            "pop_agendas_placed_again", "Agendas that nobody had.", registry=registry
+            "pop_agendas_requeued", "Agendas that nobody had.", registry=registry
         )
 
     def note(self, reconciled: ReconciliationResult | None) -> None:
@@ -316,7 +316,7 @@ class ReconciliationMetrics:
         self._runs.labels("incomplete" if left else "complete").inc()
         if reconciled.placed or reconciled.beyond:
             _log.warning(
-                "agendas.placed_again",
+                "agendas.requeued",
                 count=len(reconciled.placed),
                 agenda_ids=reconciled.placed[:_MAX_LOGGED],
                 beyond_repair=dict(islice(reconciled.beyond.items(), _MAX_LOGGED)),

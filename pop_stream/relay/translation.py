@@ -71,7 +71,7 @@ def translate(
                 claim = Claim(
                     event.agenda_id,
                     event.attempt,
-                    awaited=event.awaited,
+                    sync_matched=event.sync_matched,
                     by_http=event.puller_id == HTTP_PULLER,
                 )
                 notes = _entry_for(found, event)
@@ -203,7 +203,7 @@ def _is_valid_restart(event: AgendaRestarted) -> bool:
         event.attempt,
     ):
         return True
-    _log.warning("restart.skipped", agenda_id=event.agenda_id, attempt=event.attempt)
+    _log.warning("restart.rejected", agenda_id=event.agenda_id, attempt=event.attempt)
     return False
 
 

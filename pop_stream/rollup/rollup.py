@@ -163,7 +163,7 @@ class Rollup:
                 self._log_resumed()
                 await self._fold_once()
             except OffsetsMovedError as error:
-                _log.info("rollup.overtaken", reason=str(error))
+                _log.info("rollup.offsets_moved", reason=str(error))
                 self._folded_offsets.reset()
             except UnavailableError as error:
                 self._folded_offsets.reset()

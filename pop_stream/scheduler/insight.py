@@ -157,7 +157,7 @@ class InsightScheduler:
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
             ready=backlog.ready,
-            awaited=backlog.awaited,
+            sync_matched=backlog.sync_matched,
             sync_matched_s=backlog.sync_matched_s,
             idle=backlog.idle.count(seconds),
         )

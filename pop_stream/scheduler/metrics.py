@@ -72,7 +72,7 @@ _COUNTERS: Final[Sequence[tuple[str, str, Callable[[InsightScheduler], int]]]] =
         lambda scheduler: scheduler.backlog.emitted,
     ),
     (
-        "pop_attempts_lost",
+        "pop_leases_expired",
         "Attempts whose lease ended, since this worker took the insight over",
         lambda scheduler: scheduler.backlog.attempts.lost,
     ),

@@ -172,9 +172,9 @@ class PartitionProcessor:
                 return
             async for record in self._read_skipped(partition, start, offset):
                 await self._process(record, has_next=True)
-            _log.info("span.read_again", partition=partition, start=start, end=offset)
+            _log.info("partition.reread", partition=partition, start=start, end=offset)
 
-        await self._retry_while_owned("span.postponed", partition, attempt)
+        await self._retry_while_owned("partition.reread_postponed", partition, attempt)
 
     def _first_unhandled(self, partition: int, offset: int) -> int:
         """From where a record's predecessors are still to be dealt with."""
@@ -218,7 +218,7 @@ class PartitionProcessor:
         try:
             value = checked_value(message)
         except UnreadableRecordError:
-            _log.warning("record.refused", partition=message.partition, reason=str(error))
+            _log.warning("record.dead_lettered", partition=message.partition, reason=str(error))
             return [(message.value, error)]
         # No row is to tell that the record is handled while a part of it is not.
         before = RecordPosition(message.partition, message.offset - 1)
@@ -233,7 +233,7 @@ class PartitionProcessor:
                 raise
 
         if isinstance(error, NotAnEventError):
-            _log.warning("record.refused", partition=message.partition, reason=str(error))
+            _log.warning("record.dead_lettered", partition=message.partition, reason=str(error))
         else:
             _log.error("round.failed", partition=message.partition, exc_info=error)
             self._reload(message.partition)

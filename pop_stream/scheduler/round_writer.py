@@ -263,7 +263,7 @@ class RoundWriter:
             await self._ensure_topic(scheduler)
             emitted, announcements = await self._records(scheduler, chosen, note, known)
             records += [*emitted, *announcements]
-            _log.info("round.made_good", insight_id=scheduler.insight_id, lacked=len(emitted))
+            _log.info("round.recovered", insight_id=scheduler.insight_id, lacked=len(emitted))
         self.ensure_owned(partition)
         await self._publish(records, partition)
         for scheduler in schedulers:
@@ -381,13 +381,13 @@ class RoundWriter:
             left = await self._publish_first(left, len(left))
             crash_points.crash_point("scheduler.emitted")
         keep()
-        if crash_points.is_set("scheduler.kept"):
+        if crash_points.is_set("scheduler.recorded"):
             await self._table.wait_durable()
-            crash_points.crash_point("scheduler.kept")
-        if crash_points.is_set("scheduler.kept_half"):
+            crash_points.crash_point("scheduler.recorded")
+        if crash_points.is_set("scheduler.recorded_half"):
             await self._table.wait_durable()
             left = await self._publish_first(left, half)
-            crash_points.crash_point("scheduler.kept_half")
+            crash_points.crash_point("scheduler.recorded_half")
         await self._publish(left, partition)
         crash_points.crash_point("scheduler.decided")
 

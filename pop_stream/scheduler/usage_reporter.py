@@ -86,7 +86,7 @@ class UsageReporter:
             try:
                 await self._publisher.publish(records)
             except UnavailableError as error:
-                _log.info("counts.postponed", error=str(error))
+                _log.info("usage.postponed", error=str(error))
                 self._reported = {}
 
     def drain_reports(self) -> list[BacklogUsage]:

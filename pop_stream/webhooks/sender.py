@@ -52,7 +52,7 @@ class PendingWebhook(Protocol):
         ...
 
     @property
-    def callback_id(self) -> str:
+    def webhook_id(self) -> str:
         """What a receiver tells repeats by."""
         ...
 
@@ -136,9 +136,9 @@ class WebhookSender:
     def __init__(
         self, settings: Settings, outbox: WebhookOutbox, publisher: Publisher, clock: Clock
     ) -> None:
-        self._keys = [one.get_secret_value().encode() for one in settings.callback_keys]
-        self._most_tries = settings.callback_tries
-        self._guard = SsrfGuard(settings.callback_networks)
+        self._keys = [one.get_secret_value().encode() for one in settings.webhook_keys]
+        self._most_tries = settings.webhook_tries
+        self._guard = SsrfGuard(settings.webhook_networks)
         self._topic = Topics(settings.topic_prefix).dead_callbacks
         self._outbox = outbox
         self._publisher = publisher
@@ -180,7 +180,7 @@ class WebhookSender:
             try:
                 await self.begin()
             except UnavailableError as error:
-                _log.info("callbacks.waiting", reason=str(error))
+                _log.info("webhooks.postponed", reason=str(error))
                 await wait_until_set(stop, _UNAVAILABLE_PAUSE_S)
             else:
                 await wait_until_set(self._freed, POLL_EVERY.total_seconds())
@@ -216,24 +216,24 @@ class WebhookSender:
             await self._deliver(one)
         except UnavailableError as error:
             # It comes back by itself, and is sent again even if it was received.
-            _log.info("callback.unsettled", callback_id=one.callback_id, reason=str(error))
+            _log.info("webhook.outcome_unknown", webhook_id=one.webhook_id, reason=str(error))
 
     async def _deliver(self, one: PendingWebhook) -> None:
-        facts = {"callback_id": one.callback_id, "tries": one.tries}
+        facts = {"webhook_id": one.webhook_id, "tries": one.tries}
         try:
             await self._send(one)
         except WebhookDeliveryError as error:
             reason = str(error)
             if error.is_final or one.tries >= self._most_tries:
                 await self._dead_letter(one, reason)
-                _log.warning("callback.given_up", **facts, reason=reason)
+                _log.warning("webhook.exhausted", **facts, reason=reason)
             else:
-                pause_s = BACKOFF.pause_s(one.tries, seed=one.callback_id)
+                pause_s = BACKOFF.pause_s(one.tries, seed=one.webhook_id)
                 await self._outbox.postpone(one.number, timedelta(seconds=pause_s), reason)
-                _log.info("callback.postponed", **facts, reason=reason, pause_s=pause_s)
+                _log.info("webhook.postponed", **facts, reason=reason, pause_s=pause_s)
         else:
             await self._outbox.mark_delivered(one.number)
-            _log.info("callback.delivered", **facts)
+            _log.info("webhook.delivered", **facts)
 
     async def _send(self, one: PendingWebhook) -> None:
         assert self._session is not None  # noqa: S101  the context is entered
@@ -242,7 +242,7 @@ class WebhookSender:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "pop-stream",
-            ID_HEADER: one.callback_id,
+            ID_HEADER: one.webhook_id,
             SIGNATURE_HEADER: signature(body, self._clock.now(), secrets),
         }
         try:
@@ -265,7 +265,7 @@ class WebhookSender:
 
     async def _dead_letter(self, one: PendingWebhook, reason: str) -> None:
         letter = WebhookExhausted(
-            callback_id=one.callback_id,
+            webhook_id=one.webhook_id,
             agenda_id=one.agenda_id,
             customer_id=one.customer_id,
             url=one.url,

@@ -18,7 +18,7 @@ create table agendas (
     percent         real        not null,
     message         text        not null,
     puller_id       text        not null,
-    heard_at        timestamptz,
+    last_heartbeat_at        timestamptz,
     lease_ms        integer     not null,
     accepted_at     timestamptz,
     emitted_at      timestamptz,

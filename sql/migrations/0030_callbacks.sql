@@ -4,7 +4,7 @@ alter table agendas
 
 create table callbacks (
     number      bigint      not null generated always as identity,
-    callback_id text        not null,
+    webhook_id text        not null,
     agenda_id   text        not null,
     customer_id text        not null,
     url         text        not null,
@@ -15,7 +15,7 @@ create table callbacks (
     given_up_at timestamptz,
     created_at  timestamptz not null default now(),
     constraint callbacks_pkey primary key (number),
-    constraint callbacks_id_unique unique (callback_id)
+    constraint callbacks_id_unique unique (webhook_id)
 );
 
 comment on table callbacks is 'Deleted once delivered; what is given up stays until retention.';

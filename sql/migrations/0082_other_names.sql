@@ -90,7 +90,7 @@ create type agenda_kept as (
     percent         real,
     message         text,
     puller_id       text,
-    heard_at        timestamptz,
+    last_heartbeat_at        timestamptz,
     lease_ms        integer,
     accepted_at     timestamptz,
     emitted_at      timestamptz,

@@ -3,7 +3,7 @@
 -- of the filter, of the direction and of more columns are filled in by the store.
 select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
-    operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
+    operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics, waiting_until, waiting_for, stopping, history,
     callback_url, appended{more}
 from agendas

@@ -1,11 +1,11 @@
--- name: owe
+-- name: enqueue
 -- Notes callbacks, in the transaction that folds the ends; one told again is the same one.
-insert into callbacks (callback_id, agenda_id, customer_id, url, body)
+insert into callbacks (webhook_id, agenda_id, customer_id, url, body)
 select *
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
-on conflict (callback_id) do nothing;
+on conflict (webhook_id) do nothing;
 
--- name: take
+-- name: claim
 -- Takes callbacks that are due, for one try each, out of the others' sight for a while. Of one
 -- customer only a few, those under way included, so that none whose server hangs holds up others:
 -- who has as many under way is not looked at, however much waits of it. Of one agenda the oldest.
@@ -57,20 +57,20 @@ set tries = tries + 1, due_at = now() + $3::interval
 from picked
 where callbacks.number = picked.number
 returning
-    callbacks.number, callback_id, agenda_id, customer_id, url, body, tries, created_at;
+    callbacks.number, webhook_id, agenda_id, customer_id, url, body, tries, created_at;
 
--- name: delivered
+-- name: delete_delivered
 -- Forgets a callback that was received.
 delete from callbacks
 where number = $1;
 
--- name: postpone
+-- name: reschedule
 -- Notes why a try failed, and when the next one is due.
 update callbacks
 set due_at = now() + $2::interval, reason = $3
 where number = $1;
 
--- name: give_up
+-- name: mark_exhausted
 -- Lets a callback be; it stays for people to see.
 update callbacks
 set given_up_at = now(), reason = $2

@@ -1,9 +1,9 @@
--- name: write_in_turn
+-- name: lock_for_write
 -- Writers go one after the other until their transaction ends: rare work, and only so is the
 -- order of numbers that of commits. The number is "pop_defs" in ASCII.
 select pg_advisory_xact_lock(8101817809671382643);
 
--- name: publish_in_turn
+-- name: lock_for_publish
 -- So do publishers, whom no writer waits for. The number is "pop_defp" in ASCII.
 select pg_advisory_xact_lock(8101817809671382640);
 
@@ -39,14 +39,14 @@ where
         limit 1
     ));
 
--- name: templates_called
+-- name: template_ids_of
 -- Templates that have this id, or whose customers call them so.
 select id from definitions
 where kind = 'template' and (id = $1 or split_part(id, '@', 1) = $1)
 order by id
 limit 3;
 
--- name: keep
+-- name: upsert
 -- Writes one, new or not.
 insert into definitions as known (
     kind, id, version, body, refers_to, owner_id, visibility, allowed
@@ -62,7 +62,7 @@ on conflict (kind, id) do update set
     updated_at = now()
 returning kind, id, version, body, created_at, updated_at;
 
--- name: remove
+-- name: delete
 -- Deletes one.
 delete from definitions
 where kind = $1 and id = $2;
@@ -78,7 +78,7 @@ where kind = $1 and id = $2;
 insert into definition_versions (kind, id, version, body, owner_id, visibility, allowed)
 values ($1, $2, $3, $4, $5, $6, $7);
 
--- name: unknown
+-- name: missing_references
 -- Of these kind/id, those that are not defined.
 select wanted.key
 from unnest($1::text[]) with ordinality as wanted (key, place)
@@ -89,7 +89,7 @@ where
     )
 order by wanted.place;
 
--- name: referring
+-- name: referrers
 -- What refers to one of them, and to which.
 select definitions.kind, definitions.id, wanted.key
 from unnest($1::text[]) as wanted (key)

@@ -1,4 +1,4 @@
--- name: entries
+-- name: states
 -- Where the given agendas stand.
 select agenda_id, state, attempt, insight_id, ended_at is not null as has_ended
 from agendas
@@ -17,7 +17,7 @@ where
 order by agenda_id
 limit $4;
 
--- name: ended_lately
+-- name: recently_ended
 -- Agendas that have ended, not just now and not long ago: a sample, of the latest.
 select
     agenda_id, insight_id, state, attempt, version
@@ -29,7 +29,7 @@ where
 order by coalesce(accepted_at, '-infinity') desc
 limit $3;
 
--- name: fresh
+-- name: count_recently_changed
 -- How many agendas have changed so lately that they are not looked at yet.
 select count(*)
 from agendas
@@ -42,7 +42,7 @@ select
 from agendas
 where agenda_id = any($1::text[]);
 
--- name: acceptances
+-- name: accepted_at
 -- When agendas were accepted, of those of which that is known.
 select agenda_id, accepted_at
 from agendas

@@ -2,7 +2,7 @@
 -- One starter at a time, until its connection closes. The number is "pop_stre" in ASCII.
 select pg_try_advisory_lock(8101817809924026981);
 
--- name: hurry
+-- name: set_lock_timeout
 -- A lock that is not to be had soon is given up: all who come later would wait behind it.
 set lock_timeout = '2s';
 

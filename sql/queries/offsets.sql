@@ -4,7 +4,7 @@ select partition, next_offset
 from consumed_offsets
 where topic = $1;
 
--- name: begin_offsets
+-- name: insert_offsets
 -- Partitions that were never read begin at 0.
 insert into consumed_offsets (topic, partition, next_offset)
 select $1, partition, 0

@@ -2,7 +2,7 @@
 -- One agenda's summary, whole.
 select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
-    body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
+    body, operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
     waiting_until, waiting_for, stopping, history, callback_url, appended
 from agendas
@@ -35,7 +35,7 @@ select agenda_id, customer_id
 from agendas
 where agenda_id = any($1::text[]);
 
--- name: agendas_called
+-- name: agenda_ids_of
 -- Agendas that have this id, or whose customers call them so.
 select agenda_id from agendas
 where agenda_id = $1
@@ -52,7 +52,7 @@ select agenda_id, customer_id, body
 from agendas
 where agenda_id = any($1::text[]) and body is not null and state <> 'refused';
 
--- name: vacated
+-- name: freed_ids
 -- Which of some agendas were refused, and when the youngest that was ever removed was accepted.
 select
     array(

@@ -1,23 +1,23 @@
--- name: take_turn
+-- name: try_lock
 -- Whether this session is the one that reconciles; it is until it unlocks or ends.
 select pg_try_advisory_lock($1);
 
--- name: end_turn
+-- name: unlock
 -- Lets another session.
 select pg_advisory_unlock($1);
 
--- name: walks
+-- name: scan_positions
 -- How far each walk has come.
 select walk, place, agenda_id
 from reconciliation_walks;
 
--- name: walk_on
+-- name: save_scan_position
 -- A walk has come so far.
 insert into reconciliation_walks (walk, place, agenda_id)
 values ($1, $2, $3)
 on conflict (walk) do update set place = excluded.place, agenda_id = excluded.agenda_id;
 
--- name: list_open
+-- name: scan_open
 -- Lists those of the next agendas, by acceptance, that have not ended; how many were passed,
 -- and which was the last.
 with page as (
@@ -39,7 +39,7 @@ from page
 order by place desc, agenda_id desc
 limit 1;
 
--- name: listed
+-- name: open_agendas_page
 -- The next agendas of the list, as they are now.
 select
     open_agendas.agenda_id,
@@ -55,7 +55,7 @@ where open_agendas.agenda_id > $1
 order by open_agendas.agenda_id
 limit $2;
 
--- name: unlist
+-- name: delete_open_agendas
 -- Takes agendas that have ended, or are gone, off the list.
 delete from open_agendas
 where agenda_id = any($1::text[]);

@@ -15,7 +15,7 @@ where
 order by coalesce(accepted_at, '-infinity'), agenda_id
 limit $6;
 
--- name: remove
+-- name: delete_aged
 -- Removes agendas that are still as aged as they were found, with their operations. One that
 -- runs again has another state by now, and stays.
 with gone as (
@@ -42,13 +42,13 @@ select state, count(*) as agendas
 from gone
 group by state;
 
--- name: count_callbacks
+-- name: count_exhausted_webhooks
 -- Callbacks that were given up long enough ago.
 select count(*)
 from callbacks
 where given_up_at < $1;
 
--- name: remove_callbacks
+-- name: delete_exhausted_webhooks
 -- Removes some of them.
 delete from callbacks
 where number in (

@@ -5,17 +5,17 @@ where agenda_id = any($1::text[])
 order by agenda_id collate "C"
 for update;
 
--- name: known_agendas
+-- name: select_agendas
 -- Summaries to fold on, but for the body, which no event changes.
 select
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
-    operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at, emitted_at,
+    operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at, emitted_at,
     started_at, ended_at, issues, diagnostics,
     waiting_until, waiting_for, stopping, history, callback_url, appended
 from agendas
 where agenda_id = any($1::text[]);
 
--- name: known_operations
+-- name: select_operations
 -- Operations of the agendas whose operations a batch tells of.
 select
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
@@ -23,12 +23,12 @@ select
 from operations
 where agenda_id = any($1::text[]);
 
--- name: keep_agendas
+-- name: upsert_agendas
 -- Inserts new agendas and updates known ones that are still in the version that was read.
 -- Fewer rows than given: another process has changed one of them since.
 insert into agendas as known (
     agenda_id, version, state, attempt, insight_id, customer_id, title, link_id, priority,
-    body, operation_names, percent, message, puller_id, heard_at, lease_ms, accepted_at,
+    body, operation_names, percent, message, puller_id, last_heartbeat_at, lease_ms, accepted_at,
     emitted_at, started_at, ended_at, issues, diagnostics,
     waiting_until, waiting_for, stopping, history, callback_url, appended,
     external_id, correlation_id
@@ -48,7 +48,7 @@ on conflict (agenda_id) do update set
     percent = excluded.percent,
     message = excluded.message,
     puller_id = excluded.puller_id,
-    heard_at = excluded.heard_at,
+    last_heartbeat_at = excluded.last_heartbeat_at,
     lease_ms = excluded.lease_ms,
     accepted_at = excluded.accepted_at,
     emitted_at = excluded.emitted_at,
@@ -67,7 +67,7 @@ on conflict (agenda_id) do update set
     updated_at = now()
 where known.version = excluded.version - 1;
 
--- name: move_agendas
+-- name: update_agenda_progress
 -- Updates known agendas of which nothing changed but how far they are, if they are still in the
 -- version that was read. Fewer rows than given: another process has changed one of them since.
 update agendas as known
@@ -79,7 +79,7 @@ set
     percent = moved.percent,
     message = moved.message,
     puller_id = moved.puller_id,
-    heard_at = moved.heard_at,
+    last_heartbeat_at = moved.last_heartbeat_at,
     lease_ms = moved.lease_ms,
     emitted_at = moved.emitted_at,
     started_at = moved.started_at,
@@ -94,7 +94,7 @@ set
 from unnest($1::agenda_moved[]) as moved
 where known.agenda_id = moved.agenda_id and known.version = moved.version - 1;
 
--- name: keep_operations
+-- name: upsert_operations
 -- Inserts or replaces operations; the version of their agenda has been guarded before.
 insert into operations (
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
@@ -113,13 +113,13 @@ on conflict (agenda_id, name) do update set
     tries = excluded.tries,
     prior = excluded.prior;
 
--- name: forget_operations
+-- name: delete_operations
 -- Removes what a new attempt begins anew.
 delete from operations as known
 using unnest($1::text[], $2::text[]) as forgotten (agenda_id, name)
 where known.agenda_id = forgotten.agenda_id and known.name = forgotten.name;
 
--- name: forget_operations_of
+-- name: delete_operations_of_agendas
 -- Removes all operations of agendas whose summaries are made anew.
 delete from operations
 where agenda_id = any($1::text[]);

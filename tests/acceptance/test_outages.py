@@ -223,7 +223,7 @@ async def test_an_agenda_of_five_megabytes_is_refused_at_the_door_and_from_kafka
         async for one in read_topic(system.settings, system.names.dead_letters)
     ]
     [letter] = [one for one in letters if one["topic"] == system.names.submissions]
-    assert (letter["part"], letter["code"]) == ("intake", "submission_refused")
+    assert (letter["part"], letter["code"]) == ("ingest", "submission_refused")
     assert f"{len(huge)} bytes" in letter["reason"]
     assert str(limit) in letter["reason"]
 
@@ -263,7 +263,7 @@ async def test_a_thousand_operations_run_once_each_and_their_progress_is_exact(s
 
 
 async def test_clocks_hours_apart_neither_stop_nor_repeat_nor_delay_anything(system, tmp_path):
-    hours = {"api": 2, "intake": -2, "scheduler": 2, "rollup": 2, "puller-1": 2, "puller-2": -2}
+    hours = {"api": 2, "ingest": -2, "scheduler": 2, "rollup": 2, "puller-1": 2, "puller-2": -2}
     await system.supervisor.stop("scheduler-2")
     await asyncio.gather(*(skewed(system, part, tmp_path, hours[part]) for part in hours))
     async with system.load("skewed") as load:

@@ -45,21 +45,21 @@ backoff = { first_s = 0.1, most_s = 0.2 }
 HANDLERS = "--handlers=pop_stream.lab.chaos.handlers:handlers"
 PARTS = {
     "rollup": command_part("rollup", "rollup", stage="rollup"),
-    "scheduler": command_part("scheduler", "schedule", stage="scheduler"),
-    "intake": command_part("intake", "intake", stage="intake"),
+    "scheduler": command_part("scheduler", "scheduler", stage="scheduler"),
+    "ingest": command_part("ingest", "ingest", stage="ingest"),
     "api": command_part("api", "serve", stage="api"),
     "puller": command_part("puller", "pull", "--insight=chaos-a", HANDLERS, stage="puller"),
 }
 CRASH_POINTS = {
     # At which pass: the parts' own starts come by some places, and a few batches come first.
     "api.acknowledged": 1,
-    "intake.accepted": 1,
-    "intake.placed": 1,
+    "ingest.accepted": 1,
+    "ingest.routed": 1,
     "relay.published": 2,
     "scheduler.emitting": 2,
     "scheduler.emitted": 2,
-    "scheduler.kept": 2,
-    "scheduler.kept_half": 2,
+    "scheduler.recorded": 2,
+    "scheduler.recorded_half": 2,
     "scheduler.decided": 2,
     "puller.claimed": 2,
     "puller.committed": 2,
@@ -67,7 +67,7 @@ CRASH_POINTS = {
     "rollup.folding": 1,
     "rollup.folded": 1,
 }
-MADE_GOOD = {"scheduler.kept", "scheduler.kept_half"}
+MADE_GOOD = {"scheduler.recorded", "scheduler.recorded_half"}
 
 
 @dataclass
@@ -79,7 +79,7 @@ class World:
 
     async def arm(self, place: str, passes: int) -> Path:
         """Start the part anew so that it dies at the place, once; the file that tells."""
-        part = PARTS["intake" if place.startswith("relay") else place.partition(".")[0]]
+        part = PARTS["ingest" if place.startswith("relay") else place.partition(".")[0]]
         spent = self.folder / f"spent-{place}"
         fault = {
             crash_points.CRASH_POINT_VARIABLE: f"{place}:{passes}",

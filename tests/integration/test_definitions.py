@@ -159,7 +159,7 @@ async def test_of_writers_with_the_same_etag_one_wins(world):
 async def test_a_committed_change_survives_the_kill_of_its_api(world, tmp_path, place):
     """Killed after the commit, or after writing to Kafka: another API process tells it."""
     async with world.following() as follower:
-        async with api(world, POP_FAULT=place) as (session, process):
+        async with api(world, POP_CRASH_POINT=place) as (session, process):
             # Published by another task, the answer may come before the end.
             with suppress(OSError):
                 await session.put("/v1/customers/acme", json={"weight": 7})

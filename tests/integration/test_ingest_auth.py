@@ -139,8 +139,8 @@ async def prepared(settings, tmp_path):
         update={
             "definitions_file": file,
             "auth": "required",
-            "intake_auth": "required",
-            "intake_secret": SecretStr("s" * 32),
+            "ingest_auth": "required",
+            "signing_secret": SecretStr("s" * 32),
         }
     )
     await provisioning.migrate(settings)
@@ -178,7 +178,7 @@ async def test_records_are_taken_by_who_sent_them_and_the_rest_is_told_why(world
             await world.produce(agenda, token, traceparent=TRACE)
         wish = {"id": "h1", "customer_id": "beta", "operations": WORK}
         status, told = await world.call("POST", "/v1/agendas", beta["token"], wish)
-        assert (status, told["id"]) == (202, "h1")  # sealed on its way to intake
+        assert (status, told["id"]) == (202, "h1")  # sealed on its way to ingest
         refused = [code for _, _, code in cases.values() if code]
 
         async def all_decided():

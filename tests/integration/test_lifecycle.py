@@ -310,7 +310,7 @@ class Story:
 
 @pytest_asyncio.fixture
 async def story(settings: Settings, tmp_path: Any) -> AsyncIterator[Story]:
-    """A story without intake and scheduler yet."""
+    """A story without ingest and scheduler yet."""
     known = settings.model_copy(
         update={"scheduler_data": tmp_path / "table", "session_timeout": timedelta(seconds=6)}
     )
@@ -327,7 +327,7 @@ async def story(settings: Settings, tmp_path: Any) -> AsyncIterator[Story]:
 
 @pytest_asyncio.fixture
 async def parts(story: Story) -> AsyncIterator[dict[str, asyncio.subprocess.Process]]:
-    """Intake with its relay, and the scheduler, each in a process."""
+    """Ingest with its relay, and the scheduler, each in a process."""
     async with AsyncExitStack() as stack:
         started = {
             name: await stack.enter_async_context(process(name, story.settings))
@@ -546,7 +546,9 @@ async def test_a_cancel_that_a_crash_repeats_leaves_a_rerun_alone(story, parts):
         await story.submit(agenda_id, hold=True)
         await story.state(agenda_id, State.HELD)
     parts["run_intake"].send_signal(signal.SIGKILL)
-    async with process("run_intake", story.settings, POP_FAULT="relay.published") as dying:
+    async with process(
+        "run_intake", story.settings, POP_CRASH_POINT="relay.published"
+    ) as dying:
         # No attempt is named, as by a foreign program: the place alone tells that it is known.
         await story.command("a", "cancel")
         async with asyncio.timeout(PATIENCE_S):

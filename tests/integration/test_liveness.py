@@ -70,9 +70,9 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
             [Record(names.submissions, None, json.dumps(one).encode(), 0) for one in values]
         )
     [said] = await until_said(
-        known, f"intake is down; records waiting in {names.submissions}: 2;"
+        known, f"ingest is down; records waiting in {names.submissions}: 2;"
     )
-    assert "start `pop-stream intake`" in said
+    assert "start `pop-stream ingest`" in said
     nobody_pulls = [
         f"every puller of {one.id} is down; records waiting in {topic}: 1;"
         for one in (MEDIA, SHARED)
@@ -89,6 +89,6 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
             await until_said(known, *nobody_pulls)
             async with serving(Puller("shared", handlers=builtin(known), settings=known)):
                 await until_said(known, nobody_pulls[0])
-        down = ("intake is down", "the relay is down", "the rollup is down")
+        down = ("ingest is down", "the relay is down", "the rollup is down")
         buries = "the group of burial is down"
         await until_said(known, nobody_pulls[0], *down, buries)

@@ -115,7 +115,7 @@ async def test_records_of_a_newer_version_are_read_in_every_topic(world):
         await world.publisher.publish(
             [Record(names.controls, b"old-one", json.dumps(stop).encode())]
         )
-        await written_again(names.ready, if_in=b"insight.placed")
+        await written_again(names.ready, if_in=b"insight.agendas.routed")
         await has_run("new-one")  # so what was placed was emitted
         await written_again(*inside, names.insight("media"), names.agenda_events)
         await world.ended("new-one")

@@ -1,4 +1,4 @@
-"""Quotas over real doors: two processes' worth of API, intake, a scheduler, on a real Kafka."""
+"""Quotas over real doors: two processes' worth of API, ingest, a scheduler, on a real Kafka."""
 
 import asyncio
 import json
@@ -114,7 +114,7 @@ async def world(servers, tmp_path_factory):
             topic_prefix=f"t{secrets.token_hex(4)}.",
             http_port=0,
             scheduler_data=tmp_path_factory.mktemp("quotas") / "table",
-            scheduler_agendas=300,
+            scheduler_max_agendas=300,
         )
         await migrate(settings.postgres_dsn.get_secret_value())
         await provisioning.ensure_topics(settings)
@@ -178,7 +178,9 @@ async def test_two_doors_at_once_let_in_no_more_than_each_alone(world):
 
 
 async def test_what_intake_accepted_before_it_was_killed_is_placed_by_the_next(world):
-    async with process("run_intake", world.settings, POP_FAULT="intake.accepted") as dying:
+    async with process(
+        "run_intake", world.settings, POP_CRASH_POINT="ingest.accepted"
+    ) as dying:
         body = [agenda("few-2") for _ in range(30)]  # one record: it is read again as a whole
         value = json.dumps(body).encode()
         await world.publisher.publish([Record(world.topics.submissions, None, value)])

@@ -133,7 +133,7 @@ async def test_what_nobody_has_is_placed_again_once_without_a_hand(world):
     async with parts(world.settings, *runs):
         await world.submit("fine")
         await world.until_known("fine", states={State.EMITTED})
-        now = datetime.now(UTC)  # noqa: TID251  # acceptance, as intake would tell it
+        now = datetime.now(UTC)  # noqa: TID251  # acceptance, as ingest would tell it
         await world.tell(accepted("old"), accepted("died"), claimed("died"))
         await world.tell(accepted("new", at=now))
         await world.until_known("old", "died", "new", states={State.EMITTED})

@@ -109,16 +109,16 @@ async def test_callbacks_that_were_given_up_go_as_failures_do(pool):
     for number, days in enumerate((30, 50)):
         await pool.execute(
             "insert into callbacks "
-            "(callback_id, agenda_id, customer_id, url, body, given_up_at) "
+            "(webhook_id, agenda_id, customer_id, url, body, given_up_at) "
             "values ($1, 'a', 'anna', 'https://x.example', '{}', $2)",
             f"a/{number}", NOW - days * DAY,
         )  # fmt: skip
     await pool.execute(
-        "insert into callbacks (callback_id, agenda_id, customer_id, url, body, created_at)"
+        "insert into callbacks (webhook_id, agenda_id, customer_id, url, body, created_at)"
         " values ('a/9', 'a', 'anna', 'https://x.example', '{}', $1)",
         NOW - 99 * DAY,
     )
     assert (await remove_expired(PostgresRetention(pool), KEPT, NOW))["callbacks"] == 1
-    rows = await pool.fetch("select callback_id from callbacks")
-    kept = [row["callback_id"] for row in rows]
+    rows = await pool.fetch("select webhook_id from callbacks")
+    kept = [row["webhook_id"] for row in rows]
     assert sorted(kept) == ["a/0", "a/9"]

@@ -108,7 +108,7 @@ class World:
 
     @asynccontextmanager
     async def sender(self, **changes):
-        known = {"callback_keys": (SecretStr(KEY),), "callback_networks": LOOPBACK, **changes}
+        known = {"webhook_keys": (SecretStr(KEY),), "webhook_networks": LOOPBACK, **changes}
         settings = self.settings.model_copy(update=known)
         async with (
             connections.publisher(settings, client_id="test") as publisher,
@@ -188,7 +188,7 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
     await provisioning.ensure_topics(world.settings)
     receiver.answers = [503, 503]
     await world.tell(*ending(receiver.url))
-    async with world.sender(callback_tries=2) as sender:
+    async with world.sender(webhook_tries=2) as sender:
         await turn(sender)
         await world.make_due()
         await turn(sender)
@@ -196,7 +196,7 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
     assert (backlog.waiting, backlog.given_up) == (0, 1)
     topic = Topics(world.settings.topic_prefix).dead_callbacks
     [letter] = [json.loads(one.value) async for one in read_topic(world.settings, topic)]
-    assert (letter["callback_id"], letter["tries"]) == ("a-1/1", 2)
+    assert (letter["webhook_id"], letter["tries"]) == ("a-1/1", 2)
     assert letter["reason"] == "answered with 503"
 
 
@@ -213,7 +213,7 @@ async def test_gone_is_final_at_once(world, receiver):
 async def test_internal_addresses_are_never_called(world, receiver, host):
     await provisioning.ensure_topics(world.settings)
     await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
-    async with world.sender(callback_networks=()) as sender:
+    async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
     assert not receiver.heard
     assert (await world.outbox.backlog()).given_up == 1
@@ -227,7 +227,7 @@ async def test_internal_addresses_are_never_called(world, receiver, host):
 async def test_no_spelling_of_loopback_is_called_nor_tried_again(world, receiver, host):
     await provisioning.ensure_topics(world.settings)
     await world.tell(*ending(receiver.url.replace("127.0.0.1", host)))
-    async with world.sender(callback_networks=()) as sender:
+    async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
     assert not receiver.heard
     assert (await world.outbox.backlog()).given_up == 1
@@ -263,7 +263,7 @@ async def test_a_name_that_turns_to_an_internal_address_is_called_no_more(
     receiver.answers, receiver.hangs_up = [503], True
     async with Receiver(host="127.0.0.2", port=receiver.port) as inside:
         await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example")))
-        async with world.sender(callback_networks=("127.0.0.1/32",)) as sender:
+        async with world.sender(webhook_networks=("127.0.0.1/32",)) as sender:
             await turn(sender)
             await world.make_due()
             await turn(sender)
@@ -281,7 +281,7 @@ async def test_an_address_that_was_not_judged_is_not_connected_to(world, receive
     await provisioning.ensure_topics(world.settings)
     monkeypatch.setattr(sender_module, "GuardedResolver", lambda _: Rebinding("127.0.0.1"))
     await world.tell(*ending(receiver.url.replace("127.0.0.1", "turns.example")))
-    async with world.sender(callback_networks=()) as sender:
+    async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
     assert not receiver.heard
     assert (await world.outbox.backlog()).given_up == 1
@@ -302,7 +302,7 @@ async def test_ends_of_one_agenda_are_told_in_their_order(world, receiver):
     accepted, succeeded = ending(receiver.url)
     await world.tell(accepted, succeeded)
     await world.pool.execute(
-        "insert into callbacks (callback_id, agenda_id, customer_id, url, body) "
+        "insert into callbacks (webhook_id, agenda_id, customer_id, url, body) "
         "select 'a-1/2', agenda_id, customer_id, url, '{}' from callbacks"
     )
     async with world.sender() as sender:
@@ -331,7 +331,7 @@ async def test_a_server_that_hangs_holds_up_its_own_customer_only(world, receive
         for number in range(20):
             await world.tell(*ending(hanging, f"h-{number}", customer_id="hangs"))
         await world.pool.execute(
-            "insert into callbacks (callback_id, agenda_id, customer_id, url, body, due_at) "
+            "insert into callbacks (webhook_id, agenda_id, customer_id, url, body, due_at) "
             "select 'm-' || n, 'm-' || n, 'hangs', $1, '{}', now() - interval '1 hour' "
             "from generate_series(1, 3000) as n",
             hanging,
@@ -363,7 +363,7 @@ async def test_what_a_dead_sender_took_comes_back(world, receiver):
 
 async def test_without_a_key_nothing_is_sent_and_nothing_is_forgotten(world, receiver):
     await world.tell(*ending(receiver.url))
-    async with world.sender(callback_keys=()) as sender:
+    async with world.sender(webhook_keys=()) as sender:
         assert await turn(sender) == 0
     assert not receiver.heard
     assert (await world.outbox.backlog()).waiting == 1

@@ -316,7 +316,7 @@ class BacklogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), slots=st.integers(0, 3))
     def repeat(self, data, slots):
-        """Intake reads on from an old offset, with pages cut elsewhere."""
+        """Ingest reads on from an old offset, with pages cut elsewhere."""
         lane = self.sent[data.draw(st.integers(0, 1))]
         first = data.draw(st.integers(0, len(lane)))
         for start in range(first, len(lane), size := data.draw(st.integers(1, 9))):

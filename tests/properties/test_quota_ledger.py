@@ -16,7 +16,7 @@ LIMIT = 5
 RATE_PER_S, BURST = 2.0, 3
 CUSTOMER = Customer(id="c", max_ready=LIMIT, max_submit_per_s=RATE_PER_S, submit_burst=BURST)
 UNHURRIED = CUSTOMER.model_copy(update={"max_submit_per_s": None})
-DOORS = ("api-0", "api-1", "intake")
+DOORS = ("api-0", "api-1", "ingest")
 
 MOVES = st.lists(
     st.one_of(
@@ -60,7 +60,7 @@ class Street:
 
     def admit(self, name):
         door, offset = self.doors[name], len(self.submissions)
-        if name == "intake" and self.taken_in < offset:
+        if name == "ingest" and self.taken_in < offset:
             return  # it reads in order
         before, total = self.truth, sum(self.admitted.values())
         try:
@@ -74,7 +74,7 @@ class Street:
         if door._customer_of("c").max_submit_per_s is not None:
             assert total <= BURST + RATE_PER_S * self.now_s - 1 + unheard + 1e-6
         self.submissions.append(name)
-        if name == "intake":
+        if name == "ingest":
             door.record_position("c", (offset, 0), lane=("media", 0))
             self.taken_in = offset + 1
             door.mark_processed({0: self.taken_in})
@@ -87,7 +87,7 @@ class Street:
             assert error.present >= LIMIT
 
     def take_in(self, most):
-        door = self.doors["intake"]
+        door = self.doors["ingest"]
         for _ in range(min(most, len(self.submissions) - self.taken_in)):
             door.count_admitted("c")
             door.record_position("c", (self.taken_in, 0), lane=("media", 0))

@@ -1,4 +1,4 @@
-"""Records as intake reads them."""
+"""Records as ingest reads them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -61,7 +61,7 @@ async def api_process(settings, **variables):
 
 @asynccontextmanager
 async def parts_running(settings, tmp_path):
-    """Intake, scheduler and rollup; the settings by which an API belongs to them."""
+    """Ingest, scheduler and rollup; the settings by which an API belongs to them."""
     file = tmp_path / "definitions.toml"
     file.write_text(DEFINITIONS)
     settings = settings.model_copy(
@@ -69,8 +69,8 @@ async def parts_running(settings, tmp_path):
     )
     await provisioning.migrate(settings)
     async with (
-        part(settings, "intake"),
-        part(settings, "schedule"),
+        part(settings, "ingest"),
+        part(settings, "scheduler"),
         part(settings, "rollup"),
     ):
         yield settings

@@ -240,7 +240,7 @@ class WatchHub:
 
     def _mark_unavailable(self, error: UnavailableError) -> None:
         if self._unavailable is None:
-            _log.warning("watch.blind", reason=str(error))
+            _log.warning("watch.unavailable", reason=str(error))
         self._unavailable = error
         for subject in self._subjects.values():
             if subject.snapshot is None:

@@ -36,23 +36,25 @@ class Document:
     """The document and its handler; describe the table before the first request.
 
     Args:
-        asks_who_calls: Whether callers must say who they are.
+        requires_authentication: Whether callers must say who they are.
     """
 
-    def __init__(self, *, asks_who_calls: bool) -> None:
-        self._asks_who_calls = asks_who_calls
+    def __init__(self, *, requires_authentication: bool) -> None:
+        self._asks_who_calls = requires_authentication
         self._text = b"{}"
 
     def describe(self, table: Sequence[Route]) -> None:
         """Write the document anew."""
-        self._text = json.dumps(openapi(table, asks_who_calls=self._asks_who_calls)).encode()
+        self._text = json.dumps(
+            openapi(table, requires_authentication=self._asks_who_calls)
+        ).encode()
 
     async def get(self, _: web.Request) -> web.Response:
         """The document."""
         return web.Response(body=self._text, status=HTTPStatus.OK, content_type=JSON)
 
 
-def openapi(table: Sequence[Route], *, asks_who_calls: bool) -> dict[str, Any]:
+def openapi(table: Sequence[Route], *, requires_authentication: bool) -> dict[str, Any]:
     """The OpenAPI 3.1 document of a table of routes.
 
     Where nobody is asked, it says so: that an operation needs a token would not be true.
@@ -69,7 +71,7 @@ def openapi(table: Sequence[Route], *, asks_who_calls: bool) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "security": [{"bearer": []}] if asks_who_calls else [],
+        "security": [{"bearer": []}] if requires_authentication else [],
         "paths": paths,
         "components": {
             "schemas": _schemas(table),

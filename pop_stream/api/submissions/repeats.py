@@ -33,7 +33,7 @@ _ENTRY_BYTES: Final = 300
 """About what remembering one takes besides its body, which is often less than that."""
 
 _SKEW: Final = timedelta(minutes=1)
-"""How far the clock of intake, which dates what it accepts, may be behind this one."""
+"""How far the clock of ingest, which dates what it accepts, may be behind this one."""
 
 _LOOKUP_TIMEOUT_S: Final = DEPENDENCY_TIMEOUT_S
 _PROBE_TIMEOUT_S: Final = 0.5
@@ -117,7 +117,7 @@ class SubmissionDeduplicator:
             found = await with_timeout(asked, within_s=_LOOKUP_TIMEOUT_S)
         except UnavailableError as error:
             self._is_store_unavailable, self._retry_at_s = True, _now() + _RETRY_AFTER_S
-            _log.warning("repeats.unknown", reason=str(error))
+            _log.warning("deduplication.unavailable", reason=str(error))
             return None
         self._is_store_unavailable = False
         return found

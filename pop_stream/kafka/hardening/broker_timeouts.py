@@ -167,7 +167,7 @@ class _BrokerTimeouts:
         try:
             while not await self._answers(address):
                 if address not in _unresponsive:
-                    _log.warning("broker.silent", broker=node, address=address)
+                    _log.warning("broker.unresponsive", broker=node, address=address)
                     _unresponsive.add(address)
                     _cut_off(address)
                 await asyncio.sleep(_PROBE_INTERVAL_S)
@@ -179,7 +179,7 @@ class _BrokerTimeouts:
             del self._probing[address]
             if address in _unresponsive:
                 _unresponsive.discard(address)
-                _log.info("broker.asked_again", broker=node, silent_s=monotonic() - began)
+                _log.info("broker.responsive", broker=node, silent_s=monotonic() - began)
 
     def cut_off(self, address: str) -> None:
         """Wait for no answer of this broker any more; called in any thread."""

@@ -127,7 +127,7 @@ class MeasuredAttempt:
 
     Attributes:
         agenda_id: Whose attempt; one that a crash made the scheduler repeat has two.
-        accepted_at: When intake had it, in seconds since the epoch.
+        accepted_at: When ingest had it, in seconds since the epoch.
         requested_s: How long it was told to run. What it took beyond that, the machine cost it:
             with sleeps of milliseconds that is noise no scheduler could foresee.
     """

@@ -89,7 +89,7 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
         pullers=pullers,
         concurrency=concurrency,
         target=parse_target(target),
-        copies={"scheduler": schedulers, "intake": ingests, "rollup": rollups},
+        copies={"scheduler": schedulers, "ingest": ingests, "rollup": rollups},
         floor=floor,
     )
     logging.configure(load_console_settings())

@@ -1,6 +1,6 @@
 """A standing backlog in the real scheduler: filled, picked from, settled, as all parts would.
 
-Pages are written to `pop.ready` as intake writes them; claims and settlements as the relay
+Pages are written to `pop.ready` as ingest writes them; claims and settlements as the relay
 does. What the scheduler emits is read as pullers read it.
 """
 
@@ -148,7 +148,7 @@ class StandingBacklog:
             self.out[emitted.insight_id].append(one)
 
     def _pages(self, count: int) -> Iterator[InsightAgendasRouted]:
-        """Full pages of each insight in turn, as intake makes them under load."""
+        """Full pages of each insight in turn, as ingest makes them under load."""
         insights = self._work.insights
         first, self._placed = self._placed, self._placed + count
         for start in range(first, first + count, PAGE_SLOTS * len(insights)):

@@ -132,7 +132,7 @@ MAX_PAUSE_S: Final = 10.0
 RECOVERY_WINDOW_S: Final = 15.0
 """How long after a blow repeats may follow from it: a session's end, and reading anew."""
 
-REQUIRED_PARTS: Final = ("kafka", "intake", "scheduler", "puller")
+REQUIRED_PARTS: Final = ("kafka", "ingest", "scheduler", "puller")
 """What each start needs one of: while all that there are of it are down or frozen, so that
 nobody can take their place, nothing is promised. One that is killed is back at once."""
 
@@ -269,7 +269,7 @@ def worst_pause_s(
 def _waiting_since(
     evidence: ChaosEvidence, acknowledged: Mapping[str, float]
 ) -> Mapping[str, float]:
-    """From when on each agenda waited: its submitter was told, or intake took it."""
+    """From when on each agenda waited: its submitter was told, or ingest took it."""
     told = evidence.accepted_at
     both = {*acknowledged, *told}
     return {one: min(acknowledged.get(one, inf), told.get(one, inf)) for one in both}

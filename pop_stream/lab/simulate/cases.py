@@ -72,7 +72,7 @@ class RunOptions:
 
     Attributes:
         weights: Override those of a scenario or a trace.
-        delay_s: Of each way: intake, emission, and news of claims and ends.
+        delay_s: Of each way: ingest, emission, and news of claims and ends.
     """
 
     algorithm: AlgorithmName

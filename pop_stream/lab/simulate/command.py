@@ -82,7 +82,7 @@ def simulate(  # noqa: PLR0913  # one parameter an option
         typer.Option(
             min=0,
             max=_MAX_DELAY_MS,
-            help="Of each way: intake, emission, and news of claims and ends.",
+            help="Of each way: ingest, emission, and news of claims and ends.",
         ),
     ] = _DELAY_MS,
     scale: Annotated[

@@ -43,11 +43,11 @@ from pop_stream.policy.flow_control.pool_sharing import pool_limits
 
 
 class TakenAgenda(NamedTuple):
-    """An agenda that an idle runner took; `awaited` if one was idle when it came."""
+    """An agenda that an idle runner took; `sync_matched` if one was idle when it came."""
 
     agenda_id: str
     partition: int
-    awaited: bool
+    sync_matched: bool
 
 
 class SimulatedRunners:
@@ -106,8 +106,8 @@ class SimulatedRunners:
         for partition, line in enumerate(self._lines):
             while line and self._idle[partition]:
                 self._idle[partition] -= 1
-                agenda_id, awaited = line.popleft()
-                taken.append(TakenAgenda(agenda_id, partition, awaited))
+                agenda_id, sync_matched = line.popleft()
+                taken.append(TakenAgenda(agenda_id, partition, sync_matched))
         return taken
 
     def run(self, agenda_id: str, partition: int, *, until: float) -> None:
@@ -257,7 +257,7 @@ class Simulation:
         until = self._now + arrival.runtime_s + self._environment.overhead_s
         self._runners.run(taken.agenda_id, taken.partition, until=until)
         self._log.started(self._now, course.customer, waited=self._now - arrival.at)
-        claim = Claim(taken.agenda_id, 1, awaited=taken.awaited)
+        claim = Claim(taken.agenda_id, 1, sync_matched=taken.sync_matched)
         told = _ClaimNotice(claim, self._runners.idle)
         self._notices.append((self._now + self._environment.relay_s, told))
 

@@ -65,7 +65,7 @@ class SimulatedScheduler:
     def claim(self, claim: Claim, now: float, *, idle: int = 0) -> None:
         """It is heard that a runner has one, and that so many others had none."""
         self.backlog.idle.update({"": idle}, now)
-        self.backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
+        self.backlog.claim(claim.agenda_id, claim.attempt, now, sync_matched=claim.sync_matched)
 
     def settle(self, settlement: Settlement, now: float = 0.0) -> None:
         """It has ended."""
@@ -102,7 +102,7 @@ class SimulatedScheduler:
             emitted=backlog.claimed + backlog.unclaimed,
             claimed=backlog.claimed,
             ready=ready,
-            awaited=backlog.awaited,
+            sync_matched=backlog.sync_matched,
             sync_matched_s=backlog.sync_matched_s,
             idle=backlog.idle.count(now),
         )

@@ -107,7 +107,7 @@ def decode_stop(value: bytes | None) -> AttemptStop:
 
 
 def decode_query_reply(value: bytes | None) -> QueueDescribed:
-    """The answer in one record of `pop.answers`.
+    """The answer in one record of `pop.query-replies`.
 
     Raises:
         UnreadableRecordError: If the value is no answer.
@@ -131,7 +131,7 @@ def decode_routed(value: bytes | msgspec.Raw) -> RoutedAgenda:
 
 
 def decode_poll_demand(value: bytes | None) -> PollDemandEvent:
-    """What one record of `pop.pulls` says.
+    """What one record of `pop.poll-demand` says.
 
     Raises:
         UnreadableRecordError: If the value is neither.
@@ -140,7 +140,7 @@ def decode_poll_demand(value: bytes | None) -> PollDemandEvent:
 
 
 def decode_delivery(value: bytes | None) -> DeliveryEvent:
-    """What one record of `pop.handouts` says.
+    """What one record of `pop.deliveries` says.
 
     Raises:
         UnreadableRecordError: If the value is neither.
@@ -149,7 +149,7 @@ def decode_delivery(value: bytes | None) -> DeliveryEvent:
 
 
 def decode_usage(value: bytes | None) -> UsageEvent:
-    """What one record of `pop.counts` says.
+    """What one record of `pop.quota-usage` says.
 
     Raises:
         UnreadableRecordError: If the value is neither.
@@ -237,7 +237,7 @@ _REPORTED_FIELDS: Final = (
     "idle",
     "claims",
     "renewals",
-    "unproven",
+    "unverified",
     "settlements",
     "commands",
 )

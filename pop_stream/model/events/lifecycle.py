@@ -1,6 +1,6 @@
 """`pop.agenda-events`: the lifecycle of every agenda, keyed by agenda id.
 
-Intake says what is accepted; the scheduler, what waits, goes out and is given up; pullers,
+Ingest says what is accepted; the scheduler, what waits, goes out and is given up; pullers,
 what is claimed and how it goes; the API, what a person wants done.
 """
 
@@ -38,7 +38,7 @@ class AgendaEvent(Event, frozen=True):
 
 
 class AgendaAccepted(AgendaEvent, frozen=True):
-    """Intake validated and placed the agenda; from here on it is never lost.
+    """Ingest validated and placed the agenda; from here on it is never lost.
 
     Attributes:
         callback_url: Who is told how it ends: the agenda's own, or its customer's.
@@ -55,7 +55,7 @@ class AgendaAccepted(AgendaEvent, frozen=True):
 
 
 class AgendaRefused(AgendaEvent, frozen=True):
-    """Intake could not accept the agenda; `issues` say why.
+    """Ingest could not accept the agenda; `issues` say why.
 
     Attributes:
         agenda: What was submitted, if only a definition, a quota or room was wanting: it can
@@ -156,13 +156,13 @@ class AgendaClaimed(AttemptEvent, frozen=True):
     """A puller took the agenda; its lease runs from `at` for `lease_ms`.
 
     Attributes:
-        awaited: A runner stood idle until it came.
+        sync_matched: A runner stood idle until it came.
         idle: Runners of the puller that have none yet, or their part that is for this insight.
     """
 
     puller_id: str
     lease_ms: int
-    awaited: bool = False
+    sync_matched: bool = False
     idle: int = 0
 
 
@@ -209,7 +209,7 @@ class AgendaFailed(AttemptEvent, frozen=True):
     """The attempt failed; `message` says why, `retryable` whether another try may help.
 
     A failure that is not retryable ends the agenda. After any other the scheduler says how
-    it goes on: `agenda.waiting` of the next attempt, or `agenda.given.up` of this one.
+    it goes on: `agenda.waiting` of the next attempt, or `agenda.exhausted` of this one.
     """
 
     message: str

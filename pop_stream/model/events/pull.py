@@ -1,7 +1,7 @@
-"""How processes of the API get agendas for callers over HTTP: `pop.pulls`, `pop.handouts`.
+"""How processes of the API get agendas for callers over HTTP: `pop.poll-demand`, `pop.deliveries`.
 
-`pop.pulls` is keyed by insight id: whoever owns its partition takes agendas of the insight for
-the callers of all processes. `pop.handouts` every process reads whole.
+`pop.poll-demand` is keyed by insight id: whoever owns its partition takes agendas of the insight for
+the callers of all processes. `pop.deliveries` every process reads whole.
 """
 
 from msgspec import field

@@ -1,4 +1,4 @@
-"""`pop.counts`: how much of each customer waits and is on its way; every door reads all of it.
+"""`pop.quota-usage`: how much of each customer waits and is on its way; every door reads all of it.
 
 Counts are absolute, so a record that is lost is made good by the next one, and name only
 customers that changed, unless they are whole.
@@ -49,7 +49,7 @@ class BacklogUsage(Event, frozen=True):
 
 
 class IngressUsage(Event, frozen=True):
-    """What a process let in: one of the API, or one of intake.
+    """What a process let in: one of the API, or one of ingest.
 
     Attributes:
         ingress_id: Of the process.

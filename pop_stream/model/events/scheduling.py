@@ -17,7 +17,7 @@ from pop_stream.model.retry import Backoff
 
 
 class RoutedAgenda(Struct, frozen=True):
-    """One agenda of a page, as intake hands it to the scheduler.
+    """One agenda of a page, as ingest hands it to the scheduler.
 
     Attributes:
         operation_types: Type of every operation, for the learned cost.
@@ -53,7 +53,7 @@ class RoutedAgenda(Struct, frozen=True):
 class Origin(Struct, frozen=True, array_like=True):
     """Where a page came from: what makes a replayed page recognisable.
 
-    Intake reads a partition of `pop.submissions` in order and writes each insight's pages in
+    Ingest reads a partition of `pop.submissions` in order and writes each insight's pages in
     order, so a place at or before the last one seen for the same partition is a repeat. The
     relay does the same with restarts and commands that it reads from `pop.agenda-events`.
 
@@ -82,7 +82,7 @@ class InsightAgendasRouted(Event, frozen=True):
 
 
 class Claim(Struct, frozen=True, array_like=True):
-    """An attempt that a puller holds now; `awaited` as in `agenda.claimed`.
+    """An attempt that a puller holds now; `sync_matched` as in `agenda.claimed`.
 
     Attributes:
         by_http: A worker holds it that speaks through the API alone.
@@ -90,7 +90,7 @@ class Claim(Struct, frozen=True, array_like=True):
 
     agenda_id: str
     attempt: int
-    awaited: bool = False
+    sync_matched: bool = False
     by_http: bool = False
 
 
@@ -354,7 +354,7 @@ EmissionLimit = Literal["max_in_flight", "pool", ""]
 
 
 class QueueDescribed(Event, frozen=True):
-    """The scheduler's answer to `insight.asked`.
+    """The scheduler's answer to `queue.queried`.
 
     Attributes:
         lag: Records on the insight's topic that no puller has claimed.

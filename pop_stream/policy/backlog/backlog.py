@@ -110,7 +110,7 @@ class Backlog:
     Attributes:
         attempts: What is out; its lease clocks are in memory only.
         commands: Commands, and what is due.
-        awaited: Claims heard for which a runner stood idle, of those since it was loaded.
+        sync_matched: Claims heard for which a runner stood idle, of those since it was loaded.
         sync_matched_s: How long after their emissions those were heard, in all.
         idle: What pullers said of their idle runners; in memory only.
         waits: Of agendas up to emission; in memory only.
@@ -120,7 +120,7 @@ class Backlog:
         self._backlog = BacklogState(insight, share_of)
         self.attempts = Attempts(self._backlog)
         self.commands = BacklogCommands(self._backlog)
-        self.awaited = 0
+        self.sync_matched = 0
         self.sync_matched_s = 0.0
         self.idle = IdleRunners()
         self.waits = MeanWait()
@@ -253,14 +253,14 @@ class Backlog:
         return chosen
 
     def claim(
-        self, agenda_id: str, attempt: int, now: float = 0.0, *, awaited: bool = False
+        self, agenda_id: str, attempt: int, now: float = 0.0, *, sync_matched: bool = False
     ) -> bool:
         """A puller holds the attempt; False if it is not one that is out unclaimed."""
-        ref = self.slots.find(agenda_id) if awaited else None
+        ref = self.slots.find(agenda_id) if sync_matched else None
         emitted_at = None if ref is None else self._backlog.emitted_offsets.emitted_at(ref)
         is_taken = self.attempts.claim(agenda_id, attempt, now)
-        if is_taken and awaited:
-            self.awaited += 1
+        if is_taken and sync_matched:
+            self.sync_matched += 1
             self.sync_matched_s += 0.0 if emitted_at is None else max(0.0, now - emitted_at)
         return is_taken
 
@@ -380,7 +380,7 @@ def apply_relayed(backlog: Backlog, noted: InsightAttemptsReported, now: float) 
     """
     backlog.idle.update({one.puller_id: one.runners for one in noted.idle}, now)
     for claim in noted.claims:
-        backlog.claim(claim.agenda_id, claim.attempt, now, awaited=claim.awaited)
+        backlog.claim(claim.agenda_id, claim.attempt, now, sync_matched=claim.sync_matched)
         if claim.by_http:
             backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
     for renewal in noted.heartbeats:

@@ -90,7 +90,7 @@ class BacklogPage:
     Args:
         number: Its own.
         agendas: At most `PAGE_SLOTS`.
-        latest: None arrived later: intake's clock may be ahead of the scheduler's.
+        latest: None arrived later: ingest's clock may be ahead of the scheduler's.
     """
 
     __slots__ = (

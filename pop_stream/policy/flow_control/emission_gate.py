@@ -56,7 +56,7 @@ class FlowCounts:
         emitted: Ever; never falls.
         claimed: Ever, as far as heard; never falls.
         ready: Waiting for emission.
-        awaited: Of those claimed, for how many a runner stood idle; never falls.
+        sync_matched: Of those claimed, for how many a runner stood idle; never falls.
         sync_matched_s: How long after their emissions those were heard, in all; never falls.
         idle: Runners that could start one more each, as pullers last said.
     """
@@ -64,7 +64,7 @@ class FlowCounts:
     emitted: int
     claimed: int
     ready: int
-    awaited: int = 0
+    sync_matched: int = 0
     sync_matched_s: float = 0.0
     idle: int = 0
 
@@ -107,7 +107,7 @@ class TargetDepth:
             if counts.emitted == was.emitted == was.claimed:
                 self._span_empty_s += at - self._was_at
             if was.ready > counts.emitted - was.emitted:  # else runners waited for submissions
-                self._span_sync_matched += counts.awaited - was.awaited
+                self._span_sync_matched += counts.sync_matched - was.sync_matched
                 self._span_sync_matched_s += counts.sync_matched_s - was.sync_matched_s
             self._end_span(counts, at)
         self._was, self._was_at = counts, at
@@ -150,7 +150,7 @@ class TargetDepth:
             self._presents.append(min(self._presents) * _FED_DECAY)
 
     def _present_s(self) -> float:
-        """How long claims that were awaited take of late; 0.0 while that is not sure."""
+        """How long claims that were sync_matched take of late; 0.0 while that is not sure."""
         return min(self._presents) if len(self._presents) == _PRESENT_SPANS else 0.0
 
     def _begin_span(self, counts: FlowCounts, at: float) -> None:

@@ -1,8 +1,8 @@
 """What one door lets in: a customer's quotas, and room with the scheduler, over all doors.
 
-A door is a process through which agendas come: one of the API, or one of intake. What is ready
+A door is a process through which agendas come: one of the API, or one of ingest. What is ready
 the schedulers count and tell. What is on its way to them is counted by whoever has it: a door
-of the API until an intake has handled its record, intake until the scheduler has placed it.
+of the API until an ingest has handled its record, ingest until the scheduler has placed it.
 So an agenda is always counted by someone, and for a moment perhaps by two.
 
 The doors tell each other a few times a second. A decision therefore misses at most what the
@@ -177,7 +177,7 @@ class QuotaLedger:
         customer_of: A customer's definition; None for one that has none.
 
     Attributes:
-        started_up_to: By partition of `pop.submissions`, up to where any intake has begun.
+        started_up_to: By partition of `pop.submissions`, up to where any ingest has begun.
     """
 
     def __init__(self, ingress_id: str, customer_of: Callable[[str], Customer | None]) -> None:
@@ -251,7 +251,7 @@ class QuotaLedger:
         Args:
             customer_id: Whose it is.
             place: Offset and index of the submission.
-            lane: Partition of `pop.submissions`; for intake, with the insight before it.
+            lane: Partition of `pop.submissions`; for ingest, with the insight before it.
         """
         self._in_flight.place(customer_id, lane, place)
 

@@ -1,14 +1,14 @@
 """The seal on a record: that it comes from a part that has judged its sender already.
 
 The API checks who submits, and must not hand its callers' keys on through Kafka, where they
-would lie for days. It seals what it publishes with a secret that it shares with intake.
+would lie for days. It seals what it publishes with a secret that it shares with ingest.
 """
 
 import hashlib
 import hmac
 from typing import Final
 
-RECORD_SIGNATURE_HEADER: Final = "pop-seal"
+RECORD_SIGNATURE_HEADER: Final = "pop-signature"
 AUTHORIZATION_HEADER: Final = "authorization"
 
 ADMITTED_HEADER: Final = ("pop-admitted", b"1")

@@ -45,16 +45,16 @@ class AgendaEnded(Struct, frozen=True, tag_field="type", tag="agenda.ended"):
 
 
 class WebhookExhausted(Event, frozen=True):
-    """A dead letter of `pop.dead-callbacks`: a callback that no try could deliver.
+    """A dead letter of `pop.dead-webhooks`: a callback that no try could deliver.
 
     Attributes:
-        callback_id: As in the header `Pop-Callback-Id`.
+        webhook_id: As in the header `Pop-Callback-Id`.
         tries: How many there were.
         reason: Of the last one.
         body: What was sent.
     """
 
-    callback_id: str
+    webhook_id: str
     agenda_id: str
     customer_id: str
     url: str

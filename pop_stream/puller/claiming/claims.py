@@ -145,7 +145,7 @@ class Claimer:
         return iter(self._claimed_attempts.values())
 
     async def claim(
-        self, records: Sequence[ConsumerRecord], *, awaited: int = 0, idle: int = 0
+        self, records: Sequence[ConsumerRecord], *, sync_matched: int = 0, idle: int = 0
     ) -> ClaimedBatch:
         """Publish the claims of a batch; returns once they are acknowledged.
 
@@ -154,13 +154,13 @@ class Claimer:
 
         Args:
             records: In order within a partition.
-            awaited: For so many of them a runner stood idle.
+            sync_matched: For so many of them a runner stood idle.
             idle: So many runners are left that could start one of the insight's at once.
         """
         fresh, places, refused = self._partition_records(records)
         if fresh or refused:
             claims = [
-                self._claimed(emitted, awaited=number < awaited, idle=idle)
+                self._claimed(emitted, sync_matched=number < sync_matched, idle=idle)
                 for number, emitted in enumerate(fresh)
             ]
             topic = self._topics.agenda_events
@@ -210,11 +210,13 @@ class Claimer:
                 places.append(TopicPartition(record.topic, record.partition))
             else:
                 _log.info(
-                    "agenda.repeated", agenda_id=emitted.agenda_id, attempt=emitted.attempt
+                    "claim.duplicate", agenda_id=emitted.agenda_id, attempt=emitted.attempt
                 )
         return fresh, places, refused
 
-    def _claimed(self, emitted: EmittedAgenda, *, awaited: bool, idle: int) -> AgendaClaimed:
+    def _claimed(
+        self, emitted: EmittedAgenda, *, sync_matched: bool, idle: int
+    ) -> AgendaClaimed:
         _log.debug("agenda.claimed", agenda_id=emitted.agenda_id, attempt=emitted.attempt)
         return AgendaClaimed(
             agenda_id=emitted.agenda_id,
@@ -223,13 +225,13 @@ class Claimer:
             attempt=emitted.attempt,
             puller_id=self._puller_id,
             lease_ms=emitted.lease_ms,
-            awaited=awaited,
+            sync_matched=sync_matched,
             idle=idle,
         )
 
     def _refuse(self, record: ConsumerRecord, error: UnreadableRecordError) -> Record:
         _log.warning(
-            "record.refused",
+            "record.dead_lettered",
             topic=record.topic,
             partition=record.partition,
             offset=record.offset,

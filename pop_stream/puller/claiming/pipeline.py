@@ -200,7 +200,7 @@ class ClaimPipeline:
             if self._claim_context.reporter.is_full:
                 await asyncio.sleep(_BACKPRESSURE_PAUSE_S)
                 continue
-            awaited = capacity.idle if had_none else 0
+            sync_matched = capacity.idle if had_none else 0
             await self._wait_for_older_generation()
             if slots := capacity.take(len(self._buffer)):
                 self._slots += slots
@@ -210,7 +210,7 @@ class ClaimPipeline:
                 self._update_room()
                 taken_s, generation = monotonic(), self._generation
                 claimed = await self._claim_context.claimer.claim(
-                    records, awaited=awaited, idle=self._claim_context.idle
+                    records, sync_matched=sync_matched, idle=self._claim_context.idle
                 )
                 self._claimed.append(_ClaimBatch(slots, taken_s, generation, claimed))
                 self._to_commit.set()

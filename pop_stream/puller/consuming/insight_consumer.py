@@ -130,7 +130,7 @@ class ClaimCommitter:
                 except (CommitFailedError, IllegalStateError):
                     break
                 except (KafkaError, TimeoutError) as error:
-                    _log.warning("feed.begin_unwritten", error=repr(error))
+                    _log.warning("claim.begin_uncommitted", error=repr(error))
                     await asyncio.sleep(_RETRY_S)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
@@ -159,7 +159,7 @@ class ClaimCommitter:
                 return offsets.keys()
         written = await self._written(offsets, mark)
         _log.info(
-            "claim.overtaken",
+            "claim.superseded",
             partitions=partitions,
             written=sorted(tp.partition for tp in written),
         )
@@ -311,7 +311,7 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # ai
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Called once the group has settled."""
         self._commits.moved(assigned)
-        _log.info("feed.assigned", partitions=sorted(tp.partition for tp in assigned))
+        _log.info("consumer.assigned", partitions=sorted(tp.partition for tp in assigned))
 
 
 async def _read_until(
@@ -367,4 +367,4 @@ async def _leave(consumer: AIOKafkaConsumer) -> None:
         async with asyncio.timeout(_ANSWER_S):
             await consumer.stop()
     except (KafkaError, TimeoutError, OSError) as error:
-        _log.warning("group.not_left", error=repr(error))
+        _log.warning("consumer.leave_failed", error=repr(error))

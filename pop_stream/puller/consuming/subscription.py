@@ -75,11 +75,11 @@ class ShareInsightConsumer:
         records = await member.poll(_POLL_S)
         if not records:
             return
-        awaited = capacity.idle if monotonic() - began_s > _IMMEDIATE_S else 0
+        sync_matched = capacity.idle if monotonic() - began_s > _IMMEDIATE_S else 0
         # Another feed of this puller may have been quicker; the record may wait a little.
         await self._has_slot(_SLOT_S)
         slots = 0 if stop.is_set() else capacity.take(len(records))
-        await self._start(member, records, slots, awaited)
+        await self._start(member, records, slots, sync_matched)
 
     async def _has_slot(self, within_s: float) -> bool:
         with suppress(TimeoutError):
@@ -93,14 +93,14 @@ class ShareInsightConsumer:
         member: ShareGroupConsumer,
         records: Sequence[ConsumerRecord],
         slots: int,
-        awaited: int,
+        sync_matched: int,
     ) -> None:
         capacity, taken_s = self._claim_context.capacity, monotonic()
         ours, others = records[:slots], records[slots:]
         started = 0
         try:
             claimed = await self._claim_context.claimer.claim(
-                ours, awaited=awaited, idle=self._claim_context.idle
+                ours, sync_matched=sync_matched, idle=self._claim_context.idle
             )
             try:
                 if await member.acknowledge(ours, released=others):
@@ -176,7 +176,7 @@ async def _consume(feed: _QueueConsumer, insight_id: str, stop: asyncio.Event) -
         try:
             await feed.consume(stop)
         except (KafkaError, OSError, UnavailableError) as error:
-            _log.warning("feed.interrupted", insight_id=insight_id, error=repr(error))
+            _log.warning("consumer.interrupted", insight_id=insight_id, error=repr(error))
             await wait_until_set(stop, _RETRY_S)
 
 
@@ -201,6 +201,6 @@ async def _wait_for_topics(
                         return found
                     await wait_until_set(stop, _TOPIC_POLL_S)
         except (KafkaError, OSError) as error:
-            _log.warning("feed.interrupted", insight_id=insight_id, error=repr(error))
+            _log.warning("consumer.interrupted", insight_id=insight_id, error=repr(error))
             await wait_until_set(stop, _RETRY_S)
     return set()

@@ -178,7 +178,7 @@ class AttemptExecutor:
         for active in stopped:
             self._end(active, STOPPED)
         if left := [active.emitted.agenda_id for active in self._active.values()]:
-            _log.warning("puller.handlers_left", agenda_ids=left)
+            _log.warning("puller.handlers_abandoned", agenda_ids=left)
 
     async def _run_to_end(self, active: ActiveAttempt) -> None:
         structlog.contextvars.bind_contextvars(**_facts(active.emitted))
@@ -189,7 +189,7 @@ class AttemptExecutor:
             raise
         except Exception as error:
             # The outermost place of a record: whatever it is, the other agendas go on.
-            _log.exception("agenda.broke")
+            _log.exception("agenda.crashed")
             failure = Failure(message(f"the puller failed: {error!r}"), retryable=True)
         self._end(active, failure)
 

@@ -328,11 +328,11 @@ async def _until_ended(
     await asyncio.wait([ended], timeout=CLEAN_UP_S)
     if not ended.done():
         one.is_abandoned = True
-        _log.warning("operation.left_behind", operation=call.name, agenda_id=call.agenda_id)
+        _log.warning("operation.abandoned", operation=call.name, agenda_id=call.agenda_id)
 
 
 def _resolved(operation: Operation, names: dict[str, object]) -> Any:  # noqa: ANN401  # JSON
-    # Resolved before anything is awaited, so that no other operation's name stands there.
+    # Resolved before anything is sync_matched, so that no other operation's name stands there.
     names["pop.operationName"] = operation.name
     try:
         return references.resolve(operation.payload, names)

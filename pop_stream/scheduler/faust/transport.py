@@ -90,7 +90,7 @@ def rejoin_on_error(coordinator: Any) -> None:  # noqa: ANN401  # aiokafka is un
     """
 
     async def join_again(error: BaseException) -> None:
-        _log.warning("group.disturbed", error=repr(error))
+        _log.warning("group.rejoining", error=repr(error))
         await asyncio.sleep(_AGAIN_AFTER_S)
         coordinator.request_rejoin()
 

@@ -139,7 +139,7 @@ class Scheduler:
             definitions=definitions,
             clock=clock,
             topics=self._topics,
-            limit=MemoryLoad(settings.scheduler_agendas, settings.scheduler_bytes),
+            limit=MemoryLoad(settings.scheduler_max_agendas, settings.scheduler_max_bytes),
         )
         self._rows_seen = 0
         self._epoch = 0
@@ -181,7 +181,7 @@ class Scheduler:
         is_requested = stop.is_set()
         if watching.done() and not is_requested:
             # Faust may hang in its stop too, and its thread would keep the process alive.
-            _log.error("scheduler.killed", exc_info=watching.exception())
+            _log.error("scheduler.exited", exc_info=watching.exception())
             os._exit(os.EX_SOFTWARE)
         for task in tasks:
             task.cancel()
@@ -202,7 +202,7 @@ class Scheduler:
             async with asyncio.timeout(_STOP_TIMEOUT_S):
                 await self._app.stop()
         except TimeoutError:
-            _log.error("scheduler.killed", reason="it did not stop")
+            _log.error("scheduler.exited", reason="it did not stop")
             os._exit(os.EX_SOFTWARE)
 
     def _is_suspended(self) -> bool:
@@ -248,7 +248,7 @@ class Scheduler:
                     await self._is_idle.wait()
                     await self._table.wait_durable()
             except TimeoutError:
-                _log.warning("round.abandoned", partitions=sorted(partitions))
+                _log.warning("round.abandoned_on_revoke", partitions=sorted(partitions))
         self._ownership.revoke(partitions)
 
     def _ready_partitions(self, topic_partitions: set[Any]) -> set[int]:

@@ -129,7 +129,7 @@ class ChangelogWriter:
             try:
                 await self._publisher.publish(records)
             except (UnavailableError, KafkaError) as error:
-                _log.warning("rows.postponed", rows=len(records), reason=repr(error))
+                _log.warning("changelog.postponed", rows=len(records), reason=repr(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
                 self._in_flight = [

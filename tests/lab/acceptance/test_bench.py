@@ -9,7 +9,7 @@ from report_commands import PATIENCE_S, bench, servers_of
 
 from pop_stream.settings import Settings
 
-PARTS = {"intake", "scheduler", "rollup", "api", "puller-1", "bench"}
+PARTS = {"ingest", "scheduler", "rollup", "api", "puller-1", "bench"}
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.postgres.ledger import SummaryState
 
-PARTS = ("rollup", "scheduler", "intake", "api", "puller-1")
+PARTS = ("rollup", "scheduler", "ingest", "api", "puller-1")
 BROKERS = ("kafka-1", "kafka-2", "kafka-3")
 WANTED = FaultCounts(60.0, kills=12, freezes=3, broker_kills=4, database_stops=2)
 
@@ -232,16 +232,16 @@ def away(part, at, until, kind="freeze"):
         ([away("scheduler", 2.0, 12.0), away("scheduler-2", 4.0, 15.0)], 8.0),
         ([away("scheduler", 2.0, 12.0), away("scheduler-2", 12.5, 15.0)], 19.0),
         ([away("scheduler", 2.0, 12.0), away("scheduler-2", 4.0, 15.0, "kill")], 19.0),
-        ([away("intake", 2.0, 12.0)], 8.0),
+        ([away("ingest", 2.0, 12.0)], 8.0),
         ([away("rollup", 2.0, 12.0)], 19.0),
         ([away("kafka-1", 2.0, 12.0, "outage")], 19.0),
-        ([away("intake", 2.0, 12.0, "kill")], 19.0),
+        ([away("ingest", 2.0, 12.0, "kill")], 19.0),
         ([away("puller-1", 2.0, 12.0)], 8.0),
     ],
 )
 def test_nothing_is_promised_while_all_of_a_kind_are_away(faults, pause_s):
     known = evidence(start("a", 1.0), start("b", 20.0), accepted_at=0.0)
-    parts = ["rollup", "scheduler", "scheduler-2", "intake", "puller-1", "kafka-1", "kafka-2"]
+    parts = ["rollup", "scheduler", "scheduler-2", "ingest", "puller-1", "kafka-1", "kafka-2"]
     judged = evaluate(known, taken("a", "b"), faults, parts)
     assert judged.worst_pause_s == pytest.approx(pause_s)
 
@@ -263,7 +263,7 @@ def test_an_insight_that_stands_still_does_not_hide_behind_another():
 
 
 def test_a_stalled_intake_shows_as_a_pause():
-    """Acknowledged at 1 s, taken by intake at 19 s, started at once."""
+    """Acknowledged at 1 s, taken by ingest at 19 s, started at once."""
     known = evidence(start("a", 1.5), start("b", 20.0), accepted_at=1.0)
     known.accepted_at["b"] = 19.0
     judged = evaluate(known, {"a": 1.0, "b": 2.0}, [])

@@ -211,7 +211,7 @@ def test_claims_tell_whether_a_runner_stood_idle_for_them_and_how_many_are_left(
 
     class Listening(SimulatedScheduler):
         def claim(self, claim, now, *, idle=0):
-            told.append((claim.awaited, idle))
+            told.append((claim.sync_matched, idle))
             super().claim(claim, now, idle=idle)
 
     monkeypatch.setattr(simulation, "SimulatedScheduler", Listening)

@@ -72,8 +72,8 @@ async def test_pulled_agenda_comes_whole_and_its_lease_begins_for_the_caller(api
     assert (first["lease_ms"], first["resumes"], first["progress"]) == (60_000, False, None)
     assert first["accepted_at"] == first["emitted_at"] == "2026-01-01T12:00:00Z"
     assert [(one["type"], one["puller_id"]) for one in events(api)] == [
-        ("agenda.renewed", "w1"),
-        ("agenda.renewed", "w1"),
+        ("agenda.heartbeat", "w1"),
+        ("agenda.heartbeat", "w1"),
     ]
 
 
@@ -145,7 +145,7 @@ async def test_heartbeat_renews_the_lease_and_needs_no_database(held):
     assert (status, heard["stop"], heard["lease_ms"]) == (200, None, 60_000)
     (renewed,) = events(held)
     assert (renewed["type"], renewed["attempt"], renewed["insight_id"]) == (
-        "agenda.renewed",
+        "agenda.heartbeat",
         2,
         "files",
     )
@@ -171,7 +171,7 @@ async def test_what_the_agenda_has_already_is_not_appended_again(held):
     body = {**WHO, "append": {"by": "fetch", "operations": new}}
     status, heard = await held.post(f"{ATTEMPT}/progress", body)
     assert (status, heard["appended"]) == (200, [])
-    assert [one["type"] for one in events(held)] == ["agenda.renewed"]
+    assert [one["type"] for one in events(held)] == ["agenda.heartbeat"]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ async def test_what_had_ended_before_is_handed_to_nobody_and_its_end_is_told_aga
     status, body = await api.post("/v1/insights/files/pull", {**WHO, "count": 2})
     assert (status, [one["agenda_id"] for one in body["agendas"]]) == (200, ["a2"])
     renewed, end = events(api)
-    assert (renewed["type"], renewed["agenda_id"]) == ("agenda.renewed", "a2")
+    assert (renewed["type"], renewed["agenda_id"]) == ("agenda.heartbeat", "a2")
     assert (end["type"], end["attempt"], end.get("message")) == told
 
 

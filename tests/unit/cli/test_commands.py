@@ -39,8 +39,8 @@ def failing(monkeypatch):
 
 def test_all_parts_of_the_contract_exist():
     expected = {
-        "demo", "dev", "doctor", "intake", "migrate", "progress", "pull", "rollup",
-        "schedule", "serve", "submit", "topics", "watch",
+        "demo", "dev", "doctor", "ingest", "migrate", "progress", "pull", "rollup",
+        "scheduler", "serve", "submit", "topics", "watch",
     }  # fmt: skip
     assert expected <= set(COMMANDS)
 

@@ -16,7 +16,7 @@ from pop_stream import faults
 for number in range(5):
     print(number, flush=True)
     faults.reach("rollup.folded")
-    faults.reach("scheduler.kept")
+    faults.reach("scheduler.recorded")
 """
 
 
@@ -37,11 +37,11 @@ def test_unset_nothing_ends():
 
 def test_the_process_is_killed_at_the_pass_asked_for_and_at_that_place_only(tmp_path):
     spent = tmp_path / "spent"
-    variables = {"POP_FAULT": "scheduler.kept:3", "POP_FAULT_SPENT": str(spent)}
+    variables = {"POP_CRASH_POINT": "scheduler.recorded:3", "POP_CRASH_POINT_FILE": str(spent)}
     ended = run(**variables)
     assert ended.returncode == -signal.SIGKILL
     assert ended.stdout.split() == ["0", "1", "2"]
-    assert spent.read_text().startswith("scheduler.kept ")
+    assert spent.read_text().startswith("scheduler.recorded ")
     again = run(**variables)
     assert again.returncode == 0
     assert again.stdout.split() == ["0", "1", "2", "3", "4"]
@@ -57,7 +57,7 @@ def test_without_a_file_it_happens_again():
 
 
 def test_a_place_alone_means_its_first_pass():
-    fault = crash_point_from({"POP_FAULT": "puller.ran"})
+    fault = crash_point_from({"POP_CRASH_POINT": "puller.ran"})
     assert fault is not None
     assert (fault.place, fault._left) == ("puller.ran", 1)
 
@@ -66,8 +66,8 @@ def test_a_place_alone_means_its_first_pass():
     "asked", ["puller.runs", "puller.ran:0", "puller.ran:x", "puller.ran:-1"]
 )
 def test_a_wrong_fault_is_refused_by_name(asked):
-    with pytest.raises(ValueError, match="POP_FAULT = ") as refused:
-        crash_point_from({"POP_FAULT": asked})
+    with pytest.raises(ValueError, match="POP_CRASH_POINT = ") as refused:
+        crash_point_from({"POP_CRASH_POINT": asked})
     assert asked in str(refused.value)
 
 
@@ -76,7 +76,7 @@ def test_a_wrong_fault_is_refused_by_name(asked):
     [("127.0.0.1:9092,localhost:9093", True), ("127.0.0.1:9092,kafka-1:9092", False)],
 )
 def test_a_cluster_elsewhere_gets_no_faults(monkeypatch, bootstrap, is_fine):
-    monkeypatch.setenv("POP_FAULT", "rollup.folded")
+    monkeypatch.setenv("POP_CRASH_POINT", "rollup.folded")
     monkeypatch.setattr(crash_points, "_fault", CrashPoint("rollup.folded", 1, None))
     if is_fine:
         crash_points.require_local_brokers(bootstrap)

@@ -51,7 +51,7 @@ def publisher() -> MemoryPublisher:
 def heartbeats(publisher: MemoryPublisher) -> list[dict[str, Any]]:
     told = [json.loads(one.value or b"") for one in publisher.on("pop.agenda-events")]
     events = [one for some in told for one in (some if isinstance(some, list) else [some])]
-    return [one for one in events if one["type"] == "agenda.renewed"]
+    return [one for one in events if one["type"] == "agenda.heartbeat"]
 
 
 async def until(seen: Callable[[], Any]) -> None:
@@ -77,7 +77,7 @@ async def test_lease_of_what_waits_for_its_commit_is_renewed_until_it_is_handed_
 
 
 def returns(publisher: MemoryPublisher) -> list[str]:
-    told = [decode_poll_demand(one.value or b"") for one in publisher.on("pop.pulls")]
+    told = [decode_poll_demand(one.value or b"") for one in publisher.on("pop.poll-demand")]
     return [one.emitted.agenda_id for one in told if isinstance(one, DeliveryReturned)]
 
 
@@ -108,7 +108,7 @@ async def test_what_a_closed_counter_has_left_goes_to_the_next_dispatcher_at_onc
     dispatcher._expire(now_s + 6)
     await asyncio.sleep(0)
     assert returns(publisher) == ["a1"]
-    assert not publisher.on("pop.handouts")
+    assert not publisher.on("pop.deliveries")
 
 
 async def test_what_may_have_lost_its_lease_meanwhile_is_left_to_that(dispatcher, publisher):
@@ -136,30 +136,30 @@ async def test_nothing_is_claimed_for_callers_while_much_is_not_told_yet(
     dispatcher: Dispatcher, publisher: MemoryPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few agendas that is: they are counted by their bytes."""
-    answers, intakes = asyncio.Event(), list[Any]()
+    answers, ingests = asyncio.Event(), list[Any]()
     publish = publisher.publish
 
     async def slow(records: Any) -> Any:
         await answers.wait()
         return await publish(records)
 
-    async def supply(_: Any, __: str, intake: Any, stop: asyncio.Event) -> None:
-        intakes.append(intake)
+    async def supply(_: Any, __: str, ingest: Any, stop: asyncio.Event) -> None:
+        ingests.append(ingest)
         await stop.wait()
 
     monkeypatch.setattr(publisher, "publish", slow)
     monkeypatch.setattr("pop_stream.puller.consuming.subscription.supply", supply)
     async with asyncio.TaskGroup() as feeds:
         counter = dispatcher._open("media", feeds)
-        await until(lambda: intakes)
+        await until(lambda: ingests)
         large = emitted(agenda=msgspec.Raw(b'"' + bytes(900_000) + b'"'))
         counter.demand.hear(PollWanted(insight_id="media", api_id="x", wanted=100), monotonic())
         for _ in range(37):
             dispatcher._deliver(counter, large)
-            assert not intakes[0].reporter.is_full
+            assert not ingests[0].reporter.is_full
         dispatcher._deliver(counter, large)
-        assert intakes[0].reporter.is_full
+        assert ingests[0].reporter.is_full
         answers.set()
-        await until(lambda: not intakes[0].reporter.is_full)
+        await until(lambda: not ingests[0].reporter.is_full)
         counter.stop.set()
-    assert len(publisher.on("pop.handouts")) == 38
+    assert len(publisher.on("pop.deliveries")) == 38

@@ -1,4 +1,4 @@
-"""What the API let in is not refused by an intake that has not heard of its insight yet."""
+"""What the API let in is not refused by an ingest that has not heard of its insight yet."""
 
 import asyncio
 import json
@@ -53,8 +53,8 @@ def judged_by(*versions):
 
 async def told_of(records, source):
     publisher = MemoryPublisher()
-    intake = Ingest(Settings(), publisher, source, WallClock())
-    handling = asyncio.create_task(intake.handle(records))
+    ingest = Ingest(Settings(), publisher, source, WallClock())
+    handling = asyncio.create_task(ingest.handle(records))
     await asyncio.sleep(0)
     assert not publisher.records
     source.current = NEWER
@@ -100,5 +100,5 @@ async def test_definitions_that_cannot_be_read_are_waited_for_once_and_told_of(e
                 await abreast.catch_up(judged_by(b"7"))
     assert source.asked == 1
     assert [(one["event"], one["known"], one["told"]) for one in logs] == [
-        ("definitions.behind", 0, 7)
+        ("definitions.stale", 0, 7)
     ]

@@ -30,7 +30,7 @@ CUSTOMERS = {
 class Hall:
     """A sorter with a door of its own."""
 
-    def __init__(self, secret=None, name="intake"):
+    def __init__(self, secret=None, name="ingest"):
         self.door = QuotaLedger(name, CUSTOMERS.get)
         self.admission = KafkaAdmission(self.door, secret)
         insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))

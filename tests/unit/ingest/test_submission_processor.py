@@ -83,7 +83,7 @@ def test_bad_ones_in_a_list_do_not_hurt_the_good_ones_beside_them():
     result = sort(of([agenda("a"), agenda("bad", "unknown"), 7, agenda("c"), {}], offset=4))
     assert ids(result) == ["a", "c"]
     [letter] = letters(result)
-    assert (letter.code, letter.part, letter.offset) == ("submission_refused", "intake", 4)
+    assert (letter.code, letter.part, letter.offset) == ("submission_refused", "ingest", 4)
     assert letter.reason.startswith("3 of 5 agendas refused: ")
     fields = [issue.field for issue in letter.issues]
     assert fields[:2] == ["[1].operations", "[2].agenda"]

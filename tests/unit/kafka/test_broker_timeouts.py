@@ -195,7 +195,7 @@ async def test_who_left_the_cluster_is_looked_for_no_more_after_a_while(client, 
         async with asyncio.timeout(5):
             while len(logs) < 2:  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0)
-    assert [one["event"] for one in logs] == ["broker.silent", "broker.asked_again"]
+    assert [one["event"] for one in logs] == ["broker.unresponsive", "broker.responsive"]
     client.connections[1], gone.is_silent = gone, False
     assert await client.send(1, BEAT) == "answered"
     assert looks.asked.qsize() == 1

@@ -80,7 +80,7 @@ async def relay(records):
     return [event for events in heard for event in events], [one for one in heard if not one]
 
 
-async def intake(records):
+async def ingest(records):
     found = SORTER.sort(records, now=START)
     return found.lifecycle, found.dead
 
@@ -187,7 +187,7 @@ def lone(decode):
 
 
 READERS = [
-    ("submissions", intake),
+    ("submissions", ingest),
     ("ready", scheduler),
     ("insight", puller),
     ("agenda-events", rollup),
@@ -244,7 +244,7 @@ async def test_a_version_further_off_is_refused_whole(topic, reads, version):
     assert (len(heard), len(refused)) == (0, len(records))
 
 
-@pytest.mark.parametrize("reads", [intake, puller, scheduler])
+@pytest.mark.parametrize("reads", [ingest, puller, scheduler])
 async def test_the_dead_letter_names_the_version(reads):
     topic = next(topic for topic, one in READERS if one is reads)
     _, refused = await reads(stored(topic, "next", version=b"9"))

@@ -70,9 +70,12 @@ def test_an_event_is_an_object_that_names_its_type():
         (
             LifecycleEvent,
             "agenda.accepted agenda.claimed agenda.emitted agenda.failed agenda.progressed "
-            "agenda.refused agenda.renewed agenda.succeeded",
+            "agenda.refused agenda.heartbeat agenda.succeeded",
         ),
-        (ReadyEvent, "insight.asked insight.noted insight.placed insight.tick"),
+        (
+            ReadyEvent,
+            "queue.queried insight.attempts.reported insight.agendas.routed insight.tick",
+        ),
     ],
 )
 def test_every_event_has_a_name_of_its_own(union, names):

@@ -34,7 +34,7 @@ def option(name, wanted):
 
 def test_every_part_has_a_service():
     assert {arguments(name)[0] for name in PARTS} == {
-        "migrate", "serve", "intake", "schedule", "rollup", "pull",
+        "migrate", "serve", "ingest", "scheduler", "rollup", "pull",
     }  # fmt: skip
 
 

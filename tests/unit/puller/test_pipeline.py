@@ -103,8 +103,8 @@ async def pipeline(runners=4, insights=1):
     claimer = Claimer(
         world.publisher, Topics("t."), clock, puller_id="p1", window=AttemptWindow()
     )
-    intake = ClaimContext(claimer, world, Reports(), world.capacity, insights)
-    async with ClaimPipeline(intake, world.commit, end_within_s=1.0) as one:
+    ingest = ClaimContext(claimer, world, Reports(), world.capacity, insights)
+    async with ClaimPipeline(ingest, world.commit, end_within_s=1.0) as one:
         yield world, one
         world.publisher.gate.let(99)
         world.commits.let(99)
@@ -170,7 +170,7 @@ async def test_claims_tell_for_how_many_of_them_a_runner_stood_idle():
         await world.until_started(3)
         claims = [decode_lifecycle(record.value)[0] for record in world.publisher.records]
     # One was free for the second; the third lay in hand when a runner became free.
-    assert [(claim.agenda_id, claim.awaited) for claim in claims] == [
+    assert [(claim.agenda_id, claim.sync_matched) for claim in claims] == [
         ("a0", True),
         ("a1", True),
         ("a2", False),

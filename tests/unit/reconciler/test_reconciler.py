@@ -50,7 +50,7 @@ class World:
     Attributes:
         rows: What has not ended; `later` is what the second look finds instead, if set.
         holds: What schedulers hold; an insight in `silent` does not answer.
-        behind: Names of parts that never catch up: rollup, relay, intake.
+        behind: Names of parts that never catch up: rollup, relay, ingest.
         told: What Kafka tells of agendas.
     """
 
@@ -177,7 +177,7 @@ async def test_that_the_next_attempt_waits_is_told_for_nobody_else_would():
 
 
 async def test_where_all_is_well_nobody_is_waited_for():
-    world = World([row("fine")], holds={"fine"}, behind={"relay", "intake"})
+    world = World([row("fine")], holds={"fine"}, behind={"relay", "ingest"})
     assert await world.reconcile() == ReconciliationResult(1)
     assert world.looks == 0
 
@@ -198,7 +198,7 @@ async def test_what_moves_is_not_placed_again(changes):
     assert world.placed == []
 
 
-@pytest.mark.parametrize("part", ["rollup", "relay", "intake"])
+@pytest.mark.parametrize("part", ["rollup", "relay", "ingest"])
 async def test_while_a_part_is_behind_nothing_is_done(part):
     world = World([row("a")], behind={part})
     with pytest.raises(UnavailableError, match="behind"):

@@ -168,8 +168,8 @@ def test_claims_and_ends_become_one_note_per_insight_in_order():
 
 
 def test_the_scheduler_hears_that_a_runner_stood_idle():
-    [note] = translate([replace(claimed("a"), awaited=True), claimed("b")])
-    assert note.claims == (Claim("a", 1, awaited=True), Claim("b", 1))
+    [note] = translate([replace(claimed("a"), sync_matched=True), claimed("b")])
+    assert note.claims == (Claim("a", 1, sync_matched=True), Claim("b", 1))
 
 
 def test_the_scheduler_hears_who_speaks_through_the_api():

@@ -45,8 +45,10 @@ def test_a_success_that_was_told_with_a_cancel_is_not_undone():
 
 def test_claims_for_which_a_runner_waited_are_counted():
     one = started("a", "b")
-    apply_relayed(one, noted(claims=(Claim("a", 1, awaited=True), Claim("b", 1))), NOW + 0.5)
-    assert (one.claimed, one.awaited, one.sync_matched_s) == (2, 1, 0.5)
+    apply_relayed(
+        one, noted(claims=(Claim("a", 1, sync_matched=True), Claim("b", 1))), NOW + 0.5
+    )
+    assert (one.claimed, one.sync_matched, one.sync_matched_s) == (2, 1, 0.5)
 
 
 def test_runners_that_are_left_are_counted_by_what_pullers_said_last():

@@ -725,14 +725,14 @@ def test_claims_that_a_runner_waited_for_are_timed_from_their_emission():
     chosen = one.choose(4, 10.0)
     for number, emitted in enumerate(chosen[:3]):
         one.emitted_offsets.send(emitted.ref, 0, 10.0 + number)
-    one.claim("ann-0", 1, 10.5, awaited=True)
-    one.claim("ann-0", 1, 99.0, awaited=True)
+    one.claim("ann-0", 1, 10.5, sync_matched=True)
+    one.claim("ann-0", 1, 99.0, sync_matched=True)
     one.claim("ann-1", 1, 12.0)
-    one.claim("ann-2", 1, 12.25, awaited=True)
-    assert (one.awaited, one.sync_matched_s) == (2, 0.75)
-    one.claim("ann-3", 1, 50.0, awaited=True)
-    one.claim("ann-4", 1, 50.0, awaited=True)
-    assert (one.awaited, one.sync_matched_s) == (4, 0.75), (
+    one.claim("ann-2", 1, 12.25, sync_matched=True)
+    assert (one.sync_matched, one.sync_matched_s) == (2, 0.75)
+    one.claim("ann-3", 1, 50.0, sync_matched=True)
+    one.claim("ann-4", 1, 50.0, sync_matched=True)
+    assert (one.sync_matched, one.sync_matched_s) == (4, 0.75), (
         "when these two were sent is not known"
     )
 
@@ -742,8 +742,8 @@ def test_on_a_clock_set_back_a_claim_took_no_time():
     one.place(several("ann", 1))
     [chosen] = one.choose(1, 10.0)
     one.emitted_offsets.send(chosen.ref, 0, 10.0)
-    one.claim("ann-0", 1, 5.0, awaited=True)
-    assert (one.awaited, one.sync_matched_s) == (1, 0.0)
+    one.claim("ann-0", 1, 5.0, sync_matched=True)
+    assert (one.sync_matched, one.sync_matched_s) == (1, 0.0)
 
 
 def test_only_what_came_from_submissions_counts_as_placed_up_to():

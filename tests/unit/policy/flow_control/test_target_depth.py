@@ -30,7 +30,7 @@ class Pullers:
         self.news = []
         self.claimed = 0
         self.heard = 0
-        self.awaited = 0
+        self.sync_matched = 0
         self.sync_matched_s = 0.0
         self.idle = runners
         self.starved_s = 0.0
@@ -41,7 +41,7 @@ class Pullers:
             emitted=self.emitted,
             claimed=self.heard,
             ready=ready,
-            awaited=self.awaited,
+            sync_matched=self.sync_matched,
             sync_matched_s=self.sync_matched_s,
         )
 
@@ -61,10 +61,10 @@ class Pullers:
         self.claimed += taken
         self.starved_s += self.step_s * (idle - taken) / max(1, self.runners)
         while self.news and self.news[0][0] <= self.now:
-            _, taken, awaited = self.news.pop(0)
+            _, taken, sync_matched = self.news.pop(0)
             self.heard += taken
-            self.awaited += awaited
-            self.sync_matched_s += awaited * self.trip_s
+            self.sync_matched += sync_matched
+            self.sync_matched_s += sync_matched * self.trip_s
         self.pace.observe(self.counts(ready), START + timedelta(seconds=self.now))
         aim = self.pace.target(WANTED_S) or 8
         count = max(0, aim - (self.emitted - self.heard)) if ready else 0
@@ -191,18 +191,18 @@ class Watched:
 
     def __init__(self, emitted=0, claimed=0, ready=1_000):
         self.pace = TargetDepth()
-        self.emitted, self.claimed, self.ready, self.awaited = emitted, claimed, ready, 0
+        self.emitted, self.claimed, self.ready, self.sync_matched = emitted, claimed, ready, 0
         self.sync_matched_s = 0.0
         self.look(0)
 
-    def look(self, at, *, emitted=0, claimed=0, awaited=0, trip_s=0.0):
+    def look(self, at, *, emitted=0, claimed=0, sync_matched=0, trip_s=0.0):
         """What happened since the last look: so many more of each."""
         self.emitted += emitted
         self.claimed += claimed
-        self.awaited += awaited
-        self.sync_matched_s += awaited * trip_s
+        self.sync_matched += sync_matched
+        self.sync_matched_s += sync_matched * trip_s
         counts = FlowCounts(
-            self.emitted, self.claimed, self.ready, self.awaited, self.sync_matched_s
+            self.emitted, self.claimed, self.ready, self.sync_matched, self.sync_matched_s
         )
         self.pace.observe(counts, START + timedelta(seconds=at / 8))
 
@@ -212,11 +212,11 @@ class Watched:
             self.look(at, emitted=10, claimed=10, **claims)
 
 
-def after_a_span(awaited=0, claimed=10):
+def after_a_span(sync_matched=0, claimed=10):
     """Ten in an eighth of a second, 80 a second; news of the first claim took as long."""
     watched = Watched()
     watched.look(0.5, emitted=claimed)
-    watched.look(1, claimed=claimed, awaited=awaited)
+    watched.look(1, claimed=claimed, sync_matched=sync_matched)
     return watched
 
 
@@ -231,46 +231,46 @@ def test_the_target_is_what_is_claimed_in_a_few_trips_within_the_wanted_wait():
 
 
 def test_while_runners_stand_idle_the_topic_is_filled_further_within_the_wanted_wait():
-    watched = after_a_span(awaited=10)
+    watched = after_a_span(sync_matched=10)
     assert watched.pace.target(10.0) == about(80 * 2 / 8 * 1.4)
-    watched.spans(2, 3, awaited=10)
+    watched.spans(2, 3, sync_matched=10)
     assert watched.pace.target(100.0) == about(80 * 2 / 8 * 1.4**3)
-    watched.spans(4, 30, awaited=10)
+    watched.spans(4, 30, sync_matched=10)
     assert watched.pace.target(0.5) == 1 + 80 * 0.5
     assert watched.pace.target(100.0) == 1 + 80 * 64 / 8
 
 
 def test_where_claims_take_long_though_runners_wait_for_them_it_is_filled_for_so_long():
-    watched = after_a_span(awaited=10)
-    watched.spans(2, 40, awaited=10, trip_s=1.0)
+    watched = after_a_span(sync_matched=10)
+    watched.spans(2, 40, sync_matched=10, trip_s=1.0)
     assert watched.pace.target(0.5) == about(80 * 1.0)
     assert watched.pace.target(2.0) == 1 + 80 * 2, "no less than wanted"
-    watched.spans(41, 80, awaited=10, trip_s=0.125)
+    watched.spans(41, 80, sync_matched=10, trip_s=0.125)
     assert watched.pace.target(0.5) == 1 + 80 * 0.5, "it was the machine, and is over"
 
 
 def test_how_long_claims_take_is_believed_after_eight_spans():
     watched = after_a_span()
-    watched.spans(2, 8, awaited=10, trip_s=1.0)
+    watched.spans(2, 8, sync_matched=10, trip_s=1.0)
     assert watched.pace.target(0.3) == 1 + 80 * 0.3, "it may be over soon"
-    watched.spans(9, 9, awaited=10, trip_s=1.0)
+    watched.spans(9, 9, sync_matched=10, trip_s=1.0)
     assert watched.pace.target(0.3) == about(80 * 1.0)
 
 
 def test_the_quickest_span_of_late_tells_how_long_claims_take():
-    watched = after_a_span(awaited=10)
-    watched.spans(2, 40, awaited=10, trip_s=1.0)
-    watched.spans(41, 41, awaited=10, trip_s=0.5)
+    watched = after_a_span(sync_matched=10)
+    watched.spans(2, 40, sync_matched=10, trip_s=1.0)
+    watched.spans(41, 41, sync_matched=10, trip_s=0.5)
     assert watched.pace.target(0.3) == about(80 * 0.5), "at once"
-    watched.spans(42, 48, awaited=10, trip_s=1.0)
+    watched.spans(42, 48, sync_matched=10, trip_s=1.0)
     assert watched.pace.target(0.3) == about(80 * 0.5)
-    watched.spans(49, 49, awaited=10, trip_s=1.0)
+    watched.spans(49, 49, sync_matched=10, trip_s=1.0)
     assert watched.pace.target(0.3) == about(80 * 1.0)
 
 
 def test_how_long_claims_take_is_forgotten_once_none_is_awaited():
-    watched = after_a_span(awaited=10)
-    watched.spans(2, 40, awaited=10, trip_s=1.0)
+    watched = after_a_span(sync_matched=10)
+    watched.spans(2, 40, sync_matched=10, trip_s=1.0)
     watched.spans(41, 50)
     assert watched.pace.target(0.3) == about(80 * 0.95**10)
     watched.spans(51, 80)
@@ -278,8 +278,8 @@ def test_how_long_claims_take_is_forgotten_once_none_is_awaited():
 
 
 def test_once_they_are_fed_it_runs_short_again():
-    watched = after_a_span(awaited=10)
-    watched.spans(2, 10, awaited=10)
+    watched = after_a_span(sync_matched=10)
+    watched.spans(2, 10, sync_matched=10)
     watched.spans(11, 20)
     assert watched.pace.target(10.0) == about(80 * 2 / 8 * 1.4**10 * 0.95**10)
     watched.spans(21, 90)
@@ -287,24 +287,24 @@ def test_once_they_are_fed_it_runs_short_again():
 
 
 def test_time_without_work_takes_nothing_back_of_what_was_learned():
-    watched = after_a_span(awaited=10)
-    watched.spans(2, 4, awaited=10)
+    watched = after_a_span(sync_matched=10)
+    watched.spans(2, 4, sync_matched=10)
     learned = watched.pace.target(10.0)
     for at in range(40, 400, 3):
         watched.look(at)
     assert watched.pace.target(10.0) == learned
 
 
-@pytest.mark.parametrize(("awaited", "trips"), [(0, 2.0), (1, 2.0), (2, 2.8)])
-def test_one_in_twenty_may_find_a_runner_idle(awaited, trips):
-    pace = after_a_span(awaited, claimed=20).pace
+@pytest.mark.parametrize(("sync_matched", "trips"), [(0, 2.0), (1, 2.0), (2, 2.8)])
+def test_one_in_twenty_may_find_a_runner_idle(sync_matched, trips):
+    pace = after_a_span(sync_matched, claimed=20).pace
     assert pace.target(10.0) == about(160 / 8 * trips)
 
 
 @pytest.mark.parametrize(("ready", "trips"), [(10, 2.0), (11, 2.8)])
 def test_who_waits_for_submissions_is_not_starved(ready, trips):
     watched = Watched(emitted=100, claimed=100, ready=ready)
-    watched.look(0.5, emitted=10, awaited=5)
+    watched.look(0.5, emitted=10, sync_matched=5)
     watched.look(1, claimed=10)
     assert watched.pace.target(10.0) == about(80 / 8 * trips)
 
@@ -313,7 +313,7 @@ def test_who_waits_for_submissions_is_not_starved(ready, trips):
 def test_a_few_idle_runners_are_given_one_each_whatever_the_rate(idle, target):
     watched = Watched()
     watched.look(0, emitted=10)
-    watched.look(0.01, claimed=10, awaited=idle)
+    watched.look(0.01, claimed=10, sync_matched=idle)
     watched.look(1)
     assert watched.pace.target(1e-4) == target
     watched.spans(2, 2)

@@ -101,25 +101,25 @@ def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
 
 
 def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
-    api, intake, third = door("api"), door("intake"), door("third")
+    api, ingest, third = door("api"), door("ingest"), door("third")
     api.admit("ready", "media", now_s=0)
     assert (api.present("ready"), third.present("ready")) == (1, 0)
     api.record_position("ready", (7, 0), lane=2)
-    tell(api, intake, third)
+    tell(api, ingest, third)
     assert third.present("ready") == 1
-    intake.count_admitted("ready")
-    intake.record_position("ready", (7, 0), lane=("media", 2))
-    intake.handled({2: 8})
-    tell(intake, api, third)
-    tell(api, intake, third)
-    assert [one.present("ready") for one in (api, intake, third)] == [1, 1, 1]
-    for one in (api, intake, third):
+    ingest.count_admitted("ready")
+    ingest.record_position("ready", (7, 0), lane=("media", 2))
+    ingest.handled({2: 8})
+    tell(ingest, api, third)
+    tell(api, ingest, third)
+    assert [one.present("ready") for one in (api, ingest, third)] == [1, 1, 1]
+    for one in (api, ingest, third):
         one.hear(counted(placed={"2": (7, 0)}, ready=1), now_s=0)
-    tell(intake, api, third)
-    assert [one.present("ready") for one in (api, intake, third)] == [1, 1, 1]
-    for one in (api, intake, third):
+    tell(ingest, api, third)
+    assert [one.present("ready") for one in (api, ingest, third)] == [1, 1, 1]
+    for one in (api, ingest, third):
         one.hear(counted(placed={"2": (7, 0)}, ready=0), now_s=0)
-    assert [one.present("ready") for one in (api, intake, third)] == [0, 0, 0]
+    assert [one.present("ready") for one in (api, ingest, third)] == [0, 0, 0]
 
 
 def test_what_could_not_be_written_counts_no_more():
@@ -137,7 +137,7 @@ def test_what_is_not_handled_counts_however_long_intake_is_away():
         one.admit("ready", "media", now_s=0)
         one.record_position("ready", (offset, 0), lane=0)
     assert admitted(one, "ready", now_s=1e6) == 0
-    one.hear(IngressUsage(ingress_id="intake", number=1, handled={"0": 2}), now_s=1e6)
+    one.hear(IngressUsage(ingress_id="ingest", number=1, handled={"0": 2}), now_s=1e6)
     assert admitted(one, "ready", now_s=1e6) == 2
 
 
