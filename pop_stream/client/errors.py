@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import msgspec
 from msgspec import UNSET
 
-from pop_stream.api_models.base import Problem
+from pop_stream.api_models.problems import Problem
 from pop_stream.api_models.submissions import SubmissionResult
 from pop_stream.model.errors import Issue, PopStreamError
 

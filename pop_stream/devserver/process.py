@@ -18,7 +18,7 @@ import structlog
 
 from pop_stream.devserver.errors import ServerStartError
 
-_PARENT_WATCH = Path(__file__).with_name("reaper.py")
+_PARENT_WATCH = Path(__file__).with_name("parent_watch.py")
 _POLL_S = 0.05
 _ORPHAN_GRACE_S = 3.0  # from the owner's death until its servers are killed
 _KILL_S = 5.0  # from a kill until the kernel has removed the process

@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
+from pop_stream.devserver.class_data_cache import with_class_data_cache
 from pop_stream.devserver.errors import DevServerError, ServerStartError
 from pop_stream.devserver.folder import DataFolder
 from pop_stream.devserver.jars import default_cache, kafka_jars
-from pop_stream.devserver.jvm import Jvm, with_class_data_cache
+from pop_stream.devserver.jvm import Jvm
 from pop_stream.devserver.kafka import Kafka, plan_cluster
 from pop_stream.devserver.postgres import Postgres
 

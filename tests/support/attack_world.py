@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from api_fakes import AGENDA, QUICK, ports, summary
+from bearer_tokens import RSA, RULES, Issuer, jwk
 from memory_definitions import MemoryDefinitions
-from test_tokens import RSA, RULES, Issuer, jwk
 
 from pop_stream.api.app import create_app
 from pop_stream.api.http.route import Route

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from pop_stream.api.http.access import principal_of
 from pop_stream.api.http.answers import with_timeout
-from pop_stream.api.http.route import id_pattern
+from pop_stream.api.http.path_ids import id_pattern
 from pop_stream.model.definitions import Customer, Kind
 from pop_stream.model.errors import NotFoundError
 from pop_stream.model.identity import ANYONE, Ownership, Principal

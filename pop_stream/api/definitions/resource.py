@@ -11,8 +11,9 @@ from aiohttp import web
 from pop_stream.api.definitions.models import definition_view
 from pop_stream.api.definitions.naming import IdResolver, ownership
 from pop_stream.api.http.access import principal_of
-from pop_stream.api.http.answers import JSON, condition_of, etag, is_known, with_timeout
+from pop_stream.api.http.answers import JSON, with_timeout
 from pop_stream.api.http.body import MERGE_PATCH, BodyReader
+from pop_stream.api.http.conditions import condition_of, etag, is_known
 from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError, NotJsonError
 from pop_stream.crash_points import crash_point

@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 
 from pop_stream.api.http.answers import with_timeout
-from pop_stream.api.http.route import id_pattern
+from pop_stream.api.http.path_ids import id_pattern
 from pop_stream.model.errors import NotFoundError, UnavailableError
 from pop_stream.model.identity import (
     ANYONE,

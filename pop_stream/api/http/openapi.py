@@ -14,8 +14,9 @@ from pydantic import BaseModel, TypeAdapter
 from pop_stream import __version__
 from pop_stream.api.http import correlation, problems
 from pop_stream.api.http.answers import JSON
-from pop_stream.api.http.route import QueryParameter, Route, RouteResponse, id_pattern
-from pop_stream.api_models.base import Problem
+from pop_stream.api.http.path_ids import id_pattern
+from pop_stream.api.http.route import QueryParameter, Route, RouteResponse
+from pop_stream.api_models.problems import Problem
 from pop_stream.model.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 
 _REF: Final = "#/components/schemas/"

@@ -21,7 +21,7 @@ from pop_stream.api.http.errors import (
     SlowBodyError,
     TooLargeError,
 )
-from pop_stream.api_models.base import Problem
+from pop_stream.api_models.problems import Problem
 from pop_stream.model.errors import (
     CapacityError,
     DefinitionError,

@@ -3,7 +3,6 @@
 What the ids in paths may look like, for the document and for those who look them up.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -11,16 +10,7 @@ from typing import Any, Final
 
 from pop_stream.api.http.access import Access, Handler
 from pop_stream.api.http.answers import JSON
-from pop_stream.model.api_keys import KEY_ID_PATTERN
 from pop_stream.model.errors import NotFoundError, PopStreamError, UnavailableError
-from pop_stream.model.ids import (
-    ID_LENGTH,
-    ID_PATTERN,
-    INSIGHT_ID_LENGTH,
-    OWN_ID_LENGTH,
-    OWN_ID_PATTERN,
-    TOPIC_SAFE_PATTERN,
-)
 
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -94,30 +84,3 @@ class Route:
     def is_stream(self) -> bool:
         """Whether the answer goes on until something happens."""
         return any(answer.media_type == EVENT_STREAM for answer in self.answers)
-
-
-@dataclass(frozen=True, slots=True)
-class IdPattern:
-    """The look of one kind of id."""
-
-    pattern: str
-    max_length: int
-
-    def fits(self, named: str) -> bool:
-        """Whether anything can have this id, so that odd text is never looked up."""
-        return len(named) <= self.max_length and bool(re.fullmatch(self.pattern, named))
-
-
-_PLAIN: Final = IdPattern(ID_PATTERN, ID_LENGTH)
-_CUSTOMER_CHOSEN: Final = IdPattern(OWN_ID_PATTERN, OWN_ID_LENGTH)
-_PATTERNS: Final = {
-    "agenda_id": _CUSTOMER_CHOSEN,
-    "template_id": _CUSTOMER_CHOSEN,
-    "insight_id": IdPattern(TOPIC_SAFE_PATTERN, INSIGHT_ID_LENGTH),
-    "key_id": IdPattern(KEY_ID_PATTERN, 16),
-}
-
-
-def id_pattern(parameter: str) -> IdPattern:
-    """The look of the ids that a parameter of a path takes."""
-    return _PATTERNS.get(parameter, _PLAIN)

@@ -13,8 +13,9 @@ from pop_stream.api.agendas.queries import QueueEndpoints
 from pop_stream.api.definitions.models import DEFINED, NAMES, PAGES, PATCHES
 from pop_stream.api.definitions.resource import DefinitionEndpoints
 from pop_stream.api.http.access import Access, read_access
-from pop_stream.api.http.answers import IF_MATCH, IF_NONE_MATCH, JSON, NOT_MODIFIED
+from pop_stream.api.http.answers import JSON
 from pop_stream.api.http.body import MERGE_PATCH
+from pop_stream.api.http.conditions import IF_MATCH, IF_NONE_MATCH, NOT_MODIFIED
 from pop_stream.api.http.errors import BODY_ERRORS, IdConflictError, InvalidError
 from pop_stream.api.http.route import READ_ERRORS, QueryParameter, Route, RouteResponse
 from pop_stream.api.owners import Owners

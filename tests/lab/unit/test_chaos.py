@@ -225,7 +225,7 @@ def away(part, at, until, kind="freeze"):
 
 
 @pytest.mark.parametrize(
-    ("blows", "pause_s"),
+    ("faults", "pause_s"),
     [
         ([away("scheduler", 2.0, 12.0)], 19.0),
         ([away("scheduler", 2.0, 12.0), away("scheduler-2", 4.0, 9.0)], 11.0),

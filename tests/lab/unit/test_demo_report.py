@@ -72,7 +72,7 @@ def test_json_keeps_the_contract(run_statistics):
 
 
 @pytest.mark.parametrize(
-    ("ledger", "fault"),
+    ("agenda_counts", "fault"),
     [
         (AgendaCounts(4, 4, 4), None),
         (AgendaCounts(4, 3, 3), "lost"),

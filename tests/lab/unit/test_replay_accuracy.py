@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from test_replay import Recorder
+from replay_recorder import Recorder
 
 from pop_stream.lab.replay.replay import (
     ReadyInput,

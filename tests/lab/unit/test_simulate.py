@@ -346,7 +346,7 @@ POOL_OF_TWO = ("--pool", "2", "--runners", "2", "--target", "2", "--delay-ms", "
 
 
 @pytest.mark.parametrize(
-    ("terms", "media", "mail"),
+    ("options", "media", "mail"),
     [((), [0, 0, 20], [10, 20, 30]), (("--pool-minimums", "mail=2"), [0, 0, 30], [10, 20, 20])],
 )
 def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, options, media, mail):
@@ -368,7 +368,7 @@ def test_insights_of_a_pool_lend_and_take_back(trace, tmp_path, options, media, 
 
 
 @pytest.mark.parametrize(
-    ("terms", "told"),
+    ("options", "told"),
     [
         (("--pool", "2", "--pool-weights", "post=2"), "no agenda is of 'post'"),
         (("--pool", "2", "--pool-weights", "mail=0"), "--pool-weights: 'mail=0' is no weight"),

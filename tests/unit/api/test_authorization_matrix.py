@@ -33,7 +33,7 @@ from attack_world import (
     names_of,
     open_world,
 )
-from test_tokens import OTHER_RSA, token
+from bearer_tokens import OTHER_RSA, token
 from yarl import URL
 
 from pop_stream.api.app import create_app

@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from api_fakes import QUICK, ports, summary
-from fakes import ManualClock
-from test_tokens import (
+from bearer_tokens import (
     EC,
     OTHER_RSA,
     RSA,
@@ -23,6 +22,7 @@ from test_tokens import (
     token,
     unsigned,
 )
+from fakes import ManualClock
 
 from pop_stream.api.app import create_app
 from pop_stream.auth.jwks import FRESH_FOR, RETRY_AFTER, STALE_FOR

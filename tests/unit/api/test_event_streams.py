@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientTimeout
 from api_fakes import QUICK, open_api, summary
+from event_chunks import chunk
 from msgspec import Raw
 
 from pop_stream.model.events.base import OperationProgress
@@ -24,11 +25,6 @@ async def api():
 
 def follow(api, path, **headers):
     return api.client.get(path, headers=headers, timeout=ClientTimeout(total=20))
-
-
-async def chunk(response):
-    """The next event or comment, without the blank line that ends it."""
-    return (await response.content.readuntil(b"\n\n")).decode().removesuffix("\n\n")
 
 
 async def event(response):

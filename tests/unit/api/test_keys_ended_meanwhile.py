@@ -7,11 +7,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientTimeout
 from api_fakes import QUICK, summary
+from api_pulls import WHO, emitted
 from attack_world import PULL, READ, open_world
+from event_chunks import chunk
 from fakes import MemoryDeliveries
 from memory_keys import MemoryKeys
-from test_api_pulls import WHO, emitted
-from test_api_streams import chunk
 
 from pop_stream.auth.keys import FRESH_FOR, STALE_FOR
 

@@ -8,37 +8,21 @@ from datetime import timedelta
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from api_fakes import AT, QUICK, agenda, open_api, ports, summary
+from api_fakes import AT, QUICK, open_api, ports, summary
+from api_pulls import WHO, emitted
 from fakes import ManualClock
 
 from pop_stream.api.app import create_app
 from pop_stream.api.http import access
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.events.base import OperationProgress, PriorProgress
-from pop_stream.model.events.scheduling import AttemptStop, EmittedAgenda
+from pop_stream.model.events.scheduling import AttemptStop
 from pop_stream.model.identity import Principal, Role
 from pop_stream.model.ids import InsightId
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.settings import Settings
 
 ATTEMPT = "/v1/agendas/a1/attempts/2"
-WHO = {"puller_id": "w1"}
-
-
-def emitted(agenda_id="a1", attempt=2, **changes):
-    operations = [{"name": "fetch", "type": "http"}, {"name": "store", "type": "sql"}]
-    body = agenda(id=agenda_id, operations=operations)
-    known = {
-        "agenda_id": agenda_id,
-        "insight_id": "files",
-        "customer_id": "acme",
-        "attempt": attempt,
-        "accepted_at": AT,
-        "emitted_at": AT,
-        "lease_ms": 60_000,
-        "agenda": msgspec.Raw(json.dumps(body).encode()),
-    }
-    return EmittedAgenda(**(known | changes))
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from test_checkpoints import Day
-from test_replay import Recorder
+from checkpoint_days import Day
+from replay_recorder import Recorder
 
 from pop_stream.cli import main as command_line
 from pop_stream.lab.replay import decisions_log

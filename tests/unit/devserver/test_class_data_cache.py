@@ -4,8 +4,9 @@ import fcntl
 
 import pytest
 
+from pop_stream.devserver.class_data_cache import with_class_data_cache
 from pop_stream.devserver.errors import ServerStartError
-from pop_stream.devserver.jvm import Jvm, with_class_data_cache
+from pop_stream.devserver.jvm import Jvm
 
 
 class Java:

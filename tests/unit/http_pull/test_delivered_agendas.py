@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import msgspec
-import pullers_fakes
+import puller_fakes
 from backlogs import START
 
 from pop_stream.policy import http_pull as handed_module
@@ -11,7 +11,7 @@ from pop_stream.policy.http_pull import DeliveredAttempts
 
 
 def emitted(agenda_id, attempt=1, body=b"{}", accepted_at=START):
-    return pullers_fakes.emitted(
+    return puller_fakes.emitted(
         agenda_id=agenda_id,
         attempt=attempt,
         agenda=msgspec.Raw(body),

@@ -7,29 +7,15 @@ import msgspec
 import pytest
 from backlogs import START
 from consumer_records import record
+from submission_processors import SORTER
 
-from pop_stream.ingest.submission_processor import MAX_EVENT_BYTES, SubmissionProcessor
-from pop_stream.kafka.topics import Topics
-from pop_stream.model.definitions import Insight, Mappers
+from pop_stream.ingest.submission_processor import MAX_EVENT_BYTES
 from pop_stream.model.events.codec import decode_routed, encode
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
 from pop_stream.model.events.scheduling import Origin, RecordRefused
-from pop_stream.policy.ingress.routing import InsightRouter
 
-TOPICS = Topics("t.")
 MAX_RECORD_BYTES = 990_000
 """What the producer takes, less what goes round key and value."""
-
-SORTER = SubmissionProcessor(
-    TOPICS,
-    InsightRouter(
-        [
-            Insight(id="media", mappers=Mappers(operation_types=("cut",))),
-            Insight(id="video", mappers=Mappers(operation_types=("film",))),
-        ]
-    ),
-    max_agenda_bytes=512 * 1024,
-)
 
 
 def sort(*records):

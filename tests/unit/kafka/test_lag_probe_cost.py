@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from aiokafka import TopicPartition
 from fakes import FixedLags
-from test_rounds import TOPICS, Stage
+from scheduler_stage import TOPICS, Stage
 
 from pop_stream.kafka import lag
 from pop_stream.kafka.lag import KafkaLagProbe

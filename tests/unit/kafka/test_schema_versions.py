@@ -11,7 +11,7 @@ import pytest
 from backlogs import START
 from consumer_records import record
 from fakes import ManualClock, MemoryPublisher
-from test_sorting import SORTER
+from submission_processors import SORTER
 
 from pop_stream.http_pull.dispatcher import _decoded
 from pop_stream.kafka import clients

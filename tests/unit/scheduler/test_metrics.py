@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from backlogs import placed
 from msgspec import Raw
+from pool_stage import Stage
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from test_scheduler_pools import Stage
 
 from pop_stream.model.definitions import Customer, Insight
 from pop_stream.model.events.codec import encode

@@ -9,7 +9,7 @@ from backlogs import START, cancel, failed, placed
 from fakes import FixedLags
 from msgspec import Raw
 from msgspec.structs import replace
-from test_rounds import MEDIA, TOPICS, Stage
+from scheduler_stage import MEDIA, TOPICS, Stage
 
 from pop_stream.model.events.codec import (
     decode_lifecycle,

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from fakes import MemoryPublisher
-from test_rounds import MEDIA, PARTITIONS, TOPICS, Stage
+from scheduler_stage import MEDIA, PARTITIONS, TOPICS, Stage
 
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.errors import UnavailableError

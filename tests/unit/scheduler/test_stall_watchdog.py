@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from fakes import FixedLags, ManualClock
-from test_rounds import Stage, scheduler_on
+from scheduler_stage import Stage, scheduler_on
 
 from pop_stream.kafka.topics import Topics
 from pop_stream.policy.stall import StallDetector, stalled_lag

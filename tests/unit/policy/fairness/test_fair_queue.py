@@ -1152,7 +1152,7 @@ def test_by_age_nobody_is_a_newcomer():
 
 
 @pytest.mark.parametrize(
-    ("total", "costs", "out", "newcomers"),
+    ("total", "costs", "out", "idle_returners"),
     [(8, (3.0, 4.0), 3, 0), (8, (2.0, 5.0), 2, 1), (14, (5.0, 8.0), 5, 1)],
 )
 def test_three_quarters_of_an_equal_part_are_not_little(total, costs, out, idle_returners):

@@ -56,7 +56,7 @@ def test_low_water_is_as_defined(low_water, unclaimed, expected):
 
 
 @pytest.mark.parametrize(
-    ("unclaimed", "newcomers", "expected"),
+    ("unclaimed", "idle_returners", "expected"),
     [(8, 1, 4), (9, 1, 1), (9, 2, 2), (9, 7, 3), (11, 2, 1), (12, 2, 0), (99, 2, 0)],
 )
 def test_newcomers_need_not_wait_until_the_topic_is_low(unclaimed, idle_returners, expected):

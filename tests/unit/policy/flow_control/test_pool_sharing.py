@@ -12,7 +12,7 @@ def pool_demand(
 
 
 @pytest.mark.parametrize(
-    ("capacity", "claimants", "expected"),
+    ("capacity", "demands", "expected"),
     [
         (10, [], {}),
         (10, [pool_demand("a", 100), pool_demand("b", 100)], {"a": 5, "b": 5}),

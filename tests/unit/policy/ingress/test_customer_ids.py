@@ -5,9 +5,9 @@ import json
 import msgspec
 import pytest
 from api_fakes import AGENDA, AT, agenda, summary
+from api_pulls import emitted
 from attack_world import open_world
 from pydantic import ValidationError
-from test_api_pulls import emitted
 
 from pop_stream.auth.keys import make_key
 from pop_stream.model.agenda import parse_agenda
