@@ -99,7 +99,7 @@ class PostgresKeys:
     async def create(self, key: ApiKey, author: Author) -> None:
         """Store a new key; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
-            await connection.execute(_OUTBOX["write_in_turn"])
+            await connection.execute(_OUTBOX["lock_for_write"])
             await _insert(connection, key)
             await _note(connection, author, "created", after=key)
 
@@ -108,7 +108,7 @@ class PostgresKeys:
     ) -> ApiKey:
         """Store a new key in place of another; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
-            await connection.execute(_OUTBOX["write_in_turn"])
+            await connection.execute(_OUTBOX["lock_for_write"])
             old = await _held(connection, key_id)
             ends = to.created_at + grace
             if old.expires_at is not None:
@@ -126,7 +126,7 @@ class PostgresKeys:
     async def revoke(self, key_id: str, author: Author, *, at: datetime) -> ApiKey:
         """End a key at once; see the port."""
         async with acquire_connection(self._pool) as connection, connection.transaction():
-            await connection.execute(_OUTBOX["write_in_turn"])
+            await connection.execute(_OUTBOX["lock_for_write"])
             old = await _held(connection, key_id)
             if old.revoked_at is not None:
                 return old

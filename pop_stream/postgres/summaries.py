@@ -338,7 +338,7 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
         deleted_operations += [
             (after.agenda_id, name) for name in known if name not in after.operations
         ]
-    for name, rows in (("keep_agendas", whole), ("move_agendas", progressed)):
+    for name, rows in (("upsert_agendas", whole), ("update_agenda_progress", progressed)):
         if await _execute(connection, name, rows) != len(rows):
             raise _VersionConflictError
     await enqueue_webhooks(
@@ -349,7 +349,7 @@ async def _write(connection: "Connection", changes: Sequence[_Change]) -> None:
             if after.callback_url and (ended := webhook_payload(before.summary, after))
         ],
     )
-    await _execute(connection, "keep_operations", changed_operations)
+    await _execute(connection, "upsert_operations", changed_operations)
     if deleted_operations:
         await connection.execute(
             _SQL["delete_operations"], *zip(*deleted_operations, strict=True)
