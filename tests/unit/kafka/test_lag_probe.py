@@ -73,5 +73,5 @@ async def test_where_topics_start_is_not_asked_with_every_look(cluster, monkeypa
     cluster.first = 6
     assert (await probe.look([MEDIA])).lags == {MEDIA: [3]}
     assert cluster.asked_for_starts == 1
-    monkeypatch.setattr(lag, "_FIRSTS_EVERY_S", 0)
+    monkeypatch.setattr(lag, "_LOG_START_INTERVAL_S", 0)
     assert (await probe.look([MEDIA])).lags == {MEDIA: [1]}

@@ -64,7 +64,7 @@ async def requests_per_look(insights):
 
 async def test_a_look_takes_a_request_a_broker_however_many_insights_there_are(monkeypatch):
     """But for the first, which asks once for every group who coordinates it."""
-    monkeypatch.setattr(lag, "_FIRSTS_EVERY_S", 0)
+    monkeypatch.setattr(lag, "_LOG_START_INTERVAL_S", 0)
     assert (await requests_per_look(1))[1:] == [1 + 2] * 2
     first, *others = await requests_per_look(200)
     assert first == 1 + 200 + BROKERS + 2
