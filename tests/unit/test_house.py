@@ -48,10 +48,8 @@ def test_words_that_are_out_stand_nowhere():
 
 
 def test_a_small_module_beside_its_only_importer_is_found():
-    user = "from pop_stream.a.beside import name
-"
-    modules = {"a/beside.py": "name = 1
-", "a/user.py": user}
+    user = "from pop_stream.a.beside import name\n"
+    modules = {"a/beside.py": "name = 1\n", "a/user.py": user}
 
     assert small_siblings(modules) == ["a/beside.py"]
     assert small_siblings(modules | {"b.py": user}) == []
