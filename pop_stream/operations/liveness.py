@@ -136,14 +136,14 @@ async def _waiting(reader: ConsumerGroup, probe: KafkaLagProbe) -> Mapping[str, 
 async def _stalled_in(
     topic: str, group: str, group_type: GroupType, probe: KafkaLagProbe
 ) -> int:
-    first = await probe.progress(group, topic, group_type)
+    first = await probe.fetch_group_offsets(group, topic, group_type)
     if first is None:
         return 0
     until = asyncio.get_running_loop().time() + STALL_AFTER_S
     left = stalled_lag(first.ends, first.committed, first.committed)
     while left and asyncio.get_running_loop().time() < until:
         await asyncio.sleep(_POLL_S)
-        now = await probe.progress(group, topic, group_type)
+        now = await probe.fetch_group_offsets(group, topic, group_type)
         if now is not None:
             left = stalled_lag(first.ends, first.committed, now.committed)
     return sum(left.values())
