@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any, Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
@@ -17,6 +17,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import GroupType
 from pop_stream.model.ids import InsightId
 from pop_stream.ports.lag import GroupOffsets, LagSnapshot
+from pop_stream.ports.records import TopicPartition
 
 LAG_TIMEOUT_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""

@@ -51,7 +51,11 @@ def shore(request: pytest.FixtureRequest) -> Shore:
 
 
 async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(shore):
-    here, there, empty = shore.topics.decisions, shore.topics.controls, shore.topics.query_replies
+    here, there, empty = (
+        shore.topics.decisions,
+        shore.topics.controls,
+        shore.topics.query_replies,
+    )
     lanes = {0: 9, 2: 2}
     await shore.publisher.publish(
         [Record(here, b"k", b"%d-%d" % (n, i), n) for n, k in lanes.items() for i in range(k)]

@@ -38,7 +38,9 @@ class Queues(Protocol):
     async def remove(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
         """What lies before is removed, by partition, as for its age."""
 
-    async def publish_events(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
+    async def publish_events(
+        self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]
+    ) -> None:
         """So much of the lifecycle was published, and relayed, by partition."""
 
 
@@ -50,7 +52,9 @@ class MemoryQueues:
         self.probe.end_offsets = dict.fromkeys(range(EVENT_PARTITIONS), 0)
         self.probe.relay_offsets = {}
 
-    async def publish_events(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
+    async def publish_events(
+        self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]
+    ) -> None:
         self.probe.end_offsets |= offsets
         self.probe.relay_offsets |= relayed
 
@@ -91,7 +95,9 @@ class KafkaQueues:
             [Record(topic, None, b"{}", number % PARTITIONS) for number in range(count)]
         )
 
-    async def publish_events(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
+    async def publish_events(
+        self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]
+    ) -> None:
         topic = self._topics.agenda_events
         await self._publisher.publish(
             [

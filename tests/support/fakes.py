@@ -176,7 +176,9 @@ class FixedLags:
         if not relay or self.end_offsets is None:
             return LagSnapshot(lags)
         relayed = self.end_offsets if self.relay_offsets is None else self.relay_offsets
-        return LagSnapshot(lags, end_offsets=dict(self.end_offsets), relay_offsets=dict(relayed))
+        return LagSnapshot(
+            lags, end_offsets=dict(self.end_offsets), relay_offsets=dict(relayed)
+        )
 
     async def fetch_member_count(self, group: str) -> int | None:
         return self.api_processes

@@ -15,17 +15,12 @@ from time import monotonic
 from typing import Any, Final, NoReturn, Self
 
 import structlog
-from aiokafka import (
-    AIOKafkaConsumer,
-    ConsumerRebalanceListener,
-    ConsumerRecord,
-    TopicPartition,
-)
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener, RoundRobinAssignor
+from pop_stream.kafka.errors import COMMIT_SUPERSEDED, KafkaError
 from pop_stream.kafka.topics import InsightSubscription
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.pipeline import BUFFER_RECORDS, ClaimContext, ClaimPipeline
 from pop_stream.settings import Settings
 
@@ -91,7 +86,7 @@ class ClaimCommitter:
     It is told of each rebalance, and of what is read; `begin` has to run.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
         self._term = 0
         self._mark = ""
@@ -127,7 +122,7 @@ class ClaimCommitter:
                 try:
                     async with asyncio.timeout(_ANSWER_S):
                         await self._begin(term)
-                except (CommitFailedError, IllegalStateError):
+                except COMMIT_SUPERSEDED:
                     break
                 except (KafkaError, TimeoutError) as error:
                     _log.warning("claim.begin_uncommitted", error=repr(error))
@@ -148,7 +143,7 @@ class ClaimCommitter:
                     if term != self._term:
                         break
                     await self._consumer.commit(self._marked(offsets))
-            except (CommitFailedError, IllegalStateError):
+            except COMMIT_SUPERSEDED:
                 break
             except (KafkaError, TimeoutError) as error:
                 if not is_told:
@@ -275,7 +270,7 @@ class InsightConsumer:
             self._settings,
             client_id=f"puller.{self._queue.insight_id}",
             group_id=self._queue.group,
-            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+            partition_assignment_strategy=(RoundRobinAssignor,),
             # A full puller does not poll, and is no less alive for it.
             max_poll_interval_ms=_NO_POLL_LIMIT_MS,
         )
@@ -293,7 +288,7 @@ class InsightConsumer:
             await _leave(consumer)
 
 
-class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
+class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
     """Partitions move only after the claims under way are committed, so nobody repeats them."""
 
     def __init__(
@@ -316,7 +311,7 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # ai
 
 async def _read_until(
     stop: asyncio.Event,
-    consumer: AIOKafkaConsumer,
+    consumer: KafkaConsumer,
     pipeline: ClaimPipeline,
     commits: ClaimCommitter,
 ) -> None:
@@ -335,14 +330,14 @@ async def _read_until(
 
 
 async def _read_forever(
-    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommitter
+    consumer: KafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommitter
 ) -> NoReturn:
     while True:
         await _read(consumer, pipeline, commits)
 
 
 async def _read(
-    consumer: AIOKafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommitter
+    consumer: KafkaConsumer, pipeline: ClaimPipeline, commits: ClaimCommitter
 ) -> None:
     """Take in hand what there is, or wait a little.
 
@@ -354,7 +349,7 @@ async def _read(
     with suppress(TimeoutError):
         # While the group rebalances, `getmany` heeds no timeout of its own.
         async with asyncio.timeout(_ANSWER_S):
-            fetched: Mapping[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
+            fetched: Mapping[TopicPartition, list[ConsumedRecord]] = await consumer.getmany(
                 timeout_ms=int(_POLL_S * 1000), max_records=BUFFER_RECORDS
             )
             for tp, records in fetched.items():
@@ -362,7 +357,7 @@ async def _read(
                 pipeline.add(records)
 
 
-async def _leave(consumer: AIOKafkaConsumer) -> None:
+async def _leave(consumer: KafkaConsumer) -> None:
     try:
         async with asyncio.timeout(_ANSWER_S):
             await consumer.stop()
