@@ -205,7 +205,7 @@ class MemoryDeliveries:
         self.handed.update({one.agenda_id: one for one in taken})
         return taken
 
-    def give_back(self, emitted: EmittedAgenda) -> None:
+    def return_delivery(self, emitted: EmittedAgenda) -> None:
         self.returned.append(emitted)
 
     def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:

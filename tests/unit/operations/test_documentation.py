@@ -11,16 +11,24 @@ from pop_stream.api.http.metrics import Metrics
 from pop_stream.cli.generate import schemas
 from pop_stream.cli.main import app
 from pop_stream.clock import WallClock
+from pop_stream.lab.commands import add_commands
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
 from pop_stream.reconciler.reconciler import ReconciliationMetrics
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.settings import Settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
+ARCHIVE = ROOT / "docs" / "decisions" / "archive"
+"""Superseded decisions, as they were written: they name what was there then."""
+
 PAGES = sorted(
-    [*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+    page
+    for page in (*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+    if page.parent != ARCHIVE or page.name == "README.md"
 )
 REFERENCE = ROOT / "docs" / "reference"
+
+add_commands(app)
 
 
 def pages():
