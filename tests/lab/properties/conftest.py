@@ -1,4 +1,4 @@
-"""Properties of simulations and of fairness metrics: no server, examples as the profile says."""
+"""Properties of simulations and fairness metrics: no server, as many examples as set."""
 
 from collections.abc import Iterator
 
