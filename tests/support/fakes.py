@@ -59,7 +59,7 @@ class MemoryReadyTable:
     def send(self) -> None:
         pass
 
-    async def kept(self, written: int | None = None) -> None:
+    async def wait_durable(self, written: int | None = None) -> None:
         pass
 
 
@@ -176,7 +176,7 @@ class FixedLags:
         if not relay or self.told is None:
             return LagSnapshot(lags)
         relayed = self.told if self.relayed is None else self.relayed
-        return LagSnapshot(lags, told=dict(self.told), relayed=dict(relayed))
+        return LagSnapshot(lags, told=dict(self.told), relay_offsets=dict(relayed))
 
     async def fetch_member_count(self, group: str) -> int | None:
         return self.api_processes
@@ -205,7 +205,7 @@ class MemoryDeliveries:
         self.handed.update({one.agenda_id: one for one in taken})
         return taken
 
-    def give_back(self, emitted: EmittedAgenda) -> None:
+    def return_delivery(self, emitted: EmittedAgenda) -> None:
         self.returned.append(emitted)
 
     def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:
