@@ -86,7 +86,7 @@ class PartitionProcessor:
         topics: Names of topics.
         read_skipped: Reads a partition of `pop.ready` beside Faust, from an offset to another.
         recover: Reads the table; see `FaustReadyTable.recover`.
-        end_offset: The offset after a partition's last record, as far as Faust knows; None if it
+        end_offset: The offset after a partition's last record as Faust knows it; None if it
             does not.
         now: A monotonic clock, in seconds.
 

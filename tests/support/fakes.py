@@ -59,7 +59,7 @@ class MemoryReadyTable:
     def send(self) -> None:
         pass
 
-    async def kept(self, written: int | None = None) -> None:
+    async def wait_durable(self, written: int | None = None) -> None:
         pass
 
 
@@ -150,7 +150,7 @@ class FixedLags:
     Attributes:
         by_insight: Records behind, by partition of the insight's topic.
         end_offsets: By partition of the lifecycle's topic; None for a broker that is away.
-        relay_offsets: By the same; None for all that was told.
+        relay_offsets: By the same; None for all of it.
         asked: What was asked for, look by look.
         read: How far any group has come with any topic; None for a broker that is away.
         api_processes: Members of any group; None for a broker that is away.
@@ -207,7 +207,7 @@ class MemoryDeliveries:
         self.handed.update({one.agenda_id: one for one in taken})
         return taken
 
-    def give_back(self, emitted: EmittedAgenda) -> None:
+    def return_delivery(self, emitted: EmittedAgenda) -> None:
         self.returned.append(emitted)
 
     def pass_on(self, agenda_id: str, attempt: int, insights: Collection[str]) -> None:

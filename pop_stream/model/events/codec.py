@@ -236,7 +236,7 @@ def checked_value(record: VersionedRecord) -> bytes | None:
 _REPORTED_FIELDS: Final = (
     "idle",
     "claims",
-    "renewals",
+    "heartbeats",
     "unverified",
     "settlements",
     "commands",

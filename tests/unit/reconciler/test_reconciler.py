@@ -138,9 +138,9 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(module, "BETWEEN_LOOKS_S", 0)
-    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(module, "_ARRIVED_WITHIN_S", 0.05)
+    monkeypatch.setattr(module, "RECHECK_AFTER_S", 0)
+    monkeypatch.setattr(module, "_POLL_EVERY_S", 0.001)
+    monkeypatch.setattr(module, "_CATCH_UP_TIMEOUT_S", 0.05)
 
 
 async def test_what_nobody_has_is_placed_again():
@@ -240,7 +240,7 @@ def test_what_came_of_looks_is_counted():
     told.note(ReconciliationResult(3, ("a", "b")))
     told.note(ReconciliationResult(3, unanswered=("media",)))
     told.record_postponed(UnavailableError("away"))
-    assert registry.get_sample_value("pop_agendas_placed_again_total") == 2
+    assert registry.get_sample_value("pop_agendas_requeued_total") == 2
     results = {
         name: registry.get_sample_value("pop_reconciliations_total", {"result": name})
         for name in ("complete", "incomplete", "postponed", "others_turn")

@@ -32,7 +32,7 @@ class SizedTable(MemoryReadyTable):
 @pytest.fixture
 def short_ring(monkeypatch):
     """A snapshot every few events."""
-    monkeypatch.setattr("pop_stream.scheduler.state.backlog_store.RING", 4)
+    monkeypatch.setattr("pop_stream.scheduler.state.backlog_store.JOURNAL_ROWS", 4)
 
 
 def keep(store, one, agendas):

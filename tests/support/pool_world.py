@@ -26,7 +26,7 @@ TOPICS = Topics("t.")
 PARTITIONS = 4
 
 
-class Stage:
+class PoolWorld:
     """A scheduler on in-memory ports, and what it emitted."""
 
     def __init__(self, *insights: Insight, capacity: int = 10) -> None:
@@ -37,7 +37,7 @@ class Stage:
         self.clock = ManualClock(START)
         self.offset = 0
         self.out: dict[str, list[str]] = {one.id: [] for one in insights}
-        self.rounds = ReadyEventHandler(
+        self.handler = ReadyEventHandler(
             table=MemoryReadyTable(),
             publisher=self.publisher,
             definitions=self.definitions,
@@ -55,10 +55,10 @@ class Stage:
     def home(self, insight_id: str) -> int:
         return partition_of(self.definitions.current.home(insight_id), PARTITIONS)
 
-    async def tell(self, event, partition: int | None = None) -> None:
+    async def handle(self, event, partition: int | None = None) -> None:
         self.offset += 1
         at = self.home(event.insight_id) if partition is None else partition
-        await self.rounds.handle(RecordPosition(at, self.offset), encode(event))
+        await self.handler.handle(RecordPosition(at, self.offset), encode(event))
         for insight_id, emitted in self.out.items():
             for record in self.publisher.on(TOPICS.insight(insight_id))[len(emitted) :]:
                 emitted.append(decode_emitted(record.value).agenda_id)
@@ -75,7 +75,7 @@ class Stage:
             Raw(encode(placed(f"{insight_id}-{number}", customer))) for number in range(count)
         ]
         origins = [Origin(partition=0, offset=self.offset, index=one) for one in range(count)]
-        await self.tell(
+        await self.handle(
             InsightAgendasRouted(
                 insight_id=insight_id, agendas=tuple(bodies), origins=tuple(origins)
             )
@@ -84,6 +84,6 @@ class Stage:
     async def end(self, insight_id: str, *agenda_ids: str) -> None:
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in agenda_ids)
         ends = tuple(settled(one) for one in agenda_ids)
-        await self.tell(
+        await self.handle(
             InsightAttemptsReported(insight_id=insight_id, claims=claims, settlements=ends)
         )

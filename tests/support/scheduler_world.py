@@ -5,7 +5,6 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import msgspec
-import pytest
 from backlogs import START, placed, settled
 from fakes import FixedDefinitions, FixedLags, ManualClock, MemoryPublisher, MemoryReadyTable
 from msgspec import Raw
@@ -54,7 +53,7 @@ class FailingTable(MemoryReadyTable):
         self.data = dict(self.saved)
 
 
-class Stage:
+class SchedulerWorld:
     """A scheduler's rounds on in-memory ports."""
 
     def __init__(self, *insights):
@@ -65,11 +64,11 @@ class Stage:
         self.clock = ManualClock(START)
         self.topics_made = []
         self.topic_failures = []
-        self.doubtful = set()
+        self.not_owned = set()
         self.offset = 0
-        self.rounds = self.new_rounds()
+        self.handler = self.new_handler()
 
-    def new_rounds(self):
+    def new_handler(self):
         return ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
@@ -78,7 +77,7 @@ class Stage:
             topics=TOPICS,
             create_topic=self.create_topic,
             partitions=PARTITIONS,
-            owns=lambda partition: partition not in self.doubtful,
+            owns=lambda partition: partition not in self.not_owned,
             read_newest=self.publisher.read_newest,
         )
 
@@ -99,11 +98,11 @@ class Stage:
             version=current.version + 1,
         )
 
-    async def tell(self, *ready_events, partition=None, has_next=False):
+    async def handle(self, *ready_events, partition=None, has_next=False):
         self.offset += 1
         at = self.home(ready_events[0].insight_id) if partition is None else partition
         value = encode(ready_events[0] if len(ready_events) == 1 else list(ready_events))
-        await self.rounds.handle(RecordPosition(at, self.offset), value, has_next=has_next)
+        await self.handler.handle(RecordPosition(at, self.offset), value, has_next=has_next)
 
     def page(self, names, insight_id="media", offset=None):
         self.offset += offset is None
@@ -119,10 +118,10 @@ class Stage:
 
     async def place(self, customer, count, first=0, insight_id="media"):
         names = [f"{customer}-{n}" for n in range(first, first + count)]
-        await self.tell(self.page(names, insight_id))
+        await self.handle(self.page(names, insight_id))
 
     async def end(self, *names, insight_id="media"):
-        await self.tell(
+        await self.handle(
             InsightAttemptsReported(
                 insight_id=insight_id,
                 claims=tuple(Claim(agenda_id=one, attempt=1) for one in names),
@@ -138,7 +137,7 @@ class Stage:
     def emitted_ids(self, insight_id="media"):
         return [one.agenda_id for one in self.emitted(insight_id)]
 
-    def rounds_told(self):
+    def published_rounds(self):
         """Decisions, and parts of checkpoints."""
         return [
             msgspec.json.decode(one.value, type=RoundDecided | RoundCheckpoint)
@@ -146,24 +145,19 @@ class Stage:
         ]
 
     def decisions(self):
-        return [one for one in self.rounds_told() if isinstance(one, RoundDecided)]
+        return [one for one in self.published_rounds() if isinstance(one, RoundDecided)]
 
     def scheduler(self, insight_id="media"):
-        return next(one for one in self.rounds.schedulers() if one.insight_id == insight_id)
-
-
-@pytest.fixture
-def stage():
-    return Stage(MEDIA)
+        return next(one for one in self.handler.schedulers() if one.insight_id == insight_id)
 
 
 async def nothing_more(starts):
-    """The rows are in the stage's table already."""
+    """The rows are in the world's table already."""
     for one, start in starts.items():
         yield one.partition, (), start
 
 
-def scheduler_on(stage, *passed_over):
+def scheduler_on(world, *passed_over):
     """A scheduler whose topic holds these records, as (offset, value)."""
 
     async def read_skipped(partition, start, end):
@@ -180,17 +174,17 @@ def scheduler_on(stage, *passed_over):
 
     scheduler = Scheduler(
         settings=Settings(topic_prefix="t."),
-        publisher=stage.publisher,
-        definitions=stage.definitions,
+        publisher=world.publisher,
+        definitions=world.definitions,
         probe=FixedLags(),
-        clock=stage.clock,
-        create_topic=stage.create_topic,
+        clock=world.clock,
+        create_topic=world.create_topic,
         read_skipped=read_skipped,
-        read_newest=stage.publisher.read_newest,
+        read_newest=world.publisher.read_newest,
         read_to_end=nothing_more,
         partitions=PARTITIONS,
         ownership=PartitionOwnership(timedelta(seconds=6)),
     )
-    scheduler._processor._registry = scheduler._registry = stage.rounds
+    scheduler._processor._registry = scheduler._registry = world.handler
     scheduler._ownership.assign(set(range(PARTITIONS)))
     return scheduler
