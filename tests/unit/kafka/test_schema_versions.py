@@ -76,7 +76,9 @@ async def rollup(records):
 
 async def relay(records):
     received = [[*_events_of(one)] for one in records]
-    return [event for events in received for event in events], [one for one in received if not one]
+    return [event for events in received for event in events], [
+        one for one in received if not one
+    ]
 
 
 async def ingest(records):
