@@ -135,7 +135,9 @@ class ReadyEventHandler:
 
         None if no row tells.
         """
-        stores = [scheduler.store for scheduler in self._registry.in_partition(partition).values()]
+        stores = [
+            scheduler.store for scheduler in self._registry.in_partition(partition).values()
+        ]
         incomplete = [store.offset for store in stores if store.is_incomplete]
         last = (
             min(incomplete)

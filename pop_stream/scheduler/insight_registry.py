@@ -202,7 +202,11 @@ class InsightRegistry:
         cap = scheduler.backlog.insight.max_in_flight
         if cap is not None and scheduler.backlog.in_flight >= cap:
             return "max_in_flight"
-        return "pool" if scheduler.slots() > 0 and self.budget_within_pool(scheduler, 1) <= 0 else ""
+        return (
+            "pool"
+            if scheduler.slots() > 0 and self.budget_within_pool(scheduler, 1) <= 0
+            else ""
+        )
 
     # ---- making them ----
 

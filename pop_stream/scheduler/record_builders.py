@@ -74,7 +74,9 @@ def emitted_events(
     ]
 
 
-def stop_records(topics: Topics, scheduler: InsightScheduler, outbox: OutboxBatch) -> list[Record]:
+def stop_records(
+    topics: Topics, scheduler: InsightScheduler, outbox: OutboxBatch
+) -> list[Record]:
     """What pullers hear: attempts that are to stop."""
     return [
         Record(

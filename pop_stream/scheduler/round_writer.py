@@ -326,7 +326,9 @@ class RoundWriter:
             self._topics,
             scheduler,
             missing_from_topic(chosen, known),
-            partitions=await self._publisher.partitions(self._emitted_reader.topic_of(scheduler)),
+            partitions=await self._publisher.partitions(
+                self._emitted_reader.topic_of(scheduler)
+            ),
             at=at,
             now=self._clock.now(),
         )
