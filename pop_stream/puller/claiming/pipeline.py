@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -21,7 +21,7 @@ BUFFER_BYTES: Final = 8 * 1024 * 1024
 
 _BACKPRESSURE_PAUSE_S: Final = 0.25
 
-Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
+Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
 
 
 class SlotPool(Protocol):
@@ -109,8 +109,9 @@ class ClaimPipeline:
 
     Args:
         claim_context: Shared with the puller's other feeds.
-        commit: Commits offsets; returns the partitions of which nobody else will read the
-            records. The others' owners read theirs again, and none is started here.
+        commit: Commits offsets; returns whether they are known to count. If not, nothing of
+            the batch is started here: whoever owns the partitions reads it again, or the
+            leases of its claims end.
         end_within_s: How long the claims under way may take to end, on leaving.
     """
 
@@ -233,21 +234,22 @@ class ClaimPipeline:
             self._committing = batches
             current = [batch for batch in batches if batch.generation == self._generation]
             offsets = {tp: at for batch in current for tp, at in batch.claimed.offsets.items()}
-            committed = await self._commit(offsets) if current else ()
+            is_committed = bool(current) and await self._commit(offsets)
             self._committing = []
             for batch in batches:
-                self._end(batch, committed if batch in current else ())
+                self._end(batch, is_committed=is_committed and batch in current)
 
-    def _end(self, batch: _ClaimBatch, committed: Collection[TopicPartition]) -> None:
+    def _end(self, batch: _ClaimBatch, *, is_committed: bool) -> None:
         capacity, claimer = self._claim_context.capacity, self._claim_context.claimer
-        ours, others = batch.claimed.split(committed)
+        ours = batch.claimed.fresh if is_committed else ()
         if ours:
             crash_points.crash_point("puller.committed")
             capacity.note_claim(monotonic() - batch.taken_s)
             for emitted in ours:
                 self._claim_context.running.start(emitted, claimed_s=batch.taken_s)
             claimer.release(ours)
-        claimer.give_up(others)
+        if not is_committed:
+            claimer.give_up(batch.claimed.fresh)
         capacity.give_back(batch.slots - len(ours))
         self._slots -= batch.slots
         if not self._slots:
