@@ -20,7 +20,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations import provisioning
 from pop_stream.ports.publisher import Publisher, Record
-from pop_stream.scheduler.emitted_offsets import NewestReader
+from pop_stream.scheduler.emitted_attempts import NewestReader
 from pop_stream.settings import Settings
 
 WITHIN_S = 15

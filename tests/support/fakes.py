@@ -56,7 +56,7 @@ class MemoryReadyTable:
     def written(self) -> int:
         return 0
 
-    def send(self) -> None:
+    def send_now(self) -> None:
         pass
 
     async def wait_durable(self, written: int | None = None) -> None:

@@ -81,9 +81,9 @@ class FaustReadyTable:
         """See the port."""
         return self._changelog_writer.written
 
-    def send(self) -> None:
+    def send_now(self) -> None:
         """See the port."""
-        self._changelog_writer.send()
+        self._changelog_writer.send_now()
 
     async def wait_durable(self, written: int | None = None) -> None:
         """See the port."""

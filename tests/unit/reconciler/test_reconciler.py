@@ -69,10 +69,10 @@ class World:
     publisher: MemoryPublisher = field(default_factory=MemoryPublisher)
 
     @asynccontextmanager
-    async def turn(self):
+    async def try_lock(self):
         yield self.is_mine
 
-    async def walk(self, quiet):
+    async def scan(self, quiet):
         self.walks += 1
         return len(self.rows)
 
