@@ -92,7 +92,7 @@ class Recorder:
         )
         return [one.agenda_id for one in chosen]
 
-    def hear(self, event) -> None:
+    def report(self, event) -> None:
         self._record(event)
         apply_relayed(self._backlog, event, self._now.timestamp())
 
