@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from aiokafka import ConsumerRecord
 from pydantic import TypeAdapter, ValidationError
 
 from pop_stream.ingest.sender_authentication import KafkaSubmissionQuota
@@ -35,6 +34,7 @@ from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
 from pop_stream.policy.ingress.admission import Admission, Submission, check_sender
 from pop_stream.ports.publisher import Record
+from pop_stream.ports.records import ConsumedRecord
 
 _ID: Final[TypeAdapter[str]] = TypeAdapter(Id)
 _OWN_ID: Final[TypeAdapter[str]] = TypeAdapter(OwnId)
@@ -77,7 +77,7 @@ class ValidationIssues:
         return self._code, counts + found
 
 
-def id_from_key(record: ConsumerRecord, index: int) -> str | None:
+def id_from_key(record: ConsumedRecord, index: int) -> str | None:
     """The id that a record's key gives its only, or first, agenda, if the key can be one."""
     if not record.key or index:
         return None
@@ -87,7 +87,7 @@ def id_from_key(record: ConsumerRecord, index: int) -> str | None:
         return None
 
 
-def id_from_position(record: ConsumerRecord, index: int) -> str:
+def id_from_position(record: ConsumedRecord, index: int) -> str:
     """An id made of the place of an agenda in the topic."""
     return f"{record.partition}-{record.offset}-{index}"
 
@@ -96,7 +96,7 @@ def refusal_events(
     body: bytes,
     error: SubmissionError,
     *,
-    found: tuple[ConsumerRecord, int],
+    found: tuple[ConsumedRecord, int],
     sender: Principal,
     now: datetime,
 ) -> Iterator[AgendaRefused]:
@@ -210,7 +210,7 @@ class SubmissionProcessor:
         }
         self._quota = quota
 
-    def sort(self, records: Iterable[ConsumerRecord], *, now: datetime) -> BatchResult:
+    def sort(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
         """Decide for every agenda of the batch; no record is passed over in silence."""
         result = BatchResult()
         for record in records:
@@ -220,7 +220,7 @@ class SubmissionProcessor:
     def add(
         self,
         result: BatchResult,
-        record: ConsumerRecord,
+        record: ConsumedRecord,
         *,
         now: datetime,
         sender: Principal | PopStreamError = ANYONE,
@@ -261,7 +261,7 @@ class SubmissionProcessor:
     def _accept(
         self,
         result: BatchResult,
-        record: ConsumerRecord,
+        record: ConsumedRecord,
         index: int,
         sent: tuple[bytes, Principal],
         now: datetime,
@@ -313,7 +313,7 @@ class SubmissionProcessor:
 
     def _dead_letter(
         self,
-        record: ConsumerRecord,
+        record: ConsumedRecord,
         error: tuple[str, str],
         issues: Sequence[Issue],
         now: datetime,
@@ -351,7 +351,7 @@ def _bodies(value: bytes | None) -> list[bytes]:
     return [bytes(body) for body in bodies]
 
 
-def _trace_of(record: ConsumerRecord) -> Trace | None:
+def _trace_of(record: ConsumedRecord) -> Trace | None:
     """What the record's headers say of where its agendas came from."""
     if not record.headers:
         return None
