@@ -14,7 +14,7 @@ from pop_stream.model.events.scheduling import (
     InsightAttemptsReported,
     InsightTick,
 )
-from pop_stream.policy.backlog.agenda_index import Slots
+from pop_stream.policy.backlog.agenda_index import AgendaIndex
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
 
 MEDIA = Insight(id="media", target=6, low_water=6, lease_ms=30_000, partitions=PARTITIONS)
@@ -58,7 +58,7 @@ class Day(Stage):
         self.placed += 10
 
     async def end_some(self):
-        slots = self.scheduler().backlog.slots if self.rounds.schedulers() else Slots()
+        slots = self.scheduler().backlog.slots if self.rounds.schedulers() else AgendaIndex()
         notes = [(name, slots.out(ref)) for name, ref in slots.refs().items()]
         out = [(name, note.attempt) for name, note in notes if note is not None]
         some = self.chance.sample(out, k=min(len(out), 3))

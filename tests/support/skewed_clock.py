@@ -13,7 +13,7 @@ from typing import Any
 
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from pop_stream.cli.main import main
+from pop_stream.__main__ import main
 from pop_stream.clock import WallClock
 
 AHEAD = Path(sys.argv.pop(1))

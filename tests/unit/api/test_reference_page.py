@@ -12,7 +12,7 @@ from pop_stream.api.http.errors import RequestError
 from pop_stream.model.errors import PopStreamError, UnavailableError
 from pop_stream.settings import Settings
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/http-api.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/reference/http-api.md").read_text()
 
 
 def test_the_page_and_the_router_name_the_same_paths():

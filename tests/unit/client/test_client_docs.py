@@ -14,7 +14,7 @@ from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.policy.lifecycle.states import State
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "reference/client.md").read_text()
 GUIDE = (DOCS / "how-to/call-the-api.md").read_text()
 

@@ -39,7 +39,7 @@ from pop_stream.scheduler.event_handler import NotAnEventError
 from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.settings import Settings
 
-STORED = Path(__file__).parents[1] / "records"
+STORED = Path(__file__).parents[2] / "records"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 TOPICS = Topics("t.")
 FAR = (b"0", b"%d" % (SCHEMA_VERSION + 2), b"99", b"x")

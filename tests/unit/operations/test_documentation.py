@@ -9,14 +9,14 @@ from typer.main import get_command
 
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.cli.generate import schemas
-from pop_stream.cli.main import app
+from pop_stream.__main__ import app
 from pop_stream.clock import WallClock
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
 from pop_stream.reconciler.reconciler import ReconciliationMetrics
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.settings import Settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     [*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
 )
