@@ -11,7 +11,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo dev chaos test check format generate verify lock coverage ci clean
+.PHONY: help setup demo dev chaos test check house format generate verify lock coverage ci clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ check: $(READY) ## Format, lint, types, imports, and whether generated files are
 	$(VENV)/bin/lint-imports
 	$(PY) -m pop_stream.cli.generate --check
 
+house: $(READY) ## Print lines by room and what the layout's rules find
+	@$(PY) tests/support/house.py
+
 format: $(READY) ## Format the code and repair what can be repaired
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -53,7 +56,7 @@ lock: $(READY) ## Write requirements.lock anew from pyproject.toml
 	  pyproject.toml -o requirements.lock
 
 coverage: $(READY) ## Check that the tests of the core reach every branch of it
-	$(VENV)/bin/coverage run -m pytest tests/unit tests/properties
+	$(VENV)/bin/coverage run -m pytest tests/unit tests/properties tests/lab/unit tests/lab/properties
 	$(VENV)/bin/coverage report
 
 ci: coverage test ## All of the above that can fail

@@ -101,19 +101,19 @@ def remove_expired(
         typer.echo(f"{'would remove' if dry_run else 'removed'}: {count:,} {kind}")
 
 
-def callback_secret(
+def webhook_secret(
     customer: Annotated[str, typer.Argument(help="Whose.")], as_json: JsonFlag = False
 ) -> None:
     """Show the secret with which a customer checks callbacks; made from POP_WEBHOOK_KEYS."""
     from pop_stream.operations.environment import load_settings
     from pop_stream.operations.errors import UsageError
-    from pop_stream.policy.lifecycle.webhooks import webhook_secret
+    from pop_stream.policy.lifecycle.webhooks import webhook_secret as secret_of
 
     keys = load_settings().webhook_keys
     if not keys:
         msg = "POP_WEBHOOK_KEYS is not set, so no callback is sent; set it to a JSON list"
         raise UsageError(msg)
-    secrets = [webhook_secret(customer, key.get_secret_value().encode()) for key in keys]
+    secrets = [secret_of(customer, key.get_secret_value().encode()) for key in keys]
     if as_json:
         emit({"customer_id": customer, "secrets": secrets})
         return
@@ -121,7 +121,7 @@ def callback_secret(
         typer.echo(one)
 
 
-COMMANDS: Final = (migrate, topics, doctor, remove_expired, callback_secret)
+COMMANDS: Final = (migrate, topics, doctor, remove_expired, webhook_secret)
 
 
 def _show_findings(findings: list[str], otherwise: str) -> None:

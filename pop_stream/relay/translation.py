@@ -155,7 +155,7 @@ def split_to_fit(note: ReadyEvent) -> Iterator[ReadyEvent]:
     if not isinstance(note, InsightAttemptsReported) or len(encode(note)) <= FRAME_BYTES:
         yield note
         return
-    for name in ("claims", "renewals", "settlements", "commands"):
+    for name in ("claims", "heartbeats", "settlements", "commands"):
         whole = getattr(note, name)
         if whole:
             alone = InsightAttemptsReported(insight_id=note.insight_id)

@@ -58,7 +58,7 @@ async def ask_major_version(dsn):
 
 @contextlib.asynccontextmanager
 async def owner(folder):
-    """`python -m pop_stream.devserver` in a process of its own, ready; killed if still there."""
+    """The command `pop_stream.devserver` in a process, ready; killed if it is still there."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pop_stream.devserver", "--folder", folder),
         stdout=asyncio.subprocess.PIPE,

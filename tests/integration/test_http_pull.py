@@ -204,7 +204,7 @@ async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_n
         running = [tasks.create_task(dispatchers[0].run())]
         async with asyncio.timeout(WITHIN_S):
             (one,) = await desk.take("media", 1, WAIT, is_connected=lambda: True)
-            desk.give_back(one)
+            desk.return_delivery(one)
             while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             running.append(tasks.create_task(dispatchers[1].run()))

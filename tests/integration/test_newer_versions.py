@@ -55,7 +55,7 @@ async def test_what_a_newer_version_adds_is_passed_over(world):
     assert "agenda.painted" in letter["reason"]
 
 
-ROWS = {"idle", "claims", "renewals", "settlements", "commands"}
+ROWS = {"idle", "claims", "heartbeats", "settlements", "commands"}
 """Of notes for the scheduler: lists, to which a later version may add an element."""
 
 

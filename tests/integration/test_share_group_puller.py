@@ -44,7 +44,7 @@ async def lag(world):
     offsets = clients.consumer(world.settings, client_id="lag", group_id=None)
     async with offsets:
         probe = KafkaLagProbe(world.topics, world.admin, offsets)
-        return (await probe.look([], shared=[MEDIA])).lags.get(MEDIA)
+        return (await probe.fetch_lag([], shared=[MEDIA])).lags.get(MEDIA)
 
 
 async def test_more_pullers_than_partitions_run_work_at_the_same_time(world):
@@ -110,7 +110,7 @@ async def test_a_record_is_done_with_only_once_its_claim_can_be_read(world, monk
         seen.append(world.ids(AgendaSucceeded))
         return await acknowledge(one, accepted, released)
 
-    monkeypatch.setattr(ShareGroupConsumer, "settle", check)
+    monkeypatch.setattr(ShareGroupConsumer, "acknowledge", check)
     await world.emit(agenda("a1"), group_type="share")
     puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
     async with serving(puller):
@@ -131,7 +131,7 @@ async def test_what_the_broker_does_not_let_go_is_not_started_but_claimed_by_the
         await acknowledge(one, (), [*accepted, *released])  # others may have them
         return False
 
-    monkeypatch.setattr(ShareGroupConsumer, "settle", refuse_once)
+    monkeypatch.setattr(ShareGroupConsumer, "acknowledge", refuse_once)
     await world.emit(agenda("a1"), group_type="share")
     puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
     async with serving(puller):
@@ -184,7 +184,7 @@ async def test_members_of_a_share_group_are_counted(world):
 async def test_a_puller_waits_for_its_topic_and_notices_that_of_the_other_kind(
     settings, monkeypatch
 ):
-    monkeypatch.setattr(subscription, "_OTHER_EVERY_S", 0.1)
+    monkeypatch.setattr(subscription, "_OTHER_KIND_POLL_S", 0.1)
     async with open_world(settings) as world:
         puller = Puller("media", handlers=builtin(world.settings), settings=world.settings)
         async with serving(puller):

@@ -181,9 +181,9 @@ class BacklogMachine(RuleBasedStateMachine):
         self.backlog.apply_due(self.now)
         chosen = self.backlog.choose(slots, self.now)
         for event in self.backlog.drain_outbox().lifecycle:
-            self.hear(event)
+            self.fold_event(event)
         for one in chosen:
-            self.hear(self.told(AgendaEmitted, one.agenda_id, one.attempt))
+            self.fold_event(self.told(AgendaEmitted, one.agenda_id, one.attempt))
         self.store.save(self.backlog)
         return changed, [(one.agenda_id, one.attempt, one.customer_id) for one in chosen]
 
@@ -191,7 +191,7 @@ class BacklogMachine(RuleBasedStateMachine):
         at = START + timedelta(seconds=self.now - BEGAN)
         return kind(agenda_id=agenda_id, at=at, insight_id="media", attempt=attempt, **fields)
 
-    def hear(self, event):
+    def fold_event(self, event):
         """What the rollup makes of it."""
         known = self.summaries.get(event.agenda_id)
         with suppress(TransitionError):
@@ -358,7 +358,7 @@ class BacklogMachine(RuleBasedStateMachine):
     def sees(self, agenda_id):
         """A puller has its record, whatever a crash made the scheduler forget."""
         attempt = self.model[agenda_id].attempt
-        self.hear(self.told(AgendaEmitted, agenda_id, attempt))
+        self.fold_event(self.told(AgendaEmitted, agenda_id, attempt))
         return attempt
 
     @rule(data=st.data(), slots=st.integers(0, 3), crash=CRASHES)
@@ -371,7 +371,7 @@ class BacklogMachine(RuleBasedStateMachine):
         is_news = known.state != "claimed"
         known.state = "claimed"
         attempt = self.sees(agenda_id)
-        self.hear(self.told(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1))
+        self.fold_event(self.told(AgendaClaimed, agenda_id, attempt, puller_id="p", lease_ms=1))
         claimed, chosen = self.event(
             lambda backlog, _: backlog.claim(agenda_id, attempt, self.now), slots, crash
         )
@@ -384,7 +384,7 @@ class BacklogMachine(RuleBasedStateMachine):
         if agenda_id is None:
             return
         attempt = self.sees(agenda_id)
-        self.hear(self.told(AgendaSucceeded, agenda_id, attempt))
+        self.fold_event(self.told(AgendaSucceeded, agenda_id, attempt))
         self.end(agenda_id, State.SUCCEEDED)
         spent = data.draw(
             st.sampled_from([{}, {"cut": 0.0}, {"cut": 0.3}, {"cut": 9.0, "mix": 0.01}])
@@ -402,7 +402,7 @@ class BacklogMachine(RuleBasedStateMachine):
         if agenda_id is None:
             return
         attempt = self.sees(agenda_id)
-        self.hear(
+        self.fold_event(
             self.told(AgendaFailed, agenda_id, attempt, message="no", retryable=not final)
         )
         told = failed(agenda_id, attempt, retryable=not final, cut=0.3)

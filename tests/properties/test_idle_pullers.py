@@ -27,7 +27,7 @@ def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
     idle, now, last = IdleRunners(), 0.0, {}
     for pause, counts in words:
         now += pause
-        idle.hear(counts, now)
+        idle.update(counts, now)
         last |= {puller: (count, now) for puller, count in counts.items()}
     now += later
     lately = [max(0, count) for count, at in last.values() if now - at < FRESH_FOR_S]
@@ -38,17 +38,17 @@ def test_of_each_puller_the_last_word_counts_and_not_for_long(words, later):
 def test_by_a_clock_that_was_set_back_nobody_is_idle(words):
     idle, now = IdleRunners(), 10.0
     for pause, counts in words:
-        idle.hear(counts, now := now + pause)
+        idle.update(counts, now := now + pause)
     assert idle.count(9.0) == 0
 
 
 def test_however_many_names_there_are_memory_is_bounded():
     idle = IdleRunners()
     for number in range(MAX_PULLERS + 5):
-        idle.hear({f"p{number}": 1}, 0.0)
+        idle.update({f"p{number}": 1}, 0.0)
     assert idle.count(0.0) == MAX_PULLERS
-    idle.hear({"p5": 3}, 0.0)
-    idle.hear({"new": 1}, 0.0)
+    idle.update({"p5": 3}, 0.0)
+    idle.update({"new": 1}, 0.0)
     assert idle.count(0.0) == MAX_PULLERS + 2, "who spoke last is not forgotten first"
 
 

@@ -25,7 +25,7 @@ MOVES = st.lists(
         st.tuples(st.just("place"), st.integers(1, 4)),
         st.tuples(st.just("emit"), st.integers(1, 4)),
         st.tuples(st.just("tell"), st.sampled_from((*DOORS, "scheduler"))),
-        st.tuples(st.just("hear"), st.sampled_from(DOORS)),
+        st.tuples(st.just("receive"), st.sampled_from(DOORS)),
         st.tuples(st.just("wait"), st.floats(0, 2)),
     ),
     max_size=120,
@@ -36,7 +36,7 @@ class Street:
     """One partition of submissions, one insight; statements on a log that each reads late."""
 
     def __init__(self, customer):
-        self.doors = {name: QuotaLedger(name, {"c": customer}.get) for name in DOORS}
+        self.ledgers = {name: QuotaLedger(name, {"c": customer}.get) for name in DOORS}
         self.now_s = 0.0
         self.log = []
         self.read = Counter()
@@ -59,7 +59,7 @@ class Street:
         )
 
     def admit(self, name):
-        door, offset = self.doors[name], len(self.submissions)
+        door, offset = self.ledgers[name], len(self.submissions)
         if name == "ingest" and self.taken_in < offset:
             return  # it reads in order
         before, total = self.truth, sum(self.admitted.values())
@@ -87,7 +87,7 @@ class Street:
             assert error.present >= LIMIT
 
     def take_in(self, most):
-        door = self.doors["ingest"]
+        door = self.ledgers["ingest"]
         for _ in range(min(most, len(self.submissions) - self.taken_in)):
             door.count_admitted("c")
             door.record_position("c", (self.taken_in, 0), lane=("media", 0))
@@ -110,14 +110,14 @@ class Street:
             )
             self.log.append((None, 0, counted))
             return
-        for event in self.doors[name].drain_reports(self.now_s):
+        for event in self.ledgers[name].drain_reports(self.now_s):
             self.log.append((name, self.admitted[name], event))
 
-    def hear(self, name):
+    def receive(self, name):
         while self.read[name] < len(self.log):
             teller, admitted, event = self.log[self.read[name]]
             self.read[name] += 1
-            self.doors[name].hear(event, now_s=self.now_s)
+            self.ledgers[name].apply(event, now_s=self.now_s)
             if teller is not None:
                 self.heard[name][teller] = admitted
 
@@ -132,7 +132,7 @@ class Street:
             for name in (*DOORS, "scheduler"):
                 self.tell(name)
             for name in DOORS:
-                self.hear(name)
+                self.receive(name)
 
 
 def walk(customer, moves):
@@ -156,4 +156,4 @@ def test_the_rate_holds_over_all_doors_but_for_what_was_unheard(moves):
 def test_once_all_is_told_everyone_knows_what_there_is(moves):
     street = walk(UNHURRIED, moves)
     street.settle()
-    assert {door.present("c") for door in street.doors.values()} == {street.truth}
+    assert {door.present("c") for door in street.ledgers.values()} == {street.truth}

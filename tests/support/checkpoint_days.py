@@ -4,7 +4,7 @@ import random
 from datetime import timedelta
 
 from backlogs import failed, settled
-from scheduler_stage import PARTITIONS, Stage
+from scheduler_world import PARTITIONS, SchedulerWorld
 
 from pop_stream.lab.replay.replay import ReadyInput, beginnings, final_decisions
 from pop_stream.model.definitions import Customer, Insight
@@ -28,7 +28,7 @@ CUSTOMERS = (
 )
 
 
-class Day(Stage):
+class Day(SchedulerWorld):
     """Some hours of a scheduler, with all that the topics would hold of them."""
 
     def __init__(self, seed, **insight):
@@ -39,9 +39,9 @@ class Day(Stage):
         self.inputs = []
         self.placed = 0
 
-    async def tell(self, *ready_events, **kwargs):
+    async def handle(self, *ready_events, **kwargs):
         self.clock.move(timedelta(seconds=20))
-        await super().tell(*ready_events, **kwargs)
+        await super().handle(*ready_events, **kwargs)
         self.inputs += [
             ReadyInput(self.offset, event, self.clock.now().timestamp())
             for event in ready_events
@@ -58,8 +58,8 @@ class Day(Stage):
         self.placed += 10
 
     async def end_some(self):
-        slots = self.scheduler().backlog.slots if self.rounds.schedulers() else AgendaIndex()
-        notes = [(name, slots.out(ref)) for name, ref in slots.refs().items()]
+        slots = self.scheduler().backlog.slots if self.handler.schedulers() else AgendaIndex()
+        notes = [(name, slots.in_flight_record(ref)) for name, ref in slots.refs().items()]
         out = [(name, note.attempt) for name, note in notes if note is not None]
         some = self.chance.sample(out, k=min(len(out), 3))
         ends = [failed(name, attempt) for name, attempt in some[:1]]
@@ -68,17 +68,17 @@ class Day(Stage):
             for name, attempt in some[1:]
         ]
         claims = tuple(Claim(agenda_id=name, attempt=attempt) for name, attempt in out)
-        await self.tell(
+        await self.handle(
             InsightAttemptsReported(insight_id="media", claims=claims, settlements=tuple(ends))
         )
 
     async def look(self):
-        await self.tell(
+        await self.handle(
             InsightTick(
                 insight_id="media",
                 relayed_until=self.clock.now() - timedelta(seconds=1),
                 lags=(0,) * PARTITIONS,
-                emitted=self.scheduler().backlog.emitted if self.rounds.schedulers() else 0,
+                emitted=self.scheduler().backlog.emitted if self.handler.schedulers() else 0,
             )
         )
 
@@ -93,10 +93,10 @@ class Day(Stage):
         self.versions[self.definitions.current.version] = self.definitions.current
 
     def restart(self):
-        self.rounds = self.new_rounds()
+        self.handler = self.new_handler()
 
     def parts(self):
-        return [one for one in self.rounds_told() if isinstance(one, RoundCheckpoint)]
+        return [one for one in self.published_rounds() if isinstance(one, RoundCheckpoint)]
 
     def beginnings(self, decisions=None, inputs=None):
         inputs = self.inputs if inputs is None else inputs

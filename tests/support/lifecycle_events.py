@@ -117,7 +117,7 @@ def cancelled(seconds=0, attempt=1, message=""):
 
 
 def restarted(seconds=0, attempt=2, keep=()):
-    told = {"placed": msgspec.Raw(b"{}"), "keep": keep}
+    told = {"routed": msgspec.Raw(b"{}"), "keep": keep}
     return _of_attempt(AgendaRestarted, seconds, attempt, "a1", **told)
 
 

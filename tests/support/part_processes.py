@@ -12,7 +12,8 @@ from pop_stream.settings import Settings
 PART = (
     "import asyncio, importlib, sys; "
     "from pop_stream.settings import Settings; "
-    "part = importlib.import_module('pop_stream.composition.' + sys.argv[1].removeprefix('run_')); "
+    "name = 'pop_stream.composition.' + sys.argv[1].removeprefix('run_'); "
+    "part = importlib.import_module(name); "
     "asyncio.run(getattr(part, sys.argv[1])(Settings(), asyncio.Event()))"
 )
 

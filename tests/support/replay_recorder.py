@@ -19,7 +19,7 @@ from pop_stream.model.events.scheduling import (
     RoundDecided,
 )
 from pop_stream.model.ids import CustomerId, InsightId
-from pop_stream.policy.backlog.backlog import Backlog, apply_tick, hear
+from pop_stream.policy.backlog.backlog import Backlog, apply_relayed, apply_tick
 from pop_stream.policy.fairness.flow import Share
 
 
@@ -92,9 +92,9 @@ class Recorder:
         )
         return [one.agenda_id for one in chosen]
 
-    def hear(self, event) -> None:
+    def report(self, event) -> None:
         self._record(event)
-        hear(self._backlog, event, self._now.timestamp())
+        apply_relayed(self._backlog, event, self._now.timestamp())
 
     def tick(self) -> None:
         """Everything told so far has been heard."""

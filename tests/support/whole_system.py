@@ -123,7 +123,7 @@ class WholeSystem:
 
     async def restart(self, part: str, *command: str, **variables: str) -> None:
         """Stop a part in order, and start it with another command or other variables."""
-        known = self.supervisor._kept[part].part
+        known = self.supervisor._supervised[part].part
         await self.supervisor.stop(part)
         environment = {**known.environment, **variables}
         await self.supervisor.start(

@@ -7,7 +7,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -23,8 +23,10 @@ from pop_stream.lab.fairness_metrics.service_log import (
     ServiceEvent,
     ServiceLog,
 )
-from pop_stream.lab.simulate.trial import ScenarioComparison
 from pop_stream.operations.errors import UsageError
+
+if TYPE_CHECKING:
+    from pop_stream.lab.simulate.trial import ScenarioComparison
 
 _RUNNERS: Final = 8
 _DELAY_MS: Final = 5.0
@@ -173,7 +175,7 @@ _NAMES: Final = {
 }
 
 
-def write_events(path: Path, comparisons: Mapping[str, ScenarioComparison]) -> None:
+def write_events(path: Path, comparisons: Mapping[str, "ScenarioComparison"]) -> None:
     """Write every event that the figures are reckoned from, in the order they took effect."""
     with path.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)

@@ -134,7 +134,7 @@ class SimulatedScheduler:
     def reload(self) -> None:
         """Go on as another scheduler would, from what was written."""
         if self._store is None:
-            msg = "nothing was kept; make the desk with is_kept"
+            msg = "nothing was kept; make the scheduler with is_persisted"
             raise ValueError(msg)
         self._place_pending()
         self._store.save(self.backlog)

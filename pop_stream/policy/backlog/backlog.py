@@ -290,7 +290,7 @@ class Backlog:
 
     # ---- questions ----
 
-    def whereabouts(self, agenda_id: str) -> AgendaPosition | None:
+    def position_of(self, agenda_id: str) -> AgendaPosition | None:
         """Where an agenda is; None if it is not here, any more or yet."""
         backlog = self._backlog
         ref = backlog.slots.find(agenda_id)

@@ -85,7 +85,7 @@ def place(
         rate_per_s: Agendas claimed per second while some wait.
         unclaimed: Records on the topic before any that is emitted now.
     """
-    where = backlog.whereabouts(agenda_id)
+    where = backlog.position_of(agenda_id)
     if where is None:
         return QueuedAgendaStatus(agenda_id=agenda_id, state="unknown")
     is_ready = where.state == READY

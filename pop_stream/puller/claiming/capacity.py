@@ -149,7 +149,7 @@ class Prefetch:
 
 
 def _runs_ended(latency_s: float, run_s: float) -> float:
-    """How many runs of this length one runner ends meanwhile, `MAX_PREFETCH_PER_RUNNER` at most."""
+    """Runs of this length that a runner ends meanwhile; at most `MAX_PREFETCH_PER_RUNNER`."""
     return (
         MAX_PREFETCH_PER_RUNNER
         if latency_s >= MAX_PREFETCH_PER_RUNNER * run_s
@@ -234,7 +234,7 @@ class Capacity:
         self._prefetch.note_run(now_s - started_s)
 
     def release_runner(self, started_s: float) -> None:
-        """The agenda that began at `started_s` waits for something: others may have its place."""
+        """The agenda that began at `started_s` waits and holds no runner meanwhile."""
         self._durations.end(started_s)
         self.give_back()
 

@@ -4,14 +4,13 @@ The window that tells repeated and outdated attempts from new ones; no IO, no cl
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
 from typing import Final
 
 import structlog
-from aiokafka import ConsumerRecord, TopicPartition
 
 from pop_stream import crash_points
 from pop_stream.kafka.dead_letters import dead_letter
@@ -22,6 +21,7 @@ from pop_stream.model.events.lifecycle import AgendaClaimed
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.reporting.reporter import publish_lifecycle
 
 WINDOW_SIZE: Final = 100_000
@@ -77,23 +77,11 @@ class ClaimedBatch:
 
     Attributes:
         fresh: To be started once the offsets are committed, in order.
-        places: The partition of each of them.
         offsets: To commit: what follows the batch, by partition.
     """
 
     fresh: Sequence[EmittedAgenda]
-    places: Sequence[TopicPartition]
     offsets: Mapping[TopicPartition, int]
-
-    def split(
-        self, committed: Collection[TopicPartition]
-    ) -> tuple[list[EmittedAgenda], list[EmittedAgenda]]:
-        """What is of these partitions, and what is not, each in order."""
-        ours: list[EmittedAgenda] = []
-        others: list[EmittedAgenda] = []
-        for emitted, place in zip(self.fresh, self.places, strict=True):
-            (ours if place in committed else others).append(emitted)
-        return ours, others
 
 
 @dataclass(slots=True)
@@ -145,7 +133,7 @@ class Claimer:
         return iter(self._claimed_attempts.values())
 
     async def claim(
-        self, records: Sequence[ConsumerRecord], *, sync_matched: int = 0, idle: int = 0
+        self, records: Sequence[ConsumedRecord], *, sync_matched: int = 0, idle: int = 0
     ) -> ClaimedBatch:
         """Publish the claims of a batch; returns once they are acknowledged.
 
@@ -157,7 +145,7 @@ class Claimer:
             sync_matched: For so many of them a runner stood idle.
             idle: So many runners are left that could start one of the insight's at once.
         """
-        fresh, places, refused = self._partition_records(records)
+        fresh, refused = self._partition_records(records)
         if fresh or refused:
             claims = [
                 self._claimed(emitted, sync_matched=number < sync_matched, idle=idle)
@@ -174,7 +162,7 @@ class Claimer:
             self._claimed_attempts |= {one.agenda_id: ClaimedAttempt(one, now) for one in fresh}
             self.news.set()
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
-        return ClaimedBatch(fresh, places, offsets)
+        return ClaimedBatch(fresh, offsets)
 
     def release(self, claimed: Sequence[EmittedAgenda]) -> None:
         """These are somebody else's to keep alive: they were started, or are given up."""
@@ -193,10 +181,9 @@ class Claimer:
             self._window.forget(emitted.agenda_id, emitted.attempt)
 
     def _partition_records(
-        self, records: Sequence[ConsumerRecord]
-    ) -> tuple[list[EmittedAgenda], list[TopicPartition], list[Record]]:
+        self, records: Sequence[ConsumedRecord]
+    ) -> tuple[list[EmittedAgenda], list[Record]]:
         fresh: list[EmittedAgenda] = []
-        places: list[TopicPartition] = []
         refused: list[Record] = []
         for record in records:
             try:
@@ -207,12 +194,11 @@ class Claimer:
             accepted_at = emitted.accepted_at
             if self._window.admit(emitted.agenda_id, emitted.attempt, accepted_at):
                 fresh.append(emitted)
-                places.append(TopicPartition(record.topic, record.partition))
             else:
                 _log.info(
                     "claim.duplicate", agenda_id=emitted.agenda_id, attempt=emitted.attempt
                 )
-        return fresh, places, refused
+        return fresh, refused
 
     def _claimed(
         self, emitted: EmittedAgenda, *, sync_matched: bool, idle: int
@@ -229,7 +215,7 @@ class Claimer:
             idle=idle,
         )
 
-    def _refuse(self, record: ConsumerRecord, error: UnreadableRecordError) -> Record:
+    def _refuse(self, record: ConsumedRecord, error: UnreadableRecordError) -> Record:
         _log.warning(
             "record.dead_lettered",
             topic=record.topic,

@@ -2,17 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from aiokafka import ConsumerRecord, TopicPartition
-
 from pop_stream import crash_points
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.claims import ClaimedBatch, Claimer
 
 BUFFER_RECORDS: Final = 500
@@ -21,7 +20,7 @@ BUFFER_BYTES: Final = 8 * 1024 * 1024
 
 _BACKPRESSURE_PAUSE_S: Final = 0.25
 
-Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
+Commit = Callable[[Mapping[TopicPartition, int]], Awaitable[bool]]
 
 
 class SlotPool(Protocol):
@@ -109,8 +108,9 @@ class ClaimPipeline:
 
     Args:
         claim_context: Shared with the puller's other feeds.
-        commit: Commits offsets; returns the partitions of which nobody else will read the
-            records. The others' owners read theirs again, and none is started here.
+        commit: Commits offsets; returns whether they are known to count. If not, nothing of
+            the batch is started here: whoever owns the partitions reads it again, or the
+            leases of its claims end.
         end_within_s: How long the claims under way may take to end, on leaving.
     """
 
@@ -120,7 +120,7 @@ class ClaimPipeline:
         self._claim_context = claim_context
         self._commit = commit
         self._end_within_s = end_within_s
-        self._buffer: deque[ConsumerRecord] = deque()
+        self._buffer: deque[ConsumedRecord] = deque()
         self._buffer_bytes = 0
         self._has_buffered = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -172,7 +172,7 @@ class ClaimPipeline:
                 await self._has_room.wait()
         return self._has_room.is_set()
 
-    def add(self, records: Iterable[ConsumerRecord]) -> None:
+    def add(self, records: Iterable[ConsumedRecord]) -> None:
         """Take records in hand, in order within a partition."""
         for record in records:
             self._buffer.append(record)
@@ -233,21 +233,22 @@ class ClaimPipeline:
             self._committing = batches
             current = [batch for batch in batches if batch.generation == self._generation]
             offsets = {tp: at for batch in current for tp, at in batch.claimed.offsets.items()}
-            committed = await self._commit(offsets) if current else ()
+            is_committed = bool(current) and await self._commit(offsets)
             self._committing = []
             for batch in batches:
-                self._end(batch, committed if batch in current else ())
+                self._end(batch, is_committed=is_committed and batch in current)
 
-    def _end(self, batch: _ClaimBatch, committed: Collection[TopicPartition]) -> None:
+    def _end(self, batch: _ClaimBatch, *, is_committed: bool) -> None:
         capacity, claimer = self._claim_context.capacity, self._claim_context.claimer
-        ours, others = batch.claimed.split(committed)
+        ours = batch.claimed.fresh if is_committed else ()
         if ours:
             crash_points.crash_point("puller.committed")
             capacity.note_claim(monotonic() - batch.taken_s)
             for emitted in ours:
                 self._claim_context.running.start(emitted, claimed_s=batch.taken_s)
             claimer.release(ours)
-        claimer.give_up(others)
+        if not is_committed:
+            claimer.give_up(batch.claimed.fresh)
         capacity.give_back(batch.slots - len(ours))
         self._slots -= batch.slots
         if not self._slots:

@@ -269,8 +269,8 @@ class PriorResults:
             not run again, and not told again.
         unfinished: How far others had come.
         appended: Operations that the agenda has besides those it came with.
-        final_state: How the agenda has ended, if it has: the scheduler took the attempt for lost
-            before it heard of its end.
+        final_state: How the agenda has ended, if it has: the scheduler counted the
+            attempt as lost before its end was reported.
     """
 
     succeeded: Mapping[str, bytes] = field(default_factory=dict)

@@ -244,7 +244,7 @@ class AttemptExecutor:
             self._reporter.add(progress_events(emitted, AttemptChanges([waits]), at=at))
 
         return await self._wait_without_runner(
-            active, self._prior_results_reader.prior_results(emitted, tell)
+            active, self._prior_results_reader.read(emitted, tell)
         )
 
     async def _wait_without_runner(

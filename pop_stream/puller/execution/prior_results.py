@@ -82,7 +82,7 @@ class PriorResultsReader:
         if session is not None:
             await session.close()
 
-    async def prior_results(
+    async def read(
         self, emitted: EmittedAgenda, on_wait: Callable[[str], None]
     ) -> PriorResults:
         """What earlier attempts left; waits for as long as it cannot be known.

@@ -110,7 +110,7 @@ def load_handlers(reference: str) -> Handlers:
     if not isinstance(found, Handlers):
         msg = (
             f"handlers = {reference!r}: is a {type(found).__name__}; make it a "
-            "pop_stream.puller.handlers.registry.Handlers() and register functions with @handlers.handler"
+            "pop_stream.puller.Handlers() and register functions with @handlers.handler"
         )
         raise ValueError(msg)  # noqa: TRY004  # one error type for a wrong reference
     return found

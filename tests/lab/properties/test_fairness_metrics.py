@@ -162,7 +162,7 @@ def shared(told, customer, rivals, begin, end):
 
 
 def enough(due, largest, stretches):
-    return sum(due) >= jain.MIN_TURNS * largest * stretches
+    return sum(due) >= jain.MIN_LARGEST_AGENDAS * largest * stretches
 
 
 def largest_of(told, customer):
@@ -196,7 +196,7 @@ def competitors(told):
 @given(deeds)
 def test_competitors_are_given_and_due_what_a_slow_count_says(script):
     told = AgendaEvidence(script)
-    turns, jain.MIN_TURNS = jain.MIN_TURNS, 1.001  # no ties
+    turns, jain.MIN_LARGEST_AGENDAS = jain.MIN_LARGEST_AGENDAS, 1.001  # no ties
     try:
         found = {
             customer: (one.given, one.due)
@@ -204,7 +204,7 @@ def test_competitors_are_given_and_due_what_a_slow_count_says(script):
         }
         expected = competitors(told)
     finally:
-        jain.MIN_TURNS = turns
+        jain.MIN_LARGEST_AGENDAS = turns
     assert found.keys() == expected.keys()
     for customer, pair in expected.items():
         assert found[customer] == pytest.approx(pair)

@@ -89,7 +89,7 @@ async def test_a_closed_loop_never_has_more_outstanding_than_its_window():
 
 
 async def test_a_path_that_stands_still_is_given_up(monkeypatch):
-    monkeypatch.setattr("pop_stream.lab.bench.load._STALLED_S", 0.2)
+    monkeypatch.setattr("pop_stream.lab.bench.load._STALL_TIMEOUT_S", 0.2)
     path = Path(a_look=0)
     with pytest.raises(BaseExceptionGroup) as failed:
         await drive(path.submit, path.ended, LoadProfile(agendas=10))

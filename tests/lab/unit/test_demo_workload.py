@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-import pop_stream.cli
+import pop_stream.cli.dev
+import pop_stream.lab.demo.run
 from pop_stream.lab.demo.handlers import handlers
 from pop_stream.lab.demo.workload import FLOOD, QUIET, WEIGHTS, source_files, warm_up, workload
 from pop_stream.model.agenda import parse_agenda
 from pop_stream.model.definitions import Customer, Insight, parse_definitions_file
 from pop_stream.policy.ingress.routing import InsightRouter
 
-ROOM = Path(pop_stream.cli.__file__).parent
+DEFINITIONS = Path(pop_stream.lab.demo.run.__file__).with_name("definitions.toml")
 
 
 def definitions(file):
-    return parse_definitions_file(tomllib.loads((ROOM / file).read_text()))
+    return parse_definitions_file(tomllib.loads(file.read_text()))
 
 
 def insights(file):
@@ -46,11 +47,11 @@ def test_ids_belong_to_one_run_only():
 
 @pytest.mark.parametrize("work", [workload("r1", 30), warm_up("r1")])
 def test_agendas_are_valid_and_fit_the_insight(work):
-    placement = InsightRouter(insights("demo/definitions.toml"))
+    router = InsightRouter(insights(DEFINITIONS))
     for own in work.agendas.values():
         for document in own:
             agenda = parse_agenda(json.dumps(document))
-            assert placement.place(agenda) == "files"
+            assert router.route(agenda) == "files"
             assert agenda.link_id == work.link(agenda.customer_id)
 
 
@@ -60,15 +61,13 @@ def test_every_operation_has_a_handler():
 
 
 def test_weights_on_the_screen_are_those_in_force():
-    customers = [
-        one for one in definitions("demo/definitions.toml") if isinstance(one, Customer)
-    ]
+    customers = [one for one in definitions(DEFINITIONS) if isinstance(one, Customer)]
     assert {one.id for one in customers} == {FLOOD, *QUIET}
     assert {one.id: one.weight for one in customers if one.weight != 1} == WEIGHTS
 
 
 def test_definitions_of_dev_are_sound():
-    assert insights("definitions.toml")
+    assert insights(pop_stream.cli.dev.DEFINITIONS)
 
 
 def test_every_installation_has_files_enough():

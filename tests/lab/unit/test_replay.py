@@ -109,7 +109,7 @@ def test_failures_and_leases_come_to_the_same_again():
     day = Recorder()
     day.place("a", 4)
     first = day.round(3)
-    day.hear(
+    day.report(
         InsightAttemptsReported(
             insight_id="media",
             claims=tuple(Claim(agenda_id=one, attempt=1) for one in first),
@@ -135,7 +135,7 @@ def test_commands_act_with_other_weights_too():
     names = sorted(day.waiting)
     gone = [one for one in names if one.startswith("b")][:4]
     commands = tuple(Command(agenda_id=one, action="cancel") for one in gone)
-    day.hear(InsightAttemptsReported(insight_id="media", commands=commands))
+    day.report(InsightAttemptsReported(insight_id="media", commands=commands))
     day.round(12)
     after = what_if(day.inputs, day.decisions, day.definitions_at, {"b": 9.0})
     assert {one: len(after[one].waits_s) for one in "ab"} == {"a": 6, "b": 2}
@@ -161,7 +161,7 @@ def test_failures_come_again_with_other_weights():
     first = day.round(2)
     claims = tuple(Claim(agenda_id=one, attempt=1) for one in first)
     ends = tuple(failed(one) for one in first)
-    day.hear(InsightAttemptsReported(insight_id="media", claims=claims, settlements=ends))
+    day.report(InsightAttemptsReported(insight_id="media", claims=claims, settlements=ends))
     for _ in range(70):
         day.tick()
     assert len(day.round(9)) == 2

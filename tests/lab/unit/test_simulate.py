@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-import pop_stream.__main__ as command_line
+from pop_stream import __main__ as command_line
 from pop_stream.lab.simulate.scenarios import SCENARIOS, scenario
 
 HEADER = "submit_s,customer,insight,runtime_s,cost\n"

@@ -235,9 +235,9 @@ def test_pullers_that_rebalance_take_nothing_new():
     assert moments(result, SETTLED)[0] == 1.0, "what runs goes on"
 
 
-def test_only_a_desk_that_keeps_can_be_reloaded():
+def test_only_a_persisted_scheduler_can_be_reloaded():
     desk = SimulatedScheduler(Insight(id="x"), lambda _: None, is_persisted=False)
-    with pytest.raises(ValueError, match="make the desk with is_persisted"):
+    with pytest.raises(ValueError, match="make the scheduler with is_persisted"):
         desk.reload()
 
 

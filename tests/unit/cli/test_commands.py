@@ -32,7 +32,7 @@ def failing(monkeypatch):
         def fail(*_):
             raise error
 
-        monkeypatch.setattr("pop_stream.operations.logging.configure_for_a_person", fail)
+        monkeypatch.setattr("pop_stream.operations.logging.configure_console_logging", fail)
 
     return failing
 

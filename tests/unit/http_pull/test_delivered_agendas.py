@@ -37,7 +37,7 @@ def test_attempts_of_an_id_that_is_used_anew_count_from_one():
 
 
 def test_the_oldest_are_forgotten_and_what_is_told_again_is_new(monkeypatch):
-    monkeypatch.setattr(handed_module, "REMEMBERED", 2)
+    monkeypatch.setattr(handed_module, "MAX_DELIVERED", 2)
     handed = DeliveredAttempts()
     for one in ("a", "b", "a", "c"):
         handed.remember(emitted(one))

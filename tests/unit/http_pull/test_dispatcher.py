@@ -148,7 +148,7 @@ async def test_nothing_is_claimed_for_callers_while_much_is_not_told_yet(
         await stop.wait()
 
     monkeypatch.setattr(publisher, "publish", slow)
-    monkeypatch.setattr("pop_stream.puller.consuming.subscription.supply", supply)
+    monkeypatch.setattr("pop_stream.http_pull.dispatcher.supply", supply)
     async with asyncio.TaskGroup() as feeds:
         counter = dispatcher._open("media", feeds)
         await until(lambda: ingests)

@@ -28,14 +28,14 @@ async def test_nothing_is_asked_for_before_it_could_be_heard_what_is_handed_out(
     """It would never come, and its agenda not before the end of the lease."""
     publisher = Publisher()
     handouts = KafkaHttpDeliveries(Settings(), publisher)
-    telling = asyncio.create_task(handouts._tell())
+    telling = asyncio.create_task(handouts._publish_demand())
     waits = timedelta(seconds=30)
     taking = asyncio.create_task(handouts.take("media", 1, waits, is_connected=lambda: True))
     try:
         for _ in range(20):
             await asyncio.sleep(0)
         assert publisher.published.empty()
-        handouts._tails[0].following.set()
+        handouts._followers[0].following.set()
         async with asyncio.timeout(5):
             told = await publisher.published.get()
         assert isinstance(told, PollWanted)
@@ -51,14 +51,14 @@ async def test_a_refusal_of_before_this_process_began_is_no_answer_to_its_caller
 
     def hear_refusal():
         told = PollRejected(insight_id="media", reason="nobody can")
-        handouts._hear(SimpleNamespace(value=encode(told), headers=(), offset=0))
+        handouts._on_record(SimpleNamespace(value=encode(told), headers=(), offset=0))
 
     hear_refusal()
-    handouts._expect_served("media")
-    handouts._tails[0].following.set()
+    handouts._raise_if_rejected("media")
+    handouts._followers[0].following.set()
     hear_refusal()
     with pytest.raises(UnservedError, match="nobody can"):
-        handouts._expect_served("media")
+        handouts._raise_if_rejected("media")
 
 
 async def test_what_callers_left_behind_is_bounded_by_its_bytes():
@@ -70,7 +70,7 @@ async def test_what_callers_left_behind_is_bounded_by_its_bytes():
         handouts.return_delivery(large)
     kept = handouts._returned.qsize()
     assert MAX_RETURNED_BYTES < kept * 1_000_000 < MAX_RETURNED_BYTES + 2_000_000
-    giving = asyncio.create_task(handouts._give_back())
+    giving = asyncio.create_task(handouts._publish_returned())
     try:
         async with asyncio.timeout(20):
             for _ in range(kept):

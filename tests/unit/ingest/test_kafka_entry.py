@@ -49,7 +49,7 @@ class Hall:
 
     def fill(self, present=12):
         near = CapacityLimit(what="agendas", limit=10, present=present)
-        self.door.hear(BacklogUsage(insight_id="web", at=NOW, fullness=near), now_s=0)
+        self.door.apply(BacklogUsage(insight_id="web", at=NOW, fullness=near), now_s=0)
 
 
 def sent(customer_id, offset=0, *, count=1, after_s=0.0, headers=()):
@@ -115,7 +115,7 @@ def test_what_may_have_been_accepted_before_a_crash_is_not_refused_any_more():
     records = [sent("few", 7, count=2), sent("few", 8)]
     assert before.sort(*records)[:2] == (2, 1)
     assert before.admission.take_has_decided()
-    after.door.hear(before.door.begin({0: 9}), now_s=0)
+    after.door.apply(before.door.begin({0: 9}), now_s=0)
     after.fill()
     assert after.sort(*records)[:2] == (3, 0)
     assert after.sort(sent("few", 9))[:2] == (0, 1)

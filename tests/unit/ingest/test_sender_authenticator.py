@@ -114,14 +114,14 @@ async def test_a_record_without_a_token_is_refused_only_where_one_is_required(to
 async def test_what_the_api_has_sealed_needs_no_token(tokens):
     value = json.dumps(AGENDA).encode()
     stamp = seal(SECRET, key=b"k", value=value)
-    result, letters = await sort(strict(tokens), sent(AGENDA, pop_seal=stamp))
+    result, letters = await sort(strict(tokens), sent(AGENDA, pop_signature=stamp))
     assert (len(result.placed["web"]), letters, tokens.asked) == (1, [], [])
 
 
 async def test_a_seal_fits_its_own_record_only(tokens):
     stamp = seal(SECRET, key=b"k", value=json.dumps(AGENDA).encode())
     other = AGENDA | {"title": "other"}
-    for forged in (sent(other, pop_seal=stamp), sent(AGENDA, pop_seal=b"v1=00")):
+    for forged in (sent(other, pop_signature=stamp), sent(AGENDA, pop_seal=b"v1=00")):
         result, (letter,) = await sort(strict(tokens), forged)
         assert (letter.code, result.placed) == ("unauthenticated", {})
     assert not is_signed_by(SECRET, seal(SECRET, key=b"ab", value=b"c"), key=b"a", value=b"bc")
@@ -131,7 +131,7 @@ async def test_a_seal_fits_its_own_record_only(tokens):
 async def test_without_a_secret_no_seal_counts(tokens):
     gate = Gate(tokens, secret=None, is_strict=True)
     stamp = seal(b"", key=b"k", value=json.dumps(AGENDA).encode())
-    _, (letter,) = await sort(gate, sent(AGENDA, pop_seal=stamp))
+    _, (letter,) = await sort(gate, sent(AGENDA, pop_signature=stamp))
     assert letter.code == "unauthenticated"
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from aiokafka import TopicPartition
 from fakes import FixedLags
-from scheduler_stage import TOPICS, Stage
+from scheduler_world import TOPICS, SchedulerWorld
 
 from pop_stream.kafka import lag
 from pop_stream.kafka.lag import KafkaLagProbe
@@ -57,14 +57,14 @@ async def requests_per_look(insights):
     found = []
     for _ in range(3):
         before = cluster.requests
-        assert (await probe.look(names)).lags == {one: [3] * PARTITIONS for one in names}
+        assert (await probe.fetch_lag(names)).lags == {one: [3] * PARTITIONS for one in names}
         found.append(cluster.requests - before)
     return found
 
 
 async def test_a_look_takes_a_request_a_broker_however_many_insights_there_are(monkeypatch):
     """But for the first, which asks once for every group who coordinates it."""
-    monkeypatch.setattr(lag, "_FIRSTS_EVERY_S", 0)
+    monkeypatch.setattr(lag, "_LOG_START_INTERVAL_S", 0)
     assert (await requests_per_look(1))[1:] == [1 + 2] * 2
     first, *others = await requests_per_look(200)
     assert first == 1 + 200 + BROKERS + 2
@@ -74,24 +74,24 @@ async def test_a_look_takes_a_request_a_broker_however_many_insights_there_are(m
 async def looks_in_ten_seconds(customers, insights):
     """Of a ticker that sleeps as long as it says; every customer is due now and then."""
     names = [f"i{number}" for number in range(insights)]
-    stage = Stage(*(Insight(id=one, target=5_000, low_water=5_000) for one in names))
+    world = SchedulerWorld(*(Insight(id=one, target=5_000, low_water=5_000) for one in names))
     lags = FixedLags()
     every = timedelta(milliseconds=250)
-    ticker = Ticker(stage.rounds, lags, stage.publisher, TOPICS, every, stage.clock)
+    ticker = Ticker(world.handler, lags, world.publisher, TOPICS, every, world.clock)
     for number in range(customers):
         limited = Customer(id=f"c{number}", rate_per_s=1.0)
-        stage.define(customers=[limited])
-        await stage.place(limited.id, 30, insight_id=names[number % insights])
-        stage.clock.move(timedelta(milliseconds=7))
-    until, ticks, told = stage.clock.now() + timedelta(seconds=10), 0, 0
-    while stage.clock.now() < until:
+        world.define(customers=[limited])
+        await world.place(limited.id, 30, insight_id=names[number % insights])
+        world.clock.move(timedelta(milliseconds=7))
+    until, ticks, told = world.clock.now() + timedelta(seconds=10), 0, 0
+    while world.clock.now() < until:
         await ticker._tick()
         ticks += 1
-        records = stage.publisher.on(TOPICS.ready)[told:]
+        records = world.publisher.on(TOPICS.ready)[told:]
         told += len(records)
         for record in records:
-            await stage.tell(*decode_ready(record.value))
-        stage.clock.move(timedelta(seconds=ticker._pause_s()))
+            await world.handle(*decode_ready(record.value))
+        world.clock.move(timedelta(seconds=ticker._pause_s()))
     assert all(one in asked for asked, _ in lags.asked for one in names)
     return len([asked for asked, _ in lags.asked if asked]), ticks
 

@@ -82,10 +82,10 @@ def test_merging_twice_is_merging_once_and_changes_no_argument(target, change):
 def test_preconditions(condition, version, holds):
     known = None if version is None else stored(Customer(id="acme"), version)
     if holds:
-        condition.expect(known)
+        condition.check(known)
         return
     with pytest.raises(PreconditionError):
-        condition.expect(known)
+        condition.check(known)
 
 
 def test_an_insight_may_grow_and_not_move():

@@ -17,10 +17,16 @@ from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.settings import Settings
 
 ROOT = Path(__file__).parents[3]
+ARCHIVE = ROOT / "docs" / "decisions" / "archive"
+"""Superseded decisions, as they were written: they name what was there then."""
+
 PAGES = sorted(
-    [*ROOT.glob("docs/**/*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+    page
+    for page in (*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+    if page.parent != ARCHIVE or page.name == "README.md"
 )
 REFERENCE = ROOT / "docs" / "reference"
+
 
 
 def pages():

@@ -20,7 +20,7 @@ from pop_stream.puller.reporting.attempt_events import (
     AttemptOutcome,
     encoded_size,
     outcome_events,
-    progress,
+    progress_events,
 )
 from pop_stream.puller.reporting.messages import BRIEF_LENGTH, MAX_MESSAGE_LENGTH
 
@@ -99,7 +99,7 @@ def test_thousands_of_operation_types_do_not_share_a_record_with_operations():
 
 
 def test_progress_without_operations_is_no_event():
-    assert progress(emitted(), NO_CHANGES, at=AT) == []
+    assert progress_events(emitted(), NO_CHANGES, at=AT) == []
 
 
 @pytest.mark.parametrize("operation", [told("a"), told("\x01é", 1000, "\x01" * 100)])

@@ -55,9 +55,6 @@ async def test_claims_are_published_in_one_batch_with_what_is_to_be_committed(
     media = "t.insight.media"
     first, second = TopicPartition(media, 0), TopicPartition(media, 1)
     assert claimed.offsets == {first: 3, second: 8}
-    assert claimed.places == [first] * 3
-    assert claimed.split({first}) == (claimed.fresh, [])
-    assert claimed.split({second}) == ([], claimed.fresh)
 
 
 async def test_repeats_and_outdated_attempts_are_committed_and_not_claimed(claimer, publisher):

@@ -215,7 +215,7 @@ async def one_running_two_waiting(handlers):
         await go_on.wait()
 
     async with puller(handlers, slots=1) as one:
-        one.capacity._active = 3  # as if two were claimed ahead
+        one.capacity._held = 3  # as if two were claimed ahead
         for agenda_id in ("a1", "a2", "a3"):
             one.running.start(emitted(node("a"), agenda_id=agenda_id), claimed_s=monotonic())
         await begun.wait()
@@ -245,7 +245,7 @@ class Away:
         self.back = asyncio.Event()
         self.known = known or PriorResults()
 
-    async def earlier(self, emitted, tell):
+    async def read(self, emitted, tell):
         await self.back.wait()
         return self.known
 
@@ -346,7 +346,7 @@ async def test_stop_tells_that_what_waited_may_be_retried(handlers):
 
 async def test_newer_attempt_takes_the_place_of_one_that_waits(handlers):
     async with one_running_two_waiting(handlers) as (one, started, go_on):
-        one.capacity._active += 1
+        one.capacity._held += 1
         newer = emitted(node("a"), agenda_id="a2", attempt=2)
         one.running.start(newer, claimed_s=monotonic())
         go_on.set()

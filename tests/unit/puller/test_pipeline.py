@@ -75,16 +75,15 @@ class World:
     commits: Gate = field(default_factory=Gate)
     committed: list = field(default_factory=list)
     commit_succeeds: bool = True
-    lost: set = field(default_factory=set)
     started: list = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def commit(self, offsets):
         await self.commits()
         if not self.commit_succeeds:
-            return set()
+            return False
         self.committed.append(offsets)
-        return offsets.keys() - self.lost
+        return True
 
     def start(self, one, *, claimed_s):
         self.started.append(one.agenda_id)
@@ -206,20 +205,6 @@ async def test_claims_that_were_not_committed_are_not_started_and_may_come_again
         world.commit_succeeds = True
         one.add(records(0))
         await world.until_started(1)
-
-
-async def test_only_what_is_of_a_committed_partition_is_started():
-    async with pipeline() as (world, one):
-        world.publisher.gate.let(9)
-        world.commits.let(9)
-        world.lost = {MEDIA}
-        one.add([*records(0), Taken(encode(emitted(agenda_id="b0")), 0, 1), *records(1)])
-        await world.until_started(1)
-        assert (world.started, world.capacity.free) == (["b0"], 3)
-        world.lost = set()
-        one.add(records(0, 1))
-        await world.until_started(3)
-    assert world.started == ["b0", "a0", "a1"]
 
 
 async def test_settling_waits_for_the_claim_under_way_and_drops_what_is_in_hand():

@@ -59,7 +59,7 @@ NEW = {"by": "fetch", "at": "2026-01-01T00:00:00Z", "operation": {"name": "m", "
 async def test_results_prior_progress_and_appended_operations_are_read():
     whole = progress(2, DONE, EMPTY, LEFT, appended=[NEW])
     async with prior_results_reader(whole, token="k1") as (one, asked):  # noqa: S106  # no secret
-        earlier = await one.earlier(emitted(attempt=2), pytest.fail)
+        earlier = await one.read(emitted(attempt=2), pytest.fail)
     assert dict(earlier.succeeded) == {"fetch": b'{"size": 12}', "check": b""}
     assert earlier.unfinished["store"].percent == 70
     assert [operation.name for operation in earlier.appended] == ["m"]
@@ -70,7 +70,7 @@ async def test_summary_that_is_behind_and_an_api_that_is_away_are_waited_for():
     told = []
     answers = (503, {}), (401, {}), (200, "nonsense"), progress(1), progress(1), progress(2)
     async with prior_results_reader(*answers) as (one, asked):
-        await one.earlier(emitted(attempt=2), told.append)
+        await one.read(emitted(attempt=2), told.append)
     assert len(asked) == 6
     assert told[0].endswith("the database is away")
     assert "POP_API_TOKEN" in told[1]
@@ -86,7 +86,7 @@ async def test_an_agenda_that_ended_earlier_in_its_run_is_not_waited_for(state):
     async with prior_results_reader(ended) as (one, _):
         for run_from in (1, 2):
             third = replace(emitted(attempt=3), run_from=run_from)
-            assert (await one.earlier(third, pytest.fail)).final_state == state
+            assert (await one.read(third, pytest.fail)).final_state == state
             assert (await one.read_if_soon(third)).final_state == state
 
 
@@ -95,7 +95,7 @@ async def test_the_end_of_an_earlier_run_is_waited_past():
         ended, again = progress(2, state="succeeded"), progress(3, DONE)
         async with prior_results_reader(ended, again) as (one, asked):
             rerun = replace(emitted(attempt=3), run_from=run_from)
-            earlier = await one.earlier(rerun, [].append)
+            earlier = await one.read(rerun, [].append)
         assert (len(asked), earlier.final_state, set(earlier.succeeded)) == (2, "", {"fetch"})
 
 

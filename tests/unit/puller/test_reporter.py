@@ -138,7 +138,7 @@ async def test_full_reporter_says_so_and_publishes_in_bounded_batches():
 
 
 async def test_publications_are_kept_apart_so_that_more_gathers_for_each(monkeypatch):
-    monkeypatch.setattr(module, "_MIN_S", 0.05)
+    monkeypatch.setattr(module, "_MIN_INTERVAL_S", 0.05)
     publisher = MemoryPublisher(partition_count=1)
     async with running(publisher) as reporter:
         began = asyncio.get_running_loop().time()

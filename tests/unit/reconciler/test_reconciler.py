@@ -69,10 +69,10 @@ class World:
     publisher: MemoryPublisher = field(default_factory=MemoryPublisher)
 
     @asynccontextmanager
-    async def turn(self):
+    async def try_lock(self):
         yield self.is_mine
 
-    async def walk(self, quiet):
+    async def scan(self, quiet):
         self.walks += 1
         return len(self.rows)
 
@@ -92,7 +92,7 @@ class World:
     async def folded(self, topic):
         return {0: 5 if "rollup" in self.behind else 10}
 
-    async def progress(self, group, topic, group_type="consumer"):
+    async def fetch_group_offsets(self, group, topic, group_type="consumer"):
         if self.unknown:
             return None
         behind = any(group.endswith(part) for part in self.behind)
@@ -138,9 +138,9 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(module, "BETWEEN_LOOKS_S", 0)
-    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(module, "_ARRIVED_WITHIN_S", 0.05)
+    monkeypatch.setattr(module, "RECHECK_AFTER_S", 0)
+    monkeypatch.setattr(module, "_POLL_EVERY_S", 0.001)
+    monkeypatch.setattr(module, "_CATCH_UP_TIMEOUT_S", 0.05)
 
 
 async def test_what_nobody_has_is_placed_again():
@@ -240,7 +240,7 @@ def test_what_came_of_looks_is_counted():
     told.note(ReconciliationResult(3, ("a", "b")))
     told.note(ReconciliationResult(3, unanswered=("media",)))
     told.record_postponed(UnavailableError("away"))
-    assert registry.get_sample_value("pop_agendas_placed_again_total") == 2
+    assert registry.get_sample_value("pop_agendas_requeued_total") == 2
     results = {
         name: registry.get_sample_value("pop_reconciliations_total", {"result": name})
         for name in ("complete", "incomplete", "postponed", "others_turn")

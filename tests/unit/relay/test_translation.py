@@ -109,9 +109,9 @@ async def pause_s_after(*values):
         FixedDefinitions(Definitions()),
         now=lambda: 5.0,
     )
-    relay._beat.begin()
+    relay._pacer.begin()
     await relay.handle([record(encode(value), offset=n) for n, value in enumerate(values)])
-    return relay._beat.pause_s
+    return relay._pacer.pause_s
 
 
 def emitted(agenda_id, *, expedite_reports):
@@ -269,7 +269,7 @@ def renewed(agenda_id, attempt=1):
 
 def restarted(agenda_id, attempt=2, insight_id="media", **fields):
     body = encode(placed(agenda_id, attempt=attempt, **fields))
-    return of_attempt(AgendaRestarted, agenda_id, attempt, insight_id, placed=Raw(body))
+    return of_attempt(AgendaRestarted, agenda_id, attempt, insight_id, routed=Raw(body))
 
 
 def test_many_signs_of_life_of_an_attempt_are_told_once():
@@ -384,9 +384,9 @@ async def test_many_restarts_are_told_in_pages_that_fit():
 @pytest.mark.parametrize(
     "wrong",
     [
-        of_attempt(AgendaRestarted, "a", 2, placed=Raw(b"7")),
-        of_attempt(AgendaRestarted, "a", 2, placed=Raw(encode(placed("b", attempt=2)))),
-        of_attempt(AgendaRestarted, "a", 2, placed=Raw(encode(placed("a", attempt=3)))),
+        of_attempt(AgendaRestarted, "a", 2, routed=Raw(b"7")),
+        of_attempt(AgendaRestarted, "a", 2, routed=Raw(encode(placed("b", attempt=2)))),
+        of_attempt(AgendaRestarted, "a", 2, routed=Raw(encode(placed("a", attempt=3)))),
     ],
 )
 async def test_a_restart_that_contradicts_itself_is_passed_over(wrong):

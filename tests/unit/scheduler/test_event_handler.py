@@ -15,7 +15,7 @@ from backlogs import START, placed, settled
 from fakes import FixedLags
 from msgspec import Raw
 from msgspec.structs import replace as replace_struct
-from scheduler_stage import MEDIA, PARTITIONS, TOPICS, Stage, scheduler_on
+from scheduler_world import MEDIA, PARTITIONS, TOPICS, SchedulerWorld, scheduler_on
 
 from pop_stream.model.definitions import Customer, Definitions, Insight
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError
@@ -39,197 +39,203 @@ from pop_stream.model.events.scheduling import (
 )
 from pop_stream.model.partitioning import partition_of
 from pop_stream.policy.backlog.backlog import Backlog
-from pop_stream.scheduler import event_handler as rounds_module
+from pop_stream.scheduler import event_handler
 from pop_stream.scheduler.round_writer import RecordPosition
 from pop_stream.scheduler.ticker import Ticker
+
+
+@pytest.fixture
+def world():
+    return SchedulerWorld(MEDIA)
+
 
 # ---- emission ----
 
 
-async def test_a_page_is_kept_and_the_topic_filled_to_its_target(stage):
-    await stage.place("ann", 25)
-    assert stage.emitted_ids() == [f"ann-{n}" for n in range(10)]
-    assert stage.topics_made == ["media"]
-    scheduler = stage.scheduler()
+async def test_a_page_is_kept_and_the_topic_filled_to_its_target(world):
+    await world.place("ann", 25)
+    assert world.emitted_ids() == [f"ann-{n}" for n in range(10)]
+    assert world.topics_made == ["media"]
+    scheduler = world.scheduler()
     assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (15, 10)
 
 
-async def test_an_emitted_agenda_carries_all_a_puller_needs(stage):
-    await stage.place("ann", 1)
-    [one] = stage.emitted()
+async def test_an_emitted_agenda_carries_all_a_puller_needs(world):
+    await world.place("ann", 1)
+    [one] = world.emitted()
     assert (one.insight_id, one.customer_id, one.attempt) == ("media", "ann", 1)
     assert (one.accepted_at, one.emitted_at) == (START, START)
     assert (one.lease_ms, bytes(one.agenda)) == (60_000, b'{"id":"ann-0"}')
-    [record] = stage.publisher.on(TOPICS.insight("media"))
+    [record] = world.publisher.on(TOPICS.insight("media"))
     assert (record.key, record.partition) == (b"ann-0", partition_of(b"ann-0", PARTITIONS))
 
 
-async def test_every_emission_is_told_to_the_lifecycle(stage):
-    await stage.place("ann", 12)
+async def test_every_emission_is_told_to_the_lifecycle(world):
+    await world.place("ann", 12)
     told = [
         event
-        for record in stage.publisher.on(TOPICS.agenda_events)
+        for record in world.publisher.on(TOPICS.agenda_events)
         for event in decode_lifecycle(record.value)
     ]
     assert {type(event) for event in told} == {AgendaEmitted}
-    assert sorted(event.agenda_id for event in told) == sorted(stage.emitted_ids())
-    for record in stage.publisher.on(TOPICS.agenda_events):
+    assert sorted(event.agenda_id for event in told) == sorted(world.emitted_ids())
+    for record in world.publisher.on(TOPICS.agenda_events):
         for event in decode_lifecycle(record.value):
             assert record.partition == partition_of(event.agenda_id.encode(), PARTITIONS)
 
 
 @pytest.mark.parametrize("count", [4, 5, 6, 12])
-async def test_an_emission_tells_whether_others_have_no_room_or_soon_may_not(stage, count):
-    await stage.place("ann", count)
+async def test_an_emission_tells_whether_others_have_no_room_or_soon_may_not(world, count):
+    await world.place("ann", count)
     told = {
         event.agenda_id: event.expedite_reports
-        for record in stage.publisher.on(TOPICS.agenda_events)
+        for record in world.publisher.on(TOPICS.agenda_events)
         for event in decode_lifecycle(record.value)
     }
     assert told == {f"ann-{number}": count > 5 for number in range(min(count, 10))}
 
 
-async def test_a_freed_slot_is_filled_at_once(stage):
-    await stage.place("ann", 25)
-    await stage.end("ann-0", "ann-1")
-    assert stage.emitted_ids()[10:] == ["ann-10", "ann-11"]
+async def test_a_freed_slot_is_filled_at_once(world):
+    await world.place("ann", 25)
+    await world.end("ann-0", "ann-1")
+    assert world.emitted_ids()[10:] == ["ann-10", "ann-11"]
 
 
 async def test_who_comes_back_from_idleness_does_not_wait_until_the_topic_is_low():
-    stage = Stage(Insight(id="media", target=12))
-    await stage.place("ann", 25)
-    await stage.end("ann-0", "ann-1")
-    assert len(stage.emitted()) == 12, "ten are unclaimed, which is not low"
-    await stage.place("bob", 3)
-    assert stage.emitted_ids()[12:] == ["bob-0"]
-    assert (stage.decisions()[-1].slots, stage.decisions()[-1].waiting) == (1, "depth")
-    await stage.place("cid", 2)
-    assert stage.emitted_ids()[13:] == ["cid-0"]
-    await stage.place("dan", 1)
-    assert len(stage.emitted()) == 14, "the target is reached"
+    world = SchedulerWorld(Insight(id="media", target=12))
+    await world.place("ann", 25)
+    await world.end("ann-0", "ann-1")
+    assert len(world.emitted()) == 12, "ten are unclaimed, which is not low"
+    await world.place("bob", 3)
+    assert world.emitted_ids()[12:] == ["bob-0"]
+    assert (world.decisions()[-1].slots, world.decisions()[-1].waiting) == (1, "depth")
+    await world.place("cid", 2)
+    assert world.emitted_ids()[13:] == ["cid-0"]
+    await world.place("dan", 1)
+    assert len(world.emitted()) == 14, "the target is reached"
 
 
-async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_next(stage):
-    await stage.tell(stage.page(["ann-0"]), has_next=True)
-    assert stage.emitted() == []
-    stage.rounds = stage.new_rounds()
-    await stage.tell(InsightTick(insight_id="media"))
-    assert stage.emitted_ids() == ["ann-0"]
+async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_next(world):
+    await world.handle(world.page(["ann-0"]), has_next=True)
+    assert world.emitted() == []
+    world.handler = world.new_handler()
+    await world.handle(InsightTick(insight_id="media"))
+    assert world.emitted_ids() == ["ann-0"]
 
 
-async def test_what_waits_behind_is_heeded_before_the_choice_also_if_it_has_news(stage):
+async def test_what_waits_behind_is_heeded_before_the_choice_also_if_it_has_news(world):
     """What is told of the first command is told at once; the choice knows of the second."""
-    await stage.tell(stage.page(["ann-0", "ann-1", "ann-2"]), has_next=True)
+    await world.handle(world.page(["ann-0", "ann-1", "ann-2"]), has_next=True)
     for name, action in (("ann-0", "hold"), ("ann-1", "cancel")):
         commands = (Command(agenda_id=name, action=action),)
-        await stage.tell(
+        await world.handle(
             InsightAttemptsReported(insight_id="media", commands=commands), has_next=True
         )
-    assert stage.emitted() == []
-    assert len(stage.publisher.on(TOPICS.agenda_events)) == 2
-    await stage.tell(InsightTick(insight_id="media"))
-    assert stage.emitted_ids() == ["ann-2"]
+    assert world.emitted() == []
+    assert len(world.publisher.on(TOPICS.agenda_events)) == 2
+    await world.handle(InsightTick(insight_id="media"))
+    assert world.emitted_ids() == ["ann-2"]
 
 
 async def test_every_insight_whose_choice_was_put_off_gets_it():
-    stage = Stage(MEDIA, *(Insight(id=f"i{n}") for n in range(9)))
-    home = stage.home("media")
+    world = SchedulerWorld(MEDIA, *(Insight(id=f"i{n}") for n in range(9)))
+    home = world.home("media")
     other = next(
         one
-        for one in stage.definitions.current.insights
-        if one != "media" and stage.home(one) == home
+        for one in world.definitions.current.insights
+        if one != "media" and world.home(one) == home
     )
-    await stage.tell(stage.page(["ann-0"], other), has_next=True)
-    await stage.place("ann", 1)
-    assert (len(stage.emitted(other)), len(stage.emitted())) == (1, 1)
+    await world.handle(world.page(["ann-0"], other), has_next=True)
+    await world.place("ann", 1)
+    assert (len(world.emitted(other)), len(world.emitted())) == (1, 1)
 
 
-async def test_choice_is_not_put_off_for_ever(stage):
-    for n in range(rounds_module.MAX_DEFERRED_RECORDS):
-        await stage.tell(stage.page([f"ann-{n}"]), has_next=True)
-    assert stage.emitted() == []
-    await stage.tell(stage.page(["bob-0"]), has_next=True)
-    assert len(stage.emitted()) == 10
+async def test_choice_is_not_put_off_for_ever(world):
+    for n in range(event_handler.MAX_DEFERRED_RECORDS):
+        await world.handle(world.page([f"ann-{n}"]), has_next=True)
+    assert world.emitted() == []
+    await world.handle(world.page(["bob-0"]), has_next=True)
+    assert len(world.emitted()) == 10
 
 
-async def test_claims_alone_make_room_too(stage):
-    await stage.place("ann", 25)
+async def test_claims_alone_make_room_too(world):
+    await world.place("ann", 25)
     claims = (Claim(agenda_id="ann-0", attempt=1),)
-    await stage.tell(InsightAttemptsReported(insight_id="media", claims=claims))
-    assert len(stage.emitted()) == 11
+    await world.handle(InsightAttemptsReported(insight_id="media", claims=claims))
+    assert len(world.emitted()) == 11
 
 
 async def test_a_cap_on_the_insight_counts_what_runs():
-    stage = Stage(MEDIA.model_copy(update={"max_in_flight": 3}))
-    await stage.place("ann", 25)
-    assert len(stage.emitted()) == 3
+    world = SchedulerWorld(MEDIA.model_copy(update={"max_in_flight": 3}))
+    await world.place("ann", 25)
+    assert len(world.emitted()) == 3
     claims = tuple(Claim(agenda_id=f"ann-{n}", attempt=1) for n in range(3))
-    await stage.tell(InsightAttemptsReported(insight_id="media", claims=claims))
-    assert len(stage.emitted()) == 3
-    await stage.end("ann-0")
-    assert len(stage.emitted()) == 4
+    await world.handle(InsightAttemptsReported(insight_id="media", claims=claims))
+    assert len(world.emitted()) == 3
+    await world.end("ann-0")
+    assert len(world.emitted()) == 4
 
 
-async def test_measured_lag_makes_room_when_claims_are_not_heard(stage):
-    await stage.place("ann", 25)
-    await stage.tell(InsightTick(insight_id="media", lag=4, emitted=10))
-    assert len(stage.emitted()) == 16
+async def test_measured_lag_makes_room_when_claims_are_not_heard(world):
+    await world.place("ann", 25)
+    await world.handle(InsightTick(insight_id="media", lag=4, emitted=10))
+    assert len(world.emitted()) == 16
 
 
-async def test_what_was_emitted_since_the_lag_was_measured_counts(stage):
-    await stage.place("ann", 40)
-    await stage.end("ann-0", "ann-1")
-    assert len(stage.emitted()) == 12
-    await stage.tell(InsightTick(insight_id="media", lag=3, emitted=10))
-    assert len(stage.emitted()) == 12 + 5
+async def test_what_was_emitted_since_the_lag_was_measured_counts(world):
+    await world.place("ann", 40)
+    await world.end("ann-0", "ann-1")
+    assert len(world.emitted()) == 12
+    await world.handle(InsightTick(insight_id="media", lag=3, emitted=10))
+    assert len(world.emitted()) == 12 + 5
 
 
-async def test_a_lag_from_before_a_crash_lets_no_more_go_than_the_target(stage):
-    await stage.place("ann", 100)
-    await stage.tell(InsightTick(insight_id="media", lag=0, emitted=5_000))
-    assert len(stage.emitted()) == 20
+async def test_a_lag_from_before_a_crash_lets_no_more_go_than_the_target(world):
+    await world.place("ann", 100)
+    await world.handle(InsightTick(insight_id="media", lag=0, emitted=5_000))
+    assert len(world.emitted()) == 20
 
 
-async def test_a_repeated_page_is_emitted_once(stage):
-    page = stage.page(["ann-0", "ann-1", "ann-2"], offset=7)
-    await stage.tell(page)
-    await stage.tell(page)
-    await stage.tell(stage.page(["ann-1", "ann-2", "ann-3"], offset=8))
-    assert sorted(stage.emitted_ids()) == ["ann-0", "ann-1", "ann-2", "ann-3"]
+async def test_a_repeated_page_is_emitted_once(world):
+    page = world.page(["ann-0", "ann-1", "ann-2"], offset=7)
+    await world.handle(page)
+    await world.handle(page)
+    await world.handle(world.page(["ann-1", "ann-2", "ann-3"], offset=8))
+    assert sorted(world.emitted_ids()) == ["ann-0", "ann-1", "ann-2", "ann-3"]
 
 
-async def test_several_events_of_a_record_are_taken_in_order(stage):
-    page = stage.page([f"ann-{n}" for n in range(12)])
+async def test_several_events_of_a_record_are_taken_in_order(world):
+    page = world.page([f"ann-{n}" for n in range(12)])
     claims = (Claim(agenda_id="ann-0", attempt=1),)
     noted = InsightAttemptsReported(
         insight_id="media", claims=claims, settlements=(settled("ann-0"),)
     )
-    await stage.tell(page, noted)
-    assert "ann-0" not in stage.emitted_ids()
-    assert len(stage.emitted()) == 10
+    await world.handle(page, noted)
+    assert "ann-0" not in world.emitted_ids()
+    assert len(world.emitted()) == 10
 
 
 async def test_a_huge_target_is_filled_in_rounds_that_fit_their_records(monkeypatch):
-    monkeypatch.setattr("pop_stream.scheduler.round_writer.MOST_CHOSEN", 8)
-    stage = Stage(MEDIA.model_copy(update={"target": 100, "low_water": 100}))
-    await stage.place("ann", 30)
-    assert len(stage.emitted()) == 8
-    assert stage.rounds.may_emit(stage.scheduler())
+    monkeypatch.setattr("pop_stream.scheduler.round_writer.MAX_ROUND_SIZE", 8)
+    world = SchedulerWorld(MEDIA.model_copy(update={"target": 100, "low_water": 100}))
+    await world.place("ann", 30)
+    assert len(world.emitted()) == 8
+    assert world.handler.may_emit(world.scheduler())
     for _ in range(3):
-        await stage.tell(InsightTick(insight_id="media"))
-    assert len(stage.emitted()) == 30
-    assert not stage.rounds.may_emit(stage.scheduler())
-    assert max(len(one.chosen) for one in stage.decisions()) == 8
+        await world.handle(InsightTick(insight_id="media"))
+    assert len(world.emitted()) == 30
+    assert not world.handler.may_emit(world.scheduler())
+    assert max(len(one.chosen) for one in world.decisions()) == 8
 
 
 # ---- decisions ----
 
 
-async def test_a_decision_says_who_was_chosen_and_why_others_wait(stage):
-    stage.define(customers=[Customer(id="ann", weight=3.0), Customer(id="cid", paused=True)])
+async def test_a_decision_says_who_was_chosen_and_why_others_wait(world):
+    world.define(customers=[Customer(id="ann", weight=3.0), Customer(id="cid", paused=True)])
     names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob", "cid")]
-    await stage.tell(stage.page(names))
-    [one] = stage.decisions()
+    await world.handle(world.page(names))
+    [one] = world.decisions()
     assert (one.insight_id, one.at, one.round, one.algorithm) == (
         "media",
         START,
@@ -237,13 +243,13 @@ async def test_a_decision_says_who_was_chosen_and_why_others_wait(stage):
         "weighted_fair",
     )
     assert (one.lag, one.in_flight, one.slots, one.ready) == (0, 0, 10, 50)
-    assert [*one.chosen] == stage.emitted_ids()
+    assert [*one.chosen] == world.emitted_ids()
     shares = {share.customer_id: share for share in one.customers}
     assert (shares["ann"].chosen, shares["bob"].chosen) == (7, 3)
     assert (shares["ann"].ready, shares["ann"].in_flight, shares["ann"].weight) == (13, 7, 3.0)
     assert (shares["cid"].ready, shares["cid"].held_by) == (20, "paused")
     assert one.waiting == "depth"
-    assert (one.partition, one.offset) == (stage.home("media"), stage.offset)
+    assert (one.partition, one.offset) == (world.home("media"), world.offset)
     assert one.definitions == 2
     assert 0.0 <= one.gap <= one.bound
 
@@ -252,75 +258,75 @@ async def test_a_decision_says_who_was_chosen_and_why_others_wait(stage):
     ("limit", "held_by"),
     [({"max_in_flight": 4}, "max_in_flight"), ({"rate_per_s": 1.0, "burst": 4}, "rate")],
 )
-async def test_a_decision_says_what_holds_a_customer(stage, limit, held_by):
-    stage.define(customers=[Customer(id="ann", **limit)])
-    await stage.place("ann", 20)
-    [one] = stage.decisions()
+async def test_a_decision_says_what_holds_a_customer(world, limit, held_by):
+    world.define(customers=[Customer(id="ann", **limit)])
+    await world.place("ann", 20)
+    [one] = world.decisions()
     [ann] = one.customers
     assert (ann.chosen, ann.ready, ann.held_by) == (4, 16, held_by)
     assert one.waiting == "customer_caps"
-    await stage.place("bob", 1)
-    shares = {share.customer_id: share for share in stage.decisions()[-1].customers}
+    await world.place("bob", 1)
+    shares = {share.customer_id: share for share in world.decisions()[-1].customers}
     assert (shares["bob"].chosen, shares["ann"].held_by) == (1, held_by)
 
 
-async def test_a_decision_says_that_the_insights_cap_is_reached(stage):
-    stage.define(MEDIA.model_copy(update={"max_in_flight": 3}))
-    await stage.place("ann", 20)
-    assert stage.decisions()[-1].waiting == "max_in_flight"
+async def test_a_decision_says_that_the_insights_cap_is_reached(world):
+    world.define(MEDIA.model_copy(update={"max_in_flight": 3}))
+    await world.place("ann", 20)
+    assert world.decisions()[-1].waiting == "max_in_flight"
 
 
-async def test_of_many_that_are_held_a_decision_names_ten(stage):
+async def test_of_many_that_are_held_a_decision_names_ten(world):
     held = [Customer(id=f"c{number}", paused=True) for number in range(70)]
-    stage.define(customers=held)
-    await stage.tell(stage.page([f"{one.id}-0" for one in held] + ["ann-0", "ann-1"]))
-    [one] = stage.decisions()
+    world.define(customers=held)
+    await world.handle(world.page([f"{one.id}-0" for one in held] + ["ann-0", "ann-1"]))
+    [one] = world.decisions()
     assert [share.held_by for share in one.customers] == ["", *["paused"] * 10]
-    stage.define(customers=[one.model_copy(update={"paused": False}) for one in held[1:]])
-    await stage.place("ann", 1, first=2)
-    shares = {share.customer_id: share.held_by for share in stage.decisions()[-1].customers}
+    world.define(customers=[one.model_copy(update={"paused": False}) for one in held[1:]])
+    await world.place("ann", 1, first=2)
+    shares = {share.customer_id: share.held_by for share in world.decisions()[-1].customers}
     assert {one for one, held_by in shares.items() if held_by} == {"c0"}
 
 
-async def test_gap_and_bound_are_of_one_moment(stage):
+async def test_gap_and_bound_are_of_one_moment(world):
     """The bound starts anew when all is done: beside an older gap it would cry wolf."""
     names = [f"{one}-{n}" for n in range(20) for one in ("ann", "bob")]
-    await stage.tell(stage.page(names))
-    scheduler = stage.scheduler()
+    await world.handle(world.page(names))
+    scheduler = world.scheduler()
     scheduler.backlog.choose(1)
-    stage.clock.move(timedelta(seconds=2))
-    assert 0.0 < scheduler.gap(stage.clock.now()) <= scheduler.bound(stage.clock.now())
+    world.clock.move(timedelta(seconds=2))
+    assert 0.0 < scheduler.gap(world.clock.now()) <= scheduler.bound(world.clock.now())
     while scheduler.backlog.in_flight:
         for name in names:
             scheduler.backlog.settle(settled(name))
         scheduler.backlog.choose(40)
-    assert scheduler.gap(stage.clock.now()) <= scheduler.bound(stage.clock.now())
-    stage.clock.move(timedelta(seconds=2))
-    assert scheduler.gap(stage.clock.now()) == scheduler.bound(stage.clock.now()) == 0.0
+    assert scheduler.gap(world.clock.now()) <= scheduler.bound(world.clock.now())
+    world.clock.move(timedelta(seconds=2))
+    assert scheduler.gap(world.clock.now()) == scheduler.bound(world.clock.now()) == 0.0
 
 
-async def test_when_only_held_customers_wait_the_decision_says_so(stage):
-    stage.define(customers=[Customer(id="ann", max_in_flight=2)])
-    await stage.place("ann", 5)
-    [one] = stage.decisions()
+async def test_when_only_held_customers_wait_the_decision_says_so(world):
+    world.define(customers=[Customer(id="ann", max_in_flight=2)])
+    await world.place("ann", 5)
+    [one] = world.decisions()
     assert (one.waiting, one.slots, len(one.chosen)) == ("customer_caps", 10, 2)
     assert one.customers[0].held_by == "max_in_flight"
 
 
-async def test_when_none_waits_the_decision_gives_no_reason(stage):
-    await stage.place("ann", 3)
-    assert [one.waiting for one in stage.decisions()] == [""]
+async def test_when_none_waits_the_decision_gives_no_reason(world):
+    await world.place("ann", 3)
+    assert [one.waiting for one in world.decisions()] == [""]
 
 
-async def test_a_round_that_chooses_nobody_is_no_decision(stage):
-    await stage.place("ann", 25)
-    await stage.tell(InsightTick(insight_id="media"))
-    assert len(stage.decisions()) == 1
+async def test_a_round_that_chooses_nobody_is_no_decision(world):
+    await world.place("ann", 25)
+    await world.handle(InsightTick(insight_id="media"))
+    assert len(world.decisions()) == 1
 
 
-async def test_a_decision_names_fifty_customers_at_most(stage):
-    await stage.tell(stage.page([f"c{n}-0" for n in range(200)]))
-    [one] = stage.decisions()
+async def test_a_decision_names_fifty_customers_at_most(world):
+    await world.handle(world.page([f"c{n}-0" for n in range(200)]))
+    [one] = world.decisions()
     assert len(one.customers) == 50
     assert {share.customer_id for share in one.customers if share.chosen} == {
         name.split("-")[0] for name in one.chosen
@@ -331,234 +337,234 @@ async def test_a_decision_names_fifty_customers_at_most(stage):
 
 
 async def test_an_unknown_insight_keeps_its_backlog_until_it_is_defined():
-    stage = Stage()
-    await stage.place("ann", 3)
-    assert stage.emitted() == []
-    assert stage.scheduler().backlog.ready == 3
-    stage.define(MEDIA)
-    assert stage.rounds.may_emit(stage.scheduler())
-    await stage.tell(InsightTick(insight_id="media"))
-    assert len(stage.emitted()) == 3
+    world = SchedulerWorld()
+    await world.place("ann", 3)
+    assert world.emitted() == []
+    assert world.scheduler().backlog.ready == 3
+    world.define(MEDIA)
+    assert world.handler.may_emit(world.scheduler())
+    await world.handle(InsightTick(insight_id="media"))
+    assert len(world.emitted()) == 3
 
 
 async def test_a_definition_that_came_with_another_insights_event_is_not_overlooked():
     """Definitions are taken up once, for all desks; those without a topic must go on too."""
-    stage = Stage(Insight(id="video", target=5))
-    await stage.place("ann", 3)
-    await stage.place("bob", 1, insight_id="video")
-    stage.define(MEDIA)
-    await stage.place("bob", 1, first=1, insight_id="video")
-    stage.rounds.loaded()
-    await stage.tell(InsightTick(insight_id="video"))
-    assert stage.rounds.may_emit(stage.scheduler())
+    world = SchedulerWorld(Insight(id="video", target=5))
+    await world.place("ann", 3)
+    await world.place("bob", 1, insight_id="video")
+    world.define(MEDIA)
+    await world.place("bob", 1, first=1, insight_id="video")
+    world.handler.loaded()
+    await world.handle(InsightTick(insight_id="video"))
+    assert world.handler.may_emit(world.scheduler())
 
 
-async def test_a_definition_that_is_removed_stops_emission_and_keeps_the_backlog(stage):
-    await stage.place("ann", 25)
-    stage.definitions.current = Definitions(version=9)
-    await stage.end("ann-0", "ann-1")
-    assert len(stage.emitted()) == 10
-    assert not stage.rounds.may_emit(stage.scheduler())
-    assert stage.scheduler().backlog.ready == 15
+async def test_a_definition_that_is_removed_stops_emission_and_keeps_the_backlog(world):
+    await world.place("ann", 25)
+    world.definitions.current = Definitions(version=9)
+    await world.end("ann-0", "ann-1")
+    assert len(world.emitted()) == 10
+    assert not world.handler.may_emit(world.scheduler())
+    assert world.scheduler().backlog.ready == 15
 
 
-async def test_a_pause_and_its_end_act_on_the_standing_backlog(stage):
-    await stage.place("ann", 20)
-    stage.define(customers=[Customer(id="ann", paused=True)])
-    await stage.end("ann-0", "ann-1")
-    assert len(stage.emitted()) == 10
-    assert not stage.rounds.may_emit(stage.scheduler())
-    stage.define(customers=[Customer(id="ann")])
-    assert stage.rounds.may_emit(stage.scheduler())
-    await stage.tell(InsightTick(insight_id="media"))
-    assert len(stage.emitted()) == 12
+async def test_a_pause_and_its_end_act_on_the_standing_backlog(world):
+    await world.place("ann", 20)
+    world.define(customers=[Customer(id="ann", paused=True)])
+    await world.end("ann-0", "ann-1")
+    assert len(world.emitted()) == 10
+    assert not world.handler.may_emit(world.scheduler())
+    world.define(customers=[Customer(id="ann")])
+    assert world.handler.may_emit(world.scheduler())
+    await world.handle(InsightTick(insight_id="media"))
+    assert len(world.emitted()) == 12
 
 
 # ---- what is not for this desk ----
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"7", b'{"type":"?"}'])
-async def test_an_unreadable_record_is_told_and_nothing_done(stage, value):
+async def test_an_unreadable_record_is_told_and_nothing_done(world, value):
     with pytest.raises(UnreadableRecordError):
-        await stage.rounds.handle(RecordPosition(0, 1), value)
-    assert stage.table.data == {}
-    assert stage.rounds.loaded() == set()
+        await world.handler.handle(RecordPosition(0, 1), value)
+    assert world.table.data == {}
+    assert world.handler.loaded() == set()
 
 
-async def test_a_page_with_an_unreadable_agenda_is_told(stage):
+async def test_a_page_with_an_unreadable_agenda_is_told(world):
     page = InsightAgendasRouted(
         insight_id="media",
         agendas=(Raw(b'{"agenda_id":5}'),),
         origins=(Origin(partition=0, offset=1),),
     )
     with pytest.raises(UnreadableRecordError):
-        await stage.tell(page)
-    assert stage.table.data == {}
+        await world.handle(page)
+    assert world.table.data == {}
 
 
 @pytest.mark.parametrize("insight_id", ["nobody", "no id at all", "x" * 500])
-async def test_notes_about_an_insight_that_never_was_leave_no_trace(stage, insight_id):
+async def test_notes_about_an_insight_that_never_was_leave_no_trace(world, insight_id):
     """Anyone may write claims: they must neither fail a partition nor fill its memory."""
     claims = (Claim(agenda_id="a", attempt=1),)
     for event in (
         InsightAttemptsReported(insight_id=insight_id, claims=claims),
         InsightTick(insight_id=insight_id, lag=3, emitted=1),
     ):
-        await stage.tell(event)
-    assert stage.rounds.schedulers() == []
-    assert stage.publisher.records == []
-    assert stage.table.data == {}
+        await world.handle(event)
+    assert world.handler.schedulers() == []
+    assert world.publisher.records == []
+    assert world.table.data == {}
 
 
-async def test_an_event_gone_astray_is_sent_on_to_where_it_belongs(stage):
-    here = (stage.home("media") + 1) % PARTITIONS
-    page = stage.page(["ann-0"])
-    await stage.tell(page, partition=here)
-    assert stage.rounds.schedulers() == []
-    [record] = stage.publisher.on(TOPICS.ready)
-    assert record.partition == stage.home("media")
+async def test_an_event_gone_astray_is_sent_on_to_where_it_belongs(world):
+    here = (world.home("media") + 1) % PARTITIONS
+    page = world.page(["ann-0"])
+    await world.handle(page, partition=here)
+    assert world.handler.schedulers() == []
+    [record] = world.publisher.on(TOPICS.ready)
+    assert record.partition == world.home("media")
     [event] = decode_ready(record.value)
     assert event.insight_id == "media"
-    await stage.rounds.handle(RecordPosition(record.partition, 1), record.value)
-    assert stage.emitted_ids() == ["ann-0"]
+    await world.handler.handle(RecordPosition(record.partition, 1), record.value)
+    assert world.emitted_ids() == ["ann-0"]
 
 
-async def test_a_question_about_a_known_insight_is_answered(stage):
-    await stage.place("ann", 25)
-    await stage.tell(QueueQueried(insight_id="media", query_id="q", agenda_id="ann-12"))
-    [record] = stage.publisher.on(TOPICS.answers)
+async def test_a_question_about_a_known_insight_is_answered(world):
+    await world.place("ann", 25)
+    await world.handle(QueueQueried(insight_id="media", query_id="q", agenda_id="ann-12"))
+    [record] = world.publisher.on(TOPICS.query_replies)
     answer = decode_query_reply(record.value)
     assert (answer.query_id, answer.ready, answer.in_flight) == ("q", 15, 10)
     assert (answer.agenda.state, answer.agenda.own_ahead) == ("ready", 2)
 
 
-async def test_a_wait_is_reckoned_with_how_fast_the_backlog_is_worked_off(stage):
+async def test_a_wait_is_reckoned_with_how_fast_the_backlog_is_worked_off(world):
     """Two at a time, six seconds each: both claims come at once, and then none."""
-    stage.define(MEDIA.model_copy(update={"max_in_flight": 2}))
-    await stage.place("ann", 25)
+    world.define(MEDIA.model_copy(update={"max_in_flight": 2}))
+    await world.place("ann", 25)
     for done in range(0, 10, 2):
-        pair = stage.emitted_ids()[done : done + 2]
+        pair = world.emitted_ids()[done : done + 2]
         claims = tuple(Claim(agenda_id=one, attempt=1) for one in pair)
-        stage.clock.move(timedelta(seconds=0.01))
-        await stage.tell(InsightAttemptsReported(insight_id="media", claims=claims))
+        world.clock.move(timedelta(seconds=0.01))
+        await world.handle(InsightAttemptsReported(insight_id="media", claims=claims))
         for _ in range(6):
-            stage.clock.move(timedelta(seconds=1))
-            await stage.tell(InsightTick(insight_id="media"))
-        await stage.end(*pair)
-    await stage.tell(QueueQueried(insight_id="media", query_id="q", agenda_id="ann-24"))
-    answer = decode_query_reply(stage.publisher.on(TOPICS.answers)[-1].value)
+            world.clock.move(timedelta(seconds=1))
+            await world.handle(InsightTick(insight_id="media"))
+        await world.end(*pair)
+    await world.handle(QueueQueried(insight_id="media", query_id="q", agenda_id="ann-24"))
+    answer = decode_query_reply(world.publisher.on(TOPICS.query_replies)[-1].value)
     assert (answer.agenda.position, answer.lag) == (13, 2)
     assert answer.agenda.eta_s == pytest.approx(15 * 3.0, rel=0.01)
 
 
-async def test_shares_are_told_as_they_are_when_asked(stage):
+async def test_shares_are_told_as_they_are_when_asked(world):
     """Looking at every customer is spared the rounds, for a second; not a person who asks."""
 
     async def shares():
-        await stage.tell(QueueQueried(insight_id="media", query_id="q"))
-        answer = decode_query_reply(stage.publisher.on(TOPICS.answers)[-1].value)
+        await world.handle(QueueQueried(insight_id="media", query_id="q"))
+        answer = decode_query_reply(world.publisher.on(TOPICS.query_replies)[-1].value)
         return [one.share for one in answer.customers if one.ready]
 
-    await stage.place("ann", 25)
+    await world.place("ann", 25)
     assert await shares() == [1.0]
-    await stage.place("bob", 25)
-    await stage.end(*(f"ann-{n}" for n in range(4)))
+    await world.place("bob", 25)
+    await world.end(*(f"ann-{n}" for n in range(4)))
     assert sum(await shares()) / 2 == pytest.approx(1.0, abs=1e-3)
 
 
 # ---- failures ----
 
 
-async def test_a_broker_that_is_away_is_waited_for_and_the_round_counted_once(stage):
-    stage.publisher.failures = [UnavailableError("away"), UnavailableError("still")]
-    await stage.place("ann", 25)
-    assert stage.emitted_ids() == [f"ann-{n}" for n in range(10)]
-    assert stage.scheduler().backlog.emitted == 10
-    assert len(stage.decisions()) == 1
+async def test_a_broker_that_is_away_is_waited_for_and_the_round_counted_once(world):
+    world.publisher.failures = [UnavailableError("away"), UnavailableError("still")]
+    await world.place("ann", 25)
+    assert world.emitted_ids() == [f"ann-{n}" for n in range(10)]
+    assert world.scheduler().backlog.emitted == 10
+    assert len(world.decisions()) == 1
 
 
-async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_again(stage):
+async def test_a_round_that_a_crash_made_forgotten_is_chosen_again_and_not_sent_again(world):
     """Sent again it might go to another partition, and so to another puller."""
-    await stage.place("ann", 3)
-    stage.table.keep()
-    page = stage.page([f"bob-{n}" for n in range(20)])
-    await stage.tell(page)
-    first = [(one.agenda_id, one.attempt) for one in stage.emitted()[3:]]
-    stage.table.crash()
-    stage.rounds = stage.new_rounds()
-    await stage.tell(page)
-    assert stage.emitted()[3 + len(first) :] == []
-    _, decided, _, again = stage.decisions()
+    await world.place("ann", 3)
+    world.table.keep()
+    page = world.page([f"bob-{n}" for n in range(20)])
+    await world.handle(page)
+    first = [(one.agenda_id, one.attempt) for one in world.emitted()[3:]]
+    world.table.crash()
+    world.handler = world.new_handler()
+    await world.handle(page)
+    assert world.emitted()[3 + len(first) :] == []
+    _, decided, _, again = world.decisions()
     assert [*again.chosen] == [*decided.chosen] == [agenda_id for agenda_id, _ in first]
-    scheduler = stage.scheduler()
+    scheduler = world.scheduler()
     assert (scheduler.backlog.ready, scheduler.backlog.unclaimed) == (13, 10)
     assert scheduler.known == set()
 
 
-async def test_of_a_large_forgotten_round_nothing_is_sent_again(stage):
-    stage.define(MEDIA.model_copy(update={"target": 1_200, "low_water": 1}))
-    stage.table.keep()
+async def test_of_a_large_forgotten_round_nothing_is_sent_again(world):
+    world.define(MEDIA.model_copy(update={"target": 1_200, "low_water": 1}))
+    world.table.keep()
     names = [f"ann-{n}" for n in range(1_000)]
-    pages = [stage.page(names[:500]), stage.page(names[500:])]
-    await stage.tell(*pages)
-    stage.table.crash()
-    stage.rounds = stage.new_rounds()
-    await stage.tell(*pages)
-    assert sorted(stage.emitted_ids()) == sorted(names)
+    pages = [world.page(names[:500]), world.page(names[500:])]
+    await world.handle(*pages)
+    world.table.crash()
+    world.handler = world.new_handler()
+    await world.handle(*pages)
+    assert sorted(world.emitted_ids()) == sorted(names)
 
 
-async def test_what_a_crash_kept_from_being_sent_of_a_forgotten_round_is_sent(stage):
-    stage.table.keep()
-    page = stage.page([f"ann-{n}" for n in range(20)])
-    await stage.tell(page)
-    stage.publisher.records[:] = [
-        record for record in stage.publisher.records if record.key not in {b"ann-3", b"ann-7"}
+async def test_what_a_crash_kept_from_being_sent_of_a_forgotten_round_is_sent(world):
+    world.table.keep()
+    page = world.page([f"ann-{n}" for n in range(20)])
+    await world.handle(page)
+    world.publisher.records[:] = [
+        record for record in world.publisher.records if record.key not in {b"ann-3", b"ann-7"}
     ]
-    stage.table.crash()
-    stage.rounds = stage.new_rounds()
-    await stage.tell(page)
-    assert stage.emitted_ids()[8:] == ["ann-3", "ann-7"]
+    world.table.crash()
+    world.handler = world.new_handler()
+    await world.handle(page)
+    assert world.emitted_ids()[8:] == ["ann-3", "ann-7"]
 
 
-async def test_what_runs_again_under_the_id_of_a_forgotten_round_is_sent(stage):
+async def test_what_runs_again_under_the_id_of_a_forgotten_round_is_sent(world):
     """What is known of a topic counts once."""
-    stage.table.keep()
-    await stage.tell(page := stage.page(["ann-0"]))
-    stage.table.crash()
-    stage.rounds = stage.new_rounds()
-    await stage.tell(page)
-    await stage.end("ann-0")
-    await stage.tell(stage.page(["ann-0"]))
-    assert stage.emitted_ids() == ["ann-0", "ann-0"]
+    world.table.keep()
+    await world.handle(page := world.page(["ann-0"]))
+    world.table.crash()
+    world.handler = world.new_handler()
+    await world.handle(page)
+    await world.end("ann-0")
+    await world.handle(world.page(["ann-0"]))
+    assert world.emitted_ids() == ["ann-0", "ann-0"]
 
 
 async def test_a_forgotten_round_is_looked_for_once_and_only_where_there_is_something_to_send(
-    stage,
+    world,
 ):
     asked = []
 
     async def read_newest(most, read):
         asked.append(most)
-        return await stage.publisher.read_newest(most, read)
+        return await world.publisher.read_newest(most, read)
 
-    stage.rounds._round_writer._on_topic._tails = read_newest
-    await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
+    world.handler._round_writer._emitted_reader._read_newest = read_newest
+    await world.handle(InsightTick(insight_id=""), partition=world.home("media"))
     assert asked == []
-    await stage.place("ann", 25)
-    await stage.end("ann-0", "ann-1", "ann-2")
+    await world.place("ann", 25)
+    await world.end("ann-0", "ann-1", "ann-2")
     assert [[*one] for one in asked] == [["t.insight.media"]]
 
 
-async def test_agendas_go_where_the_fewest_wait(stage):
+async def test_agendas_go_where_the_fewest_wait(world):
     """A partition whose puller is busy is not filled any further."""
-    await stage.place("ann", 25)
+    await world.place("ann", 25)
     topic = TOPICS.insight("media")
-    sent = [(one.key.decode(), one.partition) for one in stage.publisher.on(topic)]
+    sent = [(one.key.decode(), one.partition) for one in world.publisher.on(topic)]
     counts = Counter(partition for _, partition in sent)
     assert set(counts) == set(range(PARTITIONS))
     busy, most = counts.most_common(1)[0]
-    await stage.end(*[name for name, partition in sent if partition != busy])
-    later = Counter(one.partition for one in stage.publisher.on(topic)[len(sent) :])
+    await world.end(*[name for name, partition in sent if partition != busy])
+    later = Counter(one.partition for one in world.publisher.on(topic)[len(sent) :])
     assert sum(later.values()) == len(sent) - most
     assert (
         max(later.values()) - min(later[one] for one in range(PARTITIONS) if one != busy) <= 1
@@ -566,85 +572,85 @@ async def test_agendas_go_where_the_fewest_wait(stage):
     assert later[busy] + most <= max(later.values())
 
 
-async def test_claims_of_a_round_that_a_crash_made_forgotten_are_believed(stage):
+async def test_claims_of_a_round_that_a_crash_made_forgotten_are_believed(world):
     """The target is smaller after a restart: the rest of the lost round must not run twice."""
-    stage.table.keep()
-    page = stage.page([f"ann-{n}" for n in range(20)])
-    await stage.tell(page)
-    assert len(stage.emitted()) == 10
-    stage.table.crash()
-    stage.define(MEDIA.model_copy(update={"target": 2, "low_water": 2}))
-    stage.rounds = stage.new_rounds()
-    await stage.tell(page)
-    assert stage.emitted_ids()[10:] == [], "they are on the topic"
-    await stage.end(*[f"ann-{n}" for n in range(10)])
-    scheduler = stage.scheduler()
+    world.table.keep()
+    page = world.page([f"ann-{n}" for n in range(20)])
+    await world.handle(page)
+    assert len(world.emitted()) == 10
+    world.table.crash()
+    world.define(MEDIA.model_copy(update={"target": 2, "low_water": 2}))
+    world.handler = world.new_handler()
+    await world.handle(page)
+    assert world.emitted_ids()[10:] == [], "they are on the topic"
+    await world.end(*[f"ann-{n}" for n in range(10)])
+    scheduler = world.scheduler()
     assert (scheduler.backlog.in_flight, scheduler.backlog.unclaimed) == (2, 2)
-    assert stage.emitted_ids()[10:] == ["ann-10", "ann-11"]
+    assert world.emitted_ids()[10:] == ["ann-10", "ann-11"]
 
 
-async def test_a_partition_goes_on_where_it_was_left(stage):
-    await stage.place("ann", 25)
-    await stage.place("bob", 5)
-    await stage.end("ann-0")
-    stage.rounds.unload(stage.home("media"))
-    assert stage.rounds.loaded() == set()
-    await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
-    scheduler = stage.scheduler()
+async def test_a_partition_goes_on_where_it_was_left(world):
+    await world.place("ann", 25)
+    await world.place("bob", 5)
+    await world.end("ann-0")
+    world.handler.unload(world.home("media"))
+    assert world.handler.loaded() == set()
+    await world.handle(InsightTick(insight_id=""), partition=world.home("media"))
+    scheduler = world.scheduler()
     assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (19, 10)
-    before = len(stage.emitted())
-    await stage.end("ann-1", "ann-2")
-    assert sorted(stage.emitted_ids()[before:]) == ["ann-10", "bob-1"]
+    before = len(world.emitted())
+    await world.end("ann-1", "ann-2")
+    assert sorted(world.emitted_ids()[before:]) == ["ann-10", "bob-1"]
 
 
-async def test_an_unloaded_partition_is_loaded_by_its_next_event(stage):
-    stage.rounds.unload(3)
-    await stage.place("ann", 25)
-    stage.rounds.unload(stage.home("media"))
-    await stage.end("ann-0")
-    assert len(stage.emitted()) == 11
+async def test_an_unloaded_partition_is_loaded_by_its_next_event(world):
+    world.handler.unload(3)
+    await world.place("ann", 25)
+    world.handler.unload(world.home("media"))
+    await world.end("ann-0")
+    assert len(world.emitted()) == 11
 
 
-async def test_how_far_records_were_handled_is_told_though_they_change_nothing(stage):
-    at = stage.home("media")
-    await stage.tell(stage.page(["anna-1"]))
-    written = stage.offset
-    for _ in range(rounds_module.PROGRESS_EVERY_RECORDS - 2):
-        await stage.tell(InsightTick(insight_id="media"))
-    assert stage.new_rounds().handled_until(at) == written + 1
-    await stage.tell(InsightTick(insight_id="media"))
-    assert stage.new_rounds().handled_until(at) == stage.offset + 1
-    stage.rounds = stage.new_rounds()
-    await stage.tell(stage.page(["anna-2"]))
-    assert stage.emitted_ids() == ["anna-1", "anna-2"]
+async def test_how_far_records_were_handled_is_told_though_they_change_nothing(world):
+    at = world.home("media")
+    await world.handle(world.page(["anna-1"]))
+    written = world.offset
+    for _ in range(event_handler.PROGRESS_EVERY_RECORDS - 2):
+        await world.handle(InsightTick(insight_id="media"))
+    assert world.new_handler().handled_until(at) == written + 1
+    await world.handle(InsightTick(insight_id="media"))
+    assert world.new_handler().handled_until(at) == world.offset + 1
+    world.handler = world.new_handler()
+    await world.handle(world.page(["anna-2"]))
+    assert world.emitted_ids() == ["anna-1", "anna-2"]
 
 
 async def test_who_has_just_had_a_row_is_not_written_whole_to_tell_how_far_records_were_handled(
-    stage,
+    world,
 ):
-    await stage.tell(stage.page(["anna-1"]))
-    for _ in range(rounds_module.PROGRESS_EVERY_RECORDS - 3):
-        await stage.tell(InsightTick(insight_id="media"))
-    await stage.tell(stage.page(["anna-2"]))
-    written, writes = stage.offset, stage.table.writes
-    for _ in range(rounds_module.PROGRESS_EVERY_RECORDS - 2):
-        await stage.tell(InsightTick(insight_id="media"))
-    assert stage.table.writes == writes
-    await stage.tell(InsightTick(insight_id="media"))
-    assert stage.table.writes > writes
-    at = stage.home("media")
-    assert stage.new_rounds().handled_until(at) == stage.offset + 1 > written + 1
+    await world.handle(world.page(["anna-1"]))
+    for _ in range(event_handler.PROGRESS_EVERY_RECORDS - 3):
+        await world.handle(InsightTick(insight_id="media"))
+    await world.handle(world.page(["anna-2"]))
+    written, writes = world.offset, world.table.writes
+    for _ in range(event_handler.PROGRESS_EVERY_RECORDS - 2):
+        await world.handle(InsightTick(insight_id="media"))
+    assert world.table.writes == writes
+    await world.handle(InsightTick(insight_id="media"))
+    assert world.table.writes > writes
+    at = world.home("media")
+    assert world.new_handler().handled_until(at) == world.offset + 1 > written + 1
 
 
-async def test_another_worker_takes_a_partition_over(stage):
-    await stage.place("ann", 25)
-    other = stage.new_rounds()
-    stage.rounds = other
-    await stage.end("ann-0", "ann-1", "ann-2")
-    assert sorted(stage.emitted_ids()) == sorted(f"ann-{n}" for n in range(13))
+async def test_another_worker_takes_a_partition_over(world):
+    await world.place("ann", 25)
+    other = world.new_handler()
+    world.handler = other
+    await world.end("ann-0", "ann-1", "ann-2")
+    assert sorted(world.emitted_ids()) == sorted(f"ann-{n}" for n in range(13))
 
 
-async def test_a_rerun_told_again_after_a_restart_is_run_once(stage):
+async def test_a_rerun_told_again_after_a_restart_is_run_once(world):
     """By who did not know of the first, for nothing of it had come to Postgres."""
 
     async def tell_rerun(offset, attempt):
@@ -653,80 +659,80 @@ async def test_a_rerun_told_again_after_a_restart_is_run_once(stage):
         event = InsightAgendasRouted(
             insight_id="media", agendas=(Raw(encode(again)),), origins=(place,)
         )
-        await stage.tell(event)
+        await world.handle(event)
 
     await tell_rerun(1, 2)
-    await stage.tell(
+    await world.handle(
         InsightAttemptsReported(insight_id="media", settlements=(settled("ann-0", 2),))
     )
-    stage.rounds = stage.new_rounds()
+    world.handler = world.new_handler()
     await tell_rerun(2, 2)
-    assert [one.attempt for one in stage.emitted()] == [2]
+    assert [one.attempt for one in world.emitted()] == [2]
     await tell_rerun(3, 3)
-    assert [one.attempt for one in stage.emitted()] == [2, 3]
+    assert [one.attempt for one in world.emitted()] == [2, 3]
 
 
 async def test_what_a_missing_row_told_of_is_heard_again():
     """Else what was done is out again, and done once more when its lease has ended."""
-    stage = Stage(
+    world = SchedulerWorld(
         *(MEDIA.model_copy(update={"id": one, "pool": "p"}) for one in ("media", "files"))
     )
-    await stage.place("ann", 25)
+    await world.place("ann", 25)
     ends = []
     for name in ("ann-0", "ann-1"):
-        before = set(stage.table.data)
-        await stage.end(name)
-        ends.append((stage.offset, name, [*(set(stage.table.data) - before)]))
+        before = set(world.table.data)
+        await world.end(name)
+        ends.append((world.offset, name, [*(set(world.table.data) - before)]))
     [(first, _, [row]), (last, _, _)] = ends
-    await stage.tell(stage.page(["ann-99"], "files"))
-    stage.table.delete(row)
-    stage.rounds, at = stage.new_rounds(), stage.home("media")
-    assert stage.rounds.handled_until(at) <= first
-    for stage.offset, name in ((first - 1, "ann-0"), (last - 1, "ann-1")):
-        await stage.end(name)
-    await stage.tell(InsightTick(insight_id="media"))
-    scheduler = stage.scheduler()
+    await world.handle(world.page(["ann-99"], "files"))
+    world.table.delete(row)
+    world.handler, at = world.new_handler(), world.home("media")
+    assert world.handler.handled_until(at) <= first
+    for world.offset, name in ((first - 1, "ann-0"), (last - 1, "ann-1")):
+        await world.end(name)
+    await world.handle(InsightTick(insight_id="media"))
+    scheduler = world.scheduler()
     assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (13, 10)
     assert [scheduler.backlog.position_of(name) for name in ("ann-0", "ann-1")] == [None, None]
-    assert len(set(stage.emitted_ids())) == len(stage.emitted_ids()) == 12
+    assert len(set(world.emitted_ids())) == len(world.emitted_ids()) == 12
 
 
-async def test_a_row_that_the_table_lost_is_no_silent_loss(stage):
-    await stage.place("ann", 25)
-    for key in [key for key in stage.table.data if "/page/" in key]:
-        stage.table.delete(key)
+async def test_a_row_that_the_table_lost_is_no_silent_loss(world):
+    await world.place("ann", 25)
+    for key in [key for key in world.table.data if "/page/" in key]:
+        world.table.delete(key)
     with pytest.raises(LookupError):
-        await stage.end("ann-0")
+        await world.end("ann-0")
 
 
-async def test_a_topic_that_cannot_be_made_yet_fails_the_event(stage):
-    stage.topic_failures = [UnavailableError("no controller")]
+async def test_a_topic_that_cannot_be_made_yet_fails_the_event(world):
+    world.topic_failures = [UnavailableError("no controller")]
     with pytest.raises(UnavailableError):
-        await stage.place("ann", 3)
-    assert stage.emitted() == []
+        await world.place("ann", 3)
+    assert world.emitted() == []
 
 
-async def test_a_stop_tells_of_which_agenda_under_its_id_it_is(stage):
-    await stage.place("ann", 1)
+async def test_a_stop_tells_of_which_agenda_under_its_id_it_is(world):
+    await world.place("ann", 1)
     wanted = Command(agenda_id="ann-0", action="cancel")
-    await stage.tell(InsightAttemptsReported(insight_id="media", commands=(wanted,)))
-    [stop] = [decode_stop(one.value) for one in stage.publisher.on(TOPICS.controls)]
-    assert (stop.attempt, stop.accepted_at) == (1, stage.emitted()[0].accepted_at)
+    await world.handle(InsightAttemptsReported(insight_id="media", commands=(wanted,)))
+    [stop] = [decode_stop(one.value) for one in world.publisher.on(TOPICS.controls)]
+    assert (stop.attempt, stop.accepted_at) == (1, world.emitted()[0].accepted_at)
 
 
 # ---- the agent's loop ----
 
 
-async def test_an_event_is_tried_again_until_the_broker_is_back(stage):
-    stage.topic_failures = [UnavailableError("no controller")]
-    page = stage.page(["ann-0", "ann-1"])
-    record_position = RecordPosition(stage.home("media"), 7)
-    scheduler, begun = scheduler_on(stage), monotonic()
+async def test_an_event_is_tried_again_until_the_broker_is_back(world):
+    world.topic_failures = [UnavailableError("no controller")]
+    page = world.page(["ann-0", "ann-1"])
+    record_position = RecordPosition(world.home("media"), 7)
+    scheduler, begun = scheduler_on(world), monotonic()
     assert scheduler._ownership.held_since(begun)
     await scheduler._processor._handle(record_position, encode(page))
-    assert stage.emitted_ids() == ["ann-0", "ann-1"]
+    assert world.emitted_ids() == ["ann-0", "ann-1"]
     assert scheduler._ownership.held_since(begun) is False  # what the first try had begun
-    assert stage.publisher.on(TOPICS.dead_letters) == []
+    assert world.publisher.on(TOPICS.dead_letters) == []
 
 
 class Stream:
@@ -746,144 +752,144 @@ def message(value, partition, offset=1):
     return type("Message", (), {**known, "key": b"media", "value": value, "headers": ()})
 
 
-async def test_what_cannot_be_handled_is_buried_and_the_next_event_goes_on(stage):
-    home = stage.home("media")
-    good = encode(stage.page(["ann-0"]))
-    await scheduler_on(stage)._consume(Stream(message(b"{", home), message(good, home, 2)))
-    [letter] = stage.publisher.on(TOPICS.dead_letters)
+async def test_what_cannot_be_handled_is_buried_and_the_next_event_goes_on(world):
+    home = world.home("media")
+    good = encode(world.page(["ann-0"]))
+    await scheduler_on(world)._consume(Stream(message(b"{", home), message(good, home, 2)))
+    [letter] = world.publisher.on(TOPICS.dead_letters)
     found = msgspec.json.decode(letter.value)
     assert (found["code"], found["part"], found["offset"]) == (
         "unreadable_record",
         "scheduler",
         1,
     )
-    assert stage.emitted_ids() == ["ann-0"]
+    assert world.emitted_ids() == ["ann-0"]
 
 
-async def test_records_at_hand_share_a_round_whatever_lies_between_them(stage):
-    home = stage.home("media")
-    pages = [encode(stage.page([f"{name}-0"])) for name in ("ann", "bob", "cem")]
+async def test_records_at_hand_share_a_round_whatever_lies_between_them(world):
+    home = world.home("media")
+    pages = [encode(world.page([f"{name}-0"])) for name in ("ann", "bob", "cem")]
     ann, bob, cem = (message(page, home, offset) for offset, page in enumerate(pages))
     elsewhere = message(encode(InsightTick(insight_id="")), (home + 1) % PARTITIONS)
-    await scheduler_on(stage)._consume(Stream(ann, elsewhere, bob, cem))
-    [decision] = stage.decisions()
+    await scheduler_on(world)._consume(Stream(ann, elsewhere, bob, cem))
+    [decision] = world.decisions()
     assert (sorted(decision.chosen), decision.offset) == (["ann-0", "bob-0", "cem-0"], 2)
 
 
-def held(stage, name):
+def held(world, name):
     commands = (Command(agenda_id=name, action="hold"),)
     return encode(InsightAttemptsReported(insight_id="media", commands=commands))
 
 
-async def written_before(stage, *, now=monotonic):
+async def written_before(world, *, now=monotonic):
     """Two placed, and held by a record that comes long after; the partition is gained first."""
-    home = stage.home("media")
-    scheduler = scheduler_on(stage)
+    home = world.home("media")
+    scheduler = scheduler_on(world)
     scheduler._app.transport.end_offset = lambda topic, partition: 200
     scheduler._processor._now = now
-    await scheduler._consume(Stream(message(encode(stage.page(["ann-0", "ann-1"])), home, 0)))
+    await scheduler._consume(Stream(message(encode(world.page(["ann-0", "ann-1"])), home, 0)))
     tick = encode(InsightTick(insight_id="media"))
     for offset in range(1, 199):  # each before the next is at hand
         await scheduler._consume(Stream(message(tick, home, offset)))
-    await scheduler._consume(Stream(message(held(stage, "ann-0"), home, 199)))
+    await scheduler._consume(Stream(message(held(world, "ann-0"), home, 199)))
     return scheduler
 
 
-async def test_what_was_written_before_a_partition_was_gained_is_read_before_a_choice(stage):
-    await written_before(stage)
-    assert stage.emitted_ids() == ["ann-1"]
+async def test_what_was_written_before_a_partition_was_gained_is_read_before_a_choice(world):
+    await written_before(world)
+    assert world.emitted_ids() == ["ann-1"]
 
 
-async def test_a_choice_does_not_wait_for_more_than_seconds_worth_of_what_was_written(stage):
-    await written_before(stage, now=count().__next__)
-    assert sorted(stage.emitted_ids()) == ["ann-0", "ann-1"]
+async def test_a_choice_does_not_wait_for_more_than_seconds_worth_of_what_was_written(world):
+    await written_before(world, now=count().__next__)
+    assert sorted(world.emitted_ids()) == ["ann-0", "ann-1"]
 
 
-async def test_records_that_faust_passed_over_are_read_again(stage):
-    home = stage.home("media")
-    first, missed, last = (encode(stage.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
-    scheduler = scheduler_on(stage, (5, missed))
+async def test_records_that_faust_passed_over_are_read_again(world):
+    home = world.home("media")
+    first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
+    scheduler = scheduler_on(world, (5, missed))
     await scheduler._consume(Stream(message(first, home, 4), message(last, home, 6)))
-    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
 
 
-async def test_what_was_passed_over_in_a_restart_is_told_by_the_table(stage):
-    home = stage.home("media")
-    first, missed, last = (encode(stage.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
-    await scheduler_on(stage)._consume(Stream(message(first, home, 4)))
-    stage.rounds.unload(home)
-    await scheduler_on(stage, (4, first), (5, missed))._consume(Stream(message(last, home, 6)))
-    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+async def test_what_was_passed_over_in_a_restart_is_told_by_the_table(world):
+    home = world.home("media")
+    first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
+    await scheduler_on(world)._consume(Stream(message(first, home, 4)))
+    world.handler.unload(home)
+    await scheduler_on(world, (4, first), (5, missed))._consume(Stream(message(last, home, 6)))
+    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
 
 
-async def test_a_gained_partition_goes_on_where_its_table_says(stage):
-    home = stage.home("media")
-    first, missed, last = (encode(stage.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
-    scheduler = scheduler_on(stage, (5, missed))
+async def test_a_gained_partition_goes_on_where_its_table_says(world):
+    home = world.home("media")
+    first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
+    scheduler = scheduler_on(world, (5, missed))
     await scheduler._consume(Stream(message(first, home, 4)))
     gained = TopicPartition(TOPICS.ready, home)
     scheduler._processor._next[home] = 6  # it was under way when the partition was lost
-    stage.rounds.unload(home)
+    world.handler.unload(home)
     await scheduler._on_assigned(None, {gained})
     await scheduler._consume(Stream(message(last, home, 6)))
-    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
+    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
 
 
-async def test_who_may_have_lost_a_partition_writes_nothing(stage):
-    stage.doubtful = {stage.home("media")}
+async def test_who_may_have_lost_a_partition_writes_nothing(world):
+    world.not_owned = {world.home("media")}
     with pytest.raises(UnavailableError, match="another scheduler"):
-        await stage.place("ann", 3)
-    assert (stage.publisher.records, stage.table.data) == ([], {})
+        await world.place("ann", 3)
+    assert (world.publisher.records, world.table.data) == ([], {})
 
 
-async def test_a_partition_lost_while_a_round_waits_for_the_one_before_gets_neither(stage):
+async def test_a_partition_lost_while_a_round_waits_for_the_one_before_gets_neither(world):
     """Not its emissions, and not its row: the next owner decides."""
 
     async def lost_meanwhile(_=None):
-        stage.doubtful = {stage.home("media")}
+        world.not_owned = {world.home("media")}
 
-    stage.table.kept = lost_meanwhile
+    world.table.wait_durable = lost_meanwhile
     with pytest.raises(UnavailableError):
-        await stage.place("ann", 3)
-    assert stage.publisher.records == []
-    assert [key for key in stage.table.data if "/page/" not in key] == []
+        await world.place("ann", 3)
+    assert world.publisher.records == []
+    assert [key for key in world.table.data if "/page/" not in key] == []
 
 
 async def test_a_round_that_was_given_up_is_not_sent_again_by_who_may_have_lost_its_partition(
-    stage, monkeypatch
+    world, monkeypatch
 ):
     """As after a freeze longer than the session: its next owner decides."""
-    publish, home = stage.publisher.publish, stage.home("media")
+    publish, home = world.publisher.publish, world.home("media")
 
     async def give_up(records):
-        stage.doubtful = {home}
-        monkeypatch.setattr(stage.publisher, "publish", publish)
+        world.not_owned = {home}
+        monkeypatch.setattr(world.publisher, "publish", publish)
         msg = "Kafka did not acknowledge within 10 s"
         raise UnavailableError(msg)
 
-    monkeypatch.setattr(stage.publisher, "publish", give_up)
+    monkeypatch.setattr(world.publisher, "publish", give_up)
     with pytest.raises(UnavailableError, match="another scheduler"):
-        await stage.place("ann", 3)
-    assert stage.publisher.records == []
+        await world.place("ann", 3)
+    assert world.publisher.records == []
 
 
-async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(stage):
-    home = stage.home("media")
-    scheduler = scheduler_on(stage)
-    stage.doubtful = {home}
-    page = encode(stage.page(["ann-0"]))
+async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(world):
+    home = world.home("media")
+    scheduler = scheduler_on(world)
+    world.not_owned = {home}
+    page = encode(world.page(["ann-0"]))
     handling = asyncio.create_task(scheduler._consume(Stream(message(page, home))))
     await asyncio.sleep(0)
     assert not handling.done()
     scheduler._ownership.revoke({home})
     await asyncio.wait_for(handling, 5)
-    assert stage.emitted_ids() == []
-    assert stage.publisher.on(TOPICS.dead_letters) == []
+    assert world.emitted_ids() == []
+    assert world.publisher.on(TOPICS.dead_letters) == []
 
 
-async def test_a_partition_is_let_go_once_the_record_under_way_is_done(stage):
-    home = stage.home("media")
-    scheduler = scheduler_on(stage)
+async def test_a_partition_is_let_go_once_the_record_under_way_is_done(world):
+    home = world.home("media")
+    scheduler = scheduler_on(world)
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(*_, **__):
@@ -902,33 +908,33 @@ async def test_a_partition_is_let_go_once_the_record_under_way_is_done(stage):
     assert not scheduler._ownership.owns(home)
 
 
-async def test_a_bad_record_that_was_passed_over_holds_nothing_up(stage):
-    home = stage.home("media")
-    scheduler = scheduler_on(stage, (5, b"{"))
-    good = encode(stage.page(["ann-0"]))
+async def test_a_bad_record_that_was_passed_over_holds_nothing_up(world):
+    home = world.home("media")
+    scheduler = scheduler_on(world, (5, b"{"))
+    good = encode(world.page(["ann-0"]))
     tick = encode(InsightTick(insight_id=""))
     await scheduler._consume(Stream(message(tick, home, 4), message(good, home, 6)))
-    assert stage.emitted_ids() == ["ann-0"]
-    assert len(stage.publisher.on(TOPICS.dead_letters)) == 1
+    assert world.emitted_ids() == ["ann-0"]
+    assert len(world.publisher.on(TOPICS.dead_letters)) == 1
 
 
-def letters(stage):
+def letters(world):
     """What was buried: code, and the value of the record or of the part of it."""
-    buried = [msgspec.json.decode(one.value) for one in stage.publisher.on(TOPICS.dead_letters)]
+    buried = [msgspec.json.decode(one.value) for one in world.publisher.on(TOPICS.dead_letters)]
     return [(one["code"], base64.b64decode(one["value_base64"])) for one in buried]
 
 
-async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(stage):
-    page = stage.page([f"ann-{n}" for n in range(9)])
+async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(world):
+    page = world.page([f"ann-{n}" for n in range(9)])
     agendas = (*page.agendas[:4], Raw(b'{"agenda_id":5}'), *page.agendas[5:])
-    value = encode([replace_struct(page, agendas=agendas), stage.page(["bob-0"])])
-    scheduler, home = scheduler_on(stage), stage.home("media")
+    value = encode([replace_struct(page, agendas=agendas), world.page(["bob-0"])])
+    scheduler, home = scheduler_on(world), world.home("media")
     wake = message(encode(InsightTick(insight_id="")), home, 2)
     await scheduler._consume(Stream(message(value, home), wake))
-    assert sorted(stage.emitted_ids()) == sorted(
+    assert sorted(world.emitted_ids()) == sorted(
         ["bob-0", *(f"ann-{n}" for n in range(9) if n != 4)]
     )
-    [(code, part)] = letters(stage)
+    [(code, part)] = letters(world)
     assert (code, b'{"agenda_id":5}' in part, b"ann" in part) == (
         "unreadable_record",
         True,
@@ -936,15 +942,15 @@ async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(stage):
     )
 
 
-async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(stage):
-    pages = [encode(stage.page([name])) for name in ("ann-0", "bob-0")]
+async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(world):
+    pages = [encode(world.page([name])) for name in ("ann-0", "bob-0")]
     unknown = b'{"type":"insight.painted","insight_id":"media"}'
     value = frame([pages[0], unknown, pages[1]])
-    scheduler, home = scheduler_on(stage), stage.home("media")
+    scheduler, home = scheduler_on(world), world.home("media")
     wake = message(encode(InsightTick(insight_id="")), home, 2)
     await scheduler._consume(Stream(message(value, home), wake))
-    assert sorted(stage.emitted_ids()) == ["ann-0", "bob-0"]
-    [(code, part)] = letters(stage)
+    assert sorted(world.emitted_ids()) == ["ann-0", "bob-0"]
+    [(code, part)] = letters(world)
     assert (code, msgspec.json.decode(part)) == (
         "unreadable_record",
         msgspec.json.decode(unknown),
@@ -952,9 +958,9 @@ async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(stage):
 
 
 @pytest.mark.parametrize("culprits", [("ann-3",), ("ann-0", "ann-7")])
-async def test_of_many_notes_only_those_that_raise_are_buried(stage, monkeypatch, culprits):
+async def test_of_many_notes_only_those_that_raise_are_buried(world, monkeypatch, culprits):
     """The others are taken once, whatever was half done when it failed."""
-    await stage.place("ann", 25)
+    await world.place("ann", 25)
     settle = Backlog.settle
 
     def fail_at_times(self, settlement, now=0.0):
@@ -969,23 +975,23 @@ async def test_of_many_notes_only_those_that_raise_are_buried(stage, monkeypatch
         claims=tuple(Claim(agenda_id=one, attempt=1) for one in names),
         settlements=tuple(settled(one) for one in names),
     )
-    scheduler, home = scheduler_on(stage), stage.home("media")
-    wake = message(encode(InsightTick(insight_id="")), home, stage.offset + 2)
-    await scheduler._consume(Stream(message(encode(noted), home, stage.offset + 1), wake))
-    buried = letters(stage)
+    scheduler, home = scheduler_on(world), world.home("media")
+    wake = message(encode(InsightTick(insight_id="")), home, world.offset + 2)
+    await scheduler._consume(Stream(message(encode(noted), home, world.offset + 1), wake))
+    buried = letters(world)
     assert [code for code, _ in buried] == ["internal"] * len(culprits)
     assert [decode_ready(part)[0].settlements[0].agenda_id for _, part in buried] == [*culprits]
-    backlog, out = stage.scheduler().backlog, len(culprits)
+    backlog, out = world.scheduler().backlog, len(culprits)
     assert (backlog.in_flight, backlog.ready) == (10 + out, 5)
-    assert len(set(stage.emitted_ids())) == len(stage.emitted_ids()) == 20
-    stage.rounds = stage.new_rounds()
-    await stage.tell(InsightTick(insight_id=""), partition=home)
-    assert stage.scheduler().backlog.in_flight == 10 + out
+    assert len(set(world.emitted_ids())) == len(world.emitted_ids()) == 20
+    world.handler = world.new_handler()
+    await world.handle(InsightTick(insight_id=""), partition=home)
+    assert world.scheduler().backlog.in_flight == 10 + out
 
 
-async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(stage, monkeypatch):
-    await stage.place("ann", 25)
-    monkeypatch.setattr("pop_stream.scheduler.partition_processor.MOST_FAILURES", 4)
+async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(world, monkeypatch):
+    await world.place("ann", 25)
+    monkeypatch.setattr("pop_stream.scheduler.partition_processor.MAX_SPLIT_FAILURES", 4)
     tried = []
 
     def fail(_, settlement, __=0.0):
@@ -996,84 +1002,84 @@ async def test_a_record_of_which_nothing_can_be_used_is_not_parted_for_ever(stag
     noted = InsightAttemptsReported(
         insight_id="media", settlements=tuple(settled(f"ann-{n}") for n in range(10))
     )
-    scheduler, home = scheduler_on(stage), stage.home("media")
-    await scheduler._consume(Stream(message(encode(noted), home, stage.offset + 1)))
-    told = [decode_ready(part)[0].settlements for _, part in letters(stage)]
+    scheduler, home = scheduler_on(world), world.home("media")
+    await scheduler._consume(Stream(message(encode(noted), home, world.offset + 1)))
+    told = [decode_ready(part)[0].settlements for _, part in letters(world)]
     assert [one.agenda_id for some in told for one in some] == [f"ann-{n}" for n in range(10)]
     assert len(told) < len(tried) < 12
 
 
-async def test_after_an_error_the_table_is_what_counts(stage):
-    await stage.place("ann", 25)
-    home = stage.home("media")
-    scheduler = scheduler_on(stage)
-    pages = {key: row for key, row in stage.table.data.items() if "/page/" in key}
+async def test_after_an_error_the_table_is_what_counts(world):
+    await world.place("ann", 25)
+    home = world.home("media")
+    scheduler = scheduler_on(world)
+    pages = {key: row for key, row in world.table.data.items() if "/page/" in key}
     for key in pages:
-        del stage.table.data[key]
+        del world.table.data[key]
     noted = InsightAttemptsReported(insight_id="media", settlements=(settled("ann-0"),))
     await scheduler._consume(Stream(message(encode(noted), home)))
-    [letter] = stage.publisher.on(TOPICS.dead_letters)
+    [letter] = world.publisher.on(TOPICS.dead_letters)
     assert msgspec.json.decode(letter.value)["code"] == "internal"
-    assert stage.rounds.loaded() == set()
+    assert world.handler.loaded() == set()
     assert scheduler._ticker._assigned == {home}
-    stage.table.data |= pages
-    await stage.tell(InsightTick(insight_id=""), partition=home)
-    assert stage.scheduler().backlog.ready == 15
+    world.table.data |= pages
+    await world.handle(InsightTick(insight_id=""), partition=home)
+    assert world.scheduler().backlog.ready == 15
 
 
 # ---- the ticker ----
 
 
-def ticker_of(stage, is_settled=lambda: True, **lags):
+def ticker_of(world, is_settled=lambda: True, **lags):
     return Ticker(
-        stage.rounds,
+        world.handler,
         FixedLags({one: [lag] for one, lag in lags.items()}),
-        stage.publisher,
+        world.publisher,
         TOPICS,
         timedelta(milliseconds=250),
-        stage.clock,
+        world.clock,
         is_settled=is_settled,
     )
 
 
-def ticks(stage):
-    return [decode_ready(one.value)[0] for one in stage.publisher.on(TOPICS.ready)]
+def ticks(world):
+    return [decode_ready(one.value)[0] for one in world.publisher.on(TOPICS.ready)]
 
 
-async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(stage):
+async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(world):
     over = False
-    ticker = ticker_of(stage, is_settled=lambda: over)
+    ticker = ticker_of(world, is_settled=lambda: over)
     ticker.assign({2})
     await ticker._tick()
-    [wake] = stage.publisher.on(TOPICS.ready)
-    await stage.rounds.handle(RecordPosition(2, 1), wake.value)
+    [wake] = world.publisher.on(TOPICS.ready)
+    await world.handler.handle(RecordPosition(2, 1), wake.value)
     await ticker._tick()
-    assert len(ticks(stage)) == 1
+    assert len(ticks(world)) == 1
     over = True  # what Faust read before, it may have dropped
     await ticker._tick()
     await ticker._tick()
-    assert [one.partition for one in stage.publisher.on(TOPICS.ready)] == [2, 2]
+    assert [one.partition for one in world.publisher.on(TOPICS.ready)] == [2, 2]
 
 
-async def test_gained_partitions_are_woken_until_they_are_loaded(stage):
-    ticker = ticker_of(stage)
+async def test_gained_partitions_are_woken_until_they_are_loaded(world):
+    ticker = ticker_of(world)
     ticker.assign({1, 2})
     ticker.revoke({1})
     await ticker._tick()
-    [wake] = stage.publisher.on(TOPICS.ready)
-    assert (wake.partition, ticks(stage)[0].insight_id) == (2, "")
-    await stage.rounds.handle(RecordPosition(2, 1), wake.value)
+    [wake] = world.publisher.on(TOPICS.ready)
+    assert (wake.partition, ticks(world)[0].insight_id) == (2, "")
+    await world.handler.handle(RecordPosition(2, 1), wake.value)
     await ticker._tick()
-    assert len(ticks(stage)) == 1
+    assert len(ticks(world)) == 1
 
 
-async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_away(stage):
-    await stage.place("ann", 25)
-    ticker = ticker_of(stage)
+async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_away(world):
+    await world.place("ann", 25)
+    ticker = ticker_of(world)
     ticker.assign({2})
 
     async def away(*_, **__):
-        assert [wake.partition for wake in stage.publisher.on(TOPICS.ready)] == [2]
+        assert [wake.partition for wake in world.publisher.on(TOPICS.ready)] == [2]
         raise TimeoutError
 
     ticker._probe.look = away
@@ -1081,85 +1087,85 @@ async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_
         await ticker._tick()
 
 
-async def test_a_clock_that_is_set_back_ends_the_ticker(stage):
-    ticker = ticker_of(stage)
+async def test_a_clock_that_is_set_back_ends_the_ticker(world):
+    ticker = ticker_of(world)
     for seconds in (0, 3_600, -4):
-        stage.clock.move(timedelta(seconds=seconds))
+        world.clock.move(timedelta(seconds=seconds))
         ticker._check_clock()
-    stage.clock.move(timedelta(seconds=-3_600))
+    world.clock.move(timedelta(seconds=-3_600))
     with pytest.raises(RuntimeError, match=r"set back by 3604\.0 s"):
         await ticker.run()
 
 
-async def test_a_fallen_lag_is_told(stage):
-    await stage.place("ann", 25)
-    await ticker_of(stage, media=3)._tick()
-    assert ticks(stage) == [InsightTick(insight_id="media", lag=3, emitted=10)]
+async def test_a_fallen_lag_is_told(world):
+    await world.place("ann", 25)
+    await ticker_of(world, media=3)._tick()
+    assert ticks(world) == [InsightTick(insight_id="media", lag=3, emitted=10)]
 
 
-async def test_a_lag_that_did_not_fall_is_not_told(stage):
-    await stage.place("ann", 25)
-    await ticker_of(stage, media=10)._tick()
-    await ticker_of(stage)._tick()
-    assert ticks(stage) == []
+async def test_a_lag_that_did_not_fall_is_not_told(world):
+    await world.place("ann", 25)
+    await ticker_of(world, media=10)._tick()
+    await ticker_of(world)._tick()
+    assert ticks(world) == []
 
 
-async def test_after_a_restart_the_lag_of_a_full_topic_is_asked_for(stage):
+async def test_after_a_restart_the_lag_of_a_full_topic_is_asked_for(world):
     """Were its claims lost, nothing else would ever set it going again."""
-    await stage.place("ann", 25)
-    stage.rounds = stage.new_rounds()
-    await stage.tell(InsightTick(insight_id=""), partition=stage.home("media"))
-    assert len(stage.emitted()) == 10
-    await ticker_of(stage, media=0)._tick()
+    await world.place("ann", 25)
+    world.handler = world.new_handler()
+    await world.handle(InsightTick(insight_id=""), partition=world.home("media"))
+    assert len(world.emitted()) == 10
+    await ticker_of(world, media=0)._tick()
     tick = InsightTick(insight_id="media", lag=0, emitted=10, lags=(0,))
-    assert ticks(stage) == [tick]
+    assert ticks(world) == [tick]
 
 
-async def test_nothing_waiting_nothing_asked(stage):
-    await stage.place("ann", 5)
-    await ticker_of(stage, media=0)._tick()
-    assert ticks(stage) == []
+async def test_nothing_waiting_nothing_asked(world):
+    await world.place("ann", 5)
+    await ticker_of(world, media=0)._tick()
+    assert ticks(world) == []
 
 
-async def test_the_ticker_wakes_for_a_token_but_not_for_a_full_topic(stage):
-    stage.define(customers=[Customer(id="ann", rate_per_s=10.0)])
-    await stage.place("ann", 25)
-    ticker = ticker_of(stage)
+async def test_the_ticker_wakes_for_a_token_but_not_for_a_full_topic(world):
+    world.define(customers=[Customer(id="ann", rate_per_s=10.0)])
+    await world.place("ann", 25)
+    ticker = ticker_of(world)
     assert ticker._pause_s() == pytest.approx(0.1)
-    stage.clock.move(timedelta(seconds=5))
+    world.clock.move(timedelta(seconds=5))
     assert ticker._pause_s() == pytest.approx(0.01)
-    stage.define(MEDIA.model_copy(update={"target": 1, "low_water": 1}))
-    await stage.tell(InsightTick(insight_id="media"))
-    stage.clock.move(timedelta(seconds=5))
+    world.define(MEDIA.model_copy(update={"target": 1, "low_water": 1}))
+    await world.handle(InsightTick(insight_id="media"))
+    world.clock.move(timedelta(seconds=5))
     assert ticker._pause_s() == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(("customers", "looks"), [(20, 10), (300, 4), (2_000, 1)])
 async def test_who_has_many_customers_looks_at_them_all_the_more_seldom(
-    stage, monkeypatch, customers, looks
+    world, monkeypatch, customers, looks
 ):
     """Else each of 200 insights, picked from now and then, would pay for all its customers."""
     for first in range(0, customers, 500):
         names = [f"c{number}-0" for number in range(first, min(customers, first + 500))]
-        await stage.tell(stage.page(names))
-    queue, seen = stage.scheduler().backlog.queue, []
-    monkeypatch.setattr(type(queue), "spread", lambda _: seen.append(stage.clock.now()) or 0.0)
-    stage.clock.move(timedelta(seconds=20))
-    before = len(stage.decisions())
+        await world.handle(world.page(names))
+    queue, seen = world.scheduler().backlog.queue, []
+    monkeypatch.setattr(type(queue), "tag_gap", lambda _: seen.append(world.clock.now()) or 0.0)
+    world.clock.move(timedelta(seconds=20))
+    before = len(world.decisions())
     for _ in range(10):
-        await stage.end(stage.emitted_ids()[len(stage.decisions()) - before])
-        stage.clock.move(timedelta(seconds=1))
-    assert len(stage.decisions()) == before + 10
+        await world.end(world.emitted_ids()[len(world.decisions()) - before])
+        world.clock.move(timedelta(seconds=1))
+    assert len(world.decisions()) == before + 10
     assert len(seen) == looks
 
 
-async def test_metrics_and_answers_are_a_second_old_at_most(stage):
+async def test_metrics_and_answers_are_a_second_old_at_most(world):
     """What decisions keep for longer is reckoned anew for whoever asks."""
-    await stage.tell(stage.page([f"c{number}-0" for number in range(500)]))
-    scheduler, bounds = stage.scheduler(), []
+    await world.handle(world.page([f"c{number}-0" for number in range(500)]))
+    scheduler, bounds = world.scheduler(), []
     for _ in range(4):
-        stage.clock.move(timedelta(seconds=1))
-        now = stage.clock.now()
+        world.clock.move(timedelta(seconds=1))
+        now = world.clock.now()
         scheduler.figures_for_decision(now)
         bounds.append(scheduler._figures(now).at == now)
     assert all(bounds)

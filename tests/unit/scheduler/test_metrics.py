@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from backlogs import placed
 from msgspec import Raw
-from pool_stage import Stage
+from pool_world import PoolWorld
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -23,10 +23,10 @@ NAMES = {
 }
 
 
-def shown(stage):
+def shown(world):
     """By name, and by customer where there is one, what is shown of the insight `a`."""
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(stage.rounds.schedulers, stage.clock))
+    registry.register(SchedulerCollector(world.handler.schedulers, world.clock))
     found = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -36,70 +36,70 @@ def shown(stage):
     return found
 
 
-async def place(stage, customers):
+async def place(world, customers):
     """An agenda of 1 s of each, accepted now, all in one page."""
-    stage.offset += 1
-    after = (stage.clock.now() - placed("x").accepted_at).total_seconds()
-    names = [f"{stage.offset}-{number}" for number in range(len(customers))]
+    world.offset += 1
+    after = (world.clock.now() - placed("x").accepted_at).total_seconds()
+    names = [f"{world.offset}-{number}" for number in range(len(customers))]
     bodies = [
         Raw(encode(placed(name, one, after)))
         for name, one in zip(names, customers, strict=True)
     ]
-    origins = [Origin(partition=0, offset=stage.offset, index=n) for n in range(len(bodies))]
-    await stage.tell(
+    origins = [Origin(partition=0, offset=world.offset, index=n) for n in range(len(bodies))]
+    await world.handle(
         InsightAgendasRouted(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
     )
 
 
 @pytest.fixture
-def stage():
-    return Stage(Insight(id="a", target=1, low_water=1))
+def world():
+    return PoolWorld(Insight(id="a", target=1, low_water=1))
 
 
-async def end_one(stage):
+async def end_one(world):
     """What was emitted last ends, two seconds later, and the next has its turn."""
-    stage.clock.move(timedelta(seconds=2))
-    await stage.end("a", stage.out["a"][-1])
+    world.clock.move(timedelta(seconds=2))
+    await world.end("a", world.out["a"][-1])
 
 
-async def test_shares_are_of_what_customers_were_given_by_weight(stage):
-    await place(stage, ["ann", "bob"] * 2)
-    found = shown(stage)
+async def test_shares_are_of_what_customers_were_given_by_weight(world):
+    await place(world, ["ann", "bob"] * 2)
+    found = shown(world)
     assert found.keys() >= NAMES
     assert found["pop_customer_share"] == {"ann": 2.0, "bob": 0.0}, "ann had the first turn"
     assert found["pop_insight_wait_seconds"] == {"": 0.0}
 
 
-async def test_gap_and_bound_are_of_one_turn_each(stage):
-    stage.customer(Customer(id="bob", weight=0.5))
-    await place(stage, ["ann", "bob"] * 5)
-    found = shown(stage)
+async def test_gap_and_bound_are_of_one_turn_each(world):
+    world.customer(Customer(id="bob", weight=0.5))
+    await place(world, ["ann", "bob"] * 5)
+    found = shown(world)
     assert found["pop_insight_gap_seconds"] == {"": 1.0}, "ann had one, of 1 s by weight 1"
     assert found["pop_insight_bound_seconds"] == {"": 1.0}
-    await end_one(stage)
-    found = shown(stage)
+    await end_one(world)
+    found = shown(world)
     assert found["pop_insight_gap_seconds"] == {"": 1.0}, "bob had one, of 2 s by weight"
     assert found["pop_insight_bound_seconds"] == {"": 2.0}
 
 
-async def test_waits_are_shown_by_insight_and_by_customer(stage):
-    await place(stage, ["ann", "bob", "ann"])
-    await end_one(stage)
-    found = shown(stage)
+async def test_waits_are_shown_by_insight_and_by_customer(world):
+    await place(world, ["ann", "bob", "ann"])
+    await end_one(world)
+    found = shown(world)
     assert found["pop_customer_wait_seconds"] == {"ann": 0.0, "bob": pytest.approx(2 / 16)}
     assert found["pop_insight_wait_seconds"] == {"": pytest.approx(2 / 64)}
     for number in range(300):
-        await place(stage, [("ann", "bob")[number % 2]])
-        await end_one(stage)
-    found = shown(stage)
+        await place(world, [("ann", "bob")[number % 2]])
+        await end_one(world)
+    found = shown(world)
     by_customer = found["pop_customer_wait_seconds"].values()
     [of_all] = found["pop_insight_wait_seconds"].values()
     assert 0 < min(by_customer) < of_all < max(by_customer)
 
 
-async def test_of_many_customers_few_are_named_and_the_rest_are_one(stage):
-    await place(stage, [f"c{number:03}" for number in range(60)])
-    found = shown(stage)
+async def test_of_many_customers_few_are_named_and_the_rest_are_one(world):
+    await place(world, [f"c{number:03}" for number in range(60)])
+    found = shown(world)
     for name, values in found.items():
         expected = MAX_CUSTOMER_LABELS + 1 if name.startswith("pop_customer_") else 1
         assert len(values) == expected

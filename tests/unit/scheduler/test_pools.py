@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from backlogs import placed
 from msgspec import Raw
-from pool_stage import PARTITIONS, TOPICS, Stage
+from pool_world import PARTITIONS, TOPICS, PoolWorld
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pop_stream.model.definitions import Customer, Insight
@@ -26,37 +26,37 @@ def pooled(insight_id: str, **changes) -> Insight:
 
 
 async def test_an_insight_alone_borrows_the_whole_pool():
-    stage = Stage(pooled("a"), pooled("b"))
-    await stage.place("a", 30)
-    assert len(stage.out["a"]) == 10
+    world = PoolWorld(pooled("a"), pooled("b"))
+    await world.place("a", 30)
+    assert len(world.out["a"]) == 10
 
 
 async def test_freed_capacity_goes_back_to_its_owner_at_once():
-    stage = Stage(pooled("a"), pooled("b"))
-    await stage.place("a", 30)
-    await stage.place("b", 30)
-    assert stage.out["b"] == []
-    await stage.end("a", *stage.out["a"][:5])
-    assert (len(stage.out["a"]), len(stage.out["b"])) == (10, 5)
-    await stage.end("b", *stage.out["b"][:1])
-    assert (len(stage.out["a"]), len(stage.out["b"])) == (10, 6)
+    world = PoolWorld(pooled("a"), pooled("b"))
+    await world.place("a", 30)
+    await world.place("b", 30)
+    assert world.out["b"] == []
+    await world.end("a", *world.out["a"][:5])
+    assert (len(world.out["a"]), len(world.out["b"])) == (10, 5)
+    await world.end("b", *world.out["b"][:1])
+    assert (len(world.out["a"]), len(world.out["b"])) == (10, 6)
 
 
 async def test_what_comes_back_goes_first_to_who_lacks_its_minimum():
-    stage = Stage(pooled("a"), pooled("b", pool_weight=50), pooled("c", pool_minimum=3))
-    await stage.place("a", 30)
-    await stage.place("b", 30)
-    await stage.place("c", 30)
+    world = PoolWorld(pooled("a"), pooled("b", pool_weight=50), pooled("c", pool_minimum=3))
+    await world.place("a", 30)
+    await world.place("b", 30)
+    await world.place("c", 30)
     for ended, expected in ((3, (0, 3)), (6, (3, 3))):
-        await stage.end("a", *stage.out["a"][ended - 3 : ended])
-        assert (len(stage.out["b"]), len(stage.out["c"])) == expected
+        await world.end("a", *world.out["a"][ended - 3 : ended])
+        assert (len(world.out["b"]), len(world.out["c"])) == expected
 
 
 async def test_what_one_does_not_want_goes_on_to_the_other():
-    stage = Stage(pooled("a"), pooled("b"))
-    await stage.place("b", 2)
-    await stage.place("a", 30)
-    assert (len(stage.out["a"]), len(stage.out["b"])) == (8, 2)
+    world = PoolWorld(pooled("a"), pooled("b"))
+    await world.place("b", 2)
+    await world.place("a", 30)
+    assert (len(world.out["a"]), len(world.out["b"])) == (8, 2)
 
 
 @pytest.mark.parametrize(
@@ -68,77 +68,77 @@ async def test_what_one_does_not_want_goes_on_to_the_other():
     ],
 )
 async def test_what_a_customers_own_limit_holds_is_lent_to_the_others(limit, to_b):
-    stage = Stage(pooled("a"), pooled("b"))
-    stage.customer(Customer(id="held", **limit))
-    await stage.place("b", 30, "held")
-    await stage.place("a", 30)
-    assert (len(stage.out["a"]), len(stage.out["b"])) == (10 - to_b, to_b)
+    world = PoolWorld(pooled("a"), pooled("b"))
+    world.customer(Customer(id="held", **limit))
+    await world.place("b", 30, "held")
+    await world.place("a", 30)
+    assert (len(world.out["a"]), len(world.out["b"])) == (10 - to_b, to_b)
 
 
 async def test_a_customer_that_has_a_token_again_is_wanted_for():
-    stage = Stage(pooled("a"), pooled("b"))
-    stage.customer(Customer(id="held", rate_per_s=1.0))
-    await stage.place("b", 30, "held")
-    await stage.place("a", 30)
-    assert len(stage.out["b"]) == 1
-    await stage.end("a", *stage.out["a"][:1])
-    stage.clock.move(timedelta(seconds=1))
-    await stage.tell(InsightTick(insight_id="b"))
-    assert len(stage.out["b"]) == 1, "its pool is full"
-    await stage.end("a", *stage.out["a"][1:3])
-    assert len(stage.out["b"]) == 2
+    world = PoolWorld(pooled("a"), pooled("b"))
+    world.customer(Customer(id="held", rate_per_s=1.0))
+    await world.place("b", 30, "held")
+    await world.place("a", 30)
+    assert len(world.out["b"]) == 1
+    await world.end("a", *world.out["a"][:1])
+    world.clock.move(timedelta(seconds=1))
+    await world.handle(InsightTick(insight_id="b"))
+    assert len(world.out["b"]) == 1, "its pool is full"
+    await world.end("a", *world.out["a"][1:3])
+    assert len(world.out["b"]) == 2
 
 
 async def test_weights_divide_what_both_want():
-    stage = Stage(pooled("a", pool_weight=4), pooled("b"))
-    await stage.place("a", 30)
-    await stage.place("b", 30)
-    await stage.end("a", *stage.out["a"][:10])
-    assert (len(stage.out["a"]), len(stage.out["b"])) == (18, 2)
+    world = PoolWorld(pooled("a", pool_weight=4), pooled("b"))
+    await world.place("a", 30)
+    await world.place("b", 30)
+    await world.end("a", *world.out["a"][:10])
+    assert (len(world.out["a"]), len(world.out["b"])) == (18, 2)
 
 
 async def test_a_minimum_is_kept_against_any_weight():
-    stage = Stage(pooled("a", pool_weight=1000), pooled("b", pool_minimum=3))
-    await stage.place("a", 30)
-    await stage.place("b", 30)
-    await stage.end("a", *stage.out["a"][:10])
-    assert (len(stage.out["a"]), len(stage.out["b"])) == (17, 3)
+    world = PoolWorld(pooled("a", pool_weight=1000), pooled("b", pool_minimum=3))
+    await world.place("a", 30)
+    await world.place("b", 30)
+    await world.end("a", *world.out["a"][:10])
+    assert (len(world.out["a"]), len(world.out["b"])) == (17, 3)
 
 
 async def test_insights_of_a_pool_share_a_partition():
-    stage = Stage(pooled("a"), pooled("b"), Insight(id="c"))
-    assert stage.home("a") == stage.home("b")
-    assert stage.definitions.current.home("c") == b"c"
+    world = PoolWorld(pooled("a"), pooled("b"), Insight(id="c"))
+    assert world.home("a") == world.home("b")
+    assert world.definitions.current.home("c") == b"c"
 
 
 async def test_an_event_sent_astray_is_sent_on():
-    stage = Stage(pooled("a"))
-    elsewhere = (stage.home("a") + 1) % PARTITIONS
-    await stage.tell(InsightTick(insight_id="a"), partition=elsewhere)
-    [sent_on] = stage.publisher.on(TOPICS.ready)
-    assert sent_on.partition == stage.home("a")
+    world = PoolWorld(pooled("a"))
+    elsewhere = (world.home("a") + 1) % PARTITIONS
+    await world.handle(InsightTick(insight_id="a"), partition=elsewhere)
+    [sent_on] = world.publisher.on(TOPICS.ready)
+    assert sent_on.partition == world.home("a")
 
 
 async def test_nothing_is_emitted_for_an_insight_that_is_not_defined():
-    stage = Stage(pooled("a"))
-    await stage.place("ghost", 3)
-    assert not stage.publisher.on(TOPICS.insight("ghost"))
-    known = stage.definitions.current.insights | {InsightId("ghost"): Insight(id="ghost")}
-    stage.definitions.current = replace(stage.definitions.current, insights=known, version=2)
-    await stage.tell(InsightTick(insight_id=""), partition=stage.home("ghost"))
-    assert len(stage.publisher.on(TOPICS.insight("ghost"))) == 3
+    world = PoolWorld(pooled("a"))
+    await world.place("ghost", 3)
+    assert not world.publisher.on(TOPICS.insight("ghost"))
+    known = world.definitions.current.insights | {InsightId("ghost"): Insight(id="ghost")}
+    world.definitions.current = replace(world.definitions.current, insights=known, version=2)
+    await world.handle(InsightTick(insight_id=""), partition=world.home("ghost"))
+    assert len(world.publisher.on(TOPICS.insight("ghost"))) == 3
 
 
 @pytest.fixture
-async def busy() -> Stage:
-    stage = Stage(pooled("a"))
-    await stage.place("a", 30)
-    return stage
+async def busy() -> PoolWorld:
+    world = PoolWorld(pooled("a"))
+    await world.place("a", 30)
+    return world
 
 
 async def test_a_question_about_an_agenda_is_answered(busy):
-    await busy.tell(QueueQueried(insight_id="a", query_id="q", agenda_id="a-29"))
-    [record] = busy.publisher.on(TOPICS.answers)
+    await busy.handle(QueueQueried(insight_id="a", query_id="q", agenda_id="a-29"))
+    [record] = busy.publisher.on(TOPICS.query_replies)
     answer = decode_query_reply(record.value)
     assert (answer.query_id, answer.ready, answer.in_flight) == ("q", 20, 10)
     assert (answer.agenda.state, answer.agenda.position) == ("ready", 20)
@@ -146,32 +146,32 @@ async def test_a_question_about_an_agenda_is_answered(busy):
 
 
 async def test_a_question_about_the_insight_alone_is_answered(busy):
-    await busy.tell(QueueQueried(insight_id="a", query_id="q"))
-    assert decode_query_reply(busy.publisher.on(TOPICS.answers)[0].value).agenda is None
+    await busy.handle(QueueQueried(insight_id="a", query_id="q"))
+    assert decode_query_reply(busy.publisher.on(TOPICS.query_replies)[0].value).agenda is None
 
 
-async def limited_by(stage: Stage, insight_id: str) -> str:
-    await stage.tell(QueueQueried(insight_id=insight_id, query_id="q"))
-    return decode_query_reply(stage.publisher.on(TOPICS.answers)[-1].value).limited_by
+async def limited_by(world: PoolWorld, insight_id: str) -> str:
+    await world.handle(QueueQueried(insight_id=insight_id, query_id="q"))
+    return decode_query_reply(world.publisher.on(TOPICS.query_replies)[-1].value).limited_by
 
 
 async def test_an_insight_that_may_not_emit_says_what_limits_it():
-    stage = Stage(pooled("a"), pooled("b", max_in_flight=1), Insight(id="c", target=1))
-    await stage.place("a", 9)
-    assert await limited_by(stage, "a") == "", "nothing waits"
-    await stage.place("b", 3)
-    assert await limited_by(stage, "b") == "max_in_flight"
-    await stage.end("b", "b-0", "b-1", "b-2")
-    await stage.place("a", 20)
-    await stage.place("a", 20)
-    assert await limited_by(stage, "a") == "pool"
-    await stage.place("c", 3)
-    assert await limited_by(stage, "c") == "", "its topic is full, as it should be"
+    world = PoolWorld(pooled("a"), pooled("b", max_in_flight=1), Insight(id="c", target=1))
+    await world.place("a", 9)
+    assert await limited_by(world, "a") == "", "nothing waits"
+    await world.place("b", 3)
+    assert await limited_by(world, "b") == "max_in_flight"
+    await world.end("b", "b-0", "b-1", "b-2")
+    await world.place("a", 20)
+    await world.place("a", 20)
+    assert await limited_by(world, "a") == "pool"
+    await world.place("c", 3)
+    assert await limited_by(world, "c") == "", "its topic is full, as it should be"
 
 
 async def test_gauges_show_what_waits_and_what_is_out(busy):
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(busy.rounds.schedulers, busy.clock))
+    registry.register(SchedulerCollector(busy.handler.schedulers, busy.clock))
     shown = generate_latest(registry).decode()
     assert 'pop_insight_ready{insight="a"} 20.0' in shown
     assert 'pop_insight_in_flight{insight="a"} 10.0' in shown
@@ -180,14 +180,14 @@ async def test_gauges_show_what_waits_and_what_is_out(busy):
 
 
 async def test_gauges_name_few_customers_and_sum_the_rest():
-    stage = Stage(Insight(id="a", target=1, low_water=1))
+    world = PoolWorld(Insight(id="a", target=1, low_water=1))
     bodies = [Raw(encode(placed(f"x{number}", f"c{number:03}"))) for number in range(60)]
     origins = [Origin(partition=0, offset=1, index=number) for number in range(60)]
-    await stage.tell(
+    await world.handle(
         InsightAgendasRouted(insight_id="a", agendas=tuple(bodies), origins=tuple(origins))
     )
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(stage.rounds.schedulers, stage.clock))
+    registry.register(SchedulerCollector(world.handler.schedulers, world.clock))
     lines = generate_latest(registry).decode().splitlines()
     ready = [line for line in lines if line.startswith("pop_customer_ready{")]
     assert len(ready) == 21

@@ -9,7 +9,7 @@ from backlogs import START, cancel, failed, placed
 from fakes import FixedLags
 from msgspec import Raw
 from msgspec.structs import replace
-from scheduler_stage import MEDIA, TOPICS, Stage
+from scheduler_world import MEDIA, TOPICS, SchedulerWorld
 
 from pop_stream.model.events.codec import (
     decode_lifecycle,
@@ -45,74 +45,74 @@ STEADY = MEDIA.model_copy(
 
 
 @pytest.fixture
-def stage():
-    return Stage(STEADY)
+def world():
+    return SchedulerWorld(STEADY)
 
 
-async def bring(stage, *agendas):
-    stage.offset += 1
-    await stage.tell(
+async def bring(world, *agendas):
+    world.offset += 1
+    await world.handle(
         InsightAgendasRouted(
             insight_id="media",
             agendas=tuple(Raw(encode(one)) for one in agendas),
             origins=tuple(
-                Origin(partition=0, offset=stage.offset, index=n) for n in range(len(agendas))
+                Origin(partition=0, offset=world.offset, index=n) for n in range(len(agendas))
             ),
         )
     )
 
 
-async def noted(stage, **news):
-    await stage.tell(InsightAttemptsReported(insight_id="media", **news))
+async def noted(world, **news):
+    await world.handle(InsightAttemptsReported(insight_id="media", **news))
 
 
 def claims(*names, attempt=1):
     return tuple(Claim(agenda_id=one, attempt=attempt) for one in names)
 
 
-def lifecycle(stage):
+def lifecycle(world):
     return [
         event
-        for record in stage.publisher.on(TOPICS.agenda_events)
+        for record in world.publisher.on(TOPICS.agenda_events)
         for event in decode_lifecycle(record.value)
     ]
 
 
-def kinds(stage):
-    return [type(event) for event in lifecycle(stage)]
+def kinds(world):
+    return [type(event) for event in lifecycle(world)]
 
 
-def forget(stage):
-    stage.publisher.records.clear()
+def forget(world):
+    world.publisher.records.clear()
 
 
 # ---- what is published ----
 
 
-async def test_a_failure_is_told_as_a_wait_and_then_emitted_again(stage):
-    await bring(stage, placed("a", operation_types=("cut", "mix")))
-    forget(stage)
-    await noted(stage, claims=claims("a"), settlements=(failed("a"),))
-    assert kinds(stage) == [AgendaWaiting]
-    assert stage.emitted() == []
-    stage.clock.move(timedelta(seconds=10))
-    await stage.tell(InsightTick(insight_id="media"))
-    assert kinds(stage) == [AgendaWaiting, AgendaReady, AgendaEmitted]
-    [again] = stage.emitted()
+async def test_a_failure_is_told_as_a_wait_and_then_emitted_again(world):
+    await bring(world, placed("a", operation_types=("cut", "mix")))
+    forget(world)
+    await noted(world, claims=claims("a"), settlements=(failed("a"),))
+    assert kinds(world) == [AgendaWaiting]
+    assert world.emitted() == []
+    world.clock.move(timedelta(seconds=10))
+    await world.handle(InsightTick(insight_id="media"))
+    assert kinds(world) == [AgendaWaiting, AgendaReady, AgendaEmitted]
+    [again] = world.emitted()
     assert (again.attempt, again.resumes) == (2, True)
 
 
-async def test_an_agenda_of_one_operation_has_nothing_to_resume(stage):
-    await bring(stage, placed("a", attempt=2), placed("b", operation_types=("cut", "mix")))
-    assert [one.resumes for one in stage.emitted()] == [False, False]
+async def test_an_agenda_of_one_operation_has_nothing_to_resume(world):
+    await bring(world, placed("a", attempt=2), placed("b", operation_types=("cut", "mix")))
+    assert [one.resumes for one in world.emitted()] == [False, False]
 
 
-async def test_what_is_given_up_is_buried_with_its_body(stage):
-    await bring(stage, placed("a", max_attempts=1))
-    forget(stage)
-    await noted(stage, settlements=(failed("a"),))
-    assert kinds(stage) == [AgendaExhausted]
-    [record] = stage.publisher.on(TOPICS.dead_letters)
+async def test_what_is_given_up_is_buried_with_its_body(world):
+    await bring(world, placed("a", max_attempts=1))
+    forget(world)
+    await noted(world, settlements=(failed("a"),))
+    assert kinds(world) == [AgendaExhausted]
+    [record] = world.publisher.on(TOPICS.dead_letters)
     letter = msgspec.json.decode(record.value, type=RecordRefused)
     assert record.key == b"a"
     assert (letter.code, letter.part) == ("attempts_exhausted", "scheduler")
@@ -121,60 +121,60 @@ async def test_what_is_given_up_is_buried_with_its_body(stage):
     assert letter.reason == "attempt 1: no luck"
 
 
-async def test_an_attempt_tells_which_one_its_run_began_with(stage):
-    await bring(stage, placed("a"), placed("b", attempt=3))
-    await noted(stage, settlements=(failed("a"), failed("b", attempt=3)))
-    stage.clock.move(timedelta(seconds=60))
-    await stage.tell(InsightTick(insight_id="media"))
-    told = {(one.agenda_id, one.attempt): one.run_from for one in stage.emitted()}
+async def test_an_attempt_tells_which_one_its_run_began_with(world):
+    await bring(world, placed("a"), placed("b", attempt=3))
+    await noted(world, settlements=(failed("a"), failed("b", attempt=3)))
+    world.clock.move(timedelta(seconds=60))
+    await world.handle(InsightTick(insight_id="media"))
+    told = {(one.agenda_id, one.attempt): one.run_from for one in world.emitted()}
     assert told == {("a", 1): 0, ("a", 2): 1, ("b", 3): 3, ("b", 4): 3}
 
 
-async def test_stops_go_to_every_puller(stage):
-    await bring(stage, placed("a"))
-    forget(stage)
-    await noted(stage, commands=(Command(agenda_id="a", action="cancel"),))
-    assert kinds(stage) == [AgendaStopping]
-    [record] = stage.publisher.on(TOPICS.controls)
+async def test_stops_go_to_every_puller(world):
+    await bring(world, placed("a"))
+    forget(world)
+    await noted(world, commands=(Command(agenda_id="a", action="cancel"),))
+    assert kinds(world) == [AgendaStopping]
+    [record] = world.publisher.on(TOPICS.controls)
     assert record.key == b"a"
     assert decode_stop(record.value).reason == "cancelled"
 
 
-async def test_what_is_to_be_told_is_told_before_it_is_kept(stage):
+async def test_what_is_to_be_told_is_told_before_it_is_kept(world):
     """Else a crash right after would lose the words, as its record is taken for handled."""
-    await bring(stage, placed("a"))
-    forget(stage)
+    await bring(world, placed("a"))
+    forget(world)
     news = InsightAttemptsReported(insight_id="media", settlements=(failed("a"),))
-    await stage.tell(news, has_next=True)
-    assert kinds(stage) == [AgendaWaiting]
+    await world.handle(news, has_next=True)
+    assert kinds(world) == [AgendaWaiting]
 
 
-async def test_a_crash_before_the_table_repeats_the_words(stage):
-    await bring(stage, placed("a"))
-    stage.table.keep()
-    forget(stage)
-    await noted(stage, settlements=(failed("a"),))
-    stage.table.crash()
-    stage.rounds = stage.new_rounds()
-    await noted(stage, settlements=(failed("a"),))
-    first, second = [one for one in lifecycle(stage) if isinstance(one, AgendaWaiting)]
+async def test_a_crash_before_the_table_repeats_the_words(world):
+    await bring(world, placed("a"))
+    world.table.keep()
+    forget(world)
+    await noted(world, settlements=(failed("a"),))
+    world.table.crash()
+    world.handler = world.new_handler()
+    await noted(world, settlements=(failed("a"),))
+    first, second = [one for one in lifecycle(world) if isinstance(one, AgendaWaiting)]
     assert first == second
 
 
-async def test_signs_of_life_alone_write_nothing(stage):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
-    forget(stage)
-    writes = stage.table.writes
-    await noted(stage, heartbeats=claims("a"))
-    assert (stage.table.writes, stage.publisher.records) == (writes, [])
+async def test_signs_of_life_alone_write_nothing(world):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
+    forget(world)
+    writes = world.table.writes
+    await noted(world, heartbeats=claims("a"))
+    assert (world.table.writes, world.publisher.records) == (writes, [])
 
 
-async def test_a_question_about_many_says_which_are_held_here(stage):
-    await bring(stage, placed("a"), placed("b", held=True))
+async def test_a_question_about_many_says_which_are_held_here(world):
+    await bring(world, placed("a"), placed("b", held=True))
     ids = ("a", "nobody", "b")
-    await stage.tell(QueueQueried(insight_id="media", query_id="q", agenda_ids=ids))
-    [record] = stage.publisher.on(TOPICS.answers)
+    await world.handle(QueueQueried(insight_id="media", query_id="q", agenda_ids=ids))
+    [record] = world.publisher.on(TOPICS.query_replies)
     answer = decode_query_reply(record.value)
     assert [(one.agenda_id, one.state, one.attempt) for one in answer.holds] == [
         ("a", "emitted", 1),
@@ -183,17 +183,17 @@ async def test_a_question_about_many_says_which_are_held_here(stage):
     assert (answer.ready, answer.held, answer.delayed) == (0, 1, 0)
 
 
-async def test_all_that_is_held_here_is_told_by_portions(stage, monkeypatch):
-    monkeypatch.setattr("pop_stream.scheduler.insight.MOST_ASKED", 2)
-    await bring(stage, placed("a"), placed("b", held=True))
-    await bring(stage, placed("c"), placed("d", held=True), placed("e"))
-    await noted(stage, settlements=(Settlement(agenda_id="c", attempt=1, outcome="succeeded"),))
+async def test_all_that_is_held_here_is_told_by_portions(world, monkeypatch):
+    monkeypatch.setattr("pop_stream.scheduler.insight.MAX_QUERIED_AGENDAS", 2)
+    await bring(world, placed("a"), placed("b", held=True))
+    await bring(world, placed("c"), placed("d", held=True), placed("e"))
+    await noted(world, settlements=(Settlement(agenda_id="c", attempt=1, outcome="succeeded"),))
     told, after, portions = [], -1, 0
     while after is not None:
-        forget(stage)
+        forget(world)
         portions += 1
-        await stage.tell(QueueQueried(insight_id="media", query_id="q", tracked_after=after))
-        [record] = stage.publisher.on(TOPICS.answers)
+        await world.handle(QueueQueried(insight_id="media", query_id="q", tracked_after=after))
+        [record] = world.publisher.on(TOPICS.query_replies)
         answer = decode_query_reply(record.value)
         assert len(answer.holds) <= 2
         told += [(one.agenda_id, one.state) for one in answer.holds]
@@ -202,33 +202,33 @@ async def test_all_that_is_held_here_is_told_by_portions(stage, monkeypatch):
     assert portions == 2  # none that is empty
 
 
-async def test_decisions_count_what_waits_for_something_else(stage):
+async def test_decisions_count_what_waits_for_something_else(world):
     later = START + timedelta(hours=1)
-    await bring(stage, placed("a"), placed("b", held=True), placed("c", not_before=later))
-    [decision] = stage.decisions()
+    await bring(world, placed("a"), placed("b", held=True), placed("c", not_before=later))
+    [decision] = world.decisions()
     assert (decision.ready, decision.held, decision.delayed) == (0, 1, 1)
 
 
-async def test_leases_begin_anew_when_a_partition_is_taken_over(stage):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
-    stage.clock.move(timedelta(hours=1))
-    stage.rounds = stage.new_rounds()
-    heard = stage.clock.now()
-    await stage.tell(InsightTick(insight_id="media", relayed_until=heard))
-    assert AgendaWaiting not in kinds(stage)
-    stage.clock.move(timedelta(seconds=61))
-    heard = stage.clock.now()
-    await stage.tell(InsightTick(insight_id="media", relayed_until=heard))
-    assert kinds(stage)[-1] is AgendaWaiting
+async def test_leases_begin_anew_when_a_partition_is_taken_over(world):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
+    world.clock.move(timedelta(hours=1))
+    world.handler = world.new_handler()
+    heard = world.clock.now()
+    await world.handle(InsightTick(insight_id="media", relayed_until=heard))
+    assert AgendaWaiting not in kinds(world)
+    world.clock.move(timedelta(seconds=61))
+    heard = world.clock.now()
+    await world.handle(InsightTick(insight_id="media", relayed_until=heard))
+    assert kinds(world)[-1] is AgendaWaiting
 
 
-async def test_a_tick_of_another_clock_ends_no_lease(stage):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
-    ahead = stage.clock.now() + timedelta(hours=1)
-    await stage.tell(InsightTick(insight_id="media", relayed_until=ahead))
-    assert AgendaWaiting not in kinds(stage)
+async def test_a_tick_of_another_clock_ends_no_lease(world):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
+    ahead = world.clock.now() + timedelta(hours=1)
+    await world.handle(InsightTick(insight_id="media", relayed_until=ahead))
+    assert AgendaWaiting not in kinds(world)
 
 
 # ---- the ticker ----
@@ -237,138 +237,138 @@ async def test_a_tick_of_another_clock_ends_no_lease(stage):
 class Watch:
     """A ticker whose ticks are handled at once."""
 
-    def __init__(self, stage):
-        self.stage = stage
+    def __init__(self, world):
+        self.world = world
         self.lags = FixedLags()
         self.ticker = Ticker(
-            stage.rounds,
+            world.handler,
             self.lags,
-            stage.publisher,
+            world.publisher,
             TOPICS,
             timedelta(milliseconds=250),
-            stage.clock,
+            world.clock,
         )
 
     async def tick(self, *, handled=True):
-        forget(self.stage)
+        forget(self.world)
         await self.ticker._tick()
-        records = self.stage.publisher.on(TOPICS.ready)
+        records = self.world.publisher.on(TOPICS.ready)
         events = [event for one in records for event in decode_ready(one.value)]
         if handled and events:
-            await self.stage.tell(*events)
+            await self.world.handle(*events)
         return events
 
     async def pass_time(self, seconds):
         """Tick as often as is needed for the clock of what was heard."""
         for _ in range(int(seconds)):
-            self.stage.clock.move(timedelta(seconds=1))
+            self.world.clock.move(timedelta(seconds=1))
             await self.tick()
 
     def attempts(self):
-        return self.stage.scheduler().backlog.attempts
+        return self.world.scheduler().backlog.attempts
 
 
 @pytest.fixture
-def watch(stage):
-    return Watch(stage)
+def watch(world):
+    return Watch(world)
 
 
-async def test_a_topic_grows_with_its_definition_while_nothing_waits(stage, watch):
-    await bring(stage, placed("a"))
-    assert stage.topics_made == ["media"]
-    stage.define(MEDIA.model_copy(update={"partitions": MEDIA.partitions + 2}))
+async def test_a_topic_grows_with_its_definition_while_nothing_waits(world, watch):
+    await bring(world, placed("a"))
+    assert world.topics_made == ["media"]
+    world.define(MEDIA.model_copy(update={"partitions": MEDIA.partitions + 2}))
     assert len(await watch.tick()) == 1
-    assert stage.topics_made == ["media", "media"]
+    assert world.topics_made == ["media", "media"]
     assert await watch.tick() == []
 
 
-async def test_it_does_so_too_after_a_restart_since_which_nothing_was_emitted(stage):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
-    stage.rounds = stage.new_rounds()
-    await stage.tell(InsightTick(insight_id="media"))
-    watch = Watch(stage)
+async def test_it_does_so_too_after_a_restart_since_which_nothing_was_emitted(world):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
+    world.handler = world.new_handler()
+    await world.handle(InsightTick(insight_id="media"))
+    watch = Watch(world)
     assert await watch.tick() == []
-    assert stage.topics_made == ["media"]
-    stage.define(MEDIA.model_copy(update={"partitions": MEDIA.partitions + 2}))
+    assert world.topics_made == ["media"]
+    world.define(MEDIA.model_copy(update={"partitions": MEDIA.partitions + 2}))
     assert len(await watch.tick()) == 1
-    assert stage.topics_made == ["media", "media"]
+    assert world.topics_made == ["media", "media"]
     assert await watch.tick() == []
 
 
-async def test_the_ticker_wakes_for_a_due_and_no_sooner(stage, watch):
-    await bring(stage, placed("a", not_before=START + timedelta(milliseconds=300)))
+async def test_the_ticker_wakes_for_a_due_and_no_sooner(world, watch):
+    await bring(world, placed("a", not_before=START + timedelta(milliseconds=300)))
     assert await watch.tick() == []
     assert watch.ticker._pause_s() == pytest.approx(0.25)
-    stage.clock.move(timedelta(milliseconds=250))
+    world.clock.move(timedelta(milliseconds=250))
     assert await watch.tick() == []
     assert watch.ticker._pause_s() == pytest.approx(0.05)
-    stage.clock.move(timedelta(milliseconds=50))
+    world.clock.move(timedelta(milliseconds=50))
     assert await watch.tick() == [InsightTick(insight_id="media", emitted=0)]
-    assert stage.emitted_ids() == ["a"]
+    assert world.emitted_ids() == ["a"]
 
 
-async def test_a_due_that_is_on_its_way_is_not_told_in_a_flood(stage, watch):
-    await bring(stage, placed("a", not_before=START + timedelta(seconds=1)))
-    stage.clock.move(timedelta(seconds=1))
+async def test_a_due_that_is_on_its_way_is_not_told_in_a_flood(world, watch):
+    await bring(world, placed("a", not_before=START + timedelta(seconds=1)))
+    world.clock.move(timedelta(seconds=1))
     assert await watch.tick(handled=False)
     assert watch.ticker._pause_s() == pytest.approx(0.25)
     assert not await watch.tick(handled=False)
-    stage.clock.move(timedelta(seconds=1))
+    world.clock.move(timedelta(seconds=1))
     assert await watch.tick(handled=False)
 
 
-async def test_nothing_is_asked_while_nothing_is_out(stage, watch):
-    await bring(stage, placed("a", held=True))
+async def test_nothing_is_asked_while_nothing_is_out(world, watch):
+    await bring(world, placed("a", held=True))
     await watch.pass_time(3)
     assert watch.lags.asked == []
 
 
-async def test_what_was_heard_is_asked_for_once_a_second_while_something_runs(stage, watch):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
+async def test_what_was_heard_is_asked_for_once_a_second_while_something_runs(world, watch):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
     for _ in range(8):
         await watch.tick()
-        stage.clock.move(timedelta(milliseconds=250))
+        world.clock.move(timedelta(milliseconds=250))
     assert watch.lags.asked == [((), True)] * 2
 
 
-async def test_a_lease_ends_on_the_clock_of_what_was_heard(stage, watch):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
+async def test_a_lease_ends_on_the_clock_of_what_was_heard(world, watch):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
     await watch.pass_time(60)
     assert watch.attempts().lost == 0
     await watch.pass_time(3)
     assert watch.attempts().lost == 1
 
 
-async def test_signs_of_life_keep_a_lease(stage, watch):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
+async def test_signs_of_life_keep_a_lease(world, watch):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
     for _ in range(10):
         await watch.pass_time(30)
-        await noted(stage, heartbeats=claims("a"))
+        await noted(world, heartbeats=claims("a"))
     assert watch.attempts().lost == 0
 
 
-async def test_while_the_relay_is_behind_no_lease_ends(stage, watch):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
-    watch.lags.told, watch.lags.relayed = {0: 5}, {0: 4}
+async def test_while_the_relay_is_behind_no_lease_ends(world, watch):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
+    watch.lags.end_offsets, watch.lags.relay_offsets = {0: 5}, {0: 4}
     await watch.pass_time(300)
     assert watch.attempts().lost == 0
-    watch.lags.relayed = {0: 5}
+    watch.lags.relay_offsets = {0: 5}
     await watch.pass_time(2)
     assert watch.attempts().lost == 1
 
 
-async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(stage, watch):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
+async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(world, watch):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
     await watch.pass_time(50)
-    watch.lags.told = None
+    watch.lags.end_offsets = None
     await watch.pass_time(300)
-    watch.lags.told = {}
+    watch.lags.end_offsets = {}
     await watch.pass_time(59)
     assert watch.attempts().lost == 0
     await watch.pass_time(5)
@@ -376,11 +376,11 @@ async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(
 
 
 async def test_an_outage_of_the_api_gives_who_speaks_through_it_their_whole_leases_again(
-    stage, watch
+    world, watch
 ):
-    await bring(stage, placed("a"), placed("b"))
+    await bring(world, placed("a"), placed("b"))
     [by_http] = claims("a")
-    await noted(stage, claims=(replace(by_http, by_http=True), *claims("b")))
+    await noted(world, claims=(replace(by_http, by_http=True), *claims("b")))
     watch.lags.api_processes = 0
     await watch.pass_time(200)
     assert watch.attempts().lost == 1, "the one that was claimed from Kafka"
@@ -393,11 +393,11 @@ async def test_an_outage_of_the_api_gives_who_speaks_through_it_their_whole_leas
 
 @pytest.mark.parametrize("processes", [1, None])
 async def test_while_the_api_is_there_or_cannot_be_asked_for_leases_end(
-    stage, watch, processes
+    world, watch, processes
 ):
-    await bring(stage, placed("a"))
+    await bring(world, placed("a"))
     [by_http] = claims("a")
-    await noted(stage, claims=(replace(by_http, by_http=True),))
+    await noted(world, claims=(replace(by_http, by_http=True),))
     watch.lags.api_processes = processes
     await watch.pass_time(63)
     assert watch.attempts().lost == 1
@@ -417,17 +417,17 @@ async def test_an_api_that_is_gone_for_good_keeps_nothing_from_others():
     assert not doorway.excuses_silence(4_030, lease_s=30)
 
 
-async def test_a_scheduler_that_stood_still_ends_no_lease_at_once(stage, watch):
-    await bring(stage, placed("a"))
-    await noted(stage, claims=claims("a"))
+async def test_a_scheduler_that_stood_still_ends_no_lease_at_once(world, watch):
+    await bring(world, placed("a"))
+    await noted(world, claims=claims("a"))
     await watch.pass_time(5)
-    stage.clock.move(timedelta(minutes=10))
+    world.clock.move(timedelta(minutes=10))
     await watch.pass_time(50)
     assert watch.attempts().lost == 0
 
 
-async def test_what_pullers_went_past_comes_back(stage, watch):
-    await bring(stage, placed("a"))
+async def test_what_pullers_went_past_comes_back(world, watch):
+    await bring(world, placed("a"))
     watch.lags.by_insight["media"] = [0, 0, 0, 0]
     await watch.pass_time(60)
     assert watch.attempts().lost == 0
@@ -435,15 +435,15 @@ async def test_what_pullers_went_past_comes_back(stage, watch):
     assert watch.attempts().lost == 1
 
 
-async def test_what_no_puller_has_read_yet_may_wait_for_ever(stage, watch):
-    await bring(stage, placed("a"))
+async def test_what_no_puller_has_read_yet_may_wait_for_ever(world, watch):
+    await bring(world, placed("a"))
     watch.lags.by_insight["media"] = [1, 1, 1, 1]
     await watch.pass_time(600)
     assert watch.attempts().lost == 0
 
 
-async def test_a_cancel_of_what_nobody_claimed_is_done_within_seconds(stage, watch):
-    await bring(stage, placed("a"))
-    cancel(stage.scheduler().backlog, "a", stage.clock.now().timestamp())
+async def test_a_cancel_of_what_nobody_claimed_is_done_within_seconds(world, watch):
+    await bring(world, placed("a"))
+    cancel(world.scheduler().backlog, "a", world.clock.now().timestamp())
     await watch.pass_time(6)
-    assert stage.scheduler().backlog.in_flight == 0
+    assert world.scheduler().backlog.in_flight == 0

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 from fakes import MemoryPublisher
-from scheduler_stage import MEDIA, PARTITIONS, TOPICS, Stage
+from scheduler_world import MEDIA, PARTITIONS, TOPICS, SchedulerWorld
 
 from pop_stream.model.definitions import Definitions, Insight
 from pop_stream.model.errors import UnavailableError
@@ -38,16 +38,16 @@ class DyingPublisher(MemoryPublisher):
         return await super().publish(records)
 
 
-class Scene(Stage):
+class Scene(SchedulerWorld):
     def __init__(self, *insights):
         super().__init__(*insights)
         self.publisher = DyingPublisher()
         self.asked = []
-        self.rounds = self.new_rounds()
+        self.handler = self.new_handler()
 
-    def new_rounds(self):
-        rounds = super().new_rounds()
-        rounds._round_writer._on_topic._tails = self.read_newest
+    def new_handler(self):
+        rounds = super().new_handler()
+        rounds._round_writer._emitted_reader._read_newest = self.read_newest
         return rounds
 
     async def read_newest(self, most, read):
@@ -58,12 +58,12 @@ class Scene(Stage):
         """Killed with all rows kept, and of the round so many records written."""
         self.publisher.arriving = arriving
         with pytest.raises(Killed):
-            await self.tell(*ready_events)
+            await self.handle(*ready_events)
         self.publisher.arriving = None
-        self.rounds = self.new_rounds()
+        self.handler = self.new_handler()
 
     async def wake(self):
-        await self.tell(InsightTick(insight_id=""), partition=self.home("media"))
+        await self.handle(InsightTick(insight_id=""), partition=self.home("media"))
 
     def told(self):
         return [
@@ -104,18 +104,18 @@ async def test_what_is_on_its_topic_is_not_emitted_again(scene):
 
 
 async def test_a_round_that_is_out_is_repeated_by_nobody_however_often_it_is_read(scene):
-    await scene.tell(scene.page(NAMES))
+    await scene.handle(scene.page(NAMES))
     for _ in range(3):
-        scene.rounds = scene.new_rounds()
+        scene.handler = scene.new_handler()
         await scene.wake()
     assert scene.emitted_ids() == NAMES
 
 
 async def test_later_rows_say_that_a_round_is_out(scene):
     """So nobody looks for what was claimed, or emitted long ago."""
-    await scene.tell(scene.page(NAMES))
+    await scene.handle(scene.page(NAMES))
     await scene.end("ann-0")
-    scene.rounds = scene.new_rounds()
+    scene.handler = scene.new_handler()
     scene.asked.clear()
     await scene.wake()
     assert scene.asked == []
@@ -126,7 +126,7 @@ async def test_rounds_of_one_record_go_out_side_by_side():
     other = next(one for one in map("i{}".format, range(99)) if Scene(MEDIA).home(one) == home)
     scene = Scene(MEDIA, Insight(id=other))
     events = [scene.page(["ann-0"]), scene.page(["bob-0"], other)]
-    await scene.tell(*events, partition=home)
+    await scene.handle(*events, partition=home)
     [together] = scene.publisher.calls
     assert {one.topic for one in together} > {TOPICS.insight("media"), TOPICS.insight(other)}
 
@@ -136,9 +136,9 @@ async def test_of_an_insight_without_a_definition_it_waits_until_that_is_known(s
     known = scene.definitions.current
     scene.definitions.current = Definitions(version=7)
     await scene.wake()
-    await scene.tell(scene.page(["bob-0"]), partition=scene.home("media"))
+    await scene.handle(scene.page(["bob-0"]), partition=scene.home("media"))
     assert scene.emitted() == []
-    scene.rounds = scene.new_rounds()
+    scene.handler = scene.new_handler()
     await scene.wake()
     scene.definitions.current = known
     await scene.wake()
@@ -146,7 +146,7 @@ async def test_of_an_insight_without_a_definition_it_waits_until_that_is_known(s
 
 
 async def test_a_snapshot_too_tells_of_the_round_it_was_written_with(scene, monkeypatch):
-    monkeypatch.setattr("pop_stream.scheduler.state.backlog_store.RING", 1)
+    monkeypatch.setattr("pop_stream.scheduler.state.backlog_store.JOURNAL_ROWS", 1)
     await scene.die(scene.page(NAMES), arriving=1)
     for key in [key for key in scene.table.data if "/journal/" in key]:
         scene.table.delete(key)
@@ -161,11 +161,11 @@ async def test_topics_that_cannot_be_read_yet_fail_the_event_and_lose_nothing(sc
         msg = "no broker"
         raise UnavailableError(msg)
 
-    scene.rounds._round_writer._on_topic._tails = unreadable
+    scene.handler._round_writer._emitted_reader._read_newest = unreadable
     with pytest.raises(UnavailableError):
         await scene.wake()
-    scene.rounds.unload(scene.home("media"))
-    scene.rounds._round_writer._on_topic._tails = scene.read_newest
+    scene.handler.unload(scene.home("media"))
+    scene.handler._round_writer._emitted_reader._read_newest = scene.read_newest
     await scene.wake()
     assert scene.emitted_ids() == NAMES
 

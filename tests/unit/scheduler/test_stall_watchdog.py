@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from fakes import FixedLags, ManualClock
-from scheduler_stage import Stage, scheduler_on
+from scheduler_world import SchedulerWorld, scheduler_on
 
 from pop_stream.kafka.topics import Topics
 from pop_stream.policy.stall import StallDetector, stalled_lag
@@ -111,7 +111,7 @@ async def test_what_others_own_is_not_ones_own(watch):
 
 
 async def test_a_table_that_is_being_read_excuses_for_as_long_as_it_gets_on():
-    scheduler = scheduler_on(Stage())
+    scheduler = scheduler_on(SchedulerWorld())
     table = scheduler._table = SimpleNamespace(is_complete=False, rows_recovered=0)
     found = []
     for table.rows_recovered in (900, 1_500, 1_500, 2_000):

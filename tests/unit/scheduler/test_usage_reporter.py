@@ -22,7 +22,7 @@ PARTITIONS = 4
 ROOMY = MemoryLoad(agendas=1_000, size=1_000_000)
 
 
-class Stage:
+class UsageWorld:
     """A scheduler that emits nothing of `few`, which is paused."""
 
     def __init__(self, limit=ROOMY, **customers):
@@ -38,7 +38,7 @@ class Stage:
             pass
 
         self.table = MemoryReadyTable()
-        self.rounds = ReadyEventHandler(
+        self.handler = ReadyEventHandler(
             table=self.table,
             publisher=self.publisher,
             definitions=self.definitions,
@@ -51,7 +51,7 @@ class Stage:
         )
         self.is_sure = True
         self.usage_reporter = UsageReporter(
-            self.rounds,
+            self.handler,
             publisher=self.publisher,
             definitions=self.definitions,
             clock=self.clock,
@@ -71,7 +71,7 @@ class Stage:
             origins=origins,
         )
         partition = partition_of(insight.encode(), PARTITIONS)
-        await self.rounds.handle(RecordPosition(partition, self.offset), encode(event))
+        await self.handler.handle(RecordPosition(partition, self.offset), encode(event))
         self.offset += 1
 
     def told(self):
@@ -82,105 +82,105 @@ class Stage:
 
 
 @pytest.fixture
-def stage():
-    return Stage()
+def world():
+    return UsageWorld()
 
 
-async def test_what_changed_is_told_with_how_far_it_reaches(stage):
-    await stage.place("a", "b")
-    await stage.place("free", customer="free")
-    assert stage.told() == {"media": ({"few": 2}, True, {"3": (1, 0)})}
-    assert stage.told() == {}
-    await stage.place("c")
-    assert stage.told() == {"media": ({"few": 3}, False, {"3": (2, 0)})}
-    await stage.place("other", customer="free")
-    assert stage.told() == {"media": ({}, False, {"3": (3, 0)})}
+async def test_what_changed_is_told_with_how_far_it_reaches(world):
+    await world.place("a", "b")
+    await world.place("free", customer="free")
+    assert world.told() == {"media": ({"few": 2}, True, {"3": (1, 0)})}
+    assert world.told() == {}
+    await world.place("c")
+    assert world.told() == {"media": ({"few": 3}, False, {"3": (2, 0)})}
+    await world.place("other", customer="free")
+    assert world.told() == {"media": ({}, False, {"3": (3, 0)})}
 
 
-async def test_each_insight_is_told_of_alone(stage):
-    await stage.place("a")
-    await stage.place("x", "y", insight="other")
-    assert {one: told[0] for one, told in stage.told().items()} == {
+async def test_each_insight_is_told_of_alone(world):
+    await world.place("a")
+    await world.place("x", "y", insight="other")
+    assert {one: told[0] for one, told in world.told().items()} == {
         "media": {"few": 1},
         "other": {"few": 2},
     }
 
 
-async def test_an_emission_is_told(stage):
-    await stage.place("a")
-    stage.told()
-    known = stage.definitions.current.customers[CustomerId("few")]
+async def test_an_emission_is_told(world):
+    await world.place("a")
+    world.told()
+    known = world.definitions.current.customers[CustomerId("few")]
     paused = known.model_copy(update={"paused": False})
-    stage.definitions.current = stage.definitions.current.updated("customer/few", paused)
-    await stage.place("b")
-    assert stage.told()["media"][0] == {"few": 0}
+    world.definitions.current = world.definitions.current.updated("customer/few", paused)
+    await world.place("b")
+    assert world.told()["media"][0] == {"few": 0}
 
 
-async def test_all_is_told_again_now_and_then_while_there_is_any(stage):
-    await stage.place("a")
-    stage.told()
-    stage.clock.move(timedelta(seconds=9))
-    assert stage.told() == {}
-    stage.clock.move(timedelta(seconds=1))
-    assert stage.told()["media"][:2] == ({"few": 1}, True)
+async def test_all_is_told_again_now_and_then_while_there_is_any(world):
+    await world.place("a")
+    world.told()
+    world.clock.move(timedelta(seconds=9))
+    assert world.told() == {}
+    world.clock.move(timedelta(seconds=1))
+    assert world.told()["media"][:2] == ({"few": 1}, True)
 
 
-async def test_a_backlog_that_was_read_anew_is_told_as_a_whole(stage):
-    await stage.place("a")
-    stage.told()
-    for scheduler in stage.rounds.schedulers():
-        stage.rounds.unload(scheduler.partition)
-    assert stage.told() == {}
-    await stage.place("b")
-    assert stage.told()["media"][:2] == ({"few": 2}, True)
+async def test_a_backlog_that_was_read_anew_is_told_as_a_whole(world):
+    await world.place("a")
+    world.told()
+    for scheduler in world.handler.schedulers():
+        world.handler.unload(scheduler.partition)
+    assert world.told() == {}
+    await world.place("b")
+    assert world.told()["media"][:2] == ({"few": 2}, True)
 
 
-async def test_what_may_be_another_workers_by_now_is_not_told(stage):
-    await stage.place("a")
-    stage.told()
-    await stage.place("b")
-    stage.is_sure = False
-    assert stage.told() == {}
-    stage.is_sure = True
-    assert stage.told()["media"][:2] == ({"few": 2}, True)
+async def test_what_may_be_another_workers_by_now_is_not_told(world):
+    await world.place("a")
+    world.told()
+    await world.place("b")
+    world.is_sure = False
+    assert world.told() == {}
+    world.is_sure = True
+    assert world.told()["media"][:2] == ({"few": 2}, True)
 
 
 async def test_nothing_is_told_where_nobody_has_a_quota_and_there_is_room():
-    stage = Stage()
-    stage.definitions.current = Definitions(insights=stage.definitions.current.insights)
-    await stage.place("a", "b")
-    assert stage.told() == {}
+    world = UsageWorld()
+    world.definitions.current = Definitions(insights=world.definitions.current.insights)
+    await world.place("a", "b")
+    assert world.told() == {}
 
 
-async def test_a_new_quota_is_taken_up(stage):
-    await stage.place("a", customer="late")
-    stage.told()
+async def test_a_new_quota_is_taken_up(world):
+    await world.place("a", customer="late")
+    world.told()
     late = Customer(id="late", max_ready=1)
-    stage.definitions.current = stage.definitions.current.updated("customer/late", late)
-    await stage.place("b")
+    world.definitions.current = world.definitions.current.updated("customer/late", late)
+    await world.place("b")
     # What of `late` was ready is emitted, as nothing holds it.
-    assert stage.told()["media"][:2] == ({"few": 1}, True)
+    assert world.told()["media"][:2] == ({"few": 1}, True)
 
 
 async def test_a_worker_that_is_full_says_so_and_when_it_is_not():
-    stage = Stage(MemoryLoad(agendas=2, size=1_000_000))
-    stage.definitions.current = Definitions(insights=stage.definitions.current.insights)
-    await stage.place("a")
-    assert stage.usage_reporter.drain_reports() == []
-    await stage.place("b", "c")
-    [full] = stage.usage_reporter.drain_reports()
+    world = UsageWorld(MemoryLoad(agendas=2, size=1_000_000))
+    world.definitions.current = Definitions(insights=world.definitions.current.insights)
+    await world.place("a")
+    assert world.usage_reporter.drain_reports() == []
+    await world.place("b", "c")
+    [full] = world.usage_reporter.drain_reports()
     assert (full.fullness.present, full.fullness.limit, full.fullness.is_full) == (3, 2, True)
-    assert stage.usage_reporter.drain_reports() == []
-    stage.usage_reporter._limit = ROOMY
-    [roomy] = stage.usage_reporter.drain_reports()
+    assert world.usage_reporter.drain_reports() == []
+    world.usage_reporter._limit = ROOMY
+    [roomy] = world.usage_reporter.drain_reports()
     assert roomy.fullness is None
 
 
 async def test_bytes_count_too():
-    stage = Stage(MemoryLoad(agendas=1_000, size=300))
-    await stage.place("a", "b", "c", "d")
-    [full] = [one for one in stage.usage_reporter.drain_reports() if one.fullness]
+    world = UsageWorld(MemoryLoad(agendas=1_000, size=300))
+    await world.place("a", "b", "c", "d")
+    [full] = [one for one in world.usage_reporter.drain_reports() if one.fullness]
     assert (full.fullness.what, full.fullness.is_full) == ("bytes", True)
     assert full.fullness.present == sum(
-        len(row) for key, row in stage.table.data.items() if "/page/" in key
+        len(row) for key, row in world.table.data.items() if "/page/" in key
     )

@@ -377,7 +377,7 @@ def test_an_agenda_that_ended_before_its_emission_was_noted_is_not_lost_again():
 
 
 def test_only_so_many_that_are_over_are_remembered(monkeypatch):
-    monkeypatch.setattr(attempts_module, "_MAX_ENDED", 2)
+    monkeypatch.setattr(attempts_module, "_MAX_EXPIRED_KEPT", 2)
     one = started(*(placed(name, max_attempts=1) for name in "abc"))
     one.attempts.expire_leases(NOW + 100, NOW + 100)
     one.drain_outbox()
@@ -387,7 +387,7 @@ def test_only_so_many_that_are_over_are_remembered(monkeypatch):
 
 
 def test_of_those_that_are_over_the_last_to_fall_silent_are_remembered(monkeypatch):
-    monkeypatch.setattr(attempts_module, "_MAX_ENDED", 2)
+    monkeypatch.setattr(attempts_module, "_MAX_EXPIRED_KEPT", 2)
     one = started(placed("a", max_attempts=2), placed("b", max_attempts=1))
     one.attempts.expire_leases(NOW + 61, NOW + 61)
     one.apply_due(NOW + 100)
@@ -623,14 +623,14 @@ def test_another_priority_outlives_a_stop_and_a_restart():
     assert ids(restarted(one, [(0, agendas)]).choose(5, NOW)) == ["b", "a"]
     one.choose(1, NOW)
     cancel(one, "b", NOW)
-    assert one.position_of("b").mark.priority == 2
+    assert one.position_of("b").overrides.priority == 2
 
 
 def test_what_goes_on_has_no_mark_of_its_wait():
     one = backlog()
     one.place([placed("a", not_before=START.replace(minute=1))], NOW)
     one.apply_due(NOW + 60)
-    assert one.position_of("a").mark == NO_OVERRIDES
+    assert one.position_of("a").overrides == NO_OVERRIDES
 
 
 def test_another_priority_of_what_is_out_or_held_counts_when_it_waits_again():
@@ -821,7 +821,7 @@ def test_a_deadline_is_no_second_reason_to_stop():
     one = started(placed("a", expires_at=START.replace(minute=1)))
     cancel(one, "a", NOW)
     one.apply_due(NOW + 60)
-    assert one.position_of("a").mark.stopping == "cancelled"
+    assert one.position_of("a").overrides.stopping == "cancelled"
 
 
 def test_what_ended_before_its_deadline_is_left_alone():
@@ -857,10 +857,10 @@ def test_everything_wanted_outlives_a_restart():
     other = restarted(one, [(0, agendas)])
     for agenda in agendas:
         mine, theirs = one.position_of(agenda.agenda_id), other.position_of(agenda.agenda_id)
-        assert (mine.state, mine.attempt, mine.mark) == (
+        assert (mine.state, mine.attempt, mine.overrides) == (
             theirs.state,
             theirs.attempt,
-            theirs.mark,
+            theirs.overrides,
         )
     assert other.commands.due_at == one.commands.due_at == NOW + 10
     assert other.attempts.lease_ends_at == NOW + 560

@@ -701,7 +701,7 @@ def test_deltas_are_kept_in_a_form_that_the_next_version_reads():
     assert (told["gone"], told["next_page"]) == ({"1": "f"}, 2)
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Delta) == kept
     short = msgspec.convert([3, READY], AgendaRecord)
-    assert (short.attempt, short.charge, short.cost, short.mark) == (1, 0.0, 0.0, None)
+    assert (short.attempt, short.charge, short.cost, short.overrides) == (1, 0.0, 0.0, None)
 
 
 def test_a_page_holds_costs_as_declared():

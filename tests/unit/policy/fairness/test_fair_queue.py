@@ -166,7 +166,7 @@ def test_the_end_of_a_busy_period_looks_only_at_those_served_in_it():
         fill(queue, f"c{number}", [number])
         assert len(picked(queue, 1)) > 1
         queue.settle(f"c{number}")
-        assert len(queue._period.served) == 0
+        assert len(queue._gap_bound.served) == 0
     assert len([*queue.flows()]) == 100
     assert queue.virtual_time == 100.0
 
@@ -991,7 +991,7 @@ def test_refunds_leave_no_litter_of_outdated_turns():
         queue.settle("a", correction=-1e7 + 1)
         queue.settle("b", correction=-1e7 + 1)
         fill(queue, "a", [1_000_000 + number])
-    assert len(queue._rota._turns._heap) < 200
+    assert len(queue._eligible._heap._heap) < 200
 
 
 def test_aging_leaves_no_litter_of_instants():
@@ -999,7 +999,7 @@ def test_aging_leaves_no_litter_of_instants():
     fill(queue, "a", range(3_000))
     fill(queue, "b", range(3_000, 6_000))
     picked(queue, 5_000)
-    assert len(queue._rota._dues._heap) < 200
+    assert len(queue._eligible._dues._heap) < 200
 
 
 def test_far_out_on_the_clock_small_charges_still_count():

@@ -156,7 +156,7 @@ def test_whatever_the_depth_neither_target_nor_cap_is_exceeded():
             "target": aim,
             "low_water": low and min(low, aim),
             "max_in_flight": cap,
-            "newcomers": idle_returners,
+            "idle_returners": idle_returners,
         }
         for unclaimed, running in itertools.product(numbers, numbers):
             in_flight = unclaimed + running

@@ -6,8 +6,7 @@ from pop_stream.model.definitions import Customer
 from pop_stream.model.errors import CapacityError, QuotaError
 from pop_stream.model.events.codec import decode_usage, encode
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit, IngressUsage
-from pop_stream.policy.ingress import quotas as door_module
-from pop_stream.policy.ingress import quotas as under_way_module
+from pop_stream.policy.ingress import quotas
 from pop_stream.policy.ingress.quotas import (
     FULL_REPORT_INTERVAL_S,
     PEER_EXPIRY_S,
@@ -61,7 +60,7 @@ def tell(one, *others, now_s=0.0):
     told = [decode_usage(encode(event)) for event in one.drain_reports(now_s)]
     for event in told:
         for other in others:
-            other.hear(event, now_s=now_s)
+            other.apply(event, now_s=now_s)
     return told
 
 
@@ -77,7 +76,7 @@ def test_no_more_are_let_in_than_may_be_ready_and_nobody_else_is_held_up():
 
 def test_a_refusal_names_customer_limit_and_what_there_is():
     one = door()
-    one.hear(counted(ready=7), now_s=0)
+    one.apply(counted(ready=7), now_s=0)
     with pytest.raises(
         QuotaError, match=r"has 7 ready agendas and may have 3.*max_ready"
     ) as told:
@@ -91,12 +90,12 @@ def test_a_refusal_names_customer_limit_and_what_there_is():
 
 def test_what_is_ready_counts_over_all_insights_and_leaves_with_its_emission():
     one = door()
-    one.hear(counted("media", ready=1), now_s=0)
-    one.hear(counted("other", ready=1), now_s=0)
+    one.apply(counted("media", ready=1), now_s=0)
+    one.apply(counted("other", ready=1), now_s=0)
     assert one.present("ready") == 2
-    one.hear(counted("media", ready=0), now_s=0)
+    one.apply(counted("media", ready=0), now_s=0)
     assert one.present("ready") == 1
-    one.hear(counted("other", is_complete=True), now_s=0)
+    one.apply(counted("other", is_complete=True), now_s=0)
     assert admitted(one, "ready") == 3
 
 
@@ -109,16 +108,16 @@ def test_an_agenda_is_counted_by_one_after_the_other_on_its_way():
     assert third.present("ready") == 1
     ingest.count_admitted("ready")
     ingest.record_position("ready", (7, 0), lane=("media", 2))
-    ingest.handled({2: 8})
+    ingest.mark_processed({2: 8})
     tell(ingest, api, third)
     tell(api, ingest, third)
     assert [one.present("ready") for one in (api, ingest, third)] == [1, 1, 1]
     for one in (api, ingest, third):
-        one.hear(counted(placed={"2": (7, 0)}, ready=1), now_s=0)
+        one.apply(counted(placed={"2": (7, 0)}, ready=1), now_s=0)
     tell(ingest, api, third)
     assert [one.present("ready") for one in (api, ingest, third)] == [1, 1, 1]
     for one in (api, ingest, third):
-        one.hear(counted(placed={"2": (7, 0)}, ready=0), now_s=0)
+        one.apply(counted(placed={"2": (7, 0)}, ready=0), now_s=0)
     assert [one.present("ready") for one in (api, ingest, third)] == [0, 0, 0]
 
 
@@ -137,7 +136,7 @@ def test_what_is_not_handled_counts_however_long_intake_is_away():
         one.admit("ready", "media", now_s=0)
         one.record_position("ready", (offset, 0), lane=0)
     assert admitted(one, "ready", now_s=1e6) == 0
-    one.hear(IngressUsage(ingress_id="ingest", number=1, handled={"0": 2}), now_s=1e6)
+    one.apply(IngressUsage(ingress_id="ingest", number=1, processed_up_to={"0": 2}), now_s=1e6)
     assert admitted(one, "ready", now_s=1e6) == 2
 
 
@@ -173,7 +172,7 @@ def test_what_is_told_again_counts_once():
     other.admit("rate", "media", now_s=0)
     [told] = other.drain_reports(0)
     for _ in range(3):
-        one.hear(told, now_s=0)
+        one.apply(told, now_s=0)
     assert admitted(one, "rate") == 3
 
 
@@ -187,17 +186,17 @@ def test_a_rate_that_is_no_more_is_not_counted_any_longer():
 
 
 def test_several_that_are_begun_together_end_one_by_one():
-    under_way = InFlightSubmissions()
+    in_flight = InFlightSubmissions()
     for _ in range(3):
-        under_way.begin("acme")
-    under_way.place("acme", "lane", (7, 0))
-    under_way.discard("acme")
-    assert under_way.counts == {"acme": 2}
-    under_way.advance("lane", (7, 0))
-    under_way.discard("acme")
-    assert under_way.counts == {}
-    under_way.discard("acme")
-    assert under_way.counts == {}, "no more end than began"
+        in_flight.begin("acme")
+    in_flight.place("acme", "lane", (7, 0))
+    in_flight.discard("acme")
+    assert in_flight.counts == {"acme": 2}
+    in_flight.advance("lane", (7, 0))
+    in_flight.discard("acme")
+    assert in_flight.counts == {}
+    in_flight.discard("acme")
+    assert in_flight.counts == {}, "no more end than began"
 
 
 def test_many_customers_are_told_in_several_records(monkeypatch):
@@ -208,7 +207,7 @@ def test_many_customers_are_told_in_several_records(monkeypatch):
     for name in customers:
         one.admit(name, "media", now_s=0)
     told = tell(one, other)
-    assert [len(event.under_way) for event in told] == [MAX_CUSTOMERS_PER_RECORD, 1]
+    assert [len(event.in_flight) for event in told] == [MAX_CUSTOMERS_PER_RECORD, 1]
     assert [event.is_complete for event in told] == [True, False]
     assert all(other.present(name) == 1 for name in customers)
 
@@ -245,7 +244,7 @@ def test_a_refusal_for_the_rate_says_when_to_come_back():
 
 
 def test_the_allowances_remembered_are_bounded(monkeypatch):
-    monkeypatch.setattr(door_module, "MAX_KNOWN", 2)
+    monkeypatch.setattr(quotas, "MAX_BUCKETS", 2)
     customers = {one: Customer(id=one, max_submit_per_s=1, submit_burst=1) for one in "abc"}
     one = door(customers=customers)
     for name in "abc":
@@ -260,15 +259,15 @@ def test_the_allowances_remembered_are_bounded(monkeypatch):
 def test_a_full_insight_lets_nothing_in_and_one_that_is_nearly_full_does():
     one = door()
     near = CapacityLimit(what="agendas", limit=10, present=9)
-    one.hear(counted(near=near), now_s=0)
+    one.apply(counted(near=near), now_s=0)
     assert admitted(one, "free", 5) == 5
     assert one.is_limited("free", "media")
     full = CapacityLimit(what="agendas", limit=10, present=12)
-    one.hear(counted(near=full), now_s=0)
+    one.apply(counted(near=full), now_s=0)
     with pytest.raises(CapacityError, match=r"12 agendas waiting and takes 10"):
         one.admit("free", "media", now_s=0)
     assert admitted(one, "free", 5, insight_id="other") == 5
-    one.hear(counted(), now_s=0)
+    one.apply(counted(), now_s=0)
     assert admitted(one, "free", 5) == 5
     assert not one.is_limited("free", "media")
 
@@ -326,17 +325,17 @@ def test_portions_of_nothing_are_one():
 
 
 def test_in_a_long_lane_neighbours_of_a_customer_leave_together_and_late_ones_too(monkeypatch):
-    monkeypatch.setattr(under_way_module, "LONG", 0)
-    under_way = InFlightSubmissions()
+    monkeypatch.setattr(quotas, "LONG_LANE", 0)
+    in_flight = InFlightSubmissions()
     for offset in (5, 7, 6):
-        under_way.begin("a")
-        under_way.place("a", "lane", (offset, 0))
-    under_way.begin("b")
-    under_way.place("b", "lane", (8, 0))
-    under_way.place("b", "lane", (9, 0))  # never begun
-    under_way.advance("lane", (6, 0))
-    assert under_way.counts == {"a": 3, "b": 1}
-    under_way.advance("lane", (8, 0))
-    assert under_way.counts == {}
-    under_way.advance("lane", (9, 0))
-    assert under_way.drain_changed() == {"a", "b"}
+        in_flight.begin("a")
+        in_flight.place("a", "lane", (offset, 0))
+    in_flight.begin("b")
+    in_flight.place("b", "lane", (8, 0))
+    in_flight.place("b", "lane", (9, 0))  # never begun
+    in_flight.advance("lane", (6, 0))
+    assert in_flight.counts == {"a": 3, "b": 1}
+    in_flight.advance("lane", (8, 0))
+    assert in_flight.counts == {}
+    in_flight.advance("lane", (9, 0))
+    assert in_flight.drain_changed() == {"a", "b"}

@@ -33,7 +33,7 @@ SCAN = agenda(("Fetch", "HTTP"), ("look", "scan"), params={"Tier": "Gold", "n": 
     ],
 )
 def test_any_value_of_any_mapper_fits_ignoring_case(mappers):
-    assert InsightRouter([insight("other"), insight("this", **mappers)]).place(SCAN) == "this"
+    assert InsightRouter([insight("other"), insight("this", **mappers)]).route(SCAN) == "this"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_any_value_of_any_mapper_fits_ignoring_case(mappers):
 )
 def test_nothing_fits_by_half(mappers):
     with pytest.raises(SubmissionError) as refused:
-        InsightRouter([insight("this", **mappers)]).place(SCAN)
+        InsightRouter([insight("this", **mappers)]).route(SCAN)
     [issue] = refused.value.issues
     assert issue.field == "operations"
     assert issue.value == "HTTP, scan"
@@ -56,7 +56,7 @@ def test_params_of_operations_count_as_well():
             "operations": [{"name": "a", "type": "t", "params": {"gpu": "yes", "deep": {}}}],
         }
     )
-    assert InsightRouter([insight("this", params=("gpu=yes",))]).place(deep) == "this"
+    assert InsightRouter([insight("this", params=("gpu=yes",))]).route(deep) == "this"
 
 
 def test_precedence_wins_then_the_more_specific_mapper_then_the_id():
@@ -65,15 +65,15 @@ def test_precedence_wins_then_the_more_specific_mapper_then_the_id():
     params = insight("params", params=("tier=gold",))
     urgent = insight("urgent", operation_types=("scan",), precedence=1)
     twin = insight("another", operation_types=("scan",))
-    assert InsightRouter([types, names, params, urgent]).place(SCAN) == "urgent"
-    assert InsightRouter([types, names, params]).place(SCAN) == "params"
-    assert InsightRouter([types, names]).place(SCAN) == "names"
-    assert InsightRouter([types, twin]).place(SCAN) == "another"
+    assert InsightRouter([types, names, params, urgent]).route(SCAN) == "urgent"
+    assert InsightRouter([types, names, params]).route(SCAN) == "params"
+    assert InsightRouter([types, names]).route(SCAN) == "names"
+    assert InsightRouter([types, twin]).route(SCAN) == "another"
 
 
 def test_the_order_of_definition_does_not_matter():
     several = [insight(name, operation_types=("scan",)) for name in "cab"]
-    assert {InsightRouter(several[n:] + several[:n]).place(SCAN) for n in range(3)} == {"a"}
+    assert {InsightRouter(several[n:] + several[:n]).route(SCAN) for n in range(3)} == {"a"}
 
 
 @pytest.mark.parametrize("wanted", ["slow", "SLOW", "The slow one"])
@@ -81,7 +81,7 @@ def test_a_wanted_insight_wins_if_it_fits(wanted):
     fast = insight("fast", operation_types=("scan",), precedence=9)
     slow = insight("slow", operation_types=("scan",), title="The slow one")
     asks = agenda(("look", "scan"), params={"defaultInsight": wanted})
-    assert InsightRouter([fast, slow]).place(asks) == "slow"
+    assert InsightRouter([fast, slow]).route(asks) == "slow"
 
 
 def test_a_wanted_insight_that_does_not_fit_is_passed_over():
@@ -90,12 +90,12 @@ def test_a_wanted_insight_that_does_not_fit_is_passed_over():
         insight("this", operation_types=("scan",)),
         insight("other", operation_types=("x",)),
     ]
-    assert InsightRouter(known).place(asks) == "this"
+    assert InsightRouter(known).route(asks) == "this"
 
 
 def placed(*insights, agenda=SCAN, **customer):
     known = {"acme": Customer(id="acme", **customer)} if customer else {}
-    return InsightRouter(insights, known).place(agenda)
+    return InsightRouter(insights, known).route(agenda)
 
 
 def owned(name, **changes):

@@ -102,7 +102,7 @@ def test_an_operation_that_is_not_there_is_named():
 
 def test_it_runs_again_as_the_next_attempt_with_all_its_settings():
     event = again()
-    placed = decode_routed(event.placed)
+    placed = decode_routed(event.routed)
     assert (event.attempt, placed.attempt) == (4, 4)
     assert event.keep == ("mail", "fetch", "pack")
     assert (event.insight_id, event.by) == ("files", "ann")
@@ -114,11 +114,11 @@ def test_it_runs_again_as_the_next_attempt_with_all_its_settings():
 
 
 def test_a_deadline_that_has_passed_does_not_end_it_at_once():
-    assert decode_routed(again(now=at(7200)).placed).expires_at is None
+    assert decode_routed(again(now=at(7200)).routed).expires_at is None
 
 
 def test_it_can_be_reset_without_running():
-    assert decode_routed(again(hold=True).placed).held
+    assert decode_routed(again(hold=True).routed).held
 
 
 @pytest.mark.parametrize("state", [State.READY, State.RUNNING, State.RETRYING, State.REFUSED])

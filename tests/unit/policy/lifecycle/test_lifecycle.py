@@ -38,7 +38,7 @@ EVENTS = {
         **AGENDA, insight_id="files", customer_id="acme", agenda=msgspec.Raw(b"{}")
     ),
     "wanted": AgendaCommanded(**AGENDA, insight_id="files", action="cancel"),
-    "restarted": AgendaRestarted(**ATTEMPT, placed=msgspec.Raw(b"{}")),
+    "restarted": AgendaRestarted(**ATTEMPT, routed=msgspec.Raw(b"{}")),
     "moved": AgendaReprioritised(**ATTEMPT, priority=1),
     "stopping": AgendaStopping(**ATTEMPT, reason="cancelled"),
     "waiting": AgendaWaiting(**ATTEMPT, until=AGENDA["at"], reason="retry"),

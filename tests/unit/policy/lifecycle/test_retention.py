@@ -40,7 +40,7 @@ def test_every_end_is_kept_for_at_least_as_long_as_its_events_are():
     kept = retention_from(Settings())
     for end, before in kept.before(NOW).items():
         assert NOW - before >= topics["agenda-events"].retention, end
-    assert kept.failed >= topics["dead-callbacks"].retention
+    assert kept.failed >= topics["dead-webhooks"].retention
 
 
 @pytest.mark.parametrize("name", ["retain_succeeded", "retain_failed", "retain_stopped"])

@@ -506,7 +506,7 @@ def test_what_was_removed_while_someone_ran_it_again_is_known_again():
         attempt=3,
         priority=2,
     )
-    event = replace(restarted(90, attempt=3), placed=msgspec.Raw(encode(placed)))
+    event = replace(restarted(90, attempt=3), routed=msgspec.Raw(encode(placed)))
     again = told(event, emitted(91, attempt=3))
     assert (again.state, again.attempt, again.priority) == (State.EMITTED, 3, 2)
     assert (again.customer_id, again.insight_id, again.body) == ("acme", "files", body)
@@ -519,7 +519,7 @@ def test_what_was_removed_while_someone_ran_it_again_is_known_again():
         b'{"agenda_id": 1}',
         encode(replace(placed, agenda=msgspec.Raw(b"[]"))),
     ):
-        bare = told(replace(event, placed=msgspec.Raw(nothing)))
+        bare = told(replace(event, routed=msgspec.Raw(nothing)))
         assert (bare.state, bare.attempt, bare.customer_id) == (State.READY, 3, "")
     # One that is known stays what it was.
     known = told(event, before=told(accepted(), succeeded(9)))

@@ -1,0 +1,15 @@
+"""Properties of simulations and fairness metrics: no server, as many examples as set."""
+
+from collections.abc import Iterator
+
+import hypothesis_profiles  # noqa: F401  # importing it loads the profile
+import pytest
+from socket_guard import sockets_blocked
+
+
+# Per module: hypothesis frowns on fixtures per test, and a guard for the whole session would
+# still stand when other folders are run.
+@pytest.fixture(autouse=True, scope="module")
+def _alone() -> Iterator[None]:
+    with sockets_blocked(loopback=False):
+        yield
