@@ -28,7 +28,6 @@ PAGES = sorted(
 REFERENCE = ROOT / "docs" / "reference"
 
 
-
 def pages():
     return pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
