@@ -23,14 +23,13 @@ from pop_stream.lab.fairness_metrics.service_log import (
     ServiceEvent,
     ServiceLog,
 )
-from pop_stream.lab.simulate.trial import ScenarioComparison
 from pop_stream.operations.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pop_stream.lab.simulate.cases import RunOptions
-    from pop_stream.lab.simulate.trial import Case
+    from pop_stream.lab.simulate.trial import Case, ScenarioComparison
 
 _RUNNERS: Final = 8
 _DELAY_MS: Final = 5.0
@@ -170,7 +169,7 @@ class _Work(NamedTuple):
 
 def _compare(
     work: _Work, options: "RunOptions", pool: int | None, shown: "Console"
-) -> Mapping[str, ScenarioComparison]:
+) -> Mapping[str, "ScenarioComparison"]:
     """Run everything, and show what came of it."""
     from pop_stream.lab.simulate.report import view
     from pop_stream.lab.simulate.trial import run_comparisons
@@ -187,7 +186,7 @@ def _compare(
 
 def _write_files(
     name: str,
-    comparisons: Mapping[str, ScenarioComparison],
+    comparisons: Mapping[str, "ScenarioComparison"],
     shown: "Console",
     *,
     svg: Path | None,
@@ -204,7 +203,7 @@ def _write_files(
 
 
 def _emit(
-    work: _Work, options: "RunOptions", comparisons: Mapping[str, ScenarioComparison]
+    work: _Work, options: "RunOptions", comparisons: Mapping[str, "ScenarioComparison"]
 ) -> None:
     from pop_stream.lab.simulate.report import as_json
 
@@ -240,7 +239,7 @@ _NAMES: Final = {
 }
 
 
-def write_events(path: Path, comparisons: Mapping[str, ScenarioComparison]) -> None:
+def write_events(path: Path, comparisons: Mapping[str, "ScenarioComparison"]) -> None:
     """Write every event that the figures are calculated from, in the order they took effect."""
     with path.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
