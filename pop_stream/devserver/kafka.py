@@ -45,10 +45,8 @@ class Cluster:
 
 
 def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
-    """All that a broker is told but for where its data lie."""
+    """All settings of a broker but for where its data lie."""
     listeners = f"CLIENT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller}"
-    copies = str(min(3, len(cluster.nodes)))
-    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.number),
@@ -62,12 +60,35 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         # Kafka's own 9 s suit machines far apart.
         "broker.session.timeout.ms": "3000",
         "auto.create.topics.enable": "false",
+        **_threads(),
+        **_replication(cluster),
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        # A new member of a share group is given partitions with its second heartbeat.
+        "group.share.min.heartbeat.interval.ms": "1000",
+        "group.share.heartbeat.interval.ms": "1000",
+        # Else an idle controller writes and syncs a record twice a second.
+        "metadata.max.idle.interval.ms": "10000",
+        # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+    }
+
+
+def _threads() -> dict[str, str]:
+    return {
         # For a machine's own clients one thread reads their requests as well as three do; each
         # that has nothing to do wakes several times a second to find that out.
         "num.network.threads": "1",
         "num.io.threads": "2",
         "background.threads": "2",
         "group.coordinator.threads": "1",
+    }
+
+
+def _replication(cluster: Cluster) -> dict[str, str]:
+    copies = str(min(3, len(cluster.nodes)))
+    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
+    return {
         "default.replication.factor": copies,
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": copies,
@@ -78,15 +99,6 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": "4",
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1000",
-        # A new member of a share group is given partitions with its second heartbeat.
-        "group.share.min.heartbeat.interval.ms": "1000",
-        "group.share.heartbeat.interval.ms": "1000",
-        # Else an idle controller writes and syncs a record twice a second.
-        "metadata.max.idle.interval.ms": "10000",
-        # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
-        "log.cleaner.dedupe.buffer.size": str(16 << 20),
     }
 
 
