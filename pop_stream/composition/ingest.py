@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pop_stream.clock import WallClock
 from pop_stream.composition.quotas import doors
 from pop_stream.ingest.ingest import Ingest
-from pop_stream.ingest.sender_authentication import Gate
+from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.kafka import connections
 from pop_stream.kafka.dead_letters import Burial
 from pop_stream.kafka.definitions import DefinitionFollower
@@ -18,7 +18,7 @@ from pop_stream.settings import Settings
 @asynccontextmanager
 async def open_sender_authenticator(
     settings: Settings, definitions: DefinitionFollower
-) -> AsyncIterator[Gate | None]:
+) -> AsyncIterator[SenderAuthenticator | None]:
     """Who tells senders of records apart, as the settings ask."""
     if settings.ingest_auth == "off":
         yield None
@@ -27,7 +27,7 @@ async def open_sender_authenticator(
     from pop_stream.postgres.pool import open_pool
 
     async with open_pool(settings) as pool:
-        yield Gate(
+        yield SenderAuthenticator(
             credentials(settings, pool, definitions),
             secret=settings.signing_key,
             is_strict=settings.ingest_auth == "required",

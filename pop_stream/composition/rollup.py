@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
 from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.lag import KafkaLagProbe
 from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.topics import Topics
@@ -45,7 +45,7 @@ _AGAIN_AFTER_S: Final = 5.0
 
 
 async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
-    """Rollup, callbacks, retention and reconciliation, until `stop`; ends if one fails."""
+    """Rollup, webhooks, retention and reconciliation, until `stop`; ends if one fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         pool = await enter(open_pool(settings, for_rollup=True))
@@ -56,8 +56,8 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 roll_up(settings, store=store, publisher=publish, stop=stop), name="rollup"
             )
             if settings.webhook_keys:
-                sending = _send_callbacks(settings, pool, publish, stop)
-                tasks.create_task(sending, name="callbacks")
+                sending = _send_webhooks(settings, pool, publish, stop)
+                tasks.create_task(sending, name="webhooks")
             else:
                 _log.info("webhooks.disabled", remedy="set POP_WEBHOOK_KEYS to send them")
             retention_store = PostgresRetention(pool)
@@ -68,7 +68,7 @@ async def run_rollup(settings: Settings, stop: asyncio.Event) -> None:
                 tasks.create_task(reconciling, name="reconciliation")
 
 
-async def _send_callbacks(
+async def _send_webhooks(
     settings: Settings, pool: "Pool", publish: Publisher, stop: asyncio.Event
 ) -> None:
     from pop_stream.postgres.webhooks import PostgresWebhooks
@@ -121,7 +121,7 @@ async def _reconciler(
 
 
 async def run_retention_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:
-    """Remove what has ended long enough ago; how many by state, and `callbacks`."""
+    """Remove what has ended long enough ago; how many by state, and `webhooks`."""
     async with open_pool(settings) as pool:
         now = WallClock().now()
         return await remove_expired(

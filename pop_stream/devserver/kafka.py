@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaError
 
 from pop_stream.devserver.errors import ServerStartError
 from pop_stream.devserver.folder import DataFolder
 from pop_stream.devserver.jvm import LOG4J_FILE, Jvm
 from pop_stream.devserver.process import Launch, ServerProcess, end_leftovers, run_to_end
+from pop_stream.kafka import clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,8 @@ class Cluster:
 
 
 def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
-    """All that a broker is told but for where its data lie."""
+    """All settings of a broker but for where its data lie."""
     listeners = f"CLIENT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller}"
-    copies = str(min(3, len(cluster.nodes)))
-    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.number),
@@ -63,12 +60,35 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         # Kafka's own 9 s suit machines far apart.
         "broker.session.timeout.ms": "3000",
         "auto.create.topics.enable": "false",
+        **_threads(),
+        **_replication(cluster),
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        # A new member of a share group is given partitions with its second heartbeat.
+        "group.share.min.heartbeat.interval.ms": "1000",
+        "group.share.heartbeat.interval.ms": "1000",
+        # Else an idle controller writes and syncs a record twice a second.
+        "metadata.max.idle.interval.ms": "10000",
+        # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+    }
+
+
+def _threads() -> dict[str, str]:
+    return {
         # For a machine's own clients one thread reads their requests as well as three do; each
         # that has nothing to do wakes several times a second to find that out.
         "num.network.threads": "1",
         "num.io.threads": "2",
         "background.threads": "2",
         "group.coordinator.threads": "1",
+    }
+
+
+def _replication(cluster: Cluster) -> dict[str, str]:
+    copies = str(min(3, len(cluster.nodes)))
+    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
+    return {
         "default.replication.factor": copies,
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": copies,
@@ -79,15 +99,6 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": "4",
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1000",
-        # A new member of a share group is given partitions with its second heartbeat.
-        "group.share.min.heartbeat.interval.ms": "1000",
-        "group.share.heartbeat.interval.ms": "1000",
-        # Else an idle controller writes and syncs a record twice a second.
-        "metadata.max.idle.interval.ms": "10000",
-        # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
-        "log.cleaner.dedupe.buffer.size": str(16 << 20),
     }
 
 
@@ -299,20 +310,10 @@ class Kafka:
 async def _is_serving(bootstrap: str) -> bool:
     host, port = bootstrap.split(":")
     try:
-        # aiokafka logs errors while nothing listens; a bare connection is silent.
+        # The client logs errors while nothing listens; a bare connection is silent.
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
         await writer.wait_closed()
     except OSError:
         return False
-    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=2_000)
-    try:
-        await client.bootstrap()
-        if client.get_random_node() is None:
-            return False  # it answers before it knows of any broker
-        await client.coordinator_lookup(CoordinationType.GROUP, "pop-stream-embedded")
-    except (KafkaError, OSError):
-        return False
-    finally:
-        await client.close()
-    return True
+    return await clients.is_serving(bootstrap)

@@ -13,24 +13,24 @@ from time import monotonic
 from typing import Final
 
 import structlog
-from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from msgspec import Raw
 
 from pop_stream import crash_points
 from pop_stream.ingest.sender_authentication import (
-    Gate,
-    KafkaAdmission,
+    KafkaSubmissionQuota,
+    SenderAuthenticator,
     Senders,
     record_position,
 )
 from pop_stream.ingest.submission_processor import (
     PART,
     BatchResult,
-    RoutedAgenda,
+    EncodedAgenda,
     SubmissionProcessor,
 )
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
+from pop_stream.kafka.clients import RebalanceListener
 from pop_stream.kafka.definitions import header_version
 from pop_stream.kafka.publisher import (
     FRAME_BYTES,
@@ -45,11 +45,11 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAgendasRouted
 from pop_stream.model.identity import ANYONE
 from pop_stream.policy.backlog.page import PAGE_SLOTS
-from pop_stream.policy.ingress.routing import InsightRouter
 from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 _MAX_WAIT_S: Final = 5.0
@@ -78,7 +78,7 @@ class DefinitionsBarrier:
         self._max_wait_s = max_wait_s
         self._paused_until = 0.0
 
-    async def catch_up(self, records: Iterable[ConsumerRecord]) -> None:
+    async def catch_up(self, records: Iterable[ConsumedRecord]) -> None:
         """Return once the definitions are as new as those that the records were judged by."""
         newer = {header_version(one, DEFINITIONS_VERSION_HEADER) for one in records}
         newer = {one for one in newer if one > self._definitions.read_up_to}
@@ -120,13 +120,13 @@ class Ingest:
         publisher: Publisher,
         definitions: FollowedDefinitions,
         clock: Clock,
-        sender_authenticator: Gate | None = None,
+        sender_authenticator: SenderAuthenticator | None = None,
         doors: QuotaGossip | None = None,
     ) -> None:
         self._sender_authenticator = sender_authenticator
         self._quota_gossip = doors
-        self._admission = (
-            None if doors is None else KafkaAdmission(doors.door, settings.signing_key)
+        self._quota = (
+            None if doors is None else KafkaSubmissionQuota(doors.door, settings.signing_key)
         )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
@@ -163,7 +163,7 @@ class Ingest:
                 pacer=pacer,
             )
 
-    async def handle(self, records: Sequence[ConsumerRecord]) -> None:
+    async def handle(self, records: Sequence[ConsumedRecord]) -> None:
         """Take in one batch; returns once all that came of it is acknowledged.
 
         A crash before the commit repeats the batch: the rollup skips an acceptance it knows,
@@ -178,8 +178,8 @@ class Ingest:
         batch = await self._process(records)
         if (
             self._quota_gossip is not None
-            and self._admission is not None
-            and self._admission.take_has_decided()
+            and self._quota is not None
+            and self._quota.take_has_decided()
         ):
             # Whoever reads these records again must not refuse what is accepted now.
             await self._quota_gossip.begin(ends)
@@ -203,7 +203,7 @@ class Ingest:
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))
 
-    async def _process(self, records: Sequence[ConsumerRecord]) -> BatchResult:
+    async def _process(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         """Sort a batch, with a breath now and then: heartbeats go over the same loop."""
         senders: Senders = (
             await self._sender_authenticator.senders(records)
@@ -221,22 +221,15 @@ class Ingest:
         return batch
 
     def _new_processor(self, definitions: Definitions) -> SubmissionProcessor:
-        router = InsightRouter(definitions.insights.values(), definitions.customers)
         return SubmissionProcessor(
             self._topics,
-            router,
+            definitions,
             max_agenda_bytes=self._settings.max_agenda_bytes,
-            callback_urls={
-                one.id: one.callback_url
-                for one in definitions.customers.values()
-                if one.callback_url
-            },
-            templates=definitions.templates,
-            admission=self._admission,
+            quota=self._quota,
         )
 
 
-class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Hears what is begun of partitions before it reads them."""
 
     def __init__(self, doors: QuotaGossip | None) -> None:
@@ -251,13 +244,13 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # ai
         """Called by the consumer; what is under way is acknowledged by then, or read again."""
 
 
-def by_timestamp(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+def by_timestamp(records: Sequence[ConsumedRecord]) -> Iterator[ConsumedRecord]:
     """The records of all partitions by timestamp, those of one partition in their order.
 
     A timestamp is that of the broker which led the partition then; one that goes back does not
     move its record before its neighbour, for the scheduler tells repeats by that order.
     """
-    by_partition: dict[int, list[tuple[int, ConsumerRecord]]] = {}
+    by_partition: dict[int, list[tuple[int, ConsumedRecord]]] = {}
     for record in records:
         lane = by_partition.setdefault(record.partition, [])
         lane.append((max(record.timestamp, lane[-1][0] if lane else 0), record))
@@ -265,7 +258,7 @@ def by_timestamp(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
         yield record
 
 
-def _insight_placed(insight_id: str, page: Sequence[RoutedAgenda]) -> InsightAgendasRouted:
+def _insight_placed(insight_id: str, page: Sequence[EncodedAgenda]) -> InsightAgendasRouted:
     return InsightAgendasRouted(
         insight_id=insight_id,
         agendas=tuple(Raw(placed.body) for placed in page),
@@ -273,10 +266,10 @@ def _insight_placed(insight_id: str, page: Sequence[RoutedAgenda]) -> InsightAge
     )
 
 
-def _pages(batch: BatchResult) -> Iterator[tuple[str, Sequence[RoutedAgenda]]]:
+def _pages(batch: BatchResult) -> Iterator[tuple[str, Sequence[EncodedAgenda]]]:
     """Cut each insight's agendas into pages, bounded by count and by bytes."""
     for insight_id, placed in batch.placed.items():
-        page: list[RoutedAgenda] = []
+        page: list[EncodedAgenda] = []
         size = 0
         for one in placed:
             if page and (len(page) == PAGE_SLOTS or size + len(one.body) > FRAME_BYTES):

@@ -5,26 +5,40 @@ How batches of records are compressed: lz4, as fast as it can be.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, codec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, codec
+from aiokafka import TopicPartition as _NativePartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import IllegalGenerationError, KafkaError
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from pop_stream.kafka import group_members
 from pop_stream.kafka.hardening import broker_timeouts
+from pop_stream.kafka.hardening.commit_guard import guard_commits
 from pop_stream.kafka.hardening.fetcher import (
-    fetch_from_leaders_only,
+    harden_fetcher,
+    stop_fetching,
     use_adaptive_fetch_wait,
-    wake_on_every_response,
 )
+from pop_stream.kafka.hardening.internals import client_of, group_of
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 FORMAT: Final = "lz4"
@@ -58,89 +72,84 @@ METADATA_AGE_MS: Final = 30_000
 _POLL_MS: Final = 10_000
 _RETRY_AFTER_S: Final = 1.0
 
-_PREFETCH_BACKOFF_S: Final = 10.0
-_FETCHER_TIMEOUT_S: Final = 5.0
-_CANCEL_AGAIN_AFTER_S: Final = 0.2
 
 _log = structlog.get_logger()
 
+Offset = int | tuple[int, str]
+"""To commit: the offset to read next, alone or with metadata for whoever looks it up."""
 
-class _HardenedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
+
+RebalanceListener: TypeAlias = ConsumerRebalanceListener
+"""Base of what is called when a group moves partitions; the client insists on its own class."""
+
+RoundRobinAssignor = RoundRobinPartitionAssignor
+"""Spreads partitions over the members of a group; the client's sticky one shares state."""
+
+KafkaProducer: TypeAlias = AIOKafkaProducer
+KafkaAdmin: TypeAlias = AIOKafkaAdminClient
+
+
+class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
+    """The client's consumer, hardened, and with our own pairs as partitions.
+
+    Made by `consumer`. The partitions that it returns equal ours, whatever their class.
+    """
+
     before_start: Callable[[], Awaitable[None]] | None = None
 
+    async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
+        """Commit these offsets, or those of all that was read."""
+        checked = offsets and {_NativePartition(*tp): at for tp, at in offsets.items()}
+        await super().commit(checked)
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> Mapping[TopicPartition, list[ConsumedRecord]]:
+        """What comes of these partitions, or of all, within the time; `{}` if nothing does."""
+        fetched: Mapping[TopicPartition, list[ConsumedRecord]] = await super().getmany(
+            *_native(partitions), timeout_ms=timeout_ms, max_records=max_records
+        )
+        return fetched
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Fetch nothing of these partitions until they are resumed."""
+        super().pause(*_native(partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Fetch of these partitions again."""
+        super().resume(*_native(partitions))
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
+        """Read on from where these partitions start."""
+        return bool(await super().seek_to_beginning(*_native(partitions)))
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
+        """Read on from where these partitions end."""
+        return bool(await super().seek_to_end(*_native(partitions)))
+
     async def start(self) -> None:
+        """Join the group, or connect; to be called once."""
         if self.before_start is not None:
             await self.before_start()
         await super().start()
         harden_fetcher(self)
         guard_commits(self)
-        if self._group_id is not None:
+        if group_of(self) is not None:
             use_adaptive_fetch_wait(self)
 
     async def stop(self) -> None:
-        stopping = asyncio.ensure_future(super().stop())
-        try:
-            while not stopping.done():
-                await asyncio.wait({stopping}, timeout=_CANCEL_AGAIN_AFTER_S)
-                # Told to end while it lets go of partitions, the fetcher takes no note of it.
-                if self._fetcher is not None:
-                    self._fetcher._fetch_task.cancel()  # noqa: SLF001
-            await stopping
-        finally:
-            stopping.cancel()
+        """Leave the group and close connections; nothing happens the second time."""
+        await stop_fetching(self, super().stop)
 
 
-def guard_commits(consumer: AIOKafkaConsumer) -> None:
-    """Have commits end with the assignment that they were begun in.
-
-    Left to itself, the client repeats one that was not answered, and does so as the member
-    that it has meanwhile become: offsets of partitions that others have would be set back.
-    And from who is no member, expelled and not back yet, a group without members takes any
-    offset: that of a later record, too, when an earlier one was just found to be uncommitted.
-
-    Args:
-        consumer: Started; nothing changes for one without a group.
-    """
-    if consumer._group_id is None:  # noqa: SLF001
-        return
-    coordinator = consumer._coordinator  # noqa: SLF001  # nothing of the client's is between
-    subscription = consumer._subscription  # noqa: SLF001
-    send: Callable[[Any, Any], Awaitable[None]] = coordinator._do_commit_offsets  # noqa: SLF001
-
-    async def send_guarded(assignment: Any, offsets: Any) -> None:  # noqa: ANN401
-        is_member = coordinator.generation >= 0 or not subscription.partitions_auto_assigned()
-        if not assignment.active or not is_member:
-            raise IllegalGenerationError
-        await send(assignment, offsets)
-
-    coordinator._do_commit_offsets = send_guarded  # noqa: SLF001
-
-
-def harden_fetcher(
-    consumer: AIOKafkaConsumer, *, within_s: float = _PREFETCH_BACKOFF_S
-) -> None:
-    """Have a started consumer ask a node for more only once its records are taken.
-
-    There is one fetch at a time for each node. Left to itself, the client waits 0.1 s for
-    the records of a partition to be taken, and then asks for those of the others; the broker
-    holds that request until there are some, and meanwhile nobody asks for the first
-    partition's. A reader that was busy for 0.1 s would then be idle for much longer.
-
-    Args:
-        consumer: Started; its records are taken whatever partition they are of.
-        within_s: After it, the others' are asked for all the same.
-    """
-    fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
-    fetcher._prefetch_backoff = within_s  # noqa: SLF001
-    wake_on_every_response(fetcher)
-    fetch_from_leaders_only(consumer)
-    # Five times a second unless set, though every event that matters now wakes it by itself.
-    fetcher._fetcher_timeout = _FETCHER_TIMEOUT_S  # noqa: SLF001
+def _native(partitions: Iterable[TopicPartition]) -> Iterator[Any]:
+    """As the client's own class, which it insists on in some of its methods."""
+    return (_NativePartition(*one) for one in partitions)
 
 
 async def poll_forever(
-    consumer: AIOKafkaConsumer, *, what: str
-) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    consumer: KafkaConsumer, *, what: str
+) -> AsyncIterator[Sequence[ConsumedRecord]]:
     """What a started consumer brings, until cancelled; it goes on after the client's errors.
 
     Else nobody would notice that nothing is read any more.
@@ -157,38 +166,6 @@ async def poll_forever(
             await asyncio.sleep(_RETRY_AFTER_S)
             continue
         yield [record for records in fetched.values() for record in records]
-
-
-def defer_fetches(
-    consumer: AIOKafkaConsumer, pause_s: Callable[[], float]
-) -> Callable[[], None]:
-    """Have a started consumer ask for more only when its reader is about to take it.
-
-    Left to itself, it asks as soon as records were taken, is answered with the next one that
-    comes, and holds that one until the reader takes it; all that come meanwhile wait for the
-    time after. Asked when the reader is due, brokers give all there is.
-
-    Args:
-        consumer: Started; see `harden_fetcher`.
-        pause_s: How long until the reader is due; not above 0 if it is.
-
-    Returns:
-        To be called if the pause became shorter.
-    """
-    fetcher = consumer._fetcher  # noqa: SLF001
-    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
-
-    def actions_when_due(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
-        fetches, resets, timeout_s, invalid, resumed = look(assignment)
-        if fetches and (left_s := pause_s()) > 0:
-            return [], resets, min(left_s, timeout_s), invalid, resumed
-        return fetches, resets, timeout_s, invalid, resumed
-
-    def wake_fetcher() -> None:
-        fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001
-
-    fetcher._get_actions_per_node = actions_when_due  # noqa: SLF001
-    return wake_fetcher
 
 
 T = TypeVar("T")
@@ -222,7 +199,7 @@ def connection(settings: Settings) -> dict[str, Any]:
     return arguments
 
 
-def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKafkaProducer:
+def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> KafkaProducer:
     """An idempotent producer with acks=all; start and stop it yourself."""
     compress_fast()
     made = AIOKafkaProducer(
@@ -242,7 +219,7 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKa
 
 def consumer(
     settings: Settings, *topics: str, client_id: str, group_id: str | None, **overrides: object
-) -> AIOKafkaConsumer:
+) -> KafkaConsumer:
     """A consumer that commits only when told to; start and stop it yourself.
 
     Args:
@@ -270,10 +247,10 @@ def consumer(
         "fetch_max_bytes": FETCH_BYTES,
     }
     arguments |= overrides
-    made = _HardenedConsumer(*topics, **arguments)
+    made = KafkaConsumer(*topics, **arguments)
     fetch_wait_ms = arguments["fetch_max_wait_ms"]
     broker_timeouts.install_broker_timeouts(
-        made._client, connection(settings), fetch_wait_ms=fetch_wait_ms
+        client_of(made), connection(settings), fetch_wait_ms=fetch_wait_ms
     )
     if group_id is not None:
         made.before_start = partial(evict_own_predecessor, settings, group_id, client_name)
@@ -302,7 +279,7 @@ async def shield_until_answered(request: Awaitable[T]) -> T:
 
 
 @asynccontextmanager
-async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
+async def started(consumer: KafkaConsumer) -> AsyncIterator[KafkaConsumer]:
     """The consumer, started, and stopped at the end.
 
     One that is cancelled while it starts would leave a connection open, so it may end that
@@ -318,15 +295,30 @@ async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]
         await consumer.stop()
 
 
-def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:
+def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
     """An admin client; start and close it yourself."""
     made = AIOKafkaAdminClient(
         **connection(settings),
         client_id=f"{settings.topic_prefix}{client_id}",
         request_timeout_ms=15_000,
     )
-    broker_timeouts.install_broker_timeouts(made._client, connection(settings))  # noqa: SLF001
+    broker_timeouts.install_broker_timeouts(client_of(made), connection(settings))
     return made
+
+
+async def is_serving(bootstrap: str) -> bool:
+    """Whether a broker without security knows its cluster, and who coordinates groups."""
+    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=2_000)
+    try:
+        await client.bootstrap()
+        if client.get_random_node() is None:
+            return False  # it answers before it knows of any broker
+        await client.coordinator_lookup(CoordinationType.GROUP, "pop-stream-embedded")
+    except (KafkaError, OSError):
+        return False
+    finally:
+        await client.close()
+    return True
 
 
 def _milliseconds(span: timedelta) -> int:

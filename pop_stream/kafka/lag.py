@@ -6,17 +6,19 @@ from time import monotonic
 from typing import Any, Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import share_consumer
 from pop_stream.kafka.group_members import count_members
+from pop_stream.kafka.hardening.internals import client_of
 from pop_stream.kafka.protocol import MultiGroupOffsetFetchRequest
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import GroupType
 from pop_stream.model.ids import InsightId
 from pop_stream.ports.lag import GroupOffsets, LagSnapshot
+from pop_stream.ports.records import TopicPartition
 
 LAG_TIMEOUT_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""
@@ -55,7 +57,7 @@ class KafkaLagProbe:
         self._log_starts: Mapping[TopicPartition, int] = {}
         self._log_starts_at: float | None = None
 
-    async def look(
+    async def fetch_lag(
         self,
         insights: Sequence[InsightId],
         *,
@@ -99,7 +101,7 @@ class KafkaLagProbe:
         relay_offsets = _offsets(events, found[relay_group])
         return LagSnapshot(
             lags,
-            told={tp.partition: ends[tp] for tp in told},
+            end_offsets={tp.partition: ends[tp] for tp in told},
             relay_offsets={tp.partition: offset for tp, offset in relay_offsets.items()},
         )
 
@@ -112,14 +114,14 @@ class KafkaLagProbe:
             _log.info("members.unknown", group=group, error=repr(error))
             return None
 
-    async def progress(
+    async def fetch_group_offsets(
         self, group: str, topic: str, group_type: GroupType = "consumer"
     ) -> GroupOffsets | None:
         """See the port."""
         try:
             async with asyncio.timeout(LAG_TIMEOUT_S):
                 await self._count_partitions({topic})
-                offsets = await self._reached(group, topic, group_type)
+                offsets = await self._fetch_committed(group, topic, group_type)
                 ends = await self._ends(
                     [TopicPartition(topic, n) for n in self._numbers(topic)]
                 )
@@ -134,7 +136,7 @@ class KafkaLagProbe:
             committed={tp.partition: offset for tp, offset in offsets.items()},
         )
 
-    async def _reached(
+    async def _fetch_committed(
         self, group: str, topic: str, group_type: GroupType
     ) -> Mapping[TopicPartition, int] | None:
         """How far a group has come; None if its coordinator does not say."""
@@ -178,7 +180,7 @@ class KafkaLagProbe:
         by_coordinator = await self._by_coordinator(groups)
         responses = await asyncio.gather(
             *(
-                self._admin._client.send(node, MultiGroupOffsetFetchRequest(some))  # noqa: SLF001
+                client_of(self._admin).send(node, MultiGroupOffsetFetchRequest(some))
                 for node, some in by_coordinator.items()
             )
         )

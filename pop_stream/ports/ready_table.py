@@ -28,7 +28,7 @@ class BacklogTable(Protocol):
         """How many rows were written or deleted so far."""
         ...
 
-    def send(self) -> None:
+    def send_now(self) -> None:
         """Have what was written so far sent now; else it may wait a little for more."""
         ...
 

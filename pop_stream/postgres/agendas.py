@@ -153,7 +153,7 @@ class PostgresAgendas:
 
 
 def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
-    """What the filter says as SQL; its values are added to the list, by place."""
+    """What the filter says as SQL; its values are added to the list, by position."""
     told = {
         "ids": wanted.ids,
         "customer_ids": wanted.customer_ids,
@@ -205,12 +205,12 @@ class PostgresRetention:
         """
         aged = ([state.value for state in before], [*before.values()])
         removed: Counter[State] = Counter()
-        place, last_id = _FIRST, ""
+        accepted_at, last_id = _FIRST, ""
         latest = max(before.values())
         while True:
             async with acquire_connection(self._pool) as connection:
                 page = await connection.fetch(
-                    _RETENTION_SQL["page"], *aged, place, last_id, latest, BATCH
+                    _RETENTION_SQL["page"], *aged, accepted_at, last_id, latest, BATCH
                 )
                 found = [row for row in page if row["is_aged"]]
                 if dry_run:
@@ -220,7 +220,7 @@ class PostgresRetention:
                     removed.update(await _remove(connection, aged, ids))
             if len(page) < BATCH:
                 return removed
-            place, last_id = page[-1]["place"], page[-1]["agenda_id"]
+            accepted_at, last_id = page[-1]["accepted_at"], page[-1]["agenda_id"]
             await asyncio.sleep(_BATCH_PAUSE_S)
 
     async def remove_webhooks(self, before: datetime, *, dry_run: bool = False) -> int:

@@ -4,8 +4,6 @@ A file is one transaction, unless lines `-- step` divide it: for what would keep
 from others for long. Each step is sent on its own then: several statements are a transaction,
 and one alone may be what none takes, such as `create index concurrently`. A file that did not
 come to its end begins anew, so its steps must be repeatable.
-
-A file that says `-- supersedes CHECKSUM` is also held for applied where that earlier text was.
 """
 
 import asyncio
@@ -41,7 +39,6 @@ _LOCK_CONFLICTS: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetecte
 
 _FILE: Final = re.compile(r"(\d{4})_[a-z0-9_]+")
 _STEP: Final = re.compile(r"^-- step$", re.MULTILINE)
-_SUPERSEDED: Final = re.compile(r"^-- supersedes ([0-9a-f]{64})$", re.MULTILINE)
 _TRIES: Final = 30
 _RETRY_S: Final = 1.0
 _LOCK_POLL_S: Final = 0.2
@@ -59,11 +56,6 @@ class Migration:
     def checksum(self) -> str:
         """Tells a file that was changed after it was applied."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
-
-    @property
-    def checksums(self) -> Sequence[str]:
-        """Of this text, and of earlier ones that came to the same."""
-        return [self.checksum, *_SUPERSEDED.findall(self.sql)]
 
     @property
     def steps(self) -> Sequence[str]:
@@ -165,7 +157,7 @@ async def _applied(connection: "Connection") -> Mapping[int, str]:
 
 def _missing(wanted: Sequence[Migration], applied: Mapping[int, str]) -> Sequence[Migration]:
     for migration in wanted:
-        if applied.get(migration.number, migration.checksum) not in migration.checksums:
+        if applied.get(migration.number, migration.checksum) != migration.checksum:
             msg = f"{migration.name} was changed after it was applied; add a new file instead"
             raise MigrationError(msg)
     return [migration for migration in wanted if migration.number not in applied]

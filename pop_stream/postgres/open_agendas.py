@@ -1,6 +1,6 @@
 """Which agendas have not ended, found at a cost that does not grow with those that have.
 
-Two walks go through the agendas by acceptance and list those that have not ended: one follows
+Two positions go through the agendas by acceptance and list those that have not ended: one follows
 what is new, the other goes round through all that there is, a bounded way at a time, for what
 the first could not see (an agenda that runs again, or was accepted long before it was told).
 What is listed is looked at until it has ended.
@@ -49,7 +49,7 @@ class PostgresOpenAgendas:
         self._pool = pool
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[bool]:
+    async def try_lock(self) -> AsyncIterator[bool]:
         """Whether it is this process' turn, for as long as the block runs."""
         async with acquire_connection(self._pool) as connection:
             is_locked = bool(await connection.fetchval(_SQL["try_lock"], _LOCK_ID))
@@ -59,19 +59,19 @@ class PostgresOpenAgendas:
                 if is_locked and not connection.is_closed():
                     await connection.execute(_SQL["unlock"], _LOCK_ID)
 
-    async def walk(self, quiet: timedelta) -> int:
+    async def scan(self, quiet: timedelta) -> int:
         """List what has not ended and was accepted so long ago; how many were passed."""
         async with acquire_connection(self._pool) as connection:
             rows = await connection.fetch(_SQL["scan_positions"])
-            walks = {row["walk"]: (row["place"], row["agenda_id"]) for row in rows}
+            positions = {row["scan"]: (row["accepted_at"], row["agenda_id"]) for row in rows}
             until = await connection.fetchval(_SQL["now"]) - quiet
             newest = max(until - _LATE_ACCEPTANCE, _OLDEST)
-            accepted_at, agenda_id = walks.get("new", (newest, ""))
+            accepted_at, agenda_id = positions.get("new", (newest, ""))
             begun = (min(accepted_at, newest), agenda_id if accepted_at <= newest else "")
             passed = await _advance_scan(connection, "new", begun, until, most=NEW_PER_RUN)
-            begun = walks.get("round", (_OLDEST, ""))
+            begun = positions.get("full", (_OLDEST, ""))
             passed += await _advance_scan(
-                connection, "round", begun, until, most=FULL_SCAN_PER_RUN
+                connection, "full", begun, until, most=FULL_SCAN_PER_RUN
             )
         return passed
 
@@ -82,11 +82,11 @@ class PostgresOpenAgendas:
         """
         left = LISTED_PER_RUN
         async with acquire_connection(self._pool) as connection:
-            walks = {
-                row["walk"]: row["agenda_id"]
+            positions = {
+                row["scan"]: row["agenda_id"]
                 for row in await connection.fetch(_SQL["scan_positions"])
             }
-        last_id = walks.get("list", "")
+        last_id = positions.get("list", "")
         while left > 0:
             async with acquire_connection(self._pool) as connection:
                 page = min(_PAGE, left)
@@ -116,7 +116,7 @@ class PostgresOpenAgendas:
 
 async def _advance_scan(
     connection: "Connection",
-    walk: str,
+    scan: str,
     begun: tuple[datetime, str],
     until: datetime,
     *,
@@ -129,10 +129,10 @@ async def _advance_scan(
             _SQL["scan_open"], accepted_at, agenda_id, until, _PAGE, _OPEN
         )
         if row is None:
-            if walk == "round":
+            if scan == "full":
                 accepted_at, agenda_id = _OLDEST, ""
             break
         passed += row["passed"]
-        accepted_at, agenda_id = row["place"], row["agenda_id"]
-    await connection.execute(_SQL["save_scan_position"], walk, accepted_at, agenda_id)
+        accepted_at, agenda_id = row["accepted_at"], row["agenda_id"]
+    await connection.execute(_SQL["save_scan_position"], scan, accepted_at, agenda_id)
     return passed

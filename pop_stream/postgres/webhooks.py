@@ -12,7 +12,7 @@ from pop_stream.postgres.pool import acquire_connection, load_queries
 if TYPE_CHECKING:
     from pop_stream.postgres.pool import Connection, Pool
 
-_SQL: Final = load_queries("callbacks")
+_SQL: Final = load_queries("webhooks")
 
 MAX_IN_FLIGHT_PER_CUSTOMER: Final = 8
 """Under way at a time: a server that hangs holds up its own customer's callbacks only."""
@@ -49,7 +49,7 @@ class WebhookBacklog:
     """
 
     waiting: int
-    given_up: int
+    exhausted: int
     oldest: datetime | None
 
 
@@ -59,7 +59,7 @@ class PostgresWebhooks:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
 
-    async def take(self, most: int, in_flight: Mapping[str, int]) -> list[DueWebhook]:
+    async def claim(self, most: int, in_flight: Mapping[str, int]) -> list[DueWebhook]:
         """Callbacks to try now, at most `most`; nobody else is given them for a minute.
 
         Args:
@@ -83,7 +83,7 @@ class PostgresWebhooks:
         async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["reschedule"], number, pause, reason)
 
-    async def give_up(self, number: int, reason: str) -> None:
+    async def mark_exhausted(self, number: int, reason: str) -> None:
         """Let it be; later ones of the same agenda may go."""
         async with acquire_connection(self._pool) as connection:
             await connection.execute(_SQL["mark_exhausted"], number, reason)

@@ -68,11 +68,11 @@ ReadEvidence = Callable[
 class UnsettledAgendas(Protocol):
     """The list of agendas that have not ended."""
 
-    def turn(self) -> AbstractAsyncContextManager[bool]:
+    def try_lock(self) -> AbstractAsyncContextManager[bool]:
         """Whether it is this process' turn, for as long as the block runs."""
         ...
 
-    async def walk(self, quiet: timedelta) -> int:
+    async def scan(self, quiet: timedelta) -> int:
         """Bring the list up to date; how many agendas were passed."""
         ...
 
@@ -155,11 +155,11 @@ class Reconciler:
             UnavailableError: If Postgres or Kafka is away, or a part is far behind; nothing
                 was done.
         """
-        async with self._agendas.turn() as has_turn:
+        async with self._agendas.try_lock() as has_turn:
             if not has_turn:
                 return None
             await self._wait_until_folded()  # else what is accepted may appear behind the walk
-            await self._agendas.walk(quiet)
+            await self._agendas.scan(quiet)
             first, checked, unanswered = await self._find_missing(quiet)
             if not first:
                 return ReconciliationResult(checked, unanswered=unanswered)
@@ -264,14 +264,14 @@ class Reconciler:
             raise UnavailableError(msg) from None
 
     async def _ends(self, part: str, topic: str) -> Mapping[int, int]:
-        progress = await self._probe.progress(self._topics.group(part), topic)
+        progress = await self._probe.fetch_group_offsets(self._topics.group(part), topic)
         if progress is None:
             msg = f"how far {part} has come with {topic} is not known"
             raise UnavailableError(msg)
         return progress.ends
 
     async def _committed(self, part: str, topic: str) -> Mapping[int, int]:
-        progress = await self._probe.progress(self._topics.group(part), topic)
+        progress = await self._probe.fetch_group_offsets(self._topics.group(part), topic)
         return {} if progress is None else progress.committed
 
     async def _requeue(self, found: RequeuePlan) -> None:

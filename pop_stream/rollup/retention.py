@@ -47,10 +47,10 @@ def retention_from(settings: Settings) -> Retention:
 async def remove_expired(
     store: RetentionStore, retention: Retention, now: datetime, *, dry_run: bool = False
 ) -> dict[str, int]:
-    """Remove once what is old enough; how many by state, and `callbacks`."""
+    """Remove once what is old enough; how many by state, and `webhooks`."""
     removed = await store.remove(retention.before(now), dry_run=dry_run)
-    callbacks = await store.remove_webhooks(now - retention.failed, dry_run=dry_run)
-    return {**{state.value: count for state, count in removed.items()}, "callbacks": callbacks}
+    webhooks = await store.remove_webhooks(now - retention.failed, dry_run=dry_run)
+    return {**{state.value: count for state, count in removed.items()}, "webhooks": webhooks}
 
 
 async def schedule_retention(

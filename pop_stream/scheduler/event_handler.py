@@ -21,7 +21,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.ready_table import BacklogTable
-from pop_stream.scheduler.emitted_offsets import EmittedAttempts, NewestReader
+from pop_stream.scheduler.emitted_attempts import EmittedAttempts, NewestReader
 from pop_stream.scheduler.insight import InsightScheduler, save_backlogs
 from pop_stream.scheduler.insight_registry import InsightRegistry
 from pop_stream.scheduler.round_writer import RecordPosition, RoundWriter
@@ -86,7 +86,7 @@ class ReadyEventHandler:
         self._clock = clock
         self._topics = topics
         self._owns = owns
-        self._schedulers = InsightRegistry(
+        self._registry = InsightRegistry(
             table=table,
             definitions=definitions,
             clock=clock,
@@ -95,21 +95,21 @@ class ReadyEventHandler:
             epoch=epoch,
         )
         self._round_writer = RoundWriter(
-            self._schedulers,
+            self._registry,
             table=table,
             publisher=publisher,
             clock=clock,
             topics=topics,
             create_topic=create_topic,
             owns=owns,
-            on_topic=EmittedAttempts(topics, read_newest),
+            emitted_reader=EmittedAttempts(topics, read_newest),
         )
         self._deferred: dict[int, _DeferredInsights] = {}
         self._records_since_progress: dict[int, int] = {}
 
     def schedulers(self) -> list[InsightScheduler]:
         """All insights this worker decides for."""
-        return self._schedulers.everywhere
+        return self._registry.all_schedulers
 
     def owned_schedulers(self) -> list[InsightScheduler]:
         """Those of partitions that are surely this worker's still."""
@@ -117,25 +117,27 @@ class ReadyEventHandler:
 
     def loaded(self) -> set[int]:
         """Partitions whose backlogs are in memory."""
-        return self._schedulers.loaded
+        return self._registry.loaded
 
     def may_emit(self, scheduler: InsightScheduler) -> bool:
         """Whether a round may choose one now, or must look because definitions changed."""
-        if not self._schedulers.is_up_to_date:
+        if not self._registry.is_up_to_date:
             return True
         now = self._clock.now().timestamp()
         return scheduler.slots() > 0 and scheduler.backlog.queue.may_pick(now)
 
     def needs_partitions(self, scheduler: InsightScheduler) -> bool:
         """Whether its topic has fewer partitions than its definition says by now."""
-        return 0 < scheduler.partitions_to_grow_from < self._schedulers.partitions_of(scheduler)
+        return 0 < scheduler.partitions_to_grow_from < self._registry.partitions_of(scheduler)
 
     def handled_until(self, partition: int) -> int | None:
         """The offset before which the table shows all records to have been handled.
 
         None if no row tells.
         """
-        stores = [scheduler.store for scheduler in self._schedulers.of(partition).values()]
+        stores = [
+            scheduler.store for scheduler in self._registry.in_partition(partition).values()
+        ]
         incomplete = [store.offset for store in stores if store.is_incomplete]
         last = (
             min(incomplete)
@@ -146,7 +148,7 @@ class ReadyEventHandler:
 
     def unload(self, partition: int) -> None:
         """Forget a partition; its next event reads it from the table again."""
-        self._schedulers.unload(partition)
+        self._registry.unload(partition)
         self._deferred.pop(partition, None)
 
     async def handle(
@@ -177,13 +179,13 @@ class ReadyEventHandler:
         except UnreadableRecordError as error:
             raise NotAnEventError(str(error)) from None
         await self._prepare(record_position.partition)
-        to_publish = self._schedulers.take_dead_letters(record_position.partition)
+        to_publish = self._registry.take_dead_letters(record_position.partition)
         changed: dict[str, InsightScheduler] = {}
         for event in ready_events:
-            for scheduler in self._schedulers.recipients(record_position.partition, event):
+            for scheduler in self._registry.recipients(record_position.partition, event):
                 to_publish += self._apply(scheduler, event)
                 changed[scheduler.insight_id] = scheduler
-            to_publish += self._schedulers.misrouted(record_position.partition, event)
+            to_publish += self._registry.misrouted(record_position.partition, event)
         if to_publish:
             await publish_until_acknowledged(self._publisher, to_publish)
         deferred = self._deferred.setdefault(record_position.partition, _DeferredInsights())
@@ -192,8 +194,8 @@ class ReadyEventHandler:
             await self._save([*changed.values()], record_position)
             return
         changed = {**self._deferred.pop(record_position.partition).schedulers, **changed}
-        await self._round_writer.decide(
-            self._schedulers.with_pool_peers(record_position.partition, changed),
+        await self._round_writer.write_rounds(
+            self._registry.with_pool_peers(record_position.partition, changed),
             record_position,
         )
         self._record_progress(record_position)
@@ -205,27 +207,27 @@ class ReadyEventHandler:
         if all(scheduler.backlog.outbox.is_empty for scheduler in changed):
             save_backlogs(changed, record_position.offset)
         else:
-            await self._round_writer.decide(changed, record_position, choose=False)
+            await self._round_writer.write_rounds(changed, record_position, choose=False)
 
     def _record_progress(self, record_position: RecordPosition) -> None:
         """Have a row tell now and then that this record was handled, and all before it."""
-        untold = self._records_since_progress.get(record_position.partition, 0) + 1
-        schedulers = self._schedulers.of(record_position.partition).values()
-        if untold >= PROGRESS_EVERY_RECORDS and schedulers:
+        since_progress = self._records_since_progress.get(record_position.partition, 0) + 1
+        schedulers = self._registry.in_partition(record_position.partition).values()
+        if since_progress >= PROGRESS_EVERY_RECORDS and schedulers:
             newest = max(schedulers, key=lambda scheduler: scheduler.store.offset)
             # A snapshot: not of one that has just had a row, whatever its size.
-            untold = record_position.offset - newest.store.offset + 1
-            if untold >= PROGRESS_EVERY_RECORDS:
-                newest.store.tell(newest.backlog, record_position.offset)
-                untold = 0
-        self._records_since_progress[record_position.partition] = untold
+            since_progress = record_position.offset - newest.store.offset + 1
+            if since_progress >= PROGRESS_EVERY_RECORDS:
+                newest.store.record_progress(newest.backlog, record_position.offset)
+                since_progress = 0
+        self._records_since_progress[record_position.partition] = since_progress
 
     async def _prepare(self, partition: int) -> None:
         """Have the partition's desks as they should be before an event."""
         self._round_writer.ensure_owned(partition)
-        self._schedulers.of(partition)
-        self._schedulers.apply_definitions()
-        unconfirmed = self._schedulers.take_unconfirmed(partition)
+        self._registry.in_partition(partition)
+        self._registry.apply_definitions()
+        unconfirmed = self._registry.take_unconfirmed(partition)
         if unconfirmed:
             await self._round_writer.recover_round(unconfirmed, partition)
 
@@ -239,7 +241,7 @@ class ReadyEventHandler:
             case InsightTick():
                 scheduler.apply_tick(event, self._clock.now())
             case QueueQueried():
-                now, limit = self._clock.now(), self._schedulers.limit(scheduler)
+                now, limit = self._clock.now(), self._registry.limiting_cause(scheduler)
                 answer = scheduler.answer(event, now, limited_by=limit)
                 key = scheduler.insight_id.encode()
                 return [Record(self._topics.query_replies, key, encode(answer))]

@@ -63,7 +63,7 @@ class InsightRegistry:
         self._definitions_in_force: Definitions | None = None
 
     @property
-    def everywhere(self) -> list[InsightScheduler]:
+    def all_schedulers(self) -> list[InsightScheduler]:
         """Those of all partitions."""
         return [
             scheduler
@@ -76,7 +76,7 @@ class InsightRegistry:
         """Partitions whose backlogs are in memory."""
         return set(self._schedulers)
 
-    def of(self, partition: int) -> Mapping[str, InsightScheduler]:
+    def in_partition(self, partition: int) -> Mapping[str, InsightScheduler]:
         """Those of a partition, by insight; read from the table if they are not in memory."""
         if partition not in self._schedulers:
             self._load(partition)
@@ -110,7 +110,7 @@ class InsightRegistry:
         return self._definitions.current is self._definitions_in_force
 
     @property
-    def version(self) -> int:
+    def definitions_version(self) -> int:
         """Of the definitions that were taken up; 0 before."""
         return self._definitions_in_force.version if self._definitions_in_force else 0
 
@@ -120,7 +120,7 @@ class InsightRegistry:
         if self.is_up_to_date:
             return
         self._definitions_in_force = current
-        for scheduler in self.everywhere:
+        for scheduler in self.all_schedulers:
             insight = current.insights.get(scheduler.insight_id)
             scheduler.has_definition = insight is not None
             if insight is not None:
@@ -182,27 +182,31 @@ class InsightRegistry:
         )
         return [*changed.values(), *pool_peers]
 
-    def room(self, scheduler: InsightScheduler, most: int) -> int:
+    def budget_within_pool(self, scheduler: InsightScheduler, most: int) -> int:
         """How many agendas a round may emit, within what the insight's pool has left."""
         slots = min(scheduler.slots(), most)
         pool = self._definitions.current.pools.get(scheduler.backlog.insight.pool or "")
         if pool is None or slots <= 0:
             return slots
         now = self._clock.now()
-        pool_peers = [one for one in self.everywhere if one.backlog.insight.pool == pool.id]
+        pool_peers = [one for one in self.all_schedulers if one.backlog.insight.pool == pool.id]
         limits = pool_sharing.pool_limits(
             pool.max_in_flight, [mate.pool_demand(now) for mate in pool_peers]
         )
         return min(slots, limits[scheduler.insight_id] - scheduler.backlog.in_flight)
 
-    def limit(self, scheduler: InsightScheduler) -> EmissionLimit:
+    def limiting_cause(self, scheduler: InsightScheduler) -> EmissionLimit:
         """What keeps the desk from emitting, its topic and its customers left aside."""
         if not scheduler.backlog.ready:
             return ""
         cap = scheduler.backlog.insight.max_in_flight
         if cap is not None and scheduler.backlog.in_flight >= cap:
             return "max_in_flight"
-        return "pool" if scheduler.slots() > 0 and self.room(scheduler, 1) <= 0 else ""
+        return (
+            "pool"
+            if scheduler.slots() > 0 and self.budget_within_pool(scheduler, 1) <= 0
+            else ""
+        )
 
     # ---- making them ----
 
@@ -226,7 +230,7 @@ class InsightRegistry:
         self._schedulers[partition] = schedulers
         self._dead_letters[partition] = letters
         self._unconfirmed[partition] = [
-            one for one in schedulers.values() if one.store.last_round
+            one for one in schedulers.values() if one.store.unconfirmed_round
         ]
         ready = sum(scheduler.backlog.ready for scheduler in schedulers.values())
         _log.info("backlog.loaded", partition=partition, insights=len(schedulers), ready=ready)

@@ -12,16 +12,16 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 import structlog
-from aiokafka import ConsumerRecord
-from aiokafka.errors import KafkaError
 
 from pop_stream.kafka.dead_letters import dead_letter
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import PopStreamError, UnavailableError, UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, split_record
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord, PlainRecord
 from pop_stream.scheduler.event_handler import NotAnEventError, ReadyEventHandler
 from pop_stream.scheduler.ownership import PartitionOwnership
 from pop_stream.scheduler.record_builders import PART
@@ -78,7 +78,7 @@ class PartitionProcessor:
     """Deals with records one by one, so that nothing of them leaves the agent's loop.
 
     Args:
-        rounds: To hand them to.
+        handler: To hand them to.
         ticker: To be told of partitions that are read anew.
         ownership: Of the partitions that are this worker's.
         publisher: Of dead letters.
@@ -96,20 +96,20 @@ class PartitionProcessor:
 
     def __init__(  # noqa: PLR0913  # every port that dealing needs, named once
         self,
-        rounds: ReadyEventHandler,
+        handler: ReadyEventHandler,
         ticker: Ticker,
         ownership: PartitionOwnership,
         *,
         publisher: Publisher,
         clock: Clock,
         topics: Topics,
-        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumedRecord]],
         recover: Callable[[], Awaitable[bool]],
         end_offset: Callable[[int], int | None],
         now: Callable[[], float] = monotonic,
     ) -> None:
         self.postponed: set[int] = set()
-        self._registry = rounds
+        self._handler = handler
         self._ticker = ticker
         self._ownership = ownership
         self._publisher = publisher
@@ -153,7 +153,7 @@ class PartitionProcessor:
         """These are for somebody else."""
         self.postponed -= partitions
         for partition in partitions:
-            self._registry.unload(partition)
+            self._handler.unload(partition)
 
     async def _has_recovered(self, partition: int) -> bool:
         """Whether the table is whole; if not, the record is for the partition's next owner."""
@@ -180,7 +180,7 @@ class PartitionProcessor:
         """From where a record's predecessors are still to be dealt with."""
         if partition not in self._next:
             try:
-                kept = self._registry.handled_until(partition)
+                kept = self._handler.handled_until(partition)
             except Exception:
                 _log.exception("rows.unreadable", partition=partition)
                 return offset  # whoever handles the record meets the same, and tells
@@ -245,7 +245,7 @@ class PartitionProcessor:
     def _reload(self, partition: int) -> None:
         """The index may be half changed: the table is what counts."""
         self._ownership.invalidate()
-        self._registry.unload(partition)
+        self._handler.unload(partition)
         self._ticker.assign({partition})
 
     async def _handle(
@@ -263,12 +263,12 @@ class PartitionProcessor:
 
         async def attempt() -> None:
             try:
-                await self._registry.handle(
+                await self._handler.handle(
                     record_position, value, has_next=has_next, is_catching_up=is_catching_up
                 )
             except UnavailableError:
                 self._ownership.invalidate()
-                self._registry.unload(record_position.partition)
+                self._handler.unload(record_position.partition)
                 raise
 
         await self._retry_while_owned(
@@ -316,18 +316,8 @@ class PartitionProcessor:
         is_unreadable = isinstance(error, UnreadableRecordError)
         reason = str(error) if is_unreadable else repr(error)
         code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
-        record = ConsumerRecord(
-            topic=message.topic,
-            partition=message.partition,
-            offset=message.offset,
-            timestamp=0,
-            timestamp_type=0,
-            key=message.key,
-            value=value,
-            checksum=None,
-            serialized_key_size=0,
-            serialized_value_size=0,
-            headers=(),
+        record = PlainRecord(
+            message.topic, message.partition, message.offset, message.key, value
         )
         letter = dead_letter(
             self._topics, record, part=PART, at=self._clock.now(), error=(code, reason)

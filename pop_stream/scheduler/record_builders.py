@@ -74,7 +74,9 @@ def emitted_events(
     ]
 
 
-def stops(topics: Topics, scheduler: InsightScheduler, told: OutboxBatch) -> list[Record]:
+def stop_records(
+    topics: Topics, scheduler: InsightScheduler, outbox: OutboxBatch
+) -> list[Record]:
     """What pullers hear: attempts that are to stop."""
     return [
         Record(
@@ -90,7 +92,7 @@ def stops(topics: Topics, scheduler: InsightScheduler, told: OutboxBatch) -> lis
                 )
             ),
         )
-        for stop in told.stops
+        for stop in outbox.stops
     ]
 
 
@@ -103,8 +105,8 @@ def _accepted_at(scheduler: InsightScheduler, ref: int | None) -> datetime | Non
         return None  # a stop is told all the same
 
 
-def letters(
-    topics: Topics, scheduler: InsightScheduler, told: OutboxBatch, now: datetime
+def dead_letter_records(
+    topics: Topics, scheduler: InsightScheduler, outbox: OutboxBatch, now: datetime
 ) -> list[Record]:
     """The dead letters of agendas that failed for good."""
     return [
@@ -116,7 +118,7 @@ def letters(
             part=PART,
             at=now,
         )
-        for failed in told.failed
+        for failed in outbox.failed
     ]
 
 

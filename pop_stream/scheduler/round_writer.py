@@ -35,7 +35,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.ready_table import BacklogTable
 from pop_stream.scheduler import record_builders
-from pop_stream.scheduler.emitted_offsets import (
+from pop_stream.scheduler.emitted_attempts import (
     MAX_COPIES,
     AttemptKeys,
     EmittedAttempts,
@@ -49,7 +49,7 @@ _MAX_CUSTOMERS: Final = 50
 _MAX_HELD_CUSTOMERS: Final = 10
 
 
-def decided(
+def round_decided(
     scheduler: InsightScheduler,
     chosen: Sequence[ChosenAgenda],
     note: JournaledRound,
@@ -146,19 +146,19 @@ class RoundWriter:
     """Writes for all desks; one record of `pop.ready` at a time.
 
     Args:
-        schedulers: All of this worker's.
+        registry: All schedulers of this worker.
         table: The ReadyAgenda table.
         publisher: Ours, idempotent, with acks=all; not Faust's.
         clock: For the instants in events.
         topics: Names of topics.
         create_topic: Makes sure an insight's topic exists, with its partitions.
         owns: Whether a partition is surely this worker's at the moment.
-        on_topic: Knows what is on insights' topics already.
+        emitted_reader: Knows what is on insights' topics already.
     """
 
     def __init__(  # noqa: PLR0913  # every port it needs, named once
         self,
-        schedulers: InsightRegistry,
+        registry: InsightRegistry,
         *,
         table: BacklogTable,
         publisher: Publisher,
@@ -166,16 +166,16 @@ class RoundWriter:
         topics: Topics,
         create_topic: Callable[[Insight], Awaitable[None]],
         owns: Callable[[int], bool],
-        on_topic: EmittedAttempts,
+        emitted_reader: EmittedAttempts,
     ) -> None:
-        self._schedulers = schedulers
+        self._registry = registry
         self._table = table
         self._publisher = publisher
         self._clock = clock
         self._topics = topics
         self._create_topic = create_topic
         self._owns = owns
-        self._emitted_reader = on_topic
+        self._emitted_reader = emitted_reader
         self._last_round_row = 0
 
     def ensure_owned(self, partition: int) -> None:
@@ -188,7 +188,7 @@ class RoundWriter:
             msg = f"the group may have given partition {partition} to another scheduler"
             raise UnavailableError(msg)
 
-    async def decide(
+    async def write_rounds(
         self,
         schedulers: Sequence[InsightScheduler],
         record_position: RecordPosition,
@@ -231,7 +231,7 @@ class RoundWriter:
         )
         for scheduler, draft in zip(schedulers, drafts, strict=True):
             if draft.announcements:
-                scheduler.store.last_round = None
+                scheduler.store.unconfirmed_round = None
 
     async def recover_round(
         self, schedulers: Sequence[InsightScheduler], partition: int
@@ -246,9 +246,9 @@ class RoundWriter:
                 surely this worker's.
         """
         lately = [
-            (scheduler, scheduler.store.last_round)
+            (scheduler, scheduler.store.unconfirmed_round)
             for scheduler in schedulers
-            if scheduler.store.last_round
+            if scheduler.store.unconfirmed_round
         ]
         unconfirmed = [
             (scheduler, note, chosen)
@@ -267,7 +267,7 @@ class RoundWriter:
         self.ensure_owned(partition)
         await self._publish(records, partition)
         for scheduler in schedulers:
-            scheduler.store.last_round = None
+            scheduler.store.unconfirmed_round = None
 
     async def _draft_round(
         self, scheduler: InsightScheduler, record_position: RecordPosition, *, choose: bool
@@ -277,7 +277,7 @@ class RoundWriter:
         scheduler.backlog.apply_due(now.timestamp())
         scheduler.observe(now)
         slots, depth = (
-            self._schedulers.room(scheduler, MAX_ROUND_SIZE) if choose else 0,
+            self._registry.budget_within_pool(scheduler, MAX_ROUND_SIZE) if choose else 0,
             scheduler.depth,
         )
         before = scheduler.checkpoint(self._topics, now) if slots > 0 else ()
@@ -287,14 +287,14 @@ class RoundWriter:
         told = await self._told(scheduler, scheduler.backlog.drain_outbox(), now)
         if not chosen:
             return _RoundDraft(told)
-        scheduler.store.last_round = note = JournaledRound(
+        scheduler.store.unconfirmed_round = note = JournaledRound(
             refs=tuple(one.ref for one in chosen),
             at=now.timestamp(),
             slots=slots,
             lag=depth.unclaimed,
             in_flight=depth.in_flight,
             offset=record_position.offset,
-            definitions=self._schedulers.version,
+            definitions=self._registry.definitions_version,
         )
         known = scheduler.take_already_emitted(chosen, now)
         emitted, announcements = await self._records(scheduler, chosen, note, known)
@@ -308,8 +308,8 @@ class RoundWriter:
             return []
         topic = self._topics.agenda_events
         return [
-            *record_builders.stops(self._topics, scheduler, told),
-            *record_builders.letters(self._topics, scheduler, told, now),
+            *record_builders.stop_records(self._topics, scheduler, told),
+            *record_builders.dead_letter_records(self._topics, scheduler, told, now),
             *await lifecycle_records(self._publisher, topic, told.lifecycle),
         ]
 
@@ -326,12 +326,14 @@ class RoundWriter:
             self._topics,
             scheduler,
             missing_from_topic(chosen, known),
-            partitions=await self._publisher.partitions(self._emitted_reader.name(scheduler)),
+            partitions=await self._publisher.partitions(
+                self._emitted_reader.topic_of(scheduler)
+            ),
             at=at,
             now=self._clock.now(),
         )
-        decision = decided(
-            scheduler, chosen, note, limited_by=self._schedulers.limit(scheduler)
+        decision = round_decided(
+            scheduler, chosen, note, limited_by=self._registry.limiting_cause(scheduler)
         )
         lifecycle = await lifecycle_records(
             self._publisher,
@@ -359,7 +361,7 @@ class RoundWriter:
         """Write the rows; those of rounds at once, for later rounds wait for them."""
         save_backlogs(schedulers, offset)
         if flush:
-            self._table.send()
+            self._table.send_now()
             self._last_round_row = self._table.written
 
     async def _publish_concurrently(

@@ -122,7 +122,7 @@ class Ticker:
     """Wakes partitions that were gained, and insights in which something may happen.
 
     Args:
-        rounds: All desks of this worker.
+        handler: All desks of this worker.
         probe: Reads lags from the broker.
         publisher: Of ticks.
         topics: Names of topics.
@@ -134,7 +134,7 @@ class Ticker:
 
     def __init__(  # noqa: PLR0913  # everything a look asks, named once
         self,
-        rounds: ReadyEventHandler,
+        handler: ReadyEventHandler,
         probe: LagProbe,
         publisher: Publisher,
         topics: Topics,
@@ -143,7 +143,7 @@ class Ticker:
         *,
         is_settled: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._registry = rounds
+        self._handler = handler
         self._probe = probe
         self._publisher = publisher
         self._topics = topics
@@ -196,7 +196,7 @@ class Ticker:
         """Up to the interval, but not past the moment when something, or a look, is due."""
         now = self._now()
         soonest = (now if self._polled_at is None else self._polled_at) + self._interval_s
-        for scheduler in self._registry.schedulers():
+        for scheduler in self._handler.schedulers():
             # One without slots is woken by what frees them, not by its customers' dues.
             pick_at = scheduler.backlog.queue.due_at if scheduler.slots() > 0 else None
             for due in (pick_at, self._due_at(scheduler, now)):
@@ -208,7 +208,7 @@ class Ticker:
         # Before the look, which a broker that is away may hold up for seconds.
         await self._wake_assigned()
         ticks: list[Record] = []
-        schedulers = self._registry.schedulers()
+        schedulers = self._handler.schedulers()
         emitted = {scheduler.insight_id: scheduler.backlog.emitted for scheduler in schedulers}
         look = await self._poll(schedulers)
         for scheduler in schedulers:
@@ -220,11 +220,11 @@ class Ticker:
                 )
         if ticks:
             await self._publisher.publish(ticks)
-        self._assigned -= self._registry.loaded()
+        self._assigned -= self._handler.loaded()
 
     async def _wake_assigned(self) -> None:
         settled = set(self._awaiting_rebalance) if self._is_settled() else set()
-        new = self._assigned - self._registry.loaded() | settled
+        new = self._assigned - self._handler.loaded() | settled
         if new:
             await self._publisher.publish([self._wake(partition) for partition in new])
         self._awaiting_rebalance -= settled
@@ -246,10 +246,10 @@ class Ticker:
         by_type: dict[GroupType, list[InsightId]] = {"consumer": [], "share": []}
         for scheduler in asked:
             by_type[scheduler.backlog.insight.group_type].append(scheduler.insight_id)
-        look = await self._probe.look(
+        look = await self._probe.fetch_lag(
             by_type["consumer"], shared=by_type["share"], relay=with_relay
         )
-        if with_relay and look.told is not None:
+        if with_relay and look.end_offsets is not None:
             self._advance_watermark(look, now)
         if with_relay and any(
             scheduler.backlog.attempts.any_by_http for scheduler in schedulers
@@ -283,9 +283,9 @@ class Ticker:
     def _advance_watermark(self, look: LagSnapshot, asked_at: float) -> None:
         """Move the clock of what was heard on, or begin all leases anew after an outage."""
         before, self._watermark_at = self._watermark_at or asked_at, asked_at
-        self._watermark.observe(asked_at, look.told or {}, look.relay_offsets)
+        self._watermark.observe(asked_at, look.end_offsets or {}, look.relay_offsets)
         if asked_at - before > max(RELAY_OUTAGE_AFTER_S, 3 * self._interval_s):
-            for scheduler in self._registry.schedulers():
+            for scheduler in self._handler.schedulers():
                 scheduler.backlog.attempts.restart_all(self._now())
 
     def _event(
@@ -302,12 +302,12 @@ class Ticker:
         )
         skipped = self._has_skipped(scheduler, look, emitted, now)
         has_expired = self._has_expired_lease(scheduler)
-        topic_grows = self._registry.needs_partitions(scheduler)
+        topic_grows = self._handler.needs_partitions(scheduler)
         is_needed = (
             lag_fell or skipped or has_expired or topic_grows or self._is_due(scheduler, now)
         )
         if not is_needed and not (
-            scheduler.backlog.ready and self._registry.may_emit(scheduler)
+            scheduler.backlog.ready and self._handler.may_emit(scheduler)
         ):
             return None
         heard = self._watermark.until if has_expired else None

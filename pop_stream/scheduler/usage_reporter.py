@@ -45,7 +45,7 @@ class UsageReporter:
     """Counts four times a second, and tells what changed; nothing while nobody has a quota.
 
     Args:
-        rounds: Whose desks.
+        handler: Whose desks.
         publisher: For the statements.
         definitions: Which customers have a quota.
         clock: For instants.
@@ -55,7 +55,7 @@ class UsageReporter:
 
     def __init__(  # every port it needs, named once
         self,
-        rounds: ReadyEventHandler,
+        handler: ReadyEventHandler,
         *,
         publisher: Publisher,
         definitions: DefinitionSource,
@@ -63,7 +63,7 @@ class UsageReporter:
         topics: Topics,
         limit: MemoryLoad,
     ) -> None:
-        self._registry = rounds
+        self._handler = handler
         self._publisher = publisher
         self._definitions = definitions
         self._clock = clock
@@ -92,7 +92,7 @@ class UsageReporter:
     def drain_reports(self) -> list[BacklogUsage]:
         """What the doors are to be told now; it counts as told."""
         self._apply_definitions()
-        schedulers = self._registry.owned_schedulers()
+        schedulers = self._handler.owned_schedulers()
         near = fullness({one.insight_id: _load(one) for one in schedulers}, self._limit)
         self._reported = {
             scheduler.insight_id: known

@@ -85,7 +85,7 @@ class PendingWebhook(Protocol):
 class WebhookOutbox(Protocol):
     """Where callbacks wait; every method raises UnavailableError while it is away."""
 
-    async def take(self, most: int, in_flight: Mapping[str, int]) -> Sequence[PendingWebhook]:
+    async def claim(self, most: int, in_flight: Mapping[str, int]) -> Sequence[PendingWebhook]:
         """Callbacks to try now, out of the others' sight for a while.
 
         Args:
@@ -102,7 +102,7 @@ class WebhookOutbox(Protocol):
         """Have one tried again after a pause."""
         ...
 
-    async def give_up(self, number: int, reason: str) -> None:
+    async def mark_exhausted(self, number: int, reason: str) -> None:
         """Let one be."""
         ...
 
@@ -195,7 +195,7 @@ class WebhookSender:
         room = MAX_CONCURRENT - len(self._in_flight)
         if room <= 0 or not self._keys:  # nobody could tell who had sent it
             return 0
-        pending = await self._outbox.take(room, Counter(self._in_flight.values()))
+        pending = await self._outbox.claim(room, Counter(self._in_flight.values()))
         for one in pending:
             task = asyncio.create_task(self._try(one))
             self._in_flight[task] = one.customer_id
@@ -278,7 +278,7 @@ class WebhookSender:
         await self._publisher.publish(
             [Record(self._topic, one.customer_id.encode(), encode(letter))]
         )
-        await self._outbox.give_up(one.number, reason)
+        await self._outbox.mark_exhausted(one.number, reason)
 
 
 def _forbidden(error: BaseException) -> ForbiddenAddressError | None:

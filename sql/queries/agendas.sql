@@ -37,11 +37,11 @@ with gone as (
     where agenda_id = any($1::text[]) and state = any($2::text[])
     returning agenda_id, accepted_at, ended_at
 ),
-with_removals as (
-    update removals
+with_watermark as (
+    update removal_watermark
     set accepted_at = youngest.at
     from (select max(coalesce(accepted_at, ended_at)) as at from gone) as youngest
-    where youngest.at > coalesce(removals.accepted_at, '-infinity')
+    where youngest.at > coalesce(removal_watermark.accepted_at, '-infinity')
 ),
 with_operations as (
     delete from operations

@@ -81,13 +81,13 @@ values ($1, $2, $3, $4, $5, $6, $7);
 -- name: missing_references
 -- Of these kind/id, those that are not defined.
 select wanted.key
-from unnest($1::text[]) with ordinality as wanted (key, place)
+from unnest($1::text[]) with ordinality as wanted (key, position)
 where
     not exists (
         select from definitions
         where kind = split_part(wanted.key, '/', 1) and id = split_part(wanted.key, '/', 2)
     )
-order by wanted.place;
+order by wanted.position;
 
 -- name: referrers
 -- What refers to one of them, and to which.

@@ -6,7 +6,7 @@ where agenda_id = any($1::text[]);
 
 
 -- name: open_page
--- Agendas that have not ended and that nothing was heard of for a while, by id.
+-- Agendas that have not ended and that changed nothing for a while, by id.
 select
     agenda_id, insight_id, state, attempt, version
 from agendas

@@ -59,7 +59,7 @@ select
         select agenda_id from agendas
         where agenda_id = any($1::text[]) and state = 'refused'
     ) as refused,
-    (select accepted_at from removals) as removed_until;
+    (select accepted_at from removal_watermark) as deleted_until;
 
 -- name: agenda_versions
 -- A number per agenda that grows with every change.

@@ -7,21 +7,21 @@ select pg_try_advisory_lock($1);
 select pg_advisory_unlock($1);
 
 -- name: scan_positions
--- How far each walk has come.
-select walk, place, agenda_id
-from reconciliation_walks;
+-- How far each scan has come.
+select scan, accepted_at, agenda_id
+from reconciliation_scans;
 
 -- name: save_scan_position
--- A walk has come so far.
-insert into reconciliation_walks (walk, place, agenda_id)
+-- A scan has come so far.
+insert into reconciliation_scans (scan, accepted_at, agenda_id)
 values ($1, $2, $3)
-on conflict (walk) do update set place = excluded.place, agenda_id = excluded.agenda_id;
+on conflict (scan) do update set accepted_at = excluded.accepted_at, agenda_id = excluded.agenda_id;
 
 -- name: scan_open
 -- Lists those of the next agendas, by acceptance, that have not ended; how many were passed,
 -- and which was the last.
 with page as (
-    select agenda_id, coalesce(accepted_at, '-infinity') as place, state
+    select agenda_id, coalesce(accepted_at, '-infinity') as accepted_at, state
     from agendas
     where
         (coalesce(accepted_at, '-infinity'), agenda_id) > ($1::timestamptz, $2::text)
@@ -34,9 +34,9 @@ listed as (
     select agenda_id from page where state = any($5::text[])
     on conflict do nothing
 )
-select place, agenda_id, (select count(*) from page) as passed
+select accepted_at, agenda_id, (select count(*) from page) as passed
 from page
-order by place desc, agenda_id desc
+order by accepted_at desc, agenda_id desc
 limit 1;
 
 -- name: open_agendas_page
@@ -48,7 +48,7 @@ select
     agendas.attempt,
     agendas.version,
     coalesce(agendas.state = any($3::text[]), false) as is_open,
-    coalesce(agendas.updated_at < now() - $4::interval, false) as is_quiet
+    coalesce(agendas.updated_at < now() - $4::interval, false) as is_stale
 from open_agendas
 left join agendas on agendas.agenda_id = open_agendas.agenda_id
 where open_agendas.agenda_id > $1

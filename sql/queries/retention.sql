@@ -3,7 +3,7 @@
 -- after its acceptance, so none accepted after the latest instant can be among them.
 select
     agenda_id,
-    coalesce(accepted_at, '-infinity') as place,
+    coalesce(accepted_at, '-infinity') as accepted_at,
     agendas.state,
     ended_at < aged.before as is_aged
 from agendas
@@ -27,11 +27,11 @@ with gone as (
         and agendas.ended_at < aged.before
     returning agendas.agenda_id, agendas.state, agendas.accepted_at, agendas.ended_at
 ),
-with_removals as (
-    update removals
+with_watermark as (
+    update removal_watermark
     set accepted_at = youngest.at
     from (select max(coalesce(accepted_at, ended_at)) as at from gone) as youngest
-    where youngest.at > coalesce(removals.accepted_at, '-infinity')
+    where youngest.at > coalesce(removal_watermark.accepted_at, '-infinity')
 ),
 with_operations as (
     delete from operations
@@ -43,17 +43,17 @@ from gone
 group by state;
 
 -- name: count_exhausted_webhooks
--- Callbacks that were given up long enough ago.
+-- Webhooks that were exhausted long enough ago.
 select count(*)
-from callbacks
-where given_up_at < $1;
+from webhooks
+where exhausted_at < $1;
 
 -- name: delete_exhausted_webhooks
 -- Removes some of them.
-delete from callbacks
+delete from webhooks
 where number in (
     select number
-    from callbacks
-    where given_up_at < $1
+    from webhooks
+    where exhausted_at < $1
     limit $2
 );

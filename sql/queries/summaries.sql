@@ -33,7 +33,7 @@ insert into agendas as known (
     waiting_until, waiting_for, stopping, history, callback_url, appended,
     external_id, correlation_id
 )
-select kept.* from unnest($1::agenda_kept[]) as kept
+select given_row.* from unnest($1::agenda_row[]) as given_row
 on conflict (agenda_id) do update set
     version = excluded.version,
     state = excluded.state,
@@ -72,27 +72,27 @@ where known.version = excluded.version - 1;
 -- version that was read. Fewer rows than given: another process has changed one of them since.
 update agendas as known
 set
-    version = moved.version,
-    state = moved.state,
-    attempt = moved.attempt,
-    priority = moved.priority,
-    percent = moved.percent,
-    message = moved.message,
-    puller_id = moved.puller_id,
-    last_heartbeat_at = moved.last_heartbeat_at,
-    lease_ms = moved.lease_ms,
-    emitted_at = moved.emitted_at,
-    started_at = moved.started_at,
-    ended_at = moved.ended_at,
-    diagnostics = moved.diagnostics,
-    waiting_until = moved.waiting_until,
-    waiting_for = moved.waiting_for,
-    stopping = moved.stopping,
-    history = moved.history,
-    appended = moved.appended,
+    version = progress.version,
+    state = progress.state,
+    attempt = progress.attempt,
+    priority = progress.priority,
+    percent = progress.percent,
+    message = progress.message,
+    puller_id = progress.puller_id,
+    last_heartbeat_at = progress.last_heartbeat_at,
+    lease_ms = progress.lease_ms,
+    emitted_at = progress.emitted_at,
+    started_at = progress.started_at,
+    ended_at = progress.ended_at,
+    diagnostics = progress.diagnostics,
+    waiting_until = progress.waiting_until,
+    waiting_for = progress.waiting_for,
+    stopping = progress.stopping,
+    history = progress.history,
+    appended = progress.appended,
     updated_at = now()
-from unnest($1::agenda_moved[]) as moved
-where known.agenda_id = moved.agenda_id and known.version = moved.version - 1;
+from unnest($1::agenda_progress_row[]) as progress
+where known.agenda_id = progress.agenda_id and known.version = progress.version - 1;
 
 -- name: upsert_operations
 -- Inserts or replaces operations; the version of their agenda has been guarded before.
@@ -100,7 +100,7 @@ insert into operations (
     agenda_id, name, state, percent, message, started_at, ended_at, result, diagnostics,
     reported_at, tries, prior
 )
-select given.* from unnest($1::operation_given[]) as given
+select given_row.* from unnest($1::operation_row[]) as given_row
 on conflict (agenda_id, name) do update set
     state = excluded.state,
     percent = excluded.percent,
@@ -116,8 +116,8 @@ on conflict (agenda_id, name) do update set
 -- name: delete_operations
 -- Removes what a new attempt begins anew.
 delete from operations as known
-using unnest($1::text[], $2::text[]) as forgotten (agenda_id, name)
-where known.agenda_id = forgotten.agenda_id and known.name = forgotten.name;
+using unnest($1::text[], $2::text[]) as deleted (agenda_id, name)
+where known.agenda_id = deleted.agenda_id and known.name = deleted.name;
 
 -- name: delete_operations_of_agendas
 -- Removes all operations of agendas whose summaries are made anew.

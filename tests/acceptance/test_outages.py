@@ -105,7 +105,7 @@ async def test_without_postgres_all_but_reads_goes_on_and_summaries_catch_up_onc
     assert submitted > at_least_s * 8
     await system.kept(load)
     owed = await system.fetch(
-        "select agenda_id, count(*) as times from callbacks "
+        "select agenda_id, count(*) as times from webhooks "
         "where starts_with(agenda_id, $1) group by agenda_id",
         load.run,
     )

@@ -59,12 +59,6 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(dsn):
     assert await migrate(dsn, [FIRST, SECOND]) == ["0002_second"]
 
 
-async def test_a_file_whose_earlier_text_was_applied_is_held_for_applied(dsn):
-    await migrate(dsn, [FIRST])
-    text = f"-- supersedes {FIRST.checksum}\ncreate table first (id integer not null);"
-    assert await migrate(dsn, [Migration(1, "0001_first", text), SECOND]) == ["0002_second"]
-
-
 async def test_steps_are_sent_one_by_one_and_begin_anew_if_they_did_not_come_to_an_end(dsn):
     await migrate(dsn, [FIRST])
     steps = [

@@ -32,7 +32,7 @@ async def pool(settings):
 
 async def look(agendas, quiet=NOTHING):
     """What one look finds on the list."""
-    await agendas.walk(quiet)
+    await agendas.scan(quiet)
     return [one.agenda_id async for page in agendas.listed(quiet) for one in page]
 
 
@@ -58,7 +58,7 @@ async def test_what_has_ended_is_passed_once_a_round_and_costs_nothing_else(pool
     agendas = PostgresOpenAgendas(pool)
     passed, found = [], []
     for _ in range(5):
-        passed.append(await agendas.walk(NOTHING))
+        passed.append(await agendas.scan(NOTHING))
         found.append([one.agenda_id async for page in agendas.listed(NOTHING) for one in page])
     assert passed == [20, 20, 10, 20, 20]  # then it begins anew
     assert found == [[], [], ["a-45"], ["a-45"], ["a-45"]]
@@ -94,9 +94,9 @@ async def test_a_long_list_is_looked_at_in_turns(pool, monkeypatch):
 async def test_one_process_at_a_time_has_the_turn(pool, settings):
     async with open_pool(settings) as other:
         first, second = PostgresOpenAgendas(pool), PostgresOpenAgendas(other)
-        async with first.turn() as mine, second.turn() as theirs:
+        async with first.try_lock() as mine, second.turn() as theirs:
             assert (mine, theirs) == (True, False)
-        async with second.turn() as theirs:
+        async with second.try_lock() as theirs:
             assert theirs
 
 

@@ -42,7 +42,7 @@ async def test_each_end_is_kept_for_its_own_span(pool):
         if days < span
     }  # fmt: skip
     assert removed == {
-        "succeeded": 3, "failed": 1, "cancelled": 2, "expired": 2, "refused": 4, "callbacks": 0
+        "succeeded": 3, "failed": 1, "cancelled": 2, "expired": 2, "refused": 4, "webhooks": 0
     }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ async def test_what_has_not_ended_is_never_removed(pool, state):
 async def test_a_dry_run_counts_and_removes_nothing(pool):
     await keep(pool, "old", State.SUCCEEDED, ended=50 * DAY)
     counted = await remove_expired(PostgresRetention(pool), KEPT, NOW, dry_run=True)
-    assert counted == {"succeeded": 1, "callbacks": 0}
+    assert counted == {"succeeded": 1, "webhooks": 0}
     assert await left(pool) == {"old"}
 
 
@@ -108,17 +108,17 @@ async def test_two_at_once_remove_everything_once(pool):
 async def test_callbacks_that_were_given_up_go_as_failures_do(pool):
     for number, days in enumerate((30, 50)):
         await pool.execute(
-            "insert into callbacks "
-            "(webhook_id, agenda_id, customer_id, url, body, given_up_at) "
+            "insert into webhooks "
+            "(webhook_id, agenda_id, customer_id, url, body, exhausted_at) "
             "values ($1, 'a', 'anna', 'https://x.example', '{}', $2)",
             f"a/{number}", NOW - days * DAY,
         )  # fmt: skip
     await pool.execute(
-        "insert into callbacks (webhook_id, agenda_id, customer_id, url, body, created_at)"
+        "insert into webhooks (webhook_id, agenda_id, customer_id, url, body, created_at)"
         " values ('a/9', 'a', 'anna', 'https://x.example', '{}', $1)",
         NOW - 99 * DAY,
     )
-    assert (await remove_expired(PostgresRetention(pool), KEPT, NOW))["callbacks"] == 1
-    rows = await pool.fetch("select webhook_id from callbacks")
+    assert (await remove_expired(PostgresRetention(pool), KEPT, NOW))["webhooks"] == 1
+    rows = await pool.fetch("select webhook_id from webhooks")
     kept = [row["webhook_id"] for row in rows]
     assert sorted(kept) == ["a/0", "a/9"]

@@ -90,7 +90,7 @@ async def test_the_compacted_table_holds_what_postgres_says_waits_and_no_more(wo
             retention_from(world.settings),
             await world.pool.fetchval("select now() + interval '91 days'"),
         )
-        assert removed == {"succeeded": len(ids), "callbacks": 0}
+        assert removed == {"succeeded": len(ids), "webhooks": 0}
         assert {
             row["agenda_id"] for row in await world.pool.fetch("select * from agendas")
         } == {"waits"}

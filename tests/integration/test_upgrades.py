@@ -126,40 +126,6 @@ async def test_rows_of_before_are_kept_by_a_migration(dsn, connection, place):
         assert [one for row in rows if (one := tuple(row)) in kept[table]] == kept[table]
 
 
-async def test_what_agendas_are_found_by_is_filled_in_for_all_that_were_there(dsn, connection):
-    names = [one.name for one in MIGRATIONS]
-    place = names.index("0082_other_names")
-    await migrate(dsn, MIGRATIONS[:place])
-    await connection.execute(
-        """
-        insert into agendas (
-            agenda_id, version, state, attempt, insight_id, customer_id, title, priority,
-            body, operation_names, percent, message, puller_id, lease_ms
-        )
-        select
-            'a' || number, 1, 'ready', 1, 'media', 'anna', '', 5, format(
-                '{"params": {"%s": "x%s"}, "trace": {"correlation_id": "c%s"}}',
-                case when number % 2 = 0 then 'external_id' else 'externalId' end,
-                number,
-                number
-            )::json, '[]', 0, '', '', 0
-        from generate_series(1, 2500) as number
-        """
-    )
-    await connection.execute("update agendas set body = null where agenda_id = 'a7'")
-    await migrate(dsn, MIGRATIONS[: place + 1])
-    wrong = await connection.fetch(
-        """
-        select agenda_id from agendas
-        where (external_id, correlation_id)
-            is distinct from ('x' || substr(agenda_id, 2), 'c' || substr(agenda_id, 2))
-        """
-    )
-    assert [one["agenda_id"] for one in wrong] == ["a7"]
-    unsound = "select count(*) from pg_index where not indisvalid"
-    assert await connection.fetchval(unsound) == 0
-
-
 async def test_a_migration_that_would_break_the_previous_version_is_caught(dsn, connection):
     """The test of the test: a renamed column, and one that the old version does not fill."""
     await migrate(dsn, MIGRATIONS)

@@ -117,7 +117,7 @@ class World:
             yield sender
 
     async def make_due(self):
-        await self.pool.execute("update callbacks set due_at = now()")
+        await self.pool.execute("update webhooks set due_at = now()")
 
 
 @pytest_asyncio.fixture
@@ -193,7 +193,7 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
         await world.make_due()
         await turn(sender)
     backlog = await world.outbox.backlog()
-    assert (backlog.waiting, backlog.given_up) == (0, 1)
+    assert (backlog.waiting, backlog.exhausted) == (0, 1)
     topic = Topics(world.settings.topic_prefix).dead_callbacks
     [letter] = [json.loads(one.value) async for one in read_topic(world.settings, topic)]
     assert (letter["webhook_id"], letter["tries"]) == ("a-1/1", 2)
@@ -206,7 +206,7 @@ async def test_gone_is_final_at_once(world, receiver):
     await world.tell(*ending(receiver.url))
     async with world.sender() as sender:
         await turn(sender)
-    assert (await world.outbox.backlog()).given_up == 1
+    assert (await world.outbox.backlog()).exhausted == 1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
@@ -216,8 +216,8 @@ async def test_internal_addresses_are_never_called(world, receiver, host):
     async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
     assert not receiver.heard
-    assert (await world.outbox.backlog()).given_up == 1
-    reason = await world.pool.fetchval("select reason from callbacks")
+    assert (await world.outbox.backlog()).exhausted == 1
+    reason = await world.pool.fetchval("select reason from webhooks")
     assert "internal address" in reason
 
 
@@ -230,8 +230,8 @@ async def test_no_spelling_of_loopback_is_called_nor_tried_again(world, receiver
     async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
     assert not receiver.heard
-    assert (await world.outbox.backlog()).given_up == 1
-    assert "internal address" in await world.pool.fetchval("select reason from callbacks")
+    assert (await world.outbox.backlog()).exhausted == 1
+    assert "internal address" in await world.pool.fetchval("select reason from webhooks")
 
 
 class Rebinding:
@@ -272,7 +272,7 @@ async def test_a_name_that_turns_to_an_internal_address_is_called_no_more(
             await turn(sender)
         assert inside.heard == []
     assert len(receiver.heard) == 2
-    reasons = await world.pool.fetch("select agenda_id, reason from callbacks")
+    reasons = await world.pool.fetch("select agenda_id, reason from webhooks")
     assert [(*one,) for one in reasons] == [("b", "127.0.0.2 is an internal address")]
 
 
@@ -284,7 +284,7 @@ async def test_an_address_that_was_not_judged_is_not_connected_to(world, receive
     async with world.sender(webhook_networks=()) as sender:
         await turn(sender)
     assert not receiver.heard
-    assert (await world.outbox.backlog()).given_up == 1
+    assert (await world.outbox.backlog()).exhausted == 1
 
 
 async def test_a_redirect_is_not_followed(world, receiver):
@@ -302,8 +302,8 @@ async def test_ends_of_one_agenda_are_told_in_their_order(world, receiver):
     accepted, succeeded = ending(receiver.url)
     await world.tell(accepted, succeeded)
     await world.pool.execute(
-        "insert into callbacks (webhook_id, agenda_id, customer_id, url, body) "
-        "select 'a-1/2', agenda_id, customer_id, url, '{}' from callbacks"
+        "insert into webhooks (webhook_id, agenda_id, customer_id, url, body) "
+        "select 'a-1/2', agenda_id, customer_id, url, '{}' from webhooks"
     )
     async with world.sender() as sender:
         assert await turn(sender) == 1  # the second waits for the first
@@ -331,7 +331,7 @@ async def test_a_server_that_hangs_holds_up_its_own_customer_only(world, receive
         for number in range(20):
             await world.tell(*ending(hanging, f"h-{number}", customer_id="hangs"))
         await world.pool.execute(
-            "insert into callbacks (webhook_id, agenda_id, customer_id, url, body, due_at) "
+            "insert into webhooks (webhook_id, agenda_id, customer_id, url, body, due_at) "
             "select 'm-' || n, 'm-' || n, 'hangs', $1, '{}', now() - interval '1 hour' "
             "from generate_series(1, 3000) as n",
             hanging,
@@ -346,19 +346,19 @@ async def test_a_server_that_hangs_holds_up_its_own_customer_only(world, receive
             running.cancel()
             await asyncio.wait([running])
     tries = await world.pool.fetch(
-        "select customer_id, count(*) as tried from callbacks where tries > 0 group by 1"
+        "select customer_id, count(*) as tried from webhooks where tries > 0 group by 1"
     )
     assert [(*row,) for row in tries] == [("hangs", MAX_IN_FLIGHT_PER_CUSTOMER)]
 
 
 async def test_what_a_dead_sender_took_comes_back(world, receiver):
     await world.tell(*ending(receiver.url))
-    assert len(await world.outbox.take(10, {})) == 1
-    assert await world.outbox.take(10, {}) == []
+    assert len(await world.outbox.claim(10, {})) == 1
+    assert await world.outbox.claim(10, {}) == []
     await world.pool.execute(
-        "update callbacks set due_at = due_at - $1::interval", timedelta(minutes=1)
+        "update webhooks set due_at = due_at - $1::interval", timedelta(minutes=1)
     )
-    assert len(await world.outbox.take(10, {})) == 1
+    assert len(await world.outbox.claim(10, {})) == 1
 
 
 async def test_without_a_key_nothing_is_sent_and_nothing_is_forgotten(world, receiver):

@@ -80,7 +80,7 @@ class CutTable(MemoryReadyTable):
     def written(self):
         return len(self.log)
 
-    async def kept(self, written=None):
+    async def wait_durable(self, written=None):
         self.sure = max(self.sure, len(self.log) if written is None else written)
 
     def arrived(self, more):

@@ -185,6 +185,6 @@ def scheduler_on(world, *passed_over):
         partitions=PARTITIONS,
         ownership=PartitionOwnership(timedelta(seconds=6)),
     )
-    scheduler._processor._registry = scheduler._registry = world.handler
+    scheduler._processor._handler = scheduler._handler = world.handler
     scheduler._ownership.assign(set(range(PARTITIONS)))
     return scheduler

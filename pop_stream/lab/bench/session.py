@@ -294,7 +294,8 @@ class BenchSession:
                     case DefinitionChange(definition=definition):
                         await define([definition])
                         self._changed_at.append(WallClock().now().timestamp())
-                    case SchedulerRestart():  # it ends in order and is started again, as elsewhere
+                    case SchedulerRestart():
+                        # It stops in order, and the supervisor starts it again.
                         self._stack.supervisor.kill("scheduler", signal.SIGTERM)
                     case GroupRebalance():
                         self._stack.supervisor.kill("puller-1", signal.SIGTERM)

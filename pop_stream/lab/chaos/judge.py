@@ -130,7 +130,7 @@ MAX_PAUSE_S: Final = 10.0
 """What is promised: within this, work that is ready is started by someone."""
 
 RECOVERY_WINDOW_S: Final = 15.0
-"""How long after a blow repeats may follow from it: a session's end, and reading anew."""
+"""How long after a fault repeats may follow from it: a session's end, and reading anew."""
 
 REQUIRED_PARTS: Final = ("kafka", "ingest", "scheduler", "puller")
 """What each start needs one of: while all that there are of it are down or frozen, so that
@@ -153,8 +153,8 @@ class ChaosVerdict:
         refused: Likewise: refused after they were acknowledged.
         disagreeing: Agendas of which Postgres says something else than Kafka's events.
         unclaimed_starts: (agenda, attempt) that were started and never claimed.
-        duplicate_starts: Starts of an attempt beyond its first that follow from no blow.
-        excused_starts: Such starts within a blow's aftermath.
+        duplicate_starts: Starts of an attempt beyond its first that follow from no fault.
+        excused_starts: Such starts within a fault's aftermath.
         rounds_repeated: Emission rounds of which something was emitted again.
         worst_pause_s: Longest stretch without a start in an insight while something that was
             submitted waited for its first, and of nothing that starts need all were away.
@@ -187,9 +187,9 @@ class ChaosVerdict:
         if self.unclaimed_starts:
             yield f"started without a claim: {_shortened(self.unclaimed_starts)}"
         if self.duplicate_starts:
-            yield f"{self.duplicate_starts} attempts were started again without a blow"
+            yield f"{self.duplicate_starts} attempts were started again without a fault"
         if self.rounds_repeated > self.faults:
-            yield f"{self.rounds_repeated} rounds were emitted again, by {self.faults} blows"
+            yield f"{self.rounds_repeated} rounds were emitted again, by {self.faults} faults"
         if self.worst_pause_s > MAX_PAUSE_S:
             yield f"nothing was started for {self.worst_pause_s:.1f} s while work was ready"
 
@@ -359,7 +359,7 @@ def _disagreeing(evidence: ChaosEvidence) -> Iterator[str]:
 
 
 def _recoveries(evidence: ChaosEvidence, faults: Sequence[FaultRecord]) -> Mapping[str, float]:
-    """By part, the longest time from a blow to the next start of anything that waited then."""
+    """By part, the longest time from a fault to the next start of anything that waited then."""
     found: dict[str, float] = {}
     for one in faults:
         after = (start.at for start in evidence.starts if start.at >= one.at)

@@ -16,6 +16,7 @@ from pop_stream.lab.fairness_metrics.audit import (
     WaitDistribution,
     wait_distribution,
 )
+from pop_stream.lab.fairness_metrics.gap import Gap
 from pop_stream.lab.simulate.trial import ScenarioComparison
 from pop_stream.model.ids import CustomerId
 
@@ -177,26 +178,10 @@ def _insights(comparisons: Mapping[str, ScenarioComparison]) -> RenderableType:
 def _conclusions(comparisons: Mapping[str, ScenarioComparison]) -> Iterator[str]:
     found = [*comparisons.values()]
     figures = _headline(found)
-    if figures["jain_customers"]:
-        yield (
-            f"[bold]Jain index {figures['jain']:.4f}[/] of worker-seconds by weight, over "
-            f"{figures['jain_customers']} customers while they competed; 1 is equal, and from "
-            f"{figures['jain_floor']:.4f} on whole agendas alone may make the difference"
-        )
-    else:
-        yield (
-            "[bold]No Jain index[/]: no two customers competed for so long that their largest "
-            "agendas do not matter"
-        )
+    yield _index_line(figures)
     worst = _worst(found)
     if worst and worst.gap:
-        gap = worst.gap
-        yield (
-            f"[bold]Worst gap {gap.seconds:.3g} s[/], {gap.over_bound:.2f} of its bound "
-            f"{gap.bound:.3g} s with {worst.depth} out at once: {escape(gap.ahead)} "
-            f"ahead of {escape(gap.behind)}; the {worst.paired} largest customers "
-            "compared in pairs"
-        )
+        yield _gap_line(worst, worst.gap)
     if figures["reweight_within"] is not None:
         yield (
             f"[bold]A new weight showed after {figures['reweight_within']:.2f} depths[/] of "
@@ -216,6 +201,28 @@ def _conclusions(comparisons: Mapping[str, ScenarioComparison]) -> Iterator[str]
     if figures["unfinished"]:
         unfinished = figures["unfinished"]
         yield f"[bold red]{unfinished:,} agendas never ended[/]: something holds them"
+
+
+def _index_line(figures: Mapping[str, Any]) -> str:
+    if figures["jain_customers"]:
+        return (
+            f"[bold]Jain index {figures['jain']:.4f}[/] of worker-seconds by weight, over "
+            f"{figures['jain_customers']} customers while they competed; 1 is equal, and from "
+            f"{figures['jain_floor']:.4f} on whole agendas alone may make the difference"
+        )
+    return (
+        "[bold]No Jain index[/]: no two customers competed for so long that their largest "
+        "agendas do not matter"
+    )
+
+
+def _gap_line(worst: FairnessMetrics, gap: Gap) -> str:
+    return (
+        f"[bold]Worst gap {gap.seconds:.3g} s[/], {gap.over_bound:.2f} of its bound "
+        f"{gap.bound:.3g} s with {worst.depth} out at once: {escape(gap.ahead)} "
+        f"ahead of {escape(gap.behind)}; the {worst.paired} largest customers "
+        "compared in pairs"
+    )
 
 
 def _waits_json(row: CustomerRow) -> Mapping[str, Any]:

@@ -177,16 +177,15 @@ def _decode_many(
     return decoded if isinstance(decoded, list) else (decoded,)
 
 
-SCHEMA_VERSION: Final = 2
-"""What this code writes; it reads the version before too, and the one after."""
+SCHEMA_VERSION: Final = 1
+"""What this code writes; it reads the version before too, if there is one, and the one after."""
 
 SCHEMA_HEADER: Final = "pop-schema"
 """The header of a record that tells its version, in digits."""
 
-_FIRST_VERSION: Final = 1
 _VERSION_HEADER: Final = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
 _VERSION_HEADERS: Final = (_VERSION_HEADER,)
-_MIN_VERSION: Final = max(SCHEMA_VERSION - 1, _FIRST_VERSION)
+_MIN_VERSION: Final = max(SCHEMA_VERSION - 1, 1)
 _MAX_VERSION: Final = SCHEMA_VERSION + 1
 _READABLE: Final = frozenset(
     b"%d" % version for version in range(_MIN_VERSION, _MAX_VERSION + 1)

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any, Final
 
 import structlog
-from aiokafka import ConsumerRecord
 from prometheus_client import CollectorRegistry
 
 from pop_stream.kafka.topics import Topics
@@ -23,7 +22,8 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.publisher import Publisher
-from pop_stream.scheduler.emitted_offsets import NewestReader
+from pop_stream.ports.records import ConsumedRecord
+from pop_stream.scheduler.emitted_attempts import NewestReader
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.faust.app import faust_app
 from pop_stream.scheduler.faust.table import FaustReadyTable, ReadToEnd
@@ -70,7 +70,7 @@ class Scheduler:
         probe: LagProbe,
         clock: Clock,
         create_topic: Callable[[Insight], Awaitable[None]],
-        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumedRecord]],
         read_newest: NewestReader,
         read_to_end: ReadToEnd,
         partitions: int,
@@ -98,7 +98,7 @@ class Scheduler:
             read_to_end,
             self._ownership.owns,
         )
-        self._registry = ReadyEventHandler(
+        self._handler = ReadyEventHandler(
             table=self._table,
             publisher=publisher,
             definitions=definitions,
@@ -111,7 +111,7 @@ class Scheduler:
             epoch=lambda: self._epoch,
         )
         self._ticker = Ticker(
-            self._registry,
+            self._handler,
             probe,
             publisher,
             self._topics,
@@ -120,7 +120,7 @@ class Scheduler:
             is_settled=lambda: not self._app.rebalancing,
         )
         self._processor = PartitionProcessor(
-            self._registry,
+            self._handler,
             self._ticker,
             self._ownership,
             publisher=publisher,
@@ -134,7 +134,7 @@ class Scheduler:
         self._is_idle.set()
         self._drain_timeout_s = settings.session_timeout.total_seconds() / 2
         self._usage_reporter = UsageReporter(
-            self._registry,
+            self._handler,
             publisher=publisher,
             definitions=definitions,
             clock=clock,
@@ -152,7 +152,7 @@ class Scheduler:
             is_suspended=self._is_suspended,
         )
         self.registry = CollectorRegistry()
-        self.registry.register(SchedulerCollector(self._registry.schedulers, clock))
+        self.registry.register(SchedulerCollector(self._handler.schedulers, clock))
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
         self._app.on_partitions_assigned.connect(self._on_assigned)

@@ -41,6 +41,7 @@ from pop_stream.scheduler.state.row_format import (
     PageEpochs,
     SnapshotHeader,
     body_offsets,
+    compact_epochs,
     epoch_of,
     handled_offset,
     key_prefix,
@@ -48,7 +49,6 @@ from pop_stream.scheduler.state.row_format import (
     parse_key,
     recovered_epochs,
     snapshot_keys,
-    used,
 )
 
 JOURNAL_ROWS: Final = 256
@@ -97,7 +97,7 @@ class BacklogStore:
         self._side = 0
         self.size = 0
         self.offset, self.is_incomplete = -1, False
-        self.last_round: JournaledRound | None = None
+        self.unconfirmed_round: JournaledRound | None = None
         self.unreadable: dict[str, str] = {}
 
     def write_page(self, number: int, bodies: Sequence[bytes]) -> None:
@@ -144,14 +144,14 @@ class BacklogStore:
             sequence=self._sequence,
             delta=delta,
             offset=self.offset,
-            last_round=self.last_round,
+            last_round=self.unconfirmed_round,
         )
         self._table.put(self._journal_key(self._sequence), _encode(row))
         self.delete_pages(backlog.drain_emptied())
         if self._sequence - self._snapshot_sequence >= JOURNAL_ROWS:
             self._snapshot(backlog)
 
-    def tell(self, backlog: Backlog, offset: int) -> None:
+    def record_progress(self, backlog: Backlog, offset: int) -> None:
         """Tell by a snapshot that records are handled up to this one, which changed nothing."""
         self.offset = max(self.offset, offset)
         self._write_snapshot(backlog)
@@ -176,7 +176,7 @@ class BacklogStore:
         newer = [row for row in journal if row.sequence > head.sequence]
         deltas.extend(row.delta for row in newer)
         newest = newer[-1] if newer else head
-        self._sequence, self.last_round = newest.sequence, newest.last_round
+        self._sequence, self.unconfirmed_round = newest.sequence, newest.last_round
         self.offset, self.is_incomplete = handled_offset(head, newer)
         backlog.restore(self._pages(rows, epoch), deltas, now)
         self._start_epoch(epoch, backlog.next_page)
@@ -213,7 +213,7 @@ class BacklogStore:
         self._snapshot(backlog, emptied)
         self.delete_pages(emptied)
         # Only now: the pages dropped bear the names of the terms that wrote them.
-        self._spans = used(self._spans, self._offsets)
+        self._spans = compact_epochs(self._spans, self._offsets)
 
     def _snapshot(self, backlog: Backlog, emptied: Iterable[int] = ()) -> None:
         """Write it, and then the head; pages just emptied are still there after a crash."""
@@ -229,7 +229,7 @@ class BacklogStore:
             parts=len(parts),
             offset=self.offset,
             spans=tuple(self._spans),
-            last_round=self.last_round,
+            last_round=self.unconfirmed_round,
         )
         self._table.put(f"{key_prefix(self._prefix, self._epoch)}/head", _encode(head))
         self._snapshot_sequence, self._side = self._sequence, side

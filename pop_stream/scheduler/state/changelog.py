@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
-from aiokafka.errors import KafkaError
 
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import CHUNK_BYTES
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.publisher import Publisher, Record
@@ -72,9 +72,9 @@ class ChangelogWriter:
         self._unsent.append(_PendingRow(self.written, partition, key, value))
         if self._linger_timer is None:
             loop = asyncio.get_running_loop()
-            self._linger_timer = loop.call_later(_LINGER_S, self.send)
+            self._linger_timer = loop.call_later(_LINGER_S, self.send_now)
 
-    def send(self) -> None:
+    def send_now(self) -> None:
         """Have what was taken so far sent now, after what is under way."""
         if self._linger_timer is not None:
             self._linger_timer.cancel()
@@ -86,7 +86,7 @@ class ChangelogWriter:
     async def wait_durable(self, last: int) -> None:
         """Wait until the first so many rows are acknowledged, or dropped."""
         while any(rows and rows[0].number <= last for rows in (self._in_flight, self._unsent)):
-            self.send()
+            self.send_now()
             self._progress.clear()
             await self._progress.wait()
 

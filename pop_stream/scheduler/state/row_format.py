@@ -149,7 +149,7 @@ def epoch_of(spans: PageEpochs, number: int) -> int:
     return spans[bisect_right(spans, (number, inf)) - 1][1]
 
 
-def used(spans: PageEpochs, numbers: Iterable[int]) -> PageEpochs:
+def compact_epochs(spans: PageEpochs, numbers: Iterable[int]) -> PageEpochs:
     """The same for these pages; whatever is found in spans without one counts for nothing.
 
     Such spans go to the last term, which has written none of their pages and never will: in an

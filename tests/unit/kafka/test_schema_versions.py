@@ -1,4 +1,4 @@
-"""Records of the version before and of the one after, stored here, run through every reader."""
+"""Records of this version and of the one after, stored here, run through every reader."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ from pop_stream.scheduler.event_handler import NotAnEventError
 from pop_stream.scheduler.partition_processor import PartitionProcessor
 from pop_stream.settings import Settings
 
-STORED = Path(__file__).parents[1] / "records"
+STORED = Path(__file__).parents[2] / "records"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 TOPICS = Topics("t.")
 FAR = (b"0", b"%d" % (SCHEMA_VERSION + 2), b"99", b"x")
@@ -51,10 +51,9 @@ def _no_clients(monkeypatch):
 
 
 def stored(topic, shape, *, version=None):
-    """The records of a shape; those of the version before tell none."""
-    told = {"previous": None, "next": b"%d" % (SCHEMA_VERSION + 1)}
-    version = version or told.get(shape, b"%d" % (SCHEMA_VERSION + 1))
-    headers = ((SCHEMA_HEADER, version),) if version else ()
+    """The records of a shape, of its version unless another one is given."""
+    version = version or b"%d" % (SCHEMA_VERSION + (shape != "current"))
+    headers = ((SCHEMA_HEADER, version),)
     documents = json.loads((STORED / f"{topic}.json").read_text())[shape]
     is_keyed = topic == "definitions"
     return [
@@ -76,8 +75,10 @@ async def rollup(records):
 
 
 async def relay(records):
-    heard = [[*_events_of(one)] for one in records]
-    return [event for events in heard for event in events], [one for one in heard if not one]
+    received = [[*_events_of(one)] for one in records]
+    return [event for events in received for event in events], [
+        one for one in received if not one
+    ]
 
 
 async def ingest(records):
@@ -103,7 +104,7 @@ async def scheduler(records):
             except UnreadableRecordError as error:
                 raise NotAnEventError(str(error)) from None
 
-    dealing = PartitionProcessor(
+    processor = PartitionProcessor(
         ReadyEventHandler(),
         None,
         SimpleNamespace(partitions={0}),
@@ -115,7 +116,7 @@ async def scheduler(records):
         end_offset=lambda _: 0,
     )
     for one in records:
-        await dealing._deal(one, has_next=False)
+        await processor._process(one, has_next=False)
     return handled, publisher.on(TOPICS.dead_letters)
 
 
@@ -124,64 +125,64 @@ async def dispatcher(records):
     return [one for one in found if one], [one for one in found if one is None]
 
 
-async def handouts(records):
+async def deliveries(records):
     scheduler = KafkaHttpDeliveries(Settings(), None)
-    heard = []
-    scheduler._refuse = heard.append
-    scheduler._handed.remember = heard.append
+    received = []
+    scheduler._reject = received.append
+    scheduler._delivered.remember = received.append
     for one in records:
-        scheduler._hear(one)
-    return heard, range(len(records) - len(heard))
+        scheduler._on_record(one)
+    return received, range(len(records) - len(received))
 
 
-async def door(records):
-    heard = []
-    hears = SimpleNamespace(hear=lambda event, **_: heard.append(event))
-    keeper = QuotaGossip(Settings(), None, hears, now_s=lambda: 0.0, since=START)
+async def quota_gossip(records):
+    received = []
+    ledger = SimpleNamespace(apply=lambda event, **_: received.append(event))
+    gossip = QuotaGossip(Settings(), None, ledger, now_s=lambda: 0.0, since=START)
     for one in records:
-        keeper._hear(one)
-    return heard, range(len(records) - len(heard))
+        gossip._on_record(one)
+    return received, range(len(records) - len(received))
 
 
 async def stops(records):
-    heard = []
-    tail = controls(Settings(), client_id="test", hear=heard.append)
+    received = []
+    follower = controls(Settings(), client_id="test", hear=received.append)
     for one in records:
-        tail._hear(one)
-    return heard, range(len(records) - len(heard))
+        follower._on_record(one)
+    return received, range(len(records) - len(received))
 
 
-async def questions(records):
-    asking = KafkaQueueQueries(Settings(), None, None)
-    heard = []
+async def queries(records):
+    client = KafkaQueueQueries(Settings(), None, None)
+    received = []
     for one in records:
         answer = asyncio.get_running_loop().create_future()
-        asking._open["q"] = answer
-        asking._hear(one)
-        heard += [answer.result()] if answer.done() else []
-    return heard, range(len(records) - len(heard))
+        client._pending["q"] = answer
+        client._hear(one)
+        received += [answer.result()] if answer.done() else []
+    return received, range(len(records) - len(received))
 
 
 async def definitions(records):
     follower = DefinitionFollower(Settings(), client_id="test")
     before = follower.current
-    heard = []
+    received = []
     for one in records:
         follower._take([one])
-        heard += [one] if follower.current is not before else []
+        received += [one] if follower.current is not before else []
         before = follower.current
-    return heard, range(len(records) - len(heard))
+    return received, range(len(records) - len(received))
 
 
 def lone(decode):
     async def of(records):
-        heard, refused = [], []
+        received, refused = [], []
         for one in records:
             try:
-                heard.append(decode(checked_value(one)))
+                received.append(decode(checked_value(one)))
             except (UnreadableRecordError, msgspec.ValidationError) as error:
                 refused.append(error)
-        return heard, refused
+        return received, refused
 
     return of
 
@@ -193,14 +194,14 @@ READERS = [
     ("agenda-events", rollup),
     ("agenda-events", relay),
     ("controls", stops),
-    ("counts", door),
-    ("pulls", dispatcher),
-    ("handouts", handouts),
-    ("answers", questions),
+    ("quota-usage", quota_gossip),
+    ("poll-demand", dispatcher),
+    ("deliveries", deliveries),
+    ("query-replies", queries),
     ("definitions", definitions),
     ("decisions", lone(_DECISION.decode)),
     ("dead-letters", lone(msgspec.json.Decoder(RecordRefused).decode)),
-    ("dead-callbacks", lone(msgspec.json.Decoder(WebhookExhausted).decode)),
+    ("dead-webhooks", lone(msgspec.json.Decoder(WebhookExhausted).decode)),
 ]
 
 
@@ -219,29 +220,29 @@ def test_records_of_every_topic_are_stored():
     assert {f"{TOPICS.prefix}{topic}" for topic, _ in READERS} == named
 
 
-@pytest.mark.parametrize("shape", ["previous", "next"])
+@pytest.mark.parametrize("shape", ["current", "next"])
 @readers()
-async def test_every_reader_takes_the_version_before_and_the_one_after(topic, reads, shape):
+async def test_every_reader_reads_this_version_and_the_one_after(topic, reads, shape):
     records = stored(topic, shape)
-    heard, refused = await reads(records)
+    received, refused = await reads(records)
     assert records
-    assert len(heard) == len(records), refused
+    assert len(received) == len(records), refused
     assert not refused
 
 
 @readers(without={"submissions", "insight"})
 async def test_a_kind_that_is_not_known_takes_nothing_else_along(topic, reads):
     known, unknown = stored(topic, "next"), stored(topic, "unknown")
-    heard, refused = await reads([*unknown, *known])
-    assert (len(heard), len(refused)) == (len(known), len(unknown))
+    received, refused = await reads([*unknown, *known])
+    assert (len(received), len(refused)) == (len(known), len(unknown))
 
 
 @pytest.mark.parametrize("version", FAR)
 @readers(without={"definitions"})
 async def test_a_version_further_off_is_refused_whole(topic, reads, version):
     records = stored(topic, "next", version=version)
-    heard, refused = await reads(records)
-    assert (len(heard), len(refused)) == (0, len(records))
+    received, refused = await reads(records)
+    assert (len(received), len(refused)) == (0, len(records))
 
 
 @pytest.mark.parametrize("reads", [ingest, puller, scheduler])
@@ -249,28 +250,28 @@ async def test_the_dead_letter_names_the_version(reads):
     topic = next(topic for topic, one in READERS if one is reads)
     _, refused = await reads(stored(topic, "next", version=b"9"))
     letter = msgspec.json.decode(refused[0].value, type=RecordRefused)
-    assert letter.reason == "of schema version '9', but 1 to 3 can be read here"
+    assert letter.reason == "of schema version '9', but 1 to 2 can be read here"
 
 
 @pytest.mark.parametrize("version", FAR)
 async def test_what_is_compacted_is_read_of_whatever_version(version):
     records = stored("definitions", "next", version=version)
-    heard, refused = await definitions(records)
-    assert (len(heard), len(refused)) == (len(records), 0)
+    received, refused = await definitions(records)
+    assert (len(received), len(refused)) == (len(records), 0)
 
 
 @pytest.mark.parametrize(
     ("headers", "written"),
     [
-        ((), [(SCHEMA_HEADER, b"2")]),
-        ((("traceparent", b"x"),), [("traceparent", b"x"), (SCHEMA_HEADER, b"2")]),
-        (((SCHEMA_HEADER, b"3"),), [(SCHEMA_HEADER, b"3")]),
+        ((), [(SCHEMA_HEADER, b"1")]),
+        ((("traceparent", b"x"),), [("traceparent", b"x"), (SCHEMA_HEADER, b"1")]),
+        (((SCHEMA_HEADER, b"2"),), [(SCHEMA_HEADER, b"2")]),
     ],
 )
-def test_what_is_written_tells_the_version_once(headers, written):
+def test_what_is_written_carries_the_version_once(headers, written):
     assert with_schema_version(headers) == written
 
 
 @pytest.mark.parametrize("headers", [(), ((SCHEMA_HEADER, None),), ((SCHEMA_HEADER, b""),)])
-def test_without_a_version_a_record_is_of_the_first(headers):
+def test_a_record_without_a_version_is_of_the_first(headers):
     assert checked_value(record(b"{}", headers=headers)) == b"{}"

@@ -69,10 +69,10 @@ class World:
     publisher: MemoryPublisher = field(default_factory=MemoryPublisher)
 
     @asynccontextmanager
-    async def turn(self):
+    async def try_lock(self):
         yield self.is_mine
 
-    async def walk(self, quiet):
+    async def scan(self, quiet):
         self.walks += 1
         return len(self.rows)
 
@@ -92,7 +92,7 @@ class World:
     async def folded(self, topic):
         return {0: 5 if "rollup" in self.behind else 10}
 
-    async def progress(self, group, topic, group_type="consumer"):
+    async def fetch_group_offsets(self, group, topic, group_type="consumer"):
         if self.unknown:
             return None
         behind = any(group.endswith(part) for part in self.behind)

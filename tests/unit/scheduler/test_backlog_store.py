@@ -11,7 +11,7 @@ from pop_stream.policy.backlog.page import PAGE_SLOTS
 from pop_stream.policy.backlog.state import MAX_RERUNS
 from pop_stream.scheduler.round_writer import MAX_ROUND_SIZE
 from pop_stream.scheduler.state.backlog_store import JOURNAL_ROWS, BacklogStore, rows_by_insight
-from pop_stream.scheduler.state.row_format import epoch_of, used
+from pop_stream.scheduler.state.row_format import compact_epochs, epoch_of
 
 MAX_ROW_BYTES = 950_000
 """A record holds a million; key, coordinates and the batch take their part."""
@@ -388,10 +388,10 @@ def test_a_term_that_begins_with_an_end_is_whole_wherever_its_writes_are_cut(kep
 
 def test_rows_without_pages_of_theirs_are_of_the_last_term():
     spans = ((0, 3), (5, 4), (7, 6), (9, 8))
-    assert used(spans, [1, 8]) == ((0, 3), (5, 8), (7, 6), (9, 8))
-    assert used(spans, [8]) == ((0, 8), (7, 6), (9, 8))
-    assert used(spans, []) == ((0, 8),)
-    assert epoch_of(used(spans, [1]), 5) == 8
+    assert compact_epochs(spans, [1, 8]) == ((0, 3), (5, 8), (7, 6), (9, 8))
+    assert compact_epochs(spans, [8]) == ((0, 8), (7, 6), (9, 8))
+    assert compact_epochs(spans, []) == ((0, 8),)
+    assert epoch_of(compact_epochs(spans, [1]), 5) == 8
 
 
 @pytest.mark.usefixtures("short_ring")

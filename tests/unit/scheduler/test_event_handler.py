@@ -693,7 +693,7 @@ async def test_what_a_missing_row_told_of_is_heard_again():
     await world.handle(InsightTick(insight_id="media"))
     scheduler = world.scheduler()
     assert (scheduler.backlog.ready, scheduler.backlog.in_flight) == (13, 10)
-    assert [scheduler.backlog.whereabouts(name) for name in ("ann-0", "ann-1")] == [None, None]
+    assert [scheduler.backlog.position_of(name) for name in ("ann-0", "ann-1")] == [None, None]
     assert len(set(world.emitted_ids())) == len(world.emitted_ids()) == 12
 
 

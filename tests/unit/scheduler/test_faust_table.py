@@ -118,7 +118,7 @@ async def test_rows_are_kept_once_they_are_acknowledged(rows, brokers):
     rows.put("3/media/head", b"one")
     rows.put("3/media/page/0", b"two")
     rows.delete("3/media/page/0")
-    rows.send()
+    rows.send_now()
     await brokers.begun()
     assert not await is_kept(rows)
     brokers.acknowledge()
@@ -129,10 +129,10 @@ async def test_rows_are_kept_once_they_are_acknowledged(rows, brokers):
 
 async def test_no_row_overtakes_another(rows, brokers):
     rows.put("3/media/journal/1", b"one")
-    rows.send()
+    rows.send_now()
     await brokers.begun()
     rows.put("3/media/journal/2", b"two")
-    rows.send()
+    rows.send_now()
     assert not await is_kept(rows)
     assert brokers.values == [[b"one"]]
     brokers.acknowledge()
@@ -145,7 +145,7 @@ async def test_no_row_overtakes_another(rows, brokers):
 async def test_rows_that_failed_are_sent_again_as_they_are_by_then(rows, brokers):
     rows.put("3/media/head", b"one")
     rows.put("3/media/page/0", b"page")
-    rows.send()
+    rows.send_now()
     await brokers.begun()
     rows.put("3/media/head", b"two")
     brokers.fail()
@@ -166,7 +166,7 @@ async def test_rows_of_a_lost_partition_are_not_sent_again(rows, brokers, sure):
     rows.settle({3, 4})
     rows.put("3/media/head", b"lost")
     rows.put("4/scans/head", b"stays")
-    rows.send()
+    rows.send_now()
     await brokers.begun()
     rows.settle({4})
     brokers.fail()
@@ -178,7 +178,7 @@ async def test_rows_of_a_lost_partition_are_not_sent_again(rows, brokers, sure):
 
 async def test_who_loses_all_partitions_waits_for_no_row(rows, brokers):
     rows.put("3/media/head", b"one")
-    rows.send()
+    rows.send_now()
     await brokers.begun()
     rows.settle(set())
     brokers.fail()
@@ -189,7 +189,7 @@ async def test_who_loses_all_partitions_waits_for_no_row(rows, brokers):
 
 async def test_what_was_written_since_need_not_be_waited_for(rows, brokers):
     rows.put("3/media/journal/1", b"one")
-    rows.send()
+    rows.send_now()
     before = rows.written
     rows.put("3/media/page/0", b"two")
     await brokers.begun()
@@ -203,7 +203,7 @@ async def test_what_was_written_since_need_not_be_waited_for(rows, brokers):
 async def test_a_large_lot_goes_in_portions(rows, brokers):
     for number in range(3):
         rows.put(f"3/media/page/{number}", bytes(CHUNK_BYTES // 2))
-    rows.send()
+    rows.send_now()
     await brokers.begun()
     brokers.acknowledge()
     await brokers.begun(2)
@@ -227,7 +227,7 @@ async def test_rows_of_a_partition_in_doubt_wait_until_it_is_sure(rows, brokers,
     rows.settle({3, 4})
     rows.put("3/media/head", b"in doubt")
     rows.put("4/scans/head", b"sure")
-    rows.send()
+    rows.send_now()
     await brokers.begun()
     brokers.acknowledge()
     assert not await is_kept(rows)
@@ -242,7 +242,7 @@ async def test_rows_of_a_partition_in_doubt_wait_until_it_is_sure(rows, brokers,
 async def test_rows_of_a_lost_partition_that_were_not_sent_are_dropped(rows, brokers, sure):
     sure.clear()
     rows.put("3/media/head", b"one")
-    rows.send()
+    rows.send_now()
     waiting = asyncio.ensure_future(rows.wait_durable())
     assert not await is_kept(rows)
     rows.settle(set())

@@ -90,14 +90,14 @@ class EmittedAttempts:
         if not schedulers:
             return []
         there = await self._read_newest(
-            {self.name(scheduler): most for scheduler, most in schedulers}, _attempt
+            {self.topic_of(scheduler): most for scheduler, most in schedulers}, _attempt
         )
         return [
-            {one for one in there.get(self.name(scheduler), ()) if one is not None}
+            {one for one in there.get(self.topic_of(scheduler), ()) if one is not None}
             for scheduler, _ in schedulers
         ]
 
-    def name(self, scheduler: InsightScheduler) -> str:
+    def topic_of(self, scheduler: InsightScheduler) -> str:
         """Of the insight's topic."""
         return self._topics.insight(scheduler.insight_id, scheduler.backlog.insight.group_type)
 
