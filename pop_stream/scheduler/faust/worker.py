@@ -152,7 +152,7 @@ class Scheduler:
             is_suspended=self._is_suspended,
         )
         self.registry = CollectorRegistry()
-        self.registry.register(SchedulerCollector(self._handler.schedulers, clock))
+        self.registry.register(SchedulerCollector(self._handler.insights, clock))
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
         self._app.on_partitions_assigned.connect(self._on_assigned)

@@ -10,8 +10,8 @@ from pop_stream.policy.flow_control.emission_gate import (
     MAX_TARGET,
     CurrentDepth,
     TargetDepth,
-    is_half_full,
     budget,
+    is_half_full,
     target,
 )
 
