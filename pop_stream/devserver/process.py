@@ -154,7 +154,7 @@ class ServerProcess:
         )
 
     def start_error(self, reason: str, *, log: Path | None = None) -> ServerStartError:
-        """The error that tells why, with the end of its console and, if it has one, its log."""
+        """The error with the reason, with the end of its console and, if it has one, its log."""
         tails = [_tail(path) for path in (log, self.console) if path is not None]
         return ServerStartError(self.launch.name, reason, "\n".join(filter(None, tails)))
 

@@ -1,4 +1,4 @@
-"""One scenario on the real stack: as it is, first come first served, and the quiet alone."""
+"""One scenario on the real stack compared: as it is, first come first served, quiet alone."""
 
 import os
 from bisect import bisect_left
@@ -113,7 +113,7 @@ def median_comparison(
 
 
 def runtime_cv(phase: BenchPhase) -> float:
-    """Deviation by mean of what agendas took by what they were told to: the machine's noise.
+    """Deviation by mean of what agendas took by what they were to take: the machine's noise.
 
     All of it is charged, and who had the longer ones by chance gets fewer: by count, shares of
     a short contest are no more even than it lets them be.
@@ -203,7 +203,7 @@ def _measured(phase: BenchPhase) -> FairnessMetrics:
 
 
 def _jain_even(phase: BenchPhase) -> float | None:
-    """The index if each took what it was told to, and what the machine adds on average."""
+    """The index if each took what it was to take, and what the machine adds on average."""
     return audit(phase.log_without_noise, depth=phase.depth).jain
 
 

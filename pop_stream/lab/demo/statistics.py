@@ -1,8 +1,8 @@
-"""What a run's lifecycle events add up to: waits, service, and agendas done twice.
+"""What a demo's lifecycle events add up to: waits, service, agendas done twice, evenness.
 
-How evenly a run's customers were served, by the audit of simulations and benchmarks.
-
-The arithmetic of the report: percentiles, shares, the time all were backlogged.
+`RunStatistics` accumulates them; `contest_of` measures how evenly customers were served, by
+the metrics of simulations and benchmarks, from recorded rounds. The rest is arithmetic:
+percentiles, shares, and the time in which all were backlogged.
 """
 
 import math
@@ -62,7 +62,7 @@ class DemoAgenda:
 
     @property
     def observed(self) -> ObservedAgenda | None:
-        """What an audit is told of it, once it has succeeded."""
+        """What fairness metrics need of it, once it has succeeded."""
         if self.accepted_at is None or self.started_at is None or not self.successes:
             return None
         return ObservedAgenda(

@@ -1,4 +1,4 @@
-"""What trials came to: tables for a person, one JSON object for a program."""
+"""What simulations came to: tables for a person, one JSON object for a program."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""One insight's run, judged beside the same work first come first served, and alone."""
+"""One insight's run compared with the same work first come, first served, and alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
