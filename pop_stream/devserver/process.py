@@ -108,7 +108,7 @@ class ServerProcess:
             reason = "its program could not be executed"
             raise self.start_error(reason)
         self.pid = int(line)
-        running = {"reaper": _describe(parent_watch.pid), "server": _describe(self.pid)}
+        running = {"parent_watch": _describe(parent_watch.pid), "server": _describe(self.pid)}
         _record(self.launch.home, self.launch.name).write_text(json.dumps(running) + "\n")
 
     @property
@@ -154,7 +154,7 @@ class ServerProcess:
         )
 
     def start_error(self, reason: str, *, log: Path | None = None) -> ServerStartError:
-        """The error with the reason, with the end of its console and, if it has one, its log."""
+        """The error with the reason, the end of its console and, if it has one, of its log."""
         tails = [_tail(path) for path in (log, self.console) if path is not None]
         return ServerStartError(self.launch.name, reason, "\n".join(filter(None, tails)))
 
@@ -186,7 +186,7 @@ def end_leftovers(home: Path, name: str, stop_signal: signal.Signals) -> None:
     left = _still_running(_record(home, name))
     if left:
         _log.warning("leftover.ending", server=name, pids=[p.pid for p in left.values()])
-    if "server" in left and "reaper" not in left:
+    if "server" in left and "parent_watch" not in left:
         # With its reaper alive, the server is being ended by that one already.
         _send(left["server"], stop_signal)
     for process in _wait_gone(left.values(), _ORPHAN_GRACE_S + 1):

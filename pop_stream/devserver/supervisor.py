@@ -112,7 +112,7 @@ class Supervisor:
         environment: Variables for all parts beside those of this process.
         policy: When a crashed part starts again.
         on_progress: Called with every change; must not block.
-        on_death: Called with the POP_INSTANCE of a part that crashed, while it is started again.
+        on_death: Called with the POP_INSTANCE of a crashed part, while it is started again.
 
     Attributes:
         logs: The same folder.

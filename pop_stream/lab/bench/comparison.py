@@ -188,7 +188,7 @@ def _as_comparison(
         [*weight_change_effects(log_without_noise)], log_without_noise, fair.changed_at
     )
     return ScenarioComparison(
-        audit=replace(judged, gap=max(gaps, key=lambda gap: gap.over_bound, default=None)),
+        fairness=replace(judged, gap=max(gaps, key=lambda gap: gap.over_bound, default=None)),
         fifo=service_times(chosen.fifo.log),
         alone={chosen.quiet: service_times(chosen.alone.log).waits.get(chosen.quiet, ())},
         runners=bench_options.runners,
@@ -219,7 +219,7 @@ def _facts(  # what was wanted, made, run and found, each once
     compared: Sequence[PhaseComparison],
     rate: float,
 ) -> Mapping[str, Any]:
-    waits = comparison.audit.times.waits
+    waits = comparison.fairness.times.waits
     quiet = [wait for one in made.quiet for wait in waits.get(one, ())]
     named = {"fair": chosen.fair, "fifo": chosen.fifo, "alone": chosen.alone}
     phases = [phase for one in compared for phase in one.phases]

@@ -183,8 +183,8 @@ class ChaosVerdict:
         if self.lost:
             yield f"lost: {len(self.lost)} agendas, such as {_shortened(self.lost)}"
         if self.failed or self.refused:
-            yield f"{self.failed} agendas were dead-lettered, "
-                f"{self.refused} refused once acknowledged"
+            failed, refused = self.failed, self.refused
+            yield f"{failed} agendas were dead-lettered, {refused} refused once acknowledged"
         if self.disagreeing:
             yield f"Postgres disagrees with Kafka: {_shortened(self.disagreeing)}"
         if self.unclaimed_starts:

@@ -200,6 +200,7 @@ async def _settle(stack: Stack, load: ChaosLoad, *, within_s: float) -> float:
             if waiting:
                 await asyncio.sleep(_POLL_S)
     settled_s = now() - began
-    # An end may be published twice, or a late start be written down, a moment after the last summary.
+    # An end may be published twice, or a late start be written down, a moment after the
+    # last summary.
     await asyncio.sleep(_SETTLED_FOR_S)
     return settled_s

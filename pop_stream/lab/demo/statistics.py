@@ -169,7 +169,7 @@ def contended_span(
     return (begin, end) if begin < end else None
 
 
-def given(served: Sequence[ServedAttempt], span: tuple[float, float]) -> float:
+def service_within(served: Sequence[ServedAttempt], span: tuple[float, float]) -> float:
     """Worker-seconds of the agendas that were emitted within a span, its ends included."""
     begin, end = span
     return sum(one.spent for one in served if begin <= one.emitted_at <= end)
@@ -238,7 +238,7 @@ def contest_of(emissions: Sequence[DemoEmission], customers: Sequence[str]) -> C
         jain=found.jain,
         competitors=found.competitors,
         span_s=span[1] - span[0] if span else 0.0,
-        given={name: given(one, span) for name, one in own.items()} if span else None,
+        given={name: service_within(one, span) for name, one in own.items()} if span else None,
     )
 
 

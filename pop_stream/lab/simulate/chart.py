@@ -199,7 +199,7 @@ def write_picture(
     path: Path, title: str, comparisons: Mapping[str, ScenarioComparison]
 ) -> None:
     """Draw the insight with the most agendas."""
-    insight = max(comparisons, key=lambda name: comparisons[name].audit.times.started)
+    insight = max(comparisons, key=lambda name: comparisons[name].fairness.times.started)
     heading = title if len(comparisons) == 1 else f"{title}: {insight}"
     path.write_text(draw(chart_of(heading, comparisons[insight].log)), encoding="utf-8")
 
