@@ -73,7 +73,7 @@ class ServerProcess:
         self._ended = asyncio.Event()
 
     def spawn(self) -> None:
-        """Start the process under a reaper; returns within milliseconds.
+        """Start the process under a parent watch; returns within milliseconds.
 
         Not a coroutine: a cancellation finds it either started, and so stoppable, or not.
         """
@@ -148,7 +148,7 @@ class ServerProcess:
             await self._ended.wait()
         if self._parent_watch.stdout is not None:
             self._parent_watch.stdout.close()
-        # Finds something only if the reaper was killed before its server ended.
+        # Finds something only if the parent watch was killed before its server ended.
         await asyncio.to_thread(
             end_leftovers, self.launch.home, self.launch.name, self.launch.stop_signal
         )
@@ -187,7 +187,7 @@ def end_leftovers(home: Path, name: str, stop_signal: signal.Signals) -> None:
     if left:
         _log.warning("leftover.ending", server=name, pids=[p.pid for p in left.values()])
     if "server" in left and "parent_watch" not in left:
-        # With its reaper alive, the server is being ended by that one already.
+        # With its parent watch alive, the server is being ended by that one already.
         _send(left["server"], stop_signal)
     for process in _wait_gone(left.values(), _ORPHAN_GRACE_S + 1):
         _send(process, signal.SIGKILL)

@@ -235,7 +235,7 @@ class Stack:
     async def _evict_instance(self, instance: str) -> None:
         """Groups need not wait for the end of a session whose process is seen to be dead."""
         await group_members.evict_instance(
-            clients.admin(self.settings, client_id="evict-instance"), instance
+            clients.admin(self.settings, client_id="eviction"), instance
         )
 
     def _report_status(self, status: PartStatus) -> None:

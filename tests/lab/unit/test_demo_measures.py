@@ -2,7 +2,7 @@
 
 import pytest
 
-from pop_stream.lab.demo.statistics import contended_span, service_within, percentile
+from pop_stream.lab.demo.statistics import contended_span, percentile, service_within
 from pop_stream.lab.fairness_metrics.service_log import ServedAttempt
 from pop_stream.model.ids import CustomerId
 
