@@ -11,6 +11,7 @@ from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.composition.reconciler import open_reconciler
 from pop_stream.kafka import connections
 from pop_stream.kafka.errors import KafkaError
+from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.publisher import Publisher
@@ -71,6 +72,7 @@ async def _reconcile(
 ) -> None:
     """Place again what nobody has, until `stop`; what it needs is waited for."""
     registry = CollectorRegistry()
+    registry.register(UNREADABLE_RECORDS)
     metrics = ReconciliationMetrics(registry)
     host, port = settings.metrics_host, settings.rollup_metrics_port
     async with serve_metrics(registry, host, port):

@@ -11,8 +11,8 @@ import structlog
 import uvloop
 from faust.transport.drivers import aiokafka as driver
 
-from pop_stream.kafka.clients import guard_commits, harden_fetcher
-from pop_stream.kafka.hardening.fetcher import use_adaptive_fetch_wait
+from pop_stream.kafka.hardening.commit_guard import guard_commits
+from pop_stream.kafka.hardening.fetcher import harden_fetcher, use_adaptive_fetch_wait
 from pop_stream.ports.records import TopicPartition
 
 _AGAIN_AFTER_S: Final = 0.5
