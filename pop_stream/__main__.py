@@ -3,7 +3,6 @@
 from pop_stream.cli.main import app, run
 from pop_stream.lab.commands import add_commands
 
-
 add_commands(app)
 
 

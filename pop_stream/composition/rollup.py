@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
 from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.lag import KafkaLagProbe
 from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.topics import Topics

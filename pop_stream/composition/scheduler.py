@@ -5,19 +5,18 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
-
 from pop_stream.clock import WallClock
 from pop_stream.kafka import clients, connections, share_consumer, topics
+from pop_stream.kafka.clients import KafkaAdmin
 from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.lag import KafkaLagProbe
 from pop_stream.kafka.topic_reader import read_newest, read_range, read_to_end
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
+from pop_stream.ports.records import TopicPartition
 from pop_stream.scheduler.faust.worker import Scheduler
 from pop_stream.scheduler.ownership import PartitionOwnership
 from pop_stream.settings import Settings
@@ -63,7 +62,7 @@ async def run_scheduler(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _topic_creator(
-    settings: Settings, admin: AIOKafkaAdminClient
+    settings: Settings, admin: KafkaAdmin
 ) -> Callable[[Insight], Awaitable[None]]:
     names = Topics(settings.topic_prefix)
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.errors import KafkaError
 
 from pop_stream.devserver.errors import ServerStartError
 from pop_stream.devserver.folder import DataFolder
 from pop_stream.devserver.jvm import LOG4J_FILE, Jvm
 from pop_stream.devserver.process import Launch, ServerProcess, end_leftovers, run_to_end
+from pop_stream.kafka import clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,20 +298,10 @@ class Kafka:
 async def _is_serving(bootstrap: str) -> bool:
     host, port = bootstrap.split(":")
     try:
-        # aiokafka logs errors while nothing listens; a bare connection is silent.
+        # The client logs errors while nothing listens; a bare connection is silent.
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
         await writer.wait_closed()
     except OSError:
         return False
-    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=2_000)
-    try:
-        await client.bootstrap()
-        if client.get_random_node() is None:
-            return False  # it answers before it knows of any broker
-        await client.coordinator_lookup(CoordinationType.GROUP, "pop-stream-embedded")
-    except (KafkaError, OSError):
-        return False
-    finally:
-        await client.close()
-    return True
+    return await clients.is_serving(bootstrap)

@@ -15,11 +15,10 @@ from time import monotonic
 from typing import Final, NoReturn
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener, RoundRobinAssignor
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.share_consumer import MissingClientError
 from pop_stream.kafka.topics import Topics
@@ -37,6 +36,7 @@ from pop_stream.model.ids import HTTP_PULLER
 from pop_stream.policy.http_pull import OrphanedDeliveries, PollDemand, returned_delivery
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.claims import AttemptWindow, Claimer
 from pop_stream.puller.claiming.pipeline import ClaimContext
 from pop_stream.puller.consuming.subscription import supply
@@ -206,7 +206,7 @@ class Dispatcher:
             group_id=self._topics.group("pulls"),
             # Nothing is committed: what was wanted earlier is wanted no more, or said again.
             auto_offset_reset="latest",
-            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+            partition_assignment_strategy=(RoundRobinAssignor,),
         )
         async with clients.started(consumer):
             while self._topics.poll_demand not in await clients.shield_until_answered(
@@ -220,7 +220,7 @@ class Dispatcher:
                 await self._poll(consumer, feeds)
                 self._expire(monotonic())
 
-    async def _poll(self, consumer: AIOKafkaConsumer, feeds: asyncio.TaskGroup) -> None:
+    async def _poll(self, consumer: KafkaConsumer, feeds: asyncio.TaskGroup) -> None:
         # Who wants nothing need not be looked after in between.
         poll_ms = _POLL_MS if self._dispatches or self.orphaned.has_any else _IDLE_POLL_MS
         fetched = await consumer.getmany(timeout_ms=poll_ms)
@@ -320,7 +320,7 @@ class _DispatchStarter:
         self.dispatcher.start(self.dispatch, emitted)
 
 
-class _DispatchRebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
+class _DispatchRebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
@@ -335,7 +335,7 @@ class _DispatchRebalanceListener(ConsumerRebalanceListener):  # type: ignore[mis
         _log.info("dispatcher.assigned", partitions=sorted(tp.partition for tp in assigned))
 
 
-def _decoded(record: ConsumerRecord) -> PollWanted | DeliveryReturned | None:
+def _decoded(record: ConsumedRecord) -> PollWanted | DeliveryReturned | None:
     try:
         return decode_poll_demand(checked_value(record))
     except UnreadableRecordError as error:

@@ -13,7 +13,6 @@ from time import monotonic
 from typing import Final
 
 import structlog
-from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from msgspec import Raw
 
 from pop_stream import crash_points
@@ -31,6 +30,7 @@ from pop_stream.ingest.submission_processor import (
 )
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
+from pop_stream.kafka.clients import RebalanceListener
 from pop_stream.kafka.definitions import header_version
 from pop_stream.kafka.publisher import (
     FRAME_BYTES,
@@ -50,6 +50,7 @@ from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 _MAX_WAIT_S: Final = 5.0
@@ -78,7 +79,7 @@ class DefinitionsBarrier:
         self._max_wait_s = max_wait_s
         self._paused_until = 0.0
 
-    async def catch_up(self, records: Iterable[ConsumerRecord]) -> None:
+    async def catch_up(self, records: Iterable[ConsumedRecord]) -> None:
         """Return once the definitions are as new as those that the records were judged by."""
         newer = {header_version(one, DEFINITIONS_VERSION_HEADER) for one in records}
         newer = {one for one in newer if one > self._definitions.read_up_to}
@@ -163,7 +164,7 @@ class Ingest:
                 pacer=pacer,
             )
 
-    async def handle(self, records: Sequence[ConsumerRecord]) -> None:
+    async def handle(self, records: Sequence[ConsumedRecord]) -> None:
         """Take in one batch; returns once all that came of it is acknowledged.
 
         A crash before the commit repeats the batch: the rollup skips an acceptance it knows,
@@ -203,7 +204,7 @@ class Ingest:
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))
 
-    async def _process(self, records: Sequence[ConsumerRecord]) -> BatchResult:
+    async def _process(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         """Sort a batch, with a breath now and then: heartbeats go over the same loop."""
         senders: Senders = (
             await self._sender_authenticator.senders(records)
@@ -236,7 +237,7 @@ class Ingest:
         )
 
 
-class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Hears what is begun of partitions before it reads them."""
 
     def __init__(self, doors: QuotaGossip | None) -> None:
@@ -251,13 +252,13 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # ai
         """Called by the consumer; what is under way is acknowledged by then, or read again."""
 
 
-def by_timestamp(records: Sequence[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+def by_timestamp(records: Sequence[ConsumedRecord]) -> Iterator[ConsumedRecord]:
     """The records of all partitions by timestamp, those of one partition in their order.
 
     A timestamp is that of the broker which led the partition then; one that goes back does not
     move its record before its neighbour, for the scheduler tells repeats by that order.
     """
-    by_partition: dict[int, list[tuple[int, ConsumerRecord]]] = {}
+    by_partition: dict[int, list[tuple[int, ConsumedRecord]]] = {}
     for record in records:
         lane = by_partition.setdefault(record.partition, [])
         lane.append((max(record.timestamp, lane[-1][0] if lane else 0), record))

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
-from aiokafka import ConsumerRecord
-
 from pop_stream.model.errors import PopStreamError, UnauthenticatedError, UnavailableError
 from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.policy.ingress.quotas import QuotaLedger
@@ -23,6 +21,7 @@ from pop_stream.policy.ingress.signature import (
     RECORD_SIGNATURE_HEADER,
     is_signed_by,
 )
+from pop_stream.ports.records import ConsumedRecord
 
 _MAX_CONCURRENT: Final = 16
 
@@ -59,7 +58,7 @@ class Gate:
         self._secret = secret
         self._is_strict = is_strict
 
-    async def senders(self, records: Sequence[ConsumerRecord]) -> Senders:
+    async def senders(self, records: Sequence[ConsumedRecord]) -> Senders:
         """Who sent each record."""
         shown = {
             record_position(one): _token(one) for one in records if not self._is_signed(one)
@@ -84,14 +83,14 @@ class Gate:
         except (UnauthenticatedError, UnavailableError) as error:
             return error
 
-    def _is_signed(self, record: ConsumerRecord) -> bool:
+    def _is_signed(self, record: ConsumedRecord) -> bool:
         shown = _header(record, RECORD_SIGNATURE_HEADER)
         if self._secret is None or shown is None:
             return False
         return is_signed_by(self._secret, shown, key=record.key, value=record.value or b"")
 
 
-def record_position(record: ConsumerRecord) -> tuple[int, int]:
+def record_position(record: ConsumedRecord) -> tuple[int, int]:
     """Where a record stands in its topic."""
     return record.partition, record.offset
 
@@ -101,12 +100,12 @@ def _missing_credentials() -> UnauthenticatedError:
     return UnauthenticatedError(msg)
 
 
-def _token(record: ConsumerRecord) -> str | None:
+def _token(record: ConsumedRecord) -> str | None:
     value = _header(record, AUTHORIZATION_HEADER)
     return None if value is None else value.decode("latin-1")
 
 
-def _header(record: ConsumerRecord, name: str) -> bytes | None:
+def _header(record: ConsumedRecord, name: str) -> bytes | None:
     for key, value in record.headers or ():
         if key.lower() == name:
             found: bytes = value or b""
@@ -140,7 +139,7 @@ class KafkaAdmission:
 
     def admit(
         self,
-        record: ConsumerRecord,
+        record: ConsumedRecord,
         index: int,
         *,
         customer_id: str,
@@ -170,7 +169,7 @@ class KafkaAdmission:
         lane = (insight_id, record.partition)
         quota_ledger.record_position(customer_id, (record.offset, index), lane=lane)
 
-    def _is_admitted(self, record: ConsumerRecord) -> bool:
+    def _is_admitted(self, record: ConsumedRecord) -> bool:
         headers = dict(record.headers or ())
         if self._secret is None:
             name, value = ADMITTED_HEADER
@@ -182,7 +181,7 @@ class KafkaAdmission:
         )
 
 
-def _sent_s(record: ConsumerRecord, now: datetime) -> float:
+def _sent_s(record: ConsumedRecord, now: datetime) -> float:
     """When the record was sent, in seconds since the epoch; not later than now."""
     if record.timestamp is None or record.timestamp < 0:
         return now.timestamp()

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from aiokafka import ConsumerRecord
 from pydantic import TypeAdapter, ValidationError
 
 from pop_stream.ingest.sender_authentication import KafkaAdmission
@@ -36,6 +35,7 @@ from pop_stream.model.trace import Trace
 from pop_stream.policy.ingress.routing import InsightRouter
 from pop_stream.policy.ingress.submission import parse_submission
 from pop_stream.ports.publisher import Record
+from pop_stream.ports.records import ConsumedRecord
 
 _ID: Final[TypeAdapter[str]] = TypeAdapter(Id)
 _OWN_ID: Final[TypeAdapter[str]] = TypeAdapter(OwnId)
@@ -92,7 +92,7 @@ def check_sender(sender: Principal, customer_id: str | None) -> None:
         raise ForbiddenError(msg)
 
 
-def id_from_key(record: ConsumerRecord, index: int) -> str | None:
+def id_from_key(record: ConsumedRecord, index: int) -> str | None:
     """The id that a record's key gives its only, or first, agenda, if the key can be one."""
     if not record.key or index:
         return None
@@ -102,7 +102,7 @@ def id_from_key(record: ConsumerRecord, index: int) -> str | None:
         return None
 
 
-def id_from_position(record: ConsumerRecord, index: int) -> str:
+def id_from_position(record: ConsumedRecord, index: int) -> str:
     """An id made of the place of an agenda in the topic."""
     return f"{record.partition}-{record.offset}-{index}"
 
@@ -111,7 +111,7 @@ def refusal_events(
     body: bytes,
     error: SubmissionError,
     *,
-    found: tuple[ConsumerRecord, int],
+    found: tuple[ConsumedRecord, int],
     sender: Principal,
     now: datetime,
 ) -> Iterator[AgendaRefused]:
@@ -227,7 +227,7 @@ class SubmissionProcessor:
         self._router = router
         self._max_agenda_bytes = max_agenda_bytes
 
-    def sort(self, records: Iterable[ConsumerRecord], *, now: datetime) -> BatchResult:
+    def sort(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
         """Decide for every agenda of the batch; no record is passed over in silence."""
         result = BatchResult()
         for record in records:
@@ -237,7 +237,7 @@ class SubmissionProcessor:
     def add(
         self,
         result: BatchResult,
-        record: ConsumerRecord,
+        record: ConsumedRecord,
         *,
         now: datetime,
         sender: Principal | PopStreamError = ANYONE,
@@ -278,7 +278,7 @@ class SubmissionProcessor:
     def _accept(
         self,
         result: BatchResult,
-        record: ConsumerRecord,
+        record: ConsumedRecord,
         index: int,
         sent: tuple[bytes, Principal],
         now: datetime,
@@ -316,7 +316,7 @@ class SubmissionProcessor:
 
     def _dead_letter(
         self,
-        record: ConsumerRecord,
+        record: ConsumedRecord,
         error: tuple[str, str],
         issues: Sequence[Issue],
         now: datetime,
@@ -354,7 +354,7 @@ def _bodies(value: bytes | None) -> list[bytes]:
     return [bytes(body) for body in bodies]
 
 
-def _with_trace(agenda: Agenda, record: ConsumerRecord) -> Agenda:
+def _with_trace(agenda: Agenda, record: ConsumedRecord) -> Agenda:
     """The agenda with what its record's headers tell of where it came from."""
     if agenda.trace is not None or not record.headers:
         return agenda
@@ -363,7 +363,7 @@ def _with_trace(agenda: Agenda, record: ConsumerRecord) -> Agenda:
     return agenda if trace is None else agenda.model_copy(update={"trace": trace})
 
 
-def _with_id(agenda: Agenda, record: ConsumerRecord, index: int, sender: Principal) -> Agenda:
+def _with_id(agenda: Agenda, record: ConsumedRecord, index: int, sender: Principal) -> Agenda:
     """The agenda with an identity that a repeated read of the same record gives again."""
     named = agenda.id or id_from_key(record, index)
     known = (

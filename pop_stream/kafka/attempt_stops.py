@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import structlog
-from aiokafka import ConsumerRecord
 
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, decode_stop
 from pop_stream.model.events.scheduling import AttemptStop
+from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
 _log = structlog.get_logger()
@@ -31,7 +31,7 @@ def controls(
         replay_last: Of those that were told before; see `TopicFollower`.
     """
 
-    def hear_record(record: ConsumerRecord) -> None:
+    def hear_record(record: ConsumedRecord) -> None:
         try:
             stop = decode_stop(checked_value(record))
         except UnreadableRecordError as error:

@@ -6,10 +6,11 @@ from math import inf
 from typing import Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from pop_stream.kafka.clients import defer_fetches
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 
 COMMIT_EVERY_S: Final = 0.25
 """Under load; what lies so far back may be handled again after a crash."""
@@ -23,7 +24,7 @@ _SMOOTHING: Final = 0.3
 
 _log = structlog.get_logger()
 
-Handle = Callable[[Sequence[ConsumerRecord]], Awaitable[None]]
+Handle = Callable[[Sequence[ConsumedRecord]], Awaitable[None]]
 
 
 async def handle_batches(
@@ -69,7 +70,7 @@ async def handle_batches(
 
 async def _next_batch(
     consumer: AIOKafkaConsumer, stop: asyncio.Event, *, max_records: int
-) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
+) -> Mapping[TopicPartition, Sequence[ConsumedRecord]]:
     """The records that come next; none if `stop` comes before, or neither within seconds."""
     reading = asyncio.ensure_future(
         consumer.getmany(timeout_ms=_IDLE_POLL_MS, max_records=max_records)
@@ -168,7 +169,7 @@ class BatchPacer:
         return self._last_begin_s + interval_s - self._now()
 
 
-def bytes_of(fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> int:
+def bytes_of(fetched: Mapping[TopicPartition, Sequence[ConsumedRecord]]) -> int:
     """How large the values of all records are."""
     return sum(len(one.value or b"") for records in fetched.values() for one in records)
 

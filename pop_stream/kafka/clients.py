@@ -5,15 +5,26 @@ How batches of records are compressed: lz4, as fast as it can be.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, codec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, codec
+from aiokafka import TopicPartition as _NativePartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import IllegalGenerationError, KafkaError
 from aiokafka.helpers import create_ssl_context
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -25,6 +36,7 @@ from pop_stream.kafka.hardening.fetcher import (
     use_adaptive_fetch_wait,
     wake_on_every_response,
 )
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 FORMAT: Final = "lz4"
@@ -64,9 +76,57 @@ _CANCEL_AGAIN_AFTER_S: Final = 0.2
 
 _log = structlog.get_logger()
 
+Offset = int | tuple[int, str]
+"""To commit: the offset to read next, alone or with metadata for whoever looks it up."""
 
-class _HardenedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
+
+RebalanceListener: TypeAlias = ConsumerRebalanceListener
+"""Base of what is called when a group moves partitions; the client insists on its own class."""
+
+RoundRobinAssignor = RoundRobinPartitionAssignor
+"""Spreads partitions over the members of a group; the client's sticky one shares state."""
+
+KafkaProducer: TypeAlias = AIOKafkaProducer
+KafkaAdmin: TypeAlias = AIOKafkaAdminClient
+
+
+class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is untyped here
+    """The client's consumer, hardened, and with our own pairs as partitions.
+
+    Made by `consumer`. The partitions that it returns equal ours, whatever their class.
+    """
+
     before_start: Callable[[], Awaitable[None]] | None = None
+
+    async def commit(self, offsets: Mapping[TopicPartition, Offset] | None = None) -> None:
+        """Commit these offsets, or those of all that was read."""
+        checked = offsets and {_NativePartition(*tp): at for tp, at in offsets.items()}
+        await super().commit(checked)
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> Mapping[TopicPartition, list[ConsumedRecord]]:
+        """What comes of these partitions, or of all, within the time; `{}` if nothing does."""
+        fetched: Mapping[TopicPartition, list[ConsumedRecord]] = await super().getmany(
+            *_native(partitions), timeout_ms=timeout_ms, max_records=max_records
+        )
+        return fetched
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Fetch nothing of these partitions until they are resumed."""
+        super().pause(*_native(partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Fetch of these partitions again."""
+        super().resume(*_native(partitions))
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
+        """Read on from where these partitions start."""
+        return bool(await super().seek_to_beginning(*_native(partitions)))
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> bool:
+        """Read on from where these partitions end."""
+        return bool(await super().seek_to_end(*_native(partitions)))
 
     async def start(self) -> None:
         if self.before_start is not None:
@@ -90,7 +150,12 @@ class _HardenedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is 
             stopping.cancel()
 
 
-def guard_commits(consumer: AIOKafkaConsumer) -> None:
+def _native(partitions: Iterable[TopicPartition]) -> Iterator[Any]:
+    """As the client's own class, which it insists on in some of its methods."""
+    return (_NativePartition(*one) for one in partitions)
+
+
+def guard_commits(consumer: KafkaConsumer) -> None:
     """Have commits end with the assignment that they were begun in.
 
     Left to itself, the client repeats one that was not answered, and does so as the member
@@ -116,9 +181,7 @@ def guard_commits(consumer: AIOKafkaConsumer) -> None:
     coordinator._do_commit_offsets = send_guarded  # noqa: SLF001
 
 
-def harden_fetcher(
-    consumer: AIOKafkaConsumer, *, within_s: float = _PREFETCH_BACKOFF_S
-) -> None:
+def harden_fetcher(consumer: KafkaConsumer, *, within_s: float = _PREFETCH_BACKOFF_S) -> None:
     """Have a started consumer ask a node for more only once its records are taken.
 
     There is one fetch at a time for each node. Left to itself, the client waits 0.1 s for
@@ -139,8 +202,8 @@ def harden_fetcher(
 
 
 async def poll_forever(
-    consumer: AIOKafkaConsumer, *, what: str
-) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    consumer: KafkaConsumer, *, what: str
+) -> AsyncIterator[Sequence[ConsumedRecord]]:
     """What a started consumer brings, until cancelled; it goes on after the client's errors.
 
     Else nobody would notice that nothing is read any more.
@@ -159,9 +222,7 @@ async def poll_forever(
         yield [record for records in fetched.values() for record in records]
 
 
-def defer_fetches(
-    consumer: AIOKafkaConsumer, pause_s: Callable[[], float]
-) -> Callable[[], None]:
+def defer_fetches(consumer: KafkaConsumer, pause_s: Callable[[], float]) -> Callable[[], None]:
     """Have a started consumer ask for more only when its reader is about to take it.
 
     Left to itself, it asks as soon as records were taken, is answered with the next one that
@@ -222,7 +283,7 @@ def connection(settings: Settings) -> dict[str, Any]:
     return arguments
 
 
-def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKafkaProducer:
+def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> KafkaProducer:
     """An idempotent producer with acks=all; start and stop it yourself."""
     compress_fast()
     made = AIOKafkaProducer(
@@ -242,7 +303,7 @@ def producer(settings: Settings, *, client_id: str, linger_ms: int = 0) -> AIOKa
 
 def consumer(
     settings: Settings, *topics: str, client_id: str, group_id: str | None, **overrides: object
-) -> AIOKafkaConsumer:
+) -> KafkaConsumer:
     """A consumer that commits only when told to; start and stop it yourself.
 
     Args:
@@ -270,7 +331,7 @@ def consumer(
         "fetch_max_bytes": FETCH_BYTES,
     }
     arguments |= overrides
-    made = _HardenedConsumer(*topics, **arguments)
+    made = KafkaConsumer(*topics, **arguments)
     fetch_wait_ms = arguments["fetch_max_wait_ms"]
     broker_timeouts.install_broker_timeouts(
         made._client, connection(settings), fetch_wait_ms=fetch_wait_ms
@@ -302,7 +363,7 @@ async def shield_until_answered(request: Awaitable[T]) -> T:
 
 
 @asynccontextmanager
-async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
+async def started(consumer: KafkaConsumer) -> AsyncIterator[KafkaConsumer]:
     """The consumer, started, and stopped at the end.
 
     One that is cancelled while it starts would leave a connection open, so it may end that
@@ -318,7 +379,7 @@ async def started(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]
         await consumer.stop()
 
 
-def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:
+def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
     """An admin client; start and close it yourself."""
     made = AIOKafkaAdminClient(
         **connection(settings),
@@ -327,6 +388,21 @@ def admin(settings: Settings, *, client_id: str) -> AIOKafkaAdminClient:
     )
     broker_timeouts.install_broker_timeouts(made._client, connection(settings))  # noqa: SLF001
     return made
+
+
+async def is_serving(bootstrap: str) -> bool:
+    """Whether a broker without security knows its cluster, and who coordinates groups."""
+    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=2_000)
+    try:
+        await client.bootstrap()
+        if client.get_random_node() is None:
+            return False  # it answers before it knows of any broker
+        await client.coordinator_lookup(CoordinationType.GROUP, "pop-stream-embedded")
+    except (KafkaError, OSError):
+        return False
+    finally:
+        await client.close()
+    return True
 
 
 def _milliseconds(span: timedelta) -> int:

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Final
 
 import structlog
-from aiokafka import ConsumerRecord
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
@@ -36,6 +35,7 @@ from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.policy.backlog.outbox import FailedAgenda
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
 _MAX_VALUE_BYTES: Final = 512 * 1024
@@ -44,7 +44,7 @@ _MAX_KEY_BYTES: Final = 1024
 
 def dead_letter(
     topics: Topics,
-    record: ConsumerRecord,
+    record: ConsumedRecord,
     *,
     part: str,
     at: datetime,
@@ -153,7 +153,7 @@ _APART_S: Final = 0.5
 
 _log = structlog.get_logger()
 
-Judge = Callable[[ConsumerRecord], object]
+Judge = Callable[[ConsumedRecord], object]
 """Raises UnreadableRecordError where those who want the record cannot read it."""
 
 
@@ -191,13 +191,13 @@ class Burial:
                 pacer=BatchPacer(_APART_S),
             )
 
-    async def handle(self, records: Sequence[ConsumerRecord]) -> None:
+    async def handle(self, records: Sequence[ConsumedRecord]) -> None:
         """Bury those of a batch that cannot be read; a batch again is buried again."""
         letters = [letter for record in records if (letter := self._letter(record))]
         if letters:
             await publish_until_acknowledged(self._publisher, letters)
 
-    def _letter(self, record: ConsumerRecord) -> Record | None:
+    def _letter(self, record: ConsumedRecord) -> Record | None:
         try:
             self._judges[record.topic](record)
         except UnreadableRecordError as error:
@@ -219,7 +219,7 @@ def judges(topics: Topics) -> Mapping[str, Judge]:
     }
 
 
-def _definition(record: ConsumerRecord) -> object:
+def _definition(record: ConsumedRecord) -> object:
     key = (record.key or b"").decode(errors="replace")
     decode = decode_api_key if is_api_key(key) else decode_definition
     return decode(key, record.value)

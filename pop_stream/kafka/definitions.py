@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import clients
@@ -25,6 +25,7 @@ from pop_stream.model.definitions import (
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError
 from pop_stream.model.ids import InsightId
 from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 DEFINITION_VERSION_HEADER: Final = "version"
@@ -144,7 +145,7 @@ class DefinitionFollower:
         async for records in clients.poll_forever(self._consumer, what="definitions"):
             self._take(records)
 
-    def _take(self, records: Sequence[ConsumerRecord]) -> None:
+    def _take(self, records: Sequence[ConsumedRecord]) -> None:
         for record in records:
             self._read_up_to = record.offset + 1
             key = (record.key or b"").decode(errors="replace")
@@ -161,7 +162,7 @@ class DefinitionFollower:
                 continue
             self._versions[key] = version
 
-    def _take_up(self, key: str, record: ConsumerRecord, version: int) -> None:
+    def _take_up(self, key: str, record: ConsumedRecord, version: int) -> None:
         if is_api_key(key):  # no definition, so nothing in force changes with it
             if known := decode_api_key(key, record.value):
                 self._keys[known.id] = known
@@ -179,10 +180,10 @@ def definition_record(
     return Record(topics.definitions, key.encode(), body, headers=headers)
 
 
-def header_version(record: ConsumerRecord, header: str) -> int:
+def header_version(record: ConsumedRecord, header: str) -> int:
     """The version that a header tells; 0 if none does, as in a record written by hand."""
     for name, value in record.headers or ():
-        if name == header and (value or b"").isdigit() and len(value) < _MAX_VERSION_DIGITS:
+        if name == header and value and value.isdigit() and len(value) < _MAX_VERSION_DIGITS:
             return int(value)
     return 0
 

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Final, Literal, NoReturn, Self
 
 import structlog
-from aiokafka import ConsumerRecord
 
 from pop_stream.kafka.attempt_stops import controls
 from pop_stream.kafka.publisher import ready_record
@@ -34,6 +33,7 @@ from pop_stream.policy.attempt_stops import StopRegistry
 from pop_stream.policy.http_pull import DeliveredAttempts
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
 _DEMAND_INTERVAL_S: Final = 1.0
@@ -170,7 +170,7 @@ class KafkaHttpDeliveries:
         if poller.got and poller.wanted:
             await asyncio.sleep(_BATCH_LINGER_S)  # those sent with the first arrive with it
 
-    def _on_record(self, record: ConsumerRecord) -> None:
+    def _on_record(self, record: ConsumedRecord) -> None:
         try:
             handed = decode_delivery(checked_value(record))
         except UnreadableRecordError as error:

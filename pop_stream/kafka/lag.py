@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any, Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
@@ -17,6 +17,7 @@ from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import GroupType
 from pop_stream.model.ids import InsightId
 from pop_stream.ports.lag import GroupOffsets, LagSnapshot
+from pop_stream.ports.records import TopicPartition
 
 LAG_TIMEOUT_S: Final = 5.0
 """A look at the lag that takes longer is given up; the next one starts afresh."""
@@ -55,7 +56,7 @@ class KafkaLagProbe:
         self._log_starts: Mapping[TopicPartition, int] = {}
         self._log_starts_at: float | None = None
 
-    async def look(
+    async def fetch_lag(
         self,
         insights: Sequence[InsightId],
         *,
@@ -99,7 +100,7 @@ class KafkaLagProbe:
         relay_offsets = _offsets(events, found[relay_group])
         return LagSnapshot(
             lags,
-            told={tp.partition: ends[tp] for tp in told},
+            end_offsets={tp.partition: ends[tp] for tp in told},
             relay_offsets={tp.partition: offset for tp, offset in relay_offsets.items()},
         )
 
@@ -112,14 +113,14 @@ class KafkaLagProbe:
             _log.info("members.unknown", group=group, error=repr(error))
             return None
 
-    async def progress(
+    async def fetch_group_offsets(
         self, group: str, topic: str, group_type: GroupType = "consumer"
     ) -> GroupOffsets | None:
         """See the port."""
         try:
             async with asyncio.timeout(LAG_TIMEOUT_S):
                 await self._count_partitions({topic})
-                offsets = await self._reached(group, topic, group_type)
+                offsets = await self._fetch_committed(group, topic, group_type)
                 ends = await self._ends(
                     [TopicPartition(topic, n) for n in self._numbers(topic)]
                 )
@@ -134,7 +135,7 @@ class KafkaLagProbe:
             committed={tp.partition: offset for tp, offset in offsets.items()},
         )
 
-    async def _reached(
+    async def _fetch_committed(
         self, group: str, topic: str, group_type: GroupType
     ) -> Mapping[TopicPartition, int] | None:
         """How far a group has come; None if its coordinator does not say."""

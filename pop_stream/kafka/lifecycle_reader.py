@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
-
-from aiokafka import ConsumerRecord
 
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, decode_lifecycle, encode, frame_parts
 from pop_stream.model.events.lifecycle import LifecycleEvent
 from pop_stream.model.ids import OWN_ID_LENGTH, OWN_ID_PATTERN
+from pop_stream.ports.records import ConsumedRecord, with_value
 
 MAX_CLOCK_AHEAD: Final = timedelta(days=1)
 """How fast a producer's clock may be; a later instant would outdo all that follow it."""
@@ -26,7 +25,7 @@ class LifecycleEntry(NamedTuple):
         ends_record: Whether the record is done once this entry is folded.
     """
 
-    record: ConsumerRecord
+    record: ConsumedRecord
     event: LifecycleEvent | None
     ends_record: bool
 
@@ -40,12 +39,12 @@ class RejectedEvent:
         error: Stable code and a reason for people.
     """
 
-    record: ConsumerRecord
+    record: ConsumedRecord
     error: tuple[str, str]
 
 
 def read(
-    record: ConsumerRecord, *, now: datetime
+    record: ConsumedRecord, *, now: datetime
 ) -> tuple[list[LifecycleEntry], list[RejectedEvent]]:
     """The events of one record, in order, and what of it cannot be used.
 
@@ -57,7 +56,7 @@ def read(
     for event in events:
         if reason := _rejection(event, now):
             error = (UnreadableRecordError.code, reason)
-            refusals.append(RejectedEvent(replace(record, value=encode(event)), error))
+            refusals.append(RejectedEvent(with_value(record, encode(event)), error))
         else:
             sound.append(event)
     if not sound:
@@ -66,7 +65,7 @@ def read(
     return [LifecycleEntry(record, event, n == last) for n, event in enumerate(sound)], refusals
 
 
-def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[RejectedEvent]]:
+def _decode(record: ConsumedRecord) -> tuple[Sequence[LifecycleEvent], list[RejectedEvent]]:
     value = None
     try:
         value = checked_value(record)
@@ -81,7 +80,7 @@ def _decode(record: ConsumerRecord) -> tuple[Sequence[LifecycleEvent], list[Reje
         try:
             events += decode_lifecycle(part)
         except UnreadableRecordError as error:
-            alone = replace(record, value=part)
+            alone = with_value(record, part)
             refusals.append(RejectedEvent(alone, (error.code, str(error))))
     return events, refusals
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final, Self
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.publisher import ready_record
@@ -17,6 +17,7 @@ from pop_stream.model.events.codec import checked_value, decode_query_reply
 from pop_stream.model.events.scheduling import QueueDescribed, QueueQueried
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 REPLY_TIMEOUT: Final = timedelta(seconds=3)
@@ -100,7 +101,7 @@ class KafkaQueueQueries:
             for record in records:
                 self._hear(record)
 
-    def _hear(self, record: ConsumerRecord) -> None:
+    def _hear(self, record: ConsumedRecord) -> None:
         try:
             reply = decode_query_reply(checked_value(record))
         except UnreadableRecordError as error:

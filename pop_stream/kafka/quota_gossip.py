@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Final, Self
 
 import structlog
-from aiokafka import ConsumerRecord
 
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topic_follower import TopicFollower
@@ -16,6 +15,7 @@ from pop_stream.model.events.codec import checked_value, decode_usage, encode
 from pop_stream.model.events.quota import IngressUsage
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
 
 GOSSIP_INTERVAL_S: Final = 0.25
@@ -95,7 +95,7 @@ class QuotaGossip:
     def _record(self, report: IngressUsage) -> Record:
         return Record(self._topic, report.ingress_id.encode(), encode(report))
 
-    def _on_record(self, record: ConsumerRecord) -> None:
+    def _on_record(self, record: ConsumedRecord) -> None:
         try:
             event = decode_usage(checked_value(record))
         except UnreadableRecordError as error:

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
-from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 
@@ -22,10 +21,11 @@ from pop_stream.kafka.protocol import (
     IncrementalAlterConfigsRequest,
 )
 from pop_stream.model.errors import UnavailableError
+from pop_stream.ports.records import ConsumedRecord, PlainRecord, TopicPartition
 from pop_stream.settings import Settings
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message, ShareConsumer
+    from confluent_kafka import ShareConsumer
 
 _ANSWER_TIMEOUT_S: Final = 10.0
 
@@ -79,7 +79,7 @@ class ShareGroupConsumer:
         self._thread.shutdown(wait=False)
         await asyncio.wait([closing], timeout=_ANSWER_TIMEOUT_S)
 
-    async def poll(self, within_s: float) -> Sequence[ConsumerRecord]:
+    async def poll(self, within_s: float) -> Sequence[ConsumedRecord]:
         """The next record, if one comes in time; more only if one batch has more.
 
         Settle all of them before the next call. Who was given none should ask again soon:
@@ -101,7 +101,7 @@ class ShareGroupConsumer:
         return [_record(message) for message in messages]
 
     async def acknowledge(
-        self, accepted: Sequence[ConsumerRecord], released: Sequence[ConsumerRecord] = ()
+        self, accepted: Sequence[ConsumedRecord], released: Sequence[ConsumedRecord] = ()
     ) -> bool:
         """Say that some are done with, and that others are for someone else.
 
@@ -116,7 +116,7 @@ class ShareGroupConsumer:
         return is_settled and held_s <= _LOCK_SAFE_S
 
     def _acknowledge(
-        self, accepted: Sequence[ConsumerRecord], released: Sequence[ConsumerRecord]
+        self, accepted: Sequence[ConsumedRecord], released: Sequence[ConsumedRecord]
     ) -> bool:
         from confluent_kafka import AcknowledgeType, KafkaException  # noqa: PLC0415  # optional
 
@@ -196,19 +196,14 @@ def _arguments(settings: Settings, group: str) -> dict[str, Any]:
     return arguments
 
 
-def _record(message: "Message") -> ConsumerRecord:
-    key, value = message.key(), message.value()
-    return ConsumerRecord(
+def _record(message: Any) -> ConsumedRecord:  # noqa: ANN401  # its types allow None anywhere
+    return PlainRecord(
         topic=message.topic(),
         partition=message.partition(),
         offset=message.offset(),
+        key=message.key(),
+        value=message.value(),
         timestamp=message.timestamp()[1],
-        timestamp_type=1,
-        key=key,
-        value=value,
-        checksum=None,
-        serialized_key_size=len(key or b""),
-        serialized_value_size=len(value or b""),
         headers=tuple(message.headers() or ()),
     )
 

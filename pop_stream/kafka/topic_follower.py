@@ -7,11 +7,12 @@ from time import monotonic
 from typing import Final, NoReturn
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.hardening.fetcher import use_adaptive_fetch_wait
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 _RETRY_INTERVAL_S: Final = 1.0
@@ -48,7 +49,7 @@ class TopicFollower:
         topic: str,
         *,
         client_id: str,
-        hear: Callable[[ConsumerRecord], None],
+        hear: Callable[[ConsumedRecord], None],
         since: datetime | None = None,
         replay_last: int = 0,
     ) -> None:

@@ -8,11 +8,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from itertools import chain
 from typing import Final, TypeVar
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import clients
 from pop_stream.model.errors import UnavailableError
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 _POLL_MS = 500
@@ -29,7 +30,7 @@ _NEWEST_FETCH_BYTES = 8 * 1024 * 1024
 T = TypeVar("T")
 
 
-async def read_topic(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
+async def read_topic(settings: Settings, topic: str) -> AsyncIterator[ConsumedRecord]:
     """The records of all partitions, one partition after the other, each in its order.
 
     Without a group, so that nobody is disturbed and nothing is committed. A topic that does
@@ -53,7 +54,7 @@ async def read_topic(settings: Settings, topic: str) -> AsyncIterator[ConsumerRe
 
 async def read_partition(
     settings: Settings, partition: TopicPartition
-) -> AsyncIterator[ConsumerRecord]:
+) -> AsyncIterator[ConsumedRecord]:
     """The records of one partition up to its present end, in order, a little at a time."""
     async with clients.consumer(
         settings, client_id="whole", group_id=None, max_partition_fetch_bytes=_SMALL_FETCH_BYTES
@@ -64,7 +65,7 @@ async def read_partition(
 
 async def read_range(
     settings: Settings, partition: TopicPartition, start: int, end: int
-) -> AsyncIterator[ConsumerRecord]:
+) -> AsyncIterator[ConsumedRecord]:
     """The records of one partition from `start` up to, not including, `end`, in order.
 
     Those that retention has removed are left out.
@@ -80,7 +81,7 @@ async def read_range(
 
 async def read_to_end(
     settings: Settings, starts: Mapping[TopicPartition, int]
-) -> AsyncGenerator[tuple[int, Sequence[ConsumerRecord], int], None]:
+) -> AsyncGenerator[tuple[int, Sequence[ConsumedRecord], int], None]:
     """The records of a topic's partitions, from where each starts up to their present ends.
 
     Args:
@@ -133,7 +134,7 @@ async def read_newest(
 
 async def _newest_records(
     settings: Settings, most: Mapping[str, int]
-) -> AsyncIterator[ConsumerRecord]:
+) -> AsyncIterator[ConsumedRecord]:
     metadata_consumer = clients.consumer(settings, client_id="tails", group_id=None)
     async with clients.started(metadata_consumer):
         names = most.keys() & await metadata_consumer.topics()
@@ -180,7 +181,7 @@ async def _seek_newest(
 
 async def _batches(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
-) -> AsyncGenerator[tuple[TopicPartition, Sequence[ConsumerRecord], int], None]:
+) -> AsyncGenerator[tuple[TopicPartition, Sequence[ConsumedRecord], int], None]:
     """Records of each partition up to its end, or none for now, and the offset after them."""
     left = dict(ends)
     while left:
@@ -195,7 +196,7 @@ async def _batches(
 
 async def _partition(
     consumer: AIOKafkaConsumer, partition: TopicPartition
-) -> AsyncIterator[ConsumerRecord]:
+) -> AsyncIterator[ConsumedRecord]:
     consumer.assign([partition])
     await consumer.seek_to_beginning(partition)
     end = (await consumer.end_offsets([partition]))[partition]
@@ -205,7 +206,7 @@ async def _partition(
 
 async def _until(
     consumer: AIOKafkaConsumer, partition: TopicPartition, end: int
-) -> AsyncIterator[ConsumerRecord]:
+) -> AsyncIterator[ConsumedRecord]:
     while await consumer.position(partition) < end:
         fetched = await consumer.getmany(partition, timeout_ms=_POLL_MS)
         for record in fetched.get(partition, ()):
@@ -216,16 +217,16 @@ async def _until(
 _MAX_RECORDS: Final = 500
 
 
-def iterate_sync(records: AsyncIterator[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+def iterate_sync(records: AsyncIterator[ConsumedRecord]) -> Iterator[ConsumedRecord]:
     """The same records, for who does not wait for each; not where an event loop runs."""
     with asyncio.Runner() as runner:
         batches = iter(lambda: runner.run(_next_batch(records)), [])
         yield from chain.from_iterable(batches)
 
 
-async def _next_batch(records: AsyncIterator[ConsumerRecord]) -> list[ConsumerRecord]:
+async def _next_batch(records: AsyncIterator[ConsumedRecord]) -> list[ConsumedRecord]:
     """The next of them, in memory at once; none at their end."""
-    batch: list[ConsumerRecord] = []
+    batch: list[ConsumedRecord] = []
     async for record in records:
         batch.append(record)
         if len(batch) == _MAX_RECORDS:

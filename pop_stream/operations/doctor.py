@@ -2,10 +2,9 @@
 
 from datetime import timedelta
 
-from aiokafka.errors import KafkaError
-
 from pop_stream.kafka import topics
 from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import MigrationError, UnavailableError

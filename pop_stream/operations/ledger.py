@@ -12,7 +12,6 @@ from datetime import timedelta
 from itertools import islice
 from typing import Final
 
-from aiokafka import TopicPartition
 from msgspec.structs import replace
 
 from pop_stream.clock import WallClock
@@ -34,6 +33,7 @@ from pop_stream.policy.lifecycle.reconcile import (
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
 from pop_stream.ports.queries import QueueQueries
+from pop_stream.ports.records import TopicPartition
 from pop_stream.postgres.ledger import PostgresSummaryScan
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.summaries import PostgresSummaries

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aiokafka.admin import AIOKafkaAdminClient
-
 from pop_stream.kafka import clients, connections
+from pop_stream.kafka.clients import KafkaAdmin
 from pop_stream.kafka.dead_letters import PART as BURIAL
 from pop_stream.kafka.dead_letters import judges
 from pop_stream.kafka.group_members import count_members
@@ -101,9 +100,7 @@ def readers(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
         )
 
 
-async def _check(
-    reader: ConsumerGroup, admin: AIOKafkaAdminClient, probe: KafkaLagProbe
-) -> list[str]:
+async def _check(reader: ConsumerGroup, admin: KafkaAdmin, probe: KafkaLagProbe) -> list[str]:
     fetch_member_count = await count_members(admin, reader.group, reader.group_type)
     waiting = {} if reader.may_lag and fetch_member_count else await _waiting(reader, probe)
     if fetch_member_count is None:
@@ -136,20 +133,20 @@ async def _waiting(reader: ConsumerGroup, probe: KafkaLagProbe) -> Mapping[str, 
 async def _stalled_in(
     topic: str, group: str, group_type: GroupType, probe: KafkaLagProbe
 ) -> int:
-    first = await probe.progress(group, topic, group_type)
+    first = await probe.fetch_group_offsets(group, topic, group_type)
     if first is None:
         return 0
     until = asyncio.get_running_loop().time() + STALL_AFTER_S
     left = stalled_lag(first.ends, first.committed, first.committed)
     while left and asyncio.get_running_loop().time() < until:
         await asyncio.sleep(_POLL_S)
-        now = await probe.progress(group, topic, group_type)
+        now = await probe.fetch_group_offsets(group, topic, group_type)
         if now is not None:
             left = stalled_lag(first.ends, first.committed, now.committed)
     return sum(left.values())
 
 
-async def _publish_tick(settings: Settings, names: Topics, admin: AIOKafkaAdminClient) -> None:
+async def _publish_tick(settings: Settings, names: Topics, admin: KafkaAdmin) -> None:
     """Send what schedulers' own ticker sends: one that is frozen would look idle else."""
     if not await count_members(admin, names.group("scheduler")):
         return

@@ -15,13 +15,13 @@ class LagSnapshot:
     Attributes:
         lags: Records past the pullers' commit that are still there, by insight and partition
             of its topic; an insight is absent when that is unknown.
-        told: By partition of the lifecycle's topic, the offset after its last record; None
+        end_offsets: By partition of the lifecycle's topic, the offset after its last record; None
             if it was not asked for or is unknown.
         relay_offsets: By the same partition, the offset that the relay has committed.
     """
 
     lags: Mapping[InsightId, Sequence[int]] = field(default_factory=dict)
-    told: Mapping[int, int] | None = None
+    end_offsets: Mapping[int, int] | None = None
     relay_offsets: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -40,7 +40,7 @@ class GroupOffsets(NamedTuple):
 class LagProbe(Protocol):
     """Reads how far pullers and the relay are behind."""
 
-    async def look(
+    async def fetch_lag(
         self,
         insights: Sequence[InsightId],
         *,
@@ -53,7 +53,7 @@ class LagProbe(Protocol):
             insights: Those whose pullers are a consumer group.
             shared: Those whose pullers are a share group. Of their records some that lie
                 past the first one that is not done with may be done with, and count.
-            relay: Whether to ask for `told` and `relay_offsets`.
+            relay: Whether to ask for `end_offsets` and `relay_offsets`.
         """
         ...
 
@@ -61,7 +61,7 @@ class LagProbe(Protocol):
         """How many members a group has; None if that is unknown."""
         ...
 
-    async def progress(
+    async def fetch_group_offsets(
         self, group: str, topic: str, group_type: GroupType = "consumer"
     ) -> GroupOffsets | None:
         """How far a group has come with a topic; None if that is unknown.

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from itertools import groupby, islice
 from typing import Final, Protocol
 
-from aiokafka import TopicPartition
 from msgspec import Raw
 
 from pop_stream.clock import WallClock
@@ -39,6 +38,7 @@ from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
 from pop_stream.ports.queries import QueueQueries
+from pop_stream.ports.records import TopicPartition
 from pop_stream.settings import Settings
 
 

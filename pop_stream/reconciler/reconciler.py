@@ -264,14 +264,14 @@ class Reconciler:
             raise UnavailableError(msg) from None
 
     async def _ends(self, part: str, topic: str) -> Mapping[int, int]:
-        progress = await self._probe.progress(self._topics.group(part), topic)
+        progress = await self._probe.fetch_group_offsets(self._topics.group(part), topic)
         if progress is None:
             msg = f"how far {part} has come with {topic} is not known"
             raise UnavailableError(msg)
         return progress.ends
 
     async def _committed(self, part: str, topic: str) -> Mapping[int, int]:
-        progress = await self._probe.progress(self._topics.group(part), topic)
+        progress = await self._probe.fetch_group_offsets(self._topics.group(part), topic)
         return {} if progress is None else progress.committed
 
     async def _requeue(self, found: RequeuePlan) -> None:

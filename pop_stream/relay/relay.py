@@ -8,7 +8,6 @@ from time import monotonic
 from typing import Final
 
 import structlog
-from aiokafka import ConsumerRecord
 
 from pop_stream import crash_points
 from pop_stream.kafka import clients
@@ -27,6 +26,7 @@ from pop_stream.model.events.scheduling import Origin
 from pop_stream.model.ids import INSIGHT_ID_LENGTH, OWN_ID_LENGTH
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord
 from pop_stream.relay.translation import ordered, split_to_fit, translate
 from pop_stream.settings import Settings
 
@@ -99,7 +99,7 @@ class Relay:
                 pacer=self._pacer,
             )
 
-    async def handle(self, records: Sequence[ConsumerRecord]) -> None:
+    async def handle(self, records: Sequence[ConsumedRecord]) -> None:
         """Relay one batch; an unreadable record is the rollup's to report, and skipped."""
         ordered_events = OrderedEvents()
         notes = translate(_relayed(records, ordered_events), ordered_events.commanded)
@@ -136,7 +136,7 @@ class OrderedEvents:
     expedites: bool = False
 
 
-def _events_of(record: ConsumerRecord) -> Iterator[LifecycleEvent]:
+def _events_of(record: ConsumedRecord) -> Iterator[LifecycleEvent]:
     """The events of a record; one that cannot be read takes none of its frame with it."""
     value = None
     try:
@@ -156,7 +156,7 @@ def _has_valid_ids(event: LifecycleEvent) -> bool:
 
 
 def _relayed(
-    records: Sequence[ConsumerRecord], ordered_events: OrderedEvents
+    records: Sequence[ConsumedRecord], ordered_events: OrderedEvents
 ) -> Iterator[LifecycleEvent]:
     """The events of a batch, without those that are put aside."""
     for record in records:
@@ -173,5 +173,5 @@ def _relayed(
                 yield event
 
 
-def _origin(record: ConsumerRecord, index: int, origin_base: int) -> Origin:
+def _origin(record: ConsumedRecord, index: int, origin_base: int) -> Origin:
     return Origin(partition=origin_base - record.partition, offset=record.offset, index=index)

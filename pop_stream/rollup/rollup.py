@@ -5,17 +5,16 @@ Where each assigned partition is read on: where the database says, asked when in
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 
 from pop_stream import crash_points
 from pop_stream.clock import WallClock, wait_until_set
 from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, OffsetCommitter, bytes_of
+from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener
 from pop_stream.kafka.dead_letters import dead_letter
 from pop_stream.kafka.lifecycle_reader import LifecycleEntry, RejectedEvent, read
 from pop_stream.kafka.topics import Topics
@@ -23,11 +22,12 @@ from pop_stream.model.errors import OffsetsMovedError, UnavailableError, Unstora
 from pop_stream.model.events.codec import encode
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import TopicPartition, with_value
 from pop_stream.ports.summaries import SummaryStore
 from pop_stream.settings import Settings
 
 
-class FoldedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+class FoldedOffsets(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Next offsets by partition, of one topic.
 
     They are unknown after every rebalance and after every doubt, and what is read from a
@@ -54,7 +54,7 @@ class FoldedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         """Forget; called by the consumer, which resumes at its own committed offsets."""
         self.reset()
 
-    async def seek_unknown(self, consumer: AIOKafkaConsumer, store: SummaryStore) -> None:
+    async def seek_unknown(self, consumer: KafkaConsumer, store: SummaryStore) -> None:
         """Ask the database for the positions that are unknown, and seek there."""
         if all(tp.partition in self.known for tp in consumer.assignment()):
             return
@@ -134,7 +134,7 @@ class Rollup:
     def __init__(
         self,
         topics: Topics,
-        consumer: AIOKafkaConsumer,
+        consumer: KafkaConsumer,
         *,
         store: SummaryStore,
         publisher: Publisher,
@@ -221,7 +221,7 @@ class Rollup:
         entry = entries[0]
         if entry.event is None:
             raise error
-        alone = replace(entry.record, value=encode(entry.event))
+        alone = with_value(entry.record, encode(entry.event))
         await self._dead_letter([RejectedEvent(alone, (error.code, str(error)))])
         await self._fold([entry._replace(event=None)], known)
 

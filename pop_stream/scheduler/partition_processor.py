@@ -12,16 +12,16 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 import structlog
-from aiokafka import ConsumerRecord
-from aiokafka.errors import KafkaError
 
 from pop_stream.kafka.dead_letters import dead_letter
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import PopStreamError, UnavailableError, UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, split_record
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord, PlainRecord
 from pop_stream.scheduler.event_handler import NotAnEventError, ReadyEventHandler
 from pop_stream.scheduler.ownership import PartitionOwnership
 from pop_stream.scheduler.record_builders import PART
@@ -103,7 +103,7 @@ class PartitionProcessor:
         publisher: Publisher,
         clock: Clock,
         topics: Topics,
-        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumedRecord]],
         recover: Callable[[], Awaitable[bool]],
         end_offset: Callable[[int], int | None],
         now: Callable[[], float] = monotonic,
@@ -316,18 +316,8 @@ class PartitionProcessor:
         is_unreadable = isinstance(error, UnreadableRecordError)
         reason = str(error) if is_unreadable else repr(error)
         code = error.code if isinstance(error, PopStreamError) else PopStreamError.code
-        record = ConsumerRecord(
-            topic=message.topic,
-            partition=message.partition,
-            offset=message.offset,
-            timestamp=0,
-            timestamp_type=0,
-            key=message.key,
-            value=value,
-            checksum=None,
-            serialized_key_size=0,
-            serialized_value_size=0,
-            headers=(),
+        record = PlainRecord(
+            message.topic, message.partition, message.offset, message.key, value
         )
         letter = dead_letter(
             self._topics, record, part=PART, at=self._clock.now(), error=(code, reason)

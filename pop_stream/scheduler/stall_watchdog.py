@@ -65,7 +65,9 @@ class StallWatchdog:
 
     async def has_stalled(self) -> bool:
         """Take one look; a broker that does not answer excuses everybody."""
-        read = await self._probe.progress(self._topics.group(PART), self._topics.ready)
+        read = await self._probe.fetch_group_offsets(
+            self._topics.group(PART), self._topics.ready
+        )
         if read is None or self._is_suspended():
             self._stall.reset()
             return False

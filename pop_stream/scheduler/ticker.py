@@ -246,10 +246,10 @@ class Ticker:
         by_type: dict[GroupType, list[InsightId]] = {"consumer": [], "share": []}
         for scheduler in asked:
             by_type[scheduler.backlog.insight.group_type].append(scheduler.insight_id)
-        look = await self._probe.look(
+        look = await self._probe.fetch_lag(
             by_type["consumer"], shared=by_type["share"], relay=with_relay
         )
-        if with_relay and look.told is not None:
+        if with_relay and look.end_offsets is not None:
             self._advance_watermark(look, now)
         if with_relay and any(
             scheduler.backlog.attempts.any_by_http for scheduler in schedulers
@@ -283,7 +283,7 @@ class Ticker:
     def _advance_watermark(self, look: LagSnapshot, asked_at: float) -> None:
         """Move the clock of what was heard on, or begin all leases anew after an outage."""
         before, self._watermark_at = self._watermark_at or asked_at, asked_at
-        self._watermark.observe(asked_at, look.told or {}, look.relay_offsets)
+        self._watermark.observe(asked_at, look.end_offsets or {}, look.relay_offsets)
         if asked_at - before > max(RELAY_OUTAGE_AFTER_S, 3 * self._interval_s):
             for scheduler in self._handler.schedulers():
                 scheduler.backlog.attempts.restart_all(self._now())

@@ -51,7 +51,11 @@ def shore(request: pytest.FixtureRequest) -> Shore:
 
 
 async def test_each_partition_gives_its_newest_in_order_and_no_more_than_it_has(shore):
-    here, there, empty = shore.topics.decisions, shore.topics.controls, shore.topics.answers
+    here, there, empty = (
+        shore.topics.decisions,
+        shore.topics.controls,
+        shore.topics.query_replies,
+    )
     lanes = {0: 9, 2: 2}
     await shore.publisher.publish(
         [Record(here, b"k", b"%d-%d" % (n, i), n) for n, k in lanes.items() for i in range(k)]
@@ -124,9 +128,9 @@ async def reading(tail):
 async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
     kafka_shore, settings, monkeypatch
 ):
-    monkeypatch.setattr(fetcher, "held_s", lambda _: 30.0)
+    monkeypatch.setattr(fetcher, "fetch_wait_s", lambda _: 30.0)
     heard = []
-    topic = kafka_shore.topics.counts
+    topic = kafka_shore.topics.quota_usage
     tail = TopicFollower(
         settings, topic, client_id="t", hear=lambda one: heard.append(one.value)
     )
@@ -139,7 +143,7 @@ async def test_catching_up_does_not_wait_for_the_fetch_that_the_broker_holds(
 
 
 async def test_the_newest_that_were_there_are_heard_before_it_has_begun(kafka_shore, settings):
-    topic, heard = kafka_shore.topics.counts, []
+    topic, heard = kafka_shore.topics.quota_usage, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"%d" % n) for n in range(9)])
     tail = TopicFollower(
         settings, topic, client_id="t", hear=lambda one: heard.append(one.value), replay_last=3
@@ -155,8 +159,8 @@ async def test_the_newest_that_were_there_are_heard_before_it_has_begun(kafka_sh
 async def test_what_takes_too_long_to_hear_again_is_passed_over(
     kafka_shore, settings, monkeypatch
 ):
-    monkeypatch.setattr(tail_module, "_RECALLED_WITHIN_S", -1.0)
-    topic, heard = kafka_shore.topics.counts, []
+    monkeypatch.setattr(tail_module, "_REPLAY_TIMEOUT_S", -1.0)
+    topic, heard = kafka_shore.topics.quota_usage, []
     await kafka_shore.publisher.publish([Record(topic, b"k", b"old")])
     tail = TopicFollower(
         settings, topic, client_id="t", hear=lambda one: heard.append(one.value), replay_last=3

@@ -38,8 +38,10 @@ class Queues(Protocol):
     async def remove(self, insight_id: InsightId, offsets: Mapping[int, int]) -> None:
         """What lies before is removed, by partition, as for its age."""
 
-    async def tell(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
-        """So much was told of the lifecycle, and relayed, by partition."""
+    async def publish_events(
+        self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]
+    ) -> None:
+        """So much of the lifecycle was published, and relayed, by partition."""
 
 
 class MemoryQueues:
@@ -47,12 +49,14 @@ class MemoryQueues:
         self.probe = FixedLags()
         self._ends: dict[InsightId, int] = {}
         self._done: dict[InsightId, dict[int, int]] = {}
-        self.probe.told = dict.fromkeys(range(EVENT_PARTITIONS), 0)
-        self.probe.relayed = {}
+        self.probe.end_offsets = dict.fromkeys(range(EVENT_PARTITIONS), 0)
+        self.probe.relay_offsets = {}
 
-    async def tell(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
-        self.probe.told |= offsets
-        self.probe.relayed |= relayed
+    async def publish_events(
+        self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]
+    ) -> None:
+        self.probe.end_offsets |= offsets
+        self.probe.relay_offsets |= relayed
 
     async def emit(self, insight_id: InsightId, count: int) -> None:
         self._ends[insight_id] = self._ends.get(insight_id, 0) + count
@@ -91,7 +95,9 @@ class KafkaQueues:
             [Record(topic, None, b"{}", number % PARTITIONS) for number in range(count)]
         )
 
-    async def tell(self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]) -> None:
+    async def publish_events(
+        self, offsets: Mapping[int, int], *, relayed: Mapping[int, int]
+    ) -> None:
         topic = self._topics.agenda_events
         await self._publisher.publish(
             [
@@ -146,7 +152,7 @@ def queues(request: pytest.FixtureRequest) -> Queues:
 
 
 async def lags(queues: Queues, *insights: InsightId) -> Mapping[InsightId, list[int]]:
-    return {one: [*some] for one, some in (await queues.probe.look(insights)).lags.items()}
+    return {one: [*some] for one, some in (await queues.probe.fetch_lag(insights)).lags.items()}
 
 
 async def test_without_a_commit_the_lag_is_unknown(queues):
@@ -209,12 +215,12 @@ async def test_how_many_are_in_a_group(kafka_queues):
             await asyncio.sleep(0.05)
 
 
-async def test_what_was_told_and_what_was_relayed(queues):
-    await queues.tell({0: 4, 1: 2}, relayed={0: 3})
+async def test_what_was_published_and_what_was_relayed(queues):
+    await queues.publish_events({0: 4, 1: 2}, relayed={0: 3})
     await queues.emit(MEDIA, 4)
     await queues.commit(MEDIA, {0: 1, 1: 1})
-    look = await queues.probe.look([MEDIA], relay=True)
-    assert look.told == {0: 4, 1: 2, 2: 0}
-    assert look.relayed == {0: 3}
-    assert look.lags[MEDIA] == [1, 1]
-    assert (await queues.probe.look([MEDIA])).told is None
+    found = await queues.probe.fetch_lag([MEDIA], relay=True)
+    assert found.end_offsets == {0: 4, 1: 2, 2: 0}
+    assert found.relay_offsets == {0: 3}
+    assert found.lags[MEDIA] == [1, 1]
+    assert (await queues.probe.fetch_lag([MEDIA])).end_offsets is None

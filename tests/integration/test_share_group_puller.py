@@ -44,7 +44,7 @@ async def lag(world):
     offsets = clients.consumer(world.settings, client_id="lag", group_id=None)
     async with offsets:
         probe = KafkaLagProbe(world.topics, world.admin, offsets)
-        return (await probe.look([], shared=[MEDIA])).lags.get(MEDIA)
+        return (await probe.fetch_lag([], shared=[MEDIA])).lags.get(MEDIA)
 
 
 async def test_more_pullers_than_partitions_run_work_at_the_same_time(world):

@@ -149,21 +149,21 @@ class FixedLags:
 
     Attributes:
         by_insight: Records behind, by partition of the insight's topic.
-        told: By partition of the lifecycle's topic; None for a broker that is away.
-        relayed: By the same; None for all that was told.
+        end_offsets: By partition of the lifecycle's topic; None for a broker that is away.
+        relay_offsets: By the same; None for all of it.
         asked: What was asked for, look by look.
         read: How far any group has come with any topic; None for a broker that is away.
         api_processes: Members of any group; None for a broker that is away.
     """
 
     by_insight: dict[InsightId, Sequence[int]] = field(default_factory=dict)
-    told: dict[int, int] | None = field(default_factory=dict)
-    relayed: dict[int, int] | None = None
+    end_offsets: dict[int, int] | None = field(default_factory=dict)
+    relay_offsets: dict[int, int] | None = None
     asked: list[tuple[tuple[InsightId, ...], bool]] = field(default_factory=list)
     read: GroupOffsets | None = None
     api_processes: int | None = 1
 
-    async def look(
+    async def fetch_lag(
         self,
         insights: Sequence[InsightId],
         *,
@@ -173,15 +173,17 @@ class FixedLags:
         asked = (*insights, *shared)
         self.asked.append((asked, relay))
         lags = {one: self.by_insight[one] for one in asked if one in self.by_insight}
-        if not relay or self.told is None:
+        if not relay or self.end_offsets is None:
             return LagSnapshot(lags)
-        relayed = self.told if self.relayed is None else self.relayed
-        return LagSnapshot(lags, told=dict(self.told), relay_offsets=dict(relayed))
+        relayed = self.end_offsets if self.relay_offsets is None else self.relay_offsets
+        return LagSnapshot(
+            lags, end_offsets=dict(self.end_offsets), relay_offsets=dict(relayed)
+        )
 
     async def fetch_member_count(self, group: str) -> int | None:
         return self.api_processes
 
-    async def progress(
+    async def fetch_group_offsets(
         self, group: str, topic: str, group_type: GroupType = "consumer"
     ) -> GroupOffsets | None:
         return self.read

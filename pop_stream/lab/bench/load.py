@@ -16,9 +16,8 @@ from hashlib import shake_128
 from time import monotonic
 from typing import Any, Final, Self
 
-from aiokafka import AIOKafkaProducer
-
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaProducer
 from pop_stream.lab.bench.figures import ProgressSample
 from pop_stream.lab.bench.handlers import NOOP
 from pop_stream.lab.simulator.workload import Arrival
@@ -215,7 +214,7 @@ class Submitter:
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
-        self._producer: AIOKafkaProducer = clients.producer(settings, client_id="bench")
+        self._producer: KafkaProducer = clients.producer(settings, client_id="bench")
         self._partitions: list[int] = []
         self._next = 0
 
@@ -235,7 +234,7 @@ class Submitter:
 
 
 async def send_batches(
-    producer: AIOKafkaProducer, topic: str, partition: int, pairs: Sequence[Pair]
+    producer: KafkaProducer, topic: str, partition: int, pairs: Sequence[Pair]
 ) -> list[asyncio.Future[object]]:
     """Hand records of one partition over in as few batches as they fit in, in order.
 

@@ -17,11 +17,10 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Final, NamedTuple, Self
 
-from aiokafka import AIOKafkaConsumer
-
 from pop_stream.devserver.plan import StackPlan
 from pop_stream.devserver.stack import OnProgress, Stack, failing_with
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer
 from pop_stream.kafka.topics import Topics
 from pop_stream.lab.bench.figures import ProgressSample, rate
 from pop_stream.lab.bench.floor import open_floor
@@ -121,7 +120,7 @@ class FoldedEndCounter:
             self._following.result()
         return self._ends.up_to(await self._store.next_offsets(self._topic))
 
-    async def _follow(self, consumer: AIOKafkaConsumer) -> None:
+    async def _follow(self, consumer: KafkaConsumer) -> None:
         while True:
             fetched = await consumer.getmany(timeout_ms=250, max_records=_MAX_RECORDS)
             for tp, records in fetched.items():

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.events.codec import checked_value, decode_lifecycle
 from pop_stream.model.events.lifecycle import (
@@ -21,6 +20,7 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
     LifecycleEvent,
 )
+from pop_stream.ports.records import TopicPartition
 from pop_stream.postgres.pool import acquire_connection, load_queries, open_pool
 from pop_stream.settings import Settings
 
@@ -107,7 +107,7 @@ async def read_events(settings: Settings, begin: EndOffsets) -> AsyncIterator[Li
                         yield event
 
 
-async def _is_at(consumer: AIOKafkaConsumer, end: EndOffsets) -> bool:
+async def _is_at(consumer: KafkaConsumer, end: EndOffsets) -> bool:
     positions = [await consumer.position(tp) for tp in end]
     return all(one >= offset for one, offset in zip(positions, end.values(), strict=True))
 

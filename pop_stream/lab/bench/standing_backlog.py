@@ -11,11 +11,10 @@ from itertools import islice
 from time import monotonic
 from typing import Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from msgspec import Raw
 
 from pop_stream.clock import WallClock
+from pop_stream.kafka.clients import KafkaAdmin, KafkaConsumer
 from pop_stream.kafka.publisher import ready_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.lab.bench.load import NoopWorkload
@@ -33,6 +32,7 @@ from pop_stream.model.events.scheduling import (
 from pop_stream.operations.errors import CommandError
 from pop_stream.policy.backlog.page import PAGE_SLOTS
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import TopicPartition
 
 SCHEDULER: Final = "scheduler"
 
@@ -51,8 +51,8 @@ class SchedulerClients:
     topics: Topics
     definitions: Definitions
     publisher: Publisher
-    consumer: AIOKafkaConsumer
-    admin: AIOKafkaAdminClient
+    consumer: KafkaConsumer
+    admin: KafkaAdmin
 
 
 class StandingBacklog:

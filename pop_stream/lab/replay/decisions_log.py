@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from aiokafka import ConsumerRecord, TopicPartition
 
 from pop_stream.kafka.topic_reader import iterate_sync, read_partition, read_topic
 from pop_stream.kafka.topics import Topics
@@ -23,6 +22,7 @@ from pop_stream.model.errors import NotFoundError, UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, readable_events
 from pop_stream.model.events.scheduling import InsightAgendasRouted, ReadyEvent, RoundDecided
 from pop_stream.policy.backlog.checkpoint import RoundCheckpoint
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
 _DECISION = msgspec.json.Decoder(RoundDecided | RoundCheckpoint)
@@ -122,7 +122,7 @@ class _DecisionReader:
             unreadable=[],
         )
 
-    def _add(self, record: ConsumerRecord) -> None:
+    def _add(self, record: ConsumedRecord) -> None:
         try:
             one = _DECISION.decode(checked_value(record) or b"")
         except (*_UNREADABLE, UnreadableRecordError) as error:
@@ -194,7 +194,7 @@ class ReplayInputs:
         self._missed = missed
 
 
-def _usable(record: ConsumerRecord) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
+def _usable(record: ConsumedRecord) -> tuple[Sequence[ReadyEvent], Sequence[str]]:
     try:
         return readable_events(checked_value(record))
     except UnreadableRecordError as error:
@@ -233,5 +233,5 @@ def _versions(settings: Settings, topics: Topics) -> Iterator[Definitions]:
         yield current
 
 
-def _unreadable(record: ConsumerRecord, reason: str, *, is_decision: bool) -> UnreadableRecord:
+def _unreadable(record: ConsumedRecord, reason: str, *, is_decision: bool) -> UnreadableRecord:
     return UnreadableRecord(record.topic, record.partition, record.offset, reason, is_decision)

@@ -11,7 +11,6 @@ from time import monotonic
 from typing import Final
 
 import structlog
-from aiokafka import ConsumerRecord, TopicPartition
 
 from pop_stream import crash_points
 from pop_stream.kafka.dead_letters import dead_letter
@@ -22,6 +21,7 @@ from pop_stream.model.events.lifecycle import AgendaClaimed
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.publisher import Publisher, Record
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.reporting.reporter import publish_lifecycle
 
 WINDOW_SIZE: Final = 100_000
@@ -133,7 +133,7 @@ class Claimer:
         return iter(self._claimed_attempts.values())
 
     async def claim(
-        self, records: Sequence[ConsumerRecord], *, sync_matched: int = 0, idle: int = 0
+        self, records: Sequence[ConsumedRecord], *, sync_matched: int = 0, idle: int = 0
     ) -> ClaimedBatch:
         """Publish the claims of a batch; returns once they are acknowledged.
 
@@ -181,7 +181,7 @@ class Claimer:
             self._window.forget(emitted.agenda_id, emitted.attempt)
 
     def _partition_records(
-        self, records: Sequence[ConsumerRecord]
+        self, records: Sequence[ConsumedRecord]
     ) -> tuple[list[EmittedAgenda], list[Record]]:
         fresh: list[EmittedAgenda] = []
         refused: list[Record] = []
@@ -215,7 +215,7 @@ class Claimer:
             idle=idle,
         )
 
-    def _refuse(self, record: ConsumerRecord, error: UnreadableRecordError) -> Record:
+    def _refuse(self, record: ConsumedRecord, error: UnreadableRecordError) -> Record:
         _log.warning(
             "record.dead_lettered",
             topic=record.topic,

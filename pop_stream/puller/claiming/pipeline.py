@@ -9,10 +9,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from aiokafka import ConsumerRecord, TopicPartition
-
 from pop_stream import crash_points
 from pop_stream.model.events.scheduling import EmittedAgenda
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.claims import ClaimedBatch, Claimer
 
 BUFFER_RECORDS: Final = 500
@@ -121,7 +120,7 @@ class ClaimPipeline:
         self._claim_context = claim_context
         self._commit = commit
         self._end_within_s = end_within_s
-        self._buffer: deque[ConsumerRecord] = deque()
+        self._buffer: deque[ConsumedRecord] = deque()
         self._buffer_bytes = 0
         self._has_buffered = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -173,7 +172,7 @@ class ClaimPipeline:
                 await self._has_room.wait()
         return self._has_room.is_set()
 
-    def add(self, records: Iterable[ConsumerRecord]) -> None:
+    def add(self, records: Iterable[ConsumedRecord]) -> None:
         """Take records in hand, in order within a partition."""
         for record in records:
             self._buffer.append(record)

@@ -6,17 +6,12 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 import structlog
-from aiokafka import (
-    AIOKafkaConsumer,
-    ConsumerRebalanceListener,
-    ConsumerRecord,
-    TopicPartition,
-)
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from pop_stream.kafka import clients
+from pop_stream.kafka.clients import KafkaConsumer, RebalanceListener, RoundRobinAssignor
+from pop_stream.kafka.errors import COMMIT_SUPERSEDED, KafkaError
 from pop_stream.kafka.topics import InsightSubscription
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.puller.claiming.pipeline import BUFFER_RECORDS, ClaimContext, ClaimPipeline
 from pop_stream.settings import Settings
 
@@ -35,7 +30,7 @@ class ClaimCommitter:
         consumer: A member of the insight's group.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
         self._generation = 0
 
@@ -59,7 +54,7 @@ class ClaimCommitter:
             try:
                 async with asyncio.timeout(_ANSWER_S):
                     await self._consumer.commit(offsets)
-            except (CommitFailedError, IllegalStateError):
+            except COMMIT_SUPERSEDED:
                 break
             except (KafkaError, TimeoutError) as error:
                 if not is_logged:
@@ -110,7 +105,7 @@ class InsightConsumer:
             self._settings,
             client_id=f"puller.{self._queue.insight_id}",
             group_id=self._queue.group,
-            partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+            partition_assignment_strategy=(RoundRobinAssignor,),
             # A full puller does not poll, and is no less alive for it.
             max_poll_interval_ms=_NO_POLL_LIMIT_MS,
         )
@@ -128,7 +123,7 @@ class InsightConsumer:
             await _leave(consumer)
 
 
-class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
+class _RebalanceListener(RebalanceListener):  # type: ignore[misc]  # aiokafka is untyped here
     """Lets partitions move only after the claims in progress are committed."""
 
     def __init__(
@@ -154,7 +149,7 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # ai
 
 
 async def _read_until(
-    stop: asyncio.Event, consumer: AIOKafkaConsumer, pipeline: ClaimPipeline
+    stop: asyncio.Event, consumer: KafkaConsumer, pipeline: ClaimPipeline
 ) -> None:
     """Read until `stop`, or until a claim failed; at rest nothing else wakes this."""
     reading = asyncio.create_task(_read_forever(consumer, pipeline))
@@ -169,7 +164,7 @@ async def _read_until(
         reading.result()
 
 
-async def _read_forever(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> NoReturn:
+async def _read_forever(consumer: KafkaConsumer, pipeline: ClaimPipeline) -> NoReturn:
     """Take in hand what there is, or wait a little, again and again.
 
     Everything is read as it comes: the client asks a broker for nothing while it holds
@@ -181,14 +176,14 @@ async def _read_forever(consumer: AIOKafkaConsumer, pipeline: ClaimPipeline) -> 
         with suppress(TimeoutError):
             # While the group rebalances, `getmany` heeds no timeout of its own.
             async with asyncio.timeout(_ANSWER_S):
-                fetched: Mapping[TopicPartition, list[ConsumerRecord]] = await consumer.getmany(
+                fetched: Mapping[TopicPartition, list[ConsumedRecord]] = await consumer.getmany(
                     timeout_ms=int(_POLL_S * 1000), max_records=BUFFER_RECORDS
                 )
                 for records in fetched.values():
                     pipeline.add(records)
 
 
-async def _leave(consumer: AIOKafkaConsumer) -> None:
+async def _leave(consumer: KafkaConsumer) -> None:
     try:
         async with asyncio.timeout(_ANSWER_S):
             await consumer.stop()

@@ -10,16 +10,16 @@ from time import monotonic
 from typing import Final, Protocol
 
 import structlog
-from aiokafka import ConsumerRecord
-from aiokafka.errors import KafkaError
 
 from pop_stream import crash_points
 from pop_stream.clock import wait_until_set
 from pop_stream.kafka import clients
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.share_consumer import ShareGroupConsumer
 from pop_stream.kafka.topics import InsightSubscription, Topics
 from pop_stream.model.definitions import GroupType
 from pop_stream.model.errors import UnavailableError
+from pop_stream.ports.records import ConsumedRecord
 from pop_stream.puller.claiming.pipeline import ClaimContext
 from pop_stream.puller.consuming.insight_consumer import InsightConsumer
 from pop_stream.settings import Settings
@@ -91,7 +91,7 @@ class ShareInsightConsumer:
     async def _start(
         self,
         member: ShareGroupConsumer,
-        records: Sequence[ConsumerRecord],
+        records: Sequence[ConsumedRecord],
         slots: int,
         sync_matched: int,
     ) -> None:

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Final, NoReturn
 
 import structlog
-from aiokafka.errors import MessageSizeTooLargeError
 
 from pop_stream.kafka.batch_consumer import BatchPacer
+from pop_stream.kafka.errors import MessageSizeTooLargeError
 from pop_stream.kafka.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.lifecycle import (

@@ -4,14 +4,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing
 from typing import Any
 
-from aiokafka import ConsumerRecord, TopicPartition
-
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.scheduler.state.changelog import ChangelogWriter
 
 ReadToEnd = Callable[
     [Mapping[TopicPartition, int]],
-    AsyncGenerator[tuple[int, Sequence[ConsumerRecord], int], None],
+    AsyncGenerator[tuple[int, Sequence[ConsumedRecord], int], None],
 ]
 """Reads partitions from offsets to their ends; see `bus.whole.read_on`."""
 

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any, Final
 
 import structlog
-from aiokafka import ConsumerRecord
 from prometheus_client import CollectorRegistry
 
 from pop_stream.kafka.topics import Topics
@@ -23,6 +22,7 @@ from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.lag import LagProbe
 from pop_stream.ports.publisher import Publisher
+from pop_stream.ports.records import ConsumedRecord
 from pop_stream.scheduler.emitted_attempts import NewestReader
 from pop_stream.scheduler.event_handler import ReadyEventHandler
 from pop_stream.scheduler.faust.app import faust_app
@@ -70,7 +70,7 @@ class Scheduler:
         probe: LagProbe,
         clock: Clock,
         create_topic: Callable[[Insight], Awaitable[None]],
-        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumerRecord]],
+        read_skipped: Callable[[int, int, int], AsyncIterator[ConsumedRecord]],
         read_newest: NewestReader,
         read_to_end: ReadToEnd,
         partitions: int,

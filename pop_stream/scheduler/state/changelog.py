@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
-from aiokafka.errors import KafkaError
 
+from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import CHUNK_BYTES
 from pop_stream.model.errors import UnavailableError
 from pop_stream.ports.publisher import Publisher, Record

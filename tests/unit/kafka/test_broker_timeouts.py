@@ -87,10 +87,10 @@ class Client:
 
 @pytest.fixture
 def client(monkeypatch):
-    monkeypatch.setattr(broker_timeouts, "_LOOK_AGAIN_S", 0)
-    monkeypatch.setattr(broker_timeouts, "_FORGOTTEN_AFTER_S", 0)
-    monkeypatch.setattr(broker_timeouts, "ANSWER_S", ANSWER_S)
-    monkeypatch.setattr(broker_timeouts, "_BESIDES_S", 0)
+    monkeypatch.setattr(broker_timeouts, "_PROBE_INTERVAL_S", 0)
+    monkeypatch.setattr(broker_timeouts, "_FORGET_AFTER_S", 0)
+    monkeypatch.setattr(broker_timeouts, "ANSWER_TIMEOUT_S", ANSWER_S)
+    monkeypatch.setattr(broker_timeouts, "_TIMEOUT_MARGIN_S", 0)
     return Client()
 
 
@@ -151,7 +151,9 @@ async def test_a_fetch_is_waited_for_as_long_as_the_broker_may_hold_it(client, l
 
 async def test_what_others_wait_for_from_a_silent_one_they_wait_for_no_longer(client, looks):
     other = Client()
-    broker_timeouts.install_broker_timeouts(other, {}, held_ms=3_600_000, answers=looks.answers)
+    broker_timeouts.install_broker_timeouts(
+        other, {}, fetch_wait_ms=3_600_000, answers=looks.answers
+    )
     other.connections[1].is_silent, other.connections[1]._request_timeout = True, 60
     waiting = asyncio.create_task(other.send(1, BEAT))
     await falls_silent(client)

@@ -51,27 +51,27 @@ def cluster():
 
 async def test_a_coordinator_that_died_is_looked_for_anew_and_not_waited_for(cluster):
     probe = KafkaLagProbe(TOPICS, cluster, cluster)
-    assert (await probe.look([MEDIA])).lags == {MEDIA: [3]}
+    assert (await probe.fetch_lag([MEDIA])).lags == {MEDIA: [3]}
     cluster.alive = {2}
-    assert (await probe.look([MEDIA])).lags == {}
+    assert (await probe.fetch_lag([MEDIA])).lags == {}
     cluster.coordinator = 2  # the old one never comes back, so it never says so
-    assert (await probe.look([MEDIA])).lags == {MEDIA: [3]}
+    assert (await probe.fetch_lag([MEDIA])).lags == {MEDIA: [3]}
 
 
 async def test_so_it_is_for_progress(cluster):
     probe = KafkaLagProbe(TOPICS, cluster, cluster)
     group, topic = TOPICS.group("relay"), TOPICS.agenda_events
-    assert (await probe.progress(group, topic)).committed == {0: 4}
+    assert (await probe.fetch_group_offsets(group, topic)).committed == {0: 4}
     cluster.alive, cluster.coordinator = {2}, 2
-    assert await probe.progress(group, topic) is None
-    assert (await probe.progress(group, topic)).committed == {0: 4}
+    assert await probe.fetch_group_offsets(group, topic) is None
+    assert (await probe.fetch_group_offsets(group, topic)).committed == {0: 4}
 
 
 async def test_where_topics_start_is_not_asked_with_every_look(cluster, monkeypatch):
     probe = KafkaLagProbe(TOPICS, cluster, cluster)
-    assert (await probe.look([MEDIA])).lags == {MEDIA: [3]}
+    assert (await probe.fetch_lag([MEDIA])).lags == {MEDIA: [3]}
     cluster.first = 6
-    assert (await probe.look([MEDIA])).lags == {MEDIA: [3]}
+    assert (await probe.fetch_lag([MEDIA])).lags == {MEDIA: [3]}
     assert cluster.asked_for_starts == 1
-    monkeypatch.setattr(lag, "_FIRSTS_EVERY_S", 0)
-    assert (await probe.look([MEDIA])).lags == {MEDIA: [1]}
+    monkeypatch.setattr(lag, "_LOG_START_INTERVAL_S", 0)
+    assert (await probe.fetch_lag([MEDIA])).lags == {MEDIA: [1]}

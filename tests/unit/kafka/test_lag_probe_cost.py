@@ -57,7 +57,7 @@ async def requests_per_look(insights):
     found = []
     for _ in range(3):
         before = cluster.requests
-        assert (await probe.look(names)).lags == {one: [3] * PARTITIONS for one in names}
+        assert (await probe.fetch_lag(names)).lags == {one: [3] * PARTITIONS for one in names}
         found.append(cluster.requests - before)
     return found
 

@@ -33,7 +33,7 @@ class Consumer:
 @pytest.fixture
 def reading(monkeypatch):
     """Has clients made that read so."""
-    monkeypatch.setattr(clients, "_AGAIN_AFTER_S", 0)
+    monkeypatch.setattr(clients, "_RETRY_AFTER_S", 0)
 
     def reads(value, key=None):
         monkeypatch.setattr(clients, "consumer", lambda *_, **__: Consumer(value, key))
@@ -58,7 +58,7 @@ async def test_answers_are_read_on(reading):
     reading(encode(await IdleScheduler().ask("web")))
     asking = KafkaQueueQueries(Settings(), None, None)
     answered = asyncio.get_running_loop().create_future()
-    asking._open["q"] = answered
+    asking._pending["q"] = answered
     listening = asyncio.create_task(asking._read())
     try:
         async with asyncio.timeout(5):

@@ -92,7 +92,7 @@ class World:
     async def folded(self, topic):
         return {0: 5 if "rollup" in self.behind else 10}
 
-    async def progress(self, group, topic, group_type="consumer"):
+    async def fetch_group_offsets(self, group, topic, group_type="consumer"):
         if self.unknown:
             return None
         behind = any(group.endswith(part) for part in self.behind)

@@ -354,10 +354,10 @@ async def test_signs_of_life_keep_a_lease(world, watch):
 async def test_while_the_relay_is_behind_no_lease_ends(world, watch):
     await bring(world, placed("a"))
     await noted(world, claims=claims("a"))
-    watch.lags.told, watch.lags.relayed = {0: 5}, {0: 4}
+    watch.lags.end_offsets, watch.lags.relay_offsets = {0: 5}, {0: 4}
     await watch.pass_time(300)
     assert watch.attempts().lost == 0
-    watch.lags.relayed = {0: 5}
+    watch.lags.relay_offsets = {0: 5}
     await watch.pass_time(2)
     assert watch.attempts().lost == 1
 
@@ -366,9 +366,9 @@ async def test_an_outage_of_the_broker_gives_every_lease_its_whole_length_again(
     await bring(world, placed("a"))
     await noted(world, claims=claims("a"))
     await watch.pass_time(50)
-    watch.lags.told = None
+    watch.lags.end_offsets = None
     await watch.pass_time(300)
-    watch.lags.told = {}
+    watch.lags.end_offsets = {}
     await watch.pass_time(59)
     assert watch.attempts().lost == 0
     await watch.pass_time(5)
