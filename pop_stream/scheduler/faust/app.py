@@ -21,8 +21,8 @@ from pop_stream.scheduler.record_builders import PART
 from pop_stream.settings import Settings
 
 MAX_QUEUED_BYTES: Final = 64 * 1024 * 1024
-"""Most bytes of values that were read and wait for the agent. Faust bounds its queues by records
-alone, and a record of `pop.ready` may have 100 bytes or nearly a megabyte."""
+"""Most bytes of values that were read and wait for the agent. Faust bounds its queues by
+records alone, and a record of `pop.ready` may have 100 bytes or nearly a megabyte."""
 
 _BUFFERED_RECORDS: Final = 4_096
 """Most records that wait for the agent."""

@@ -39,7 +39,7 @@ def fetcher_of(consumer: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
 
 
 def coordinator_of(consumer: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
-    """The part of a consumer that keeps its membership; exists once the consumer has started."""
+    """The part of a started consumer that keeps its membership of the group."""
     return consumer._coordinator  # noqa: SLF001
 
 
@@ -135,7 +135,7 @@ def take_newest_acknowledged(consumer: Any, partition: TP) -> int | None:  # noq
 
 
 def close_loop_with_thread(thread: Any) -> None:  # noqa: ANN401  # mode is untyped
-    """Have a thread close the event loop it was given; mode closes only loops it made itself."""
+    """Have a thread close the event loop it was given; mode closes only those it made."""
     thread._close_thread_loop_on_stop = True  # noqa: SLF001
 
 

@@ -1,7 +1,8 @@
 """Faust's Kafka transport with a hardened client and commits that no missing record holds up.
 
 Faust makes the transport, the transport the consumer, the consumer a thread with an event loop,
-and that thread the client of aiokafka. Each step is overridden here for what the next one needs.
+and that thread the client of aiokafka. Each step is overridden here for what the next one
+needs.
 """
 
 import sys
@@ -21,7 +22,8 @@ _SWITCH_INTERVAL_S: Final = 0.0005
 fetch while the agent's thread is busy."""
 
 _CONSUMED_WITHIN_S: Final = 0.5
-"""For so long fetched records may lie in the client: Faust leaves those of paused partitions."""
+"""For so long fetched records may lie in the client: Faust leaves those of paused
+partitions."""
 
 
 class _FaustConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # Faust is untyped here
@@ -61,8 +63,9 @@ class _FaustConsumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped
         return None if newest is None else newest + 1
 
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:  # noqa: ANN401
-        """Called by Faust for offsets that are missing. Noting them costs quadratic time, and
-        `_new_offset` has no use for them.
+        """Called by Faust for offsets that are missing, which `_new_offset` has no use for.
+
+        Faust's own bookkeeping costs time quadratic in their number.
         """
 
     def _new_consumer_thread(self) -> _FaustConsumerThread:
@@ -75,9 +78,9 @@ class _FaustConsumer(driver.Consumer):  # type: ignore[misc]  # Faust is untyped
 
 
 class HardenedTransport(driver.Transport):  # type: ignore[misc]  # Faust is untyped here
-    """The transport of the scheduler's application; the four callbacks are set before it starts.
+    """The transport of the scheduler's application.
 
-    All four are called in the consumer's thread.
+    The four callbacks are set before it starts. They are called in the consumer's thread.
 
     Attributes:
         on_heartbeat: Called with the moment, on the monotonic clock, at which a heartbeat was

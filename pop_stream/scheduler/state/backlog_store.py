@@ -41,6 +41,7 @@ from pop_stream.scheduler.state.row_format import (
     PageEpochs,
     SnapshotHeader,
     body_offsets,
+    compact_epochs,
     epoch_of,
     handled_offset,
     key_prefix,
@@ -48,7 +49,6 @@ from pop_stream.scheduler.state.row_format import (
     parse_key,
     recovered_epochs,
     snapshot_keys,
-    compact_epochs,
 )
 
 JOURNAL_ROWS: Final = 256
