@@ -1,15 +1,11 @@
 """The command `pop-stream`, also as `python -m pop_stream`: the product's commands and the lab's."""
 
-from pop_stream.cli.main import app, run
+from pop_stream.cli.main import app, main
 from pop_stream.lab.commands import add_commands
 
+__all__ = ["app", "main"]
+
 add_commands(app)
-
-
-def main() -> None:
-    """Run the command line; exits with 0, 1 for a failure, 2 for wrong usage."""
-    run()
-
 
 if __name__ == "__main__":
     main()

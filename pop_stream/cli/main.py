@@ -57,7 +57,7 @@ for group in definitions.GROUPS:
 app.add_typer(keys, rich_help_panel="Operate")
 
 
-def run() -> None:
+def main() -> None:
     """Run the command line; exits with 0, 1 for a failure, 2 for wrong usage."""
     try:
         app(prog_name="pop-stream")

@@ -16,6 +16,7 @@ from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.lag import KafkaLagProbe
 from pop_stream.kafka.queries import KafkaQueueQueries
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.publisher import Publisher
@@ -83,6 +84,7 @@ async def _reconcile(
 ) -> None:
     """Place again what nobody has, until `stop`; what it needs is waited for."""
     registry = CollectorRegistry()
+    registry.register(UNREADABLE_RECORDS)
     told = ReconciliationMetrics(registry)
     host, port = settings.metrics_host, settings.rollup_metrics_port
     async with serve_metrics(registry, host, port):

@@ -1,6 +1,7 @@
-"""A real Kafka broker, combined with its controller: alone, or one of a few, on one machine.
+"""One real Kafka broker combined with its controller: alone, or one of a few on one machine.
 
-What an embedded broker is told: its place in a cluster, its settings, its log's.
+Its settings are for a machine that has other things to do: few threads, short timeouts, no
+automatic topics. Three brokers replicate to each other and need two of them.
 """
 
 import asyncio
@@ -45,10 +46,8 @@ class Cluster:
 
 
 def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
-    """All that a broker is told but for where its data lie."""
+    """All settings of a broker but for where its data lie."""
     listeners = f"CLIENT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller}"
-    copies = str(min(3, len(cluster.nodes)))
-    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.number),
@@ -62,12 +61,35 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         # Kafka's own 9 s suit machines far apart.
         "broker.session.timeout.ms": "3000",
         "auto.create.topics.enable": "false",
+        **_threads(),
+        **_replication(cluster),
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        # A new member of a share group is given partitions with its second heartbeat.
+        "group.share.min.heartbeat.interval.ms": "1000",
+        "group.share.heartbeat.interval.ms": "1000",
+        # Else an idle controller writes and syncs a record twice a second.
+        "metadata.max.idle.interval.ms": "10000",
+        # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+    }
+
+
+def _threads() -> dict[str, str]:
+    return {
         # For a machine's own clients one thread reads their requests as well as three do; each
         # that has nothing to do wakes several times a second to find that out.
         "num.network.threads": "1",
         "num.io.threads": "2",
         "background.threads": "2",
         "group.coordinator.threads": "1",
+    }
+
+
+def _replication(cluster: Cluster) -> dict[str, str]:
+    copies = str(min(3, len(cluster.nodes)))
+    in_sync = "2" if len(cluster.nodes) > 2 else "1"  # noqa: PLR2004  # a majority of three
+    return {
         "default.replication.factor": copies,
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": copies,
@@ -78,15 +100,6 @@ def broker_properties(node: Node, cluster: Cluster) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": "4",
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1000",
-        # A new member of a share group is given partitions with its second heartbeat.
-        "group.share.min.heartbeat.interval.ms": "1000",
-        "group.share.heartbeat.interval.ms": "1000",
-        # Else an idle controller writes and syncs a record twice a second.
-        "metadata.max.idle.interval.ms": "10000",
-        # The cleaner's map is allocated whole at start; 128 MB is a server's, not a laptop's.
-        "log.cleaner.dedupe.buffer.size": str(16 << 20),
     }
 
 
@@ -119,7 +132,7 @@ def log4j(stem: str) -> dict[str, str]:
         "appender.file.policies.size.size": "10MB",
         "appender.file.strategy.type": "DefaultRolloverStrategy",
         "appender.file.strategy.max": "3",
-        # Every setting at every start, and a line for every partition, would bury the rest.
+        # Every setting at every start, and a line for every partition, would hide the rest.
         "logger.settings.name": "org.apache.kafka.common.config",
         "logger.settings.level": "warn",
         "logger.partitions.name": "state.change.logger",
@@ -182,8 +195,8 @@ class Kafka:
         jvm: What runs it.
         cluster: Of which it is one.
         node: Which.
-        class_cache_target: Where its orderly end leaves a cache of the classes that it loaded; that takes
-            some seconds more.
+        class_cache_target: Where its orderly end leaves a cache of the classes that it loaded;
+            that takes some seconds more.
 
     Attributes:
         bootstrap: `host:port` for clients, once started.
@@ -255,7 +268,7 @@ class Kafka:
             _log.info("kafka.stopped")
 
     async def ended(self) -> ServerStartError:
-        """Wait until the broker ends by itself, and tell what its log says."""
+        """Wait until the broker ends by itself, and return what its log says."""
         code = await self._process.ended()
         return self._process.start_error(f"it ended with exit code {code}", log=self._log_file)
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-import asyncpg
 import psutil
 import structlog
 
@@ -25,6 +24,7 @@ from pop_stream.devserver.process import (
     end_leftovers,
     run_to_end,
 )
+from pop_stream.postgres.pool import accepts_connections
 
 POSTGRES_MAJOR = "18"
 _INIT_LIMIT_S = 60.0
@@ -118,7 +118,7 @@ class Postgres:
             _log.info("postgres.stopped")
 
     async def ended(self) -> ServerStartError:
-        """Wait until the server ends by itself, and tell what its log says."""
+        """Wait until the server ends by itself, and return what its log says."""
         assert self._process is not None  # noqa: S101  only a started server is watched
         code = await self._process.ended()
         return self._process.start_error(f"it ended with exit code {code}")
@@ -181,22 +181,13 @@ class Postgres:
     async def _until_accepting(self, process: ServerProcess) -> None:
         try:
             async with asyncio.timeout(_START_LIMIT_S):
-                while not await _accepts_queries(self.dsn):
+                while not await accepts_connections(self.dsn):
                     if not process.is_running:
                         raise await self.ended()
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError as error:
             reason = f"no answer within {_START_LIMIT_S:.0f} s"
             raise process.start_error(reason) from error
-
-
-async def _accepts_queries(dsn: str) -> bool:
-    try:
-        connection = await asyncpg.connect(dsn, timeout=5)
-    except (OSError, TimeoutError, asyncpg.CannotConnectNowError):
-        return False
-    await connection.close()
-    return True
 
 
 def _unprivileged_user() -> ServerUser:

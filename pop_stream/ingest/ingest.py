@@ -17,15 +17,15 @@ from msgspec import Raw
 
 from pop_stream import crash_points
 from pop_stream.ingest.sender_authentication import (
-    Gate,
-    KafkaAdmission,
+    KafkaSubmissionQuota,
+    SenderAuthenticator,
     Senders,
     record_position,
 )
 from pop_stream.ingest.submission_processor import (
     PART,
     BatchResult,
-    RoutedAgenda,
+    EncodedAgenda,
     SubmissionProcessor,
 )
 from pop_stream.kafka import clients
@@ -45,7 +45,6 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAgendasRouted
 from pop_stream.model.identity import ANYONE
 from pop_stream.policy.backlog.page import PAGE_SLOTS
-from pop_stream.policy.ingress.routing import InsightRouter
 from pop_stream.policy.ingress.signature import DEFINITIONS_VERSION_HEADER
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import FollowedDefinitions
@@ -121,13 +120,13 @@ class Ingest:
         publisher: Publisher,
         definitions: FollowedDefinitions,
         clock: Clock,
-        sender_authenticator: Gate | None = None,
+        sender_authenticator: SenderAuthenticator | None = None,
         doors: QuotaGossip | None = None,
     ) -> None:
         self._sender_authenticator = sender_authenticator
         self._quota_gossip = doors
-        self._admission = (
-            None if doors is None else KafkaAdmission(doors.door, settings.signing_key)
+        self._quota = (
+            None if doors is None else KafkaSubmissionQuota(doors.door, settings.signing_key)
         )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
@@ -179,8 +178,8 @@ class Ingest:
         batch = await self._process(records)
         if (
             self._quota_gossip is not None
-            and self._admission is not None
-            and self._admission.take_has_decided()
+            and self._quota is not None
+            and self._quota.take_has_decided()
         ):
             # Whoever reads these records again must not refuse what is accepted now.
             await self._quota_gossip.begin(ends)
@@ -222,18 +221,11 @@ class Ingest:
         return batch
 
     def _new_processor(self, definitions: Definitions) -> SubmissionProcessor:
-        router = InsightRouter(definitions.insights.values(), definitions.customers)
         return SubmissionProcessor(
             self._topics,
-            router,
+            definitions,
             max_agenda_bytes=self._settings.max_agenda_bytes,
-            callback_urls={
-                one.id: one.callback_url
-                for one in definitions.customers.values()
-                if one.callback_url
-            },
-            templates=definitions.templates,
-            admission=self._admission,
+            quota=self._quota,
         )
 
 
@@ -266,7 +258,7 @@ def by_timestamp(records: Sequence[ConsumedRecord]) -> Iterator[ConsumedRecord]:
         yield record
 
 
-def _insight_placed(insight_id: str, page: Sequence[RoutedAgenda]) -> InsightAgendasRouted:
+def _insight_placed(insight_id: str, page: Sequence[EncodedAgenda]) -> InsightAgendasRouted:
     return InsightAgendasRouted(
         insight_id=insight_id,
         agendas=tuple(Raw(placed.body) for placed in page),
@@ -274,10 +266,10 @@ def _insight_placed(insight_id: str, page: Sequence[RoutedAgenda]) -> InsightAge
     )
 
 
-def _pages(batch: BatchResult) -> Iterator[tuple[str, Sequence[RoutedAgenda]]]:
+def _pages(batch: BatchResult) -> Iterator[tuple[str, Sequence[EncodedAgenda]]]:
     """Cut each insight's agendas into pages, bounded by count and by bytes."""
     for insight_id, placed in batch.placed.items():
-        page: list[RoutedAgenda] = []
+        page: list[EncodedAgenda] = []
         size = 0
         for one in placed:
             if page and (len(page) == PAGE_SLOTS or size + len(one.body) > FRAME_BYTES):

@@ -42,7 +42,7 @@ class CredentialVerifier(Protocol):
         ...
 
 
-class Gate:
+class SenderAuthenticator:
     """Tells records apart by who sent them.
 
     Args:
@@ -116,7 +116,7 @@ def _header(record: ConsumedRecord, name: str) -> bytes | None:
 _SECOND_MS: Final = 1000
 
 
-class KafkaAdmission:
+class KafkaSubmissionQuota:
     """Asks the door for every agenda that another part has not let in already.
 
     What the API answered with 202 is let in, and so is what an ingest may have accepted

@@ -3,7 +3,7 @@
 What is refused of a record: for the dead letters, and for whoever reads the agenda.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from pop_stream.ingest.sender_authentication import KafkaAdmission
+from pop_stream.ingest.sender_authentication import KafkaSubmissionQuota
 from pop_stream.kafka.dead_letters import dead_letter, to_wire_issues
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.agenda import Agenda, Id, OwnId, encode_agenda, routed_agenda
-from pop_stream.model.definitions import VersionedTemplate
+from pop_stream.model.agenda import Id, OwnId, routed_agenda
+from pop_stream.model.definitions import Definitions
 from pop_stream.model.errors import (
     CapacityError,
     ForbiddenError,
@@ -29,11 +29,10 @@ from pop_stream.model.errors import (
 from pop_stream.model.events.codec import checked_value, encode
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused, LifecycleEvent
 from pop_stream.model.events.scheduling import Origin
-from pop_stream.model.identity import ANYONE, Principal, Role
+from pop_stream.model.identity import ANYONE, Principal
 from pop_stream.model.tenancy import foreign_id_issue, qualified_id
 from pop_stream.model.trace import Trace
-from pop_stream.policy.ingress.routing import InsightRouter
-from pop_stream.policy.ingress.submission import parse_submission
+from pop_stream.policy.ingress.admission import Admission, Submission, check_sender
 from pop_stream.ports.publisher import Record
 from pop_stream.ports.records import ConsumedRecord
 
@@ -76,20 +75,6 @@ class ValidationIssues:
         found = "; ".join(map(str, self.issues))
         counts = f"{self.count} of {self._of} agendas refused: " if self._of > 1 else ""
         return self._code, counts + found
-
-
-def check_sender(sender: Principal, customer_id: str | None) -> None:
-    """Check that the sender may submit, and for the customer, as far as one is named.
-
-    Raises:
-        ForbiddenError: If it may not.
-    """
-    if customer_id is not None and not sender.speaks_for(customer_id):
-        msg = f"{sender.name} does not submit for customer {customer_id!r}"
-        raise ForbiddenError(msg)
-    if not sender.has_role(Role.SUBMIT):
-        msg = f"{sender.name} submits nothing: it lacks the role {Role.SUBMIT.value!r}"
-        raise ForbiddenError(msg)
 
 
 def id_from_key(record: ConsumedRecord, index: int) -> str | None:
@@ -176,7 +161,7 @@ MAX_AGENDAS_PER_RECORD: Final = 10_000
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class RoutedAgenda(NamedTuple):
+class EncodedAgenda(NamedTuple):
     """An agenda on its way to the scheduler, encoded, with where it came from."""
 
     body: bytes
@@ -194,38 +179,36 @@ class BatchResult:
     """
 
     lifecycle: list[LifecycleEvent] = field(default_factory=list)
-    placed: dict[str, list[RoutedAgenda]] = field(default_factory=dict)
+    placed: dict[str, list[EncodedAgenda]] = field(default_factory=dict)
     dead: list[Record] = field(default_factory=list)
 
 
 class SubmissionProcessor:
-    """Sorts batches by the definitions of one moment.
+    """Decides on records of submissions by the definitions of one moment.
 
     Args:
         topics: Names of topics.
-        router: Of that moment.
+        definitions: Of that moment.
         max_agenda_bytes: Of an agenda as it was submitted.
-        callback_urls: By customer: what an agenda gets that names none.
-        templates: Of which runs are made.
-        admission: Asked for every sound agenda; None lets all in.
+        quota: Asked for every sound agenda; None lets all in.
     """
 
     def __init__(
         self,
         topics: Topics,
-        router: InsightRouter,
+        definitions: Definitions,
         *,
         max_agenda_bytes: int,
-        callback_urls: Mapping[str, str] | None = None,
-        templates: Mapping[str, VersionedTemplate] | None = None,
-        admission: KafkaAdmission | None = None,
+        quota: KafkaSubmissionQuota | None = None,
     ) -> None:
-        self._admission = admission
-        self._templates = templates or {}
         self._topics = topics
-        self._callback_urls = callback_urls or {}
-        self._router = router
-        self._max_agenda_bytes = max_agenda_bytes
+        self._admission = Admission(definitions, max_agenda_bytes=max_agenda_bytes)
+        self._callback_urls = {
+            one.id: one.callback_url
+            for one in definitions.customers.values()
+            if one.callback_url
+        }
+        self._quota = quota
 
     def sort(self, records: Iterable[ConsumedRecord], *, now: datetime) -> BatchResult:
         """Decide for every agenda of the batch; no record is passed over in silence."""
@@ -285,34 +268,48 @@ class SubmissionProcessor:
     ) -> None:
         body, sender = sent
         if sender is not ANYONE:
+            # First, for any other refusal becomes an event of the customer that is named.
             check_sender(sender, string_fields(body, "customer_id").get("customer_id"))
-        self._check_size(body)
-        parsed = _with_trace(parse_submission(body, self._templates, sender), record)
-        agenda = _with_id(parsed, record, index, sender)
-        check_sender(sender, agenda.customer_id)
-        insight_id = self._router.route(agenda)
-        encoded = msgspec.Raw(encode_agenda(agenda))
-        accepted = _accepted(agenda, encoded, insight_id, now)
-        if url := agenda.callback_url or self._callback_urls.get(agenda.customer_id):
-            accepted = msgspec.structs.replace(accepted, callback_url=url)
-        placed = encode(
-            routed_agenda(agenda, encoded, agenda_id=agenda.id or "", accepted_at=now)
+        submission = self._admission.admit(
+            body,
+            sender,
+            new_id=lambda: id_from_position(record, index),
+            suggested_id=id_from_key(record, index),
+            trace=_trace_of(record),
         )
-        _check_events(accepted, placed)
-        if self._admission is not None:
-            customer_id = agenda.customer_id
-            self._admission.admit(
+        insight_id, encoded = submission.insight_id, msgspec.Raw(submission.value)
+        accepted = self._accepted(submission, encoded, now)
+        routed = encode(
+            routed_agenda(
+                submission.agenda, encoded, agenda_id=submission.agenda_id, accepted_at=now
+            )
+        )
+        _check_events(accepted, routed)
+        if self._quota is not None:
+            customer_id = submission.customer_id
+            self._quota.admit(
                 record, index, customer_id=customer_id, insight_id=insight_id, now=now
             )
         result.lifecycle.append(accepted)
         origin = Origin(partition=record.partition, offset=record.offset, index=index)
-        result.placed.setdefault(insight_id, []).append(RoutedAgenda(placed, origin))
+        result.placed.setdefault(insight_id, []).append(EncodedAgenda(routed, origin))
 
-    def _check_size(self, body: bytes) -> None:
-        if len(body) > self._max_agenda_bytes:
-            message = f"larger than the {self._max_agenda_bytes} bytes allowed; store large "
-            issue = Issue("agenda", f"{len(body)} bytes", f"{message}inputs and refer to them")
-            raise SubmissionError([issue])
+    def _accepted(
+        self, submission: Submission, encoded: msgspec.Raw, now: datetime
+    ) -> AgendaAccepted:
+        agenda = submission.agenda
+        return AgendaAccepted(
+            agenda_id=submission.agenda_id,
+            at=now,
+            insight_id=submission.insight_id,
+            customer_id=agenda.customer_id,
+            title=agenda.title,
+            link_id=agenda.link_id,
+            priority=agenda.priority,
+            operations=tuple(one.name for one in agenda.operations),
+            agenda=encoded,
+            callback_url=agenda.callback_url or self._callback_urls.get(agenda.customer_id),
+        )
 
     def _dead_letter(
         self,
@@ -354,35 +351,9 @@ def _bodies(value: bytes | None) -> list[bytes]:
     return [bytes(body) for body in bodies]
 
 
-def _with_trace(agenda: Agenda, record: ConsumedRecord) -> Agenda:
-    """The agenda with what its record's headers tell of where it came from."""
-    if agenda.trace is not None or not record.headers:
-        return agenda
+def _trace_of(record: ConsumedRecord) -> Trace | None:
+    """What the record's headers say of where its agendas came from."""
+    if not record.headers:
+        return None
     told = {name.lower(): (value or b"").decode("latin-1") for name, value in record.headers}
-    trace = Trace.of(told)
-    return agenda if trace is None else agenda.model_copy(update={"trace": trace})
-
-
-def _with_id(agenda: Agenda, record: ConsumedRecord, index: int, sender: Principal) -> Agenda:
-    """The agenda with an identity that a repeated read of the same record gives again."""
-    named = agenda.id or id_from_key(record, index)
-    known = (
-        qualified_id(named, sender.customer_id) if named else id_from_position(record, index)
-    )
-    return agenda if agenda.id == known else agenda.model_copy(update={"id": known})
-
-
-def _accepted(
-    agenda: Agenda, encoded: msgspec.Raw, insight_id: str, now: datetime
-) -> AgendaAccepted:
-    return AgendaAccepted(
-        agenda_id=agenda.id or "",
-        at=now,
-        insight_id=insight_id,
-        customer_id=agenda.customer_id,
-        title=agenda.title,
-        link_id=agenda.link_id,
-        priority=agenda.priority,
-        operations=tuple(one.name for one in agenda.operations),
-        agenda=encoded,
-    )
+    return Trace.of(told)

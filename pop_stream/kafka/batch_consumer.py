@@ -9,7 +9,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from pop_stream.kafka.clients import defer_fetches
+from pop_stream.kafka.hardening.fetcher import defer_fetches
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 
 COMMIT_EVERY_S: Final = 0.25

@@ -25,17 +25,19 @@ from aiokafka import TopicPartition as _NativePartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import IllegalGenerationError, KafkaError
+from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from pop_stream.kafka import group_members
 from pop_stream.kafka.hardening import broker_timeouts
+from pop_stream.kafka.hardening.commit_guard import guard_commits
 from pop_stream.kafka.hardening.fetcher import (
-    fetch_from_leaders_only,
+    harden_fetcher,
+    stop_fetching,
     use_adaptive_fetch_wait,
-    wake_on_every_response,
 )
+from pop_stream.kafka.hardening.internals import client_of, group_of
 from pop_stream.ports.records import ConsumedRecord, TopicPartition
 from pop_stream.settings import Settings
 
@@ -70,9 +72,6 @@ METADATA_AGE_MS: Final = 30_000
 _POLL_MS: Final = 10_000
 _RETRY_AFTER_S: Final = 1.0
 
-_PREFETCH_BACKOFF_S: Final = 10.0
-_FETCHER_TIMEOUT_S: Final = 5.0
-_CANCEL_AGAIN_AFTER_S: Final = 0.2
 
 _log = structlog.get_logger()
 
@@ -129,76 +128,23 @@ class KafkaConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is unty
         return bool(await super().seek_to_end(*_native(partitions)))
 
     async def start(self) -> None:
+        """Join the group, or connect; to be called once."""
         if self.before_start is not None:
             await self.before_start()
         await super().start()
         harden_fetcher(self)
         guard_commits(self)
-        if self._group_id is not None:
+        if group_of(self) is not None:
             use_adaptive_fetch_wait(self)
 
     async def stop(self) -> None:
-        stopping = asyncio.ensure_future(super().stop())
-        try:
-            while not stopping.done():
-                await asyncio.wait({stopping}, timeout=_CANCEL_AGAIN_AFTER_S)
-                # Told to end while it lets go of partitions, the fetcher takes no note of it.
-                if self._fetcher is not None:
-                    self._fetcher._fetch_task.cancel()  # noqa: SLF001
-            await stopping
-        finally:
-            stopping.cancel()
+        """Leave the group and close connections; nothing happens the second time."""
+        await stop_fetching(self, super().stop)
 
 
 def _native(partitions: Iterable[TopicPartition]) -> Iterator[Any]:
     """As the client's own class, which it insists on in some of its methods."""
     return (_NativePartition(*one) for one in partitions)
-
-
-def guard_commits(consumer: KafkaConsumer) -> None:
-    """Have commits end with the assignment that they were begun in.
-
-    Left to itself, the client repeats one that was not answered, and does so as the member
-    that it has meanwhile become: offsets of partitions that others have would be set back.
-    And from who is no member, expelled and not back yet, a group without members takes any
-    offset: that of a later record, too, when an earlier one was just found to be uncommitted.
-
-    Args:
-        consumer: Started; nothing changes for one without a group.
-    """
-    if consumer._group_id is None:  # noqa: SLF001
-        return
-    coordinator = consumer._coordinator  # noqa: SLF001  # nothing of the client's is between
-    subscription = consumer._subscription  # noqa: SLF001
-    send: Callable[[Any, Any], Awaitable[None]] = coordinator._do_commit_offsets  # noqa: SLF001
-
-    async def send_guarded(assignment: Any, offsets: Any) -> None:  # noqa: ANN401
-        is_member = coordinator.generation >= 0 or not subscription.partitions_auto_assigned()
-        if not assignment.active or not is_member:
-            raise IllegalGenerationError
-        await send(assignment, offsets)
-
-    coordinator._do_commit_offsets = send_guarded  # noqa: SLF001
-
-
-def harden_fetcher(consumer: KafkaConsumer, *, within_s: float = _PREFETCH_BACKOFF_S) -> None:
-    """Have a started consumer ask a node for more only once its records are taken.
-
-    There is one fetch at a time for each node. Left to itself, the client waits 0.1 s for
-    the records of a partition to be taken, and then asks for those of the others; the broker
-    holds that request until there are some, and meanwhile nobody asks for the first
-    partition's. A reader that was busy for 0.1 s would then be idle for much longer.
-
-    Args:
-        consumer: Started; its records are taken whatever partition they are of.
-        within_s: After it, the others' are asked for all the same.
-    """
-    fetcher = consumer._fetcher  # noqa: SLF001  # there are no arguments for these
-    fetcher._prefetch_backoff = within_s  # noqa: SLF001
-    wake_on_every_response(fetcher)
-    fetch_from_leaders_only(consumer)
-    # Five times a second unless set, though every event that matters now wakes it by itself.
-    fetcher._fetcher_timeout = _FETCHER_TIMEOUT_S  # noqa: SLF001
 
 
 async def poll_forever(
@@ -220,36 +166,6 @@ async def poll_forever(
             await asyncio.sleep(_RETRY_AFTER_S)
             continue
         yield [record for records in fetched.values() for record in records]
-
-
-def defer_fetches(consumer: KafkaConsumer, pause_s: Callable[[], float]) -> Callable[[], None]:
-    """Have a started consumer ask for more only when its reader is about to take it.
-
-    Left to itself, it asks as soon as records were taken, is answered with the next one that
-    comes, and holds that one until the reader takes it; all that come meanwhile wait for the
-    time after. Asked when the reader is due, brokers give all there is.
-
-    Args:
-        consumer: Started; see `harden_fetcher`.
-        pause_s: How long until the reader is due; not above 0 if it is.
-
-    Returns:
-        To be called if the pause became shorter.
-    """
-    fetcher = consumer._fetcher  # noqa: SLF001
-    look: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
-
-    def actions_when_due(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
-        fetches, resets, timeout_s, invalid, resumed = look(assignment)
-        if fetches and (left_s := pause_s()) > 0:
-            return [], resets, min(left_s, timeout_s), invalid, resumed
-        return fetches, resets, timeout_s, invalid, resumed
-
-    def wake_fetcher() -> None:
-        fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001
-
-    fetcher._get_actions_per_node = actions_when_due  # noqa: SLF001
-    return wake_fetcher
 
 
 T = TypeVar("T")
@@ -334,7 +250,7 @@ def consumer(
     made = KafkaConsumer(*topics, **arguments)
     fetch_wait_ms = arguments["fetch_max_wait_ms"]
     broker_timeouts.install_broker_timeouts(
-        made._client, connection(settings), fetch_wait_ms=fetch_wait_ms
+        client_of(made), connection(settings), fetch_wait_ms=fetch_wait_ms
     )
     if group_id is not None:
         made.before_start = partial(evict_own_predecessor, settings, group_id, client_name)
@@ -345,7 +261,7 @@ async def evict_own_predecessor(settings: Settings, group: str, client_name: str
     """Remove who bore this process's name in the group before; nothing happens without one."""
     if settings.instance is not None:
         await group_members.evict_predecessor(
-            admin(settings, client_id="succession"), group, client_name
+            admin(settings, client_id="eviction"), group, client_name
         )
 
 
@@ -386,7 +302,7 @@ def admin(settings: Settings, *, client_id: str) -> KafkaAdmin:
         client_id=f"{settings.topic_prefix}{client_id}",
         request_timeout_ms=15_000,
     )
-    broker_timeouts.install_broker_timeouts(made._client, connection(settings))  # noqa: SLF001
+    broker_timeouts.install_broker_timeouts(client_of(made), connection(settings))
     return made
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from aiokafka.admin import AIOKafkaAdminClient
 
 from pop_stream.kafka import clients
-from pop_stream.kafka.hardening.producer_fence import MayWrite, fence
+from pop_stream.kafka.hardening.producer_fence import MayWrite, fence_producer
 from pop_stream.kafka.publisher import KafkaPublisher, ReconnectingPublisher
 from pop_stream.settings import Settings
 
@@ -38,7 +38,7 @@ def publisher(
     def make() -> KafkaPublisher:
         producer = clients.producer(settings, client_id=client_id)
         if may is not None:
-            fence(producer, may)
+            fence_producer(producer, may)
         return KafkaPublisher(producer, acknowledge_timeout=settings.publish_timeout)
 
     return ReconnectingPublisher(make)

@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupIdNotFound, KafkaError, for_code
 from aiokafka.protocol.group import LeaveGroupRequest
 
+from pop_stream.kafka.hardening.internals import client_of, send_when_ready
 from pop_stream.kafka.protocol import ShareGroupDescribeRequest
 from pop_stream.model.definitions import GroupType
 from pop_stream.settings import Settings
@@ -71,7 +72,7 @@ async def evict_instance(admin: AIOKafkaAdminClient, instance: str) -> None:
     try:
         async with asyncio.timeout(INSTANCE_EVICTION_TIMEOUT_S):
             await admin.start()
-            for broker in admin._client.cluster.brokers():  # noqa: SLF001  # no other list
+            for broker in client_of(admin).cluster.brokers():
                 await _remove_from_groups(admin, broker.nodeId, f"@{instance}")
     except* (KafkaError, OSError, TimeoutError) as errors:
         _log.info("instance.not_evicted", instance=instance, error=repr(errors.exceptions[0]))
@@ -107,7 +108,8 @@ async def _remove(
         _expect_none(code)
         for member_id, client_id in [member[:2] for member in members]:
             if is_dead(client_id):
-                answer = await admin._client.send(node, LeaveGroupRequest(group, member_id))  # noqa: SLF001
+                request = LeaveGroupRequest(group, member_id)
+                answer = await client_of(admin).send(node, request)
                 _expect_none(answer.error_code)
                 _log.info("predecessor.removed", group=group, client_id=client_id)
 
@@ -132,7 +134,7 @@ async def count_members(
     """
     if group_type == "share":
         node, request = await admin.find_coordinator(group), ShareGroupDescribeRequest(group)
-        response = await admin._send_request_to_node(node, request)  # noqa: SLF001
+        response = await send_when_ready(admin, node, request)
         [(code, _, _, state, _, _, _, members, *_)] = response.groups
     else:
         [response] = await admin.describe_consumer_groups([group])

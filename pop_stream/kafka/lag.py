@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import share_consumer
 from pop_stream.kafka.group_members import count_members
+from pop_stream.kafka.hardening.internals import client_of
 from pop_stream.kafka.protocol import MultiGroupOffsetFetchRequest
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import GroupType
@@ -179,7 +180,7 @@ class KafkaLagProbe:
         by_coordinator = await self._by_coordinator(groups)
         responses = await asyncio.gather(
             *(
-                self._admin._client.send(node, MultiGroupOffsetFetchRequest(some))  # noqa: SLF001
+                client_of(self._admin).send(node, MultiGroupOffsetFetchRequest(some))
                 for node, some in by_coordinator.items()
             )
         )

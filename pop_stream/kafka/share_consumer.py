@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 
+from pop_stream.kafka.hardening.internals import client_of
 from pop_stream.kafka.protocol import (
     DescribeShareGroupOffsetsRequest,
     IncrementalAlterConfigsRequest,
@@ -217,7 +218,8 @@ async def start_at_earliest(admin: AIOKafkaAdminClient, group: str) -> None:
         KafkaError: If the broker refuses: it has no share groups, or forbids it.
     """
     request = IncrementalAlterConfigsRequest(group, "share.auto.offset.reset", "earliest")
-    response = await admin._send_request(request)  # noqa: SLF001
+    client = client_of(admin)
+    response = await client.send(client.get_random_node(), request)
     for code, message, _, _ in response.responses:
         if code:
             msg = f"share group {group}: {message}"
@@ -248,7 +250,7 @@ async def fetch_share_offsets(
         node: Coordinator of the groups.
         groups: Their ids; those of which the node cannot tell are left out.
     """
-    response = await admin._client.send(node, DescribeShareGroupOffsetsRequest(groups))  # noqa: SLF001
+    response = await client_of(admin).send(node, DescribeShareGroupOffsetsRequest(groups))
     return {
         group: _share_offsets(topics)
         for group, topics, code, _, _ in response.groups

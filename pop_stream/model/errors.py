@@ -4,6 +4,7 @@ PopStreamError              code: stable name for clients, logs and metrics
 ├─ IssuesError              refused, for reasons that are told one by one
 │  ├─ SubmissionError       resending cannot help
 │  │  ├─ MissingDefinitionError  …but it may once an insight or a template is defined
+│  │  ├─ AgendaTooLargeError  …nor can anything but a smaller agenda
 │  │  ├─ QuotaError         …but it may later: the customer has, or sends, as much as it may
 │  │  └─ CapacityError          …but it may later: the insight's scheduler has as much as it may
 │  ├─ DefinitionError       resending cannot help
@@ -77,6 +78,20 @@ class SubmissionError(IssuesError):
 
 class MissingDefinitionError(SubmissionError):
     """A sound submission was refused for want of a definition; resubmitting may help later."""
+
+
+class AgendaTooLargeError(SubmissionError):
+    """An agenda holds more bytes than one may.
+
+    Attributes:
+        size: Its bytes.
+        limit: The most that one may hold.
+    """
+
+    def __init__(self, size: int, limit: int) -> None:
+        message = f"larger than the {limit} bytes allowed; store large inputs and refer to them"
+        super().__init__([Issue("agenda", f"{size} bytes", message)])
+        self.size, self.limit = size, limit
 
 
 class QuotaError(SubmissionError):

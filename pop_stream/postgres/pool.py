@@ -65,6 +65,20 @@ async def open_pool(settings: Settings, *, for_rollup: bool = False) -> AsyncIte
         yield pool
 
 
+async def accepts_connections(dsn: str) -> bool:
+    """Whether the server at this address lets a client in; False while it starts or is away.
+
+    Raises:
+        asyncpg.PostgresError: If it is there and refuses the client.
+    """
+    try:
+        connection = await asyncpg.connect(dsn, timeout=CONNECT_S)
+    except (OSError, TimeoutError, asyncpg.CannotConnectNowError):
+        return False
+    await connection.close()
+    return True
+
+
 @asynccontextmanager
 async def acquire_connection(pool: "Pool") -> AsyncIterator["Connection"]:
     """A connection for the block; whatever goes wrong in it leaves as an error of ours.

@@ -106,7 +106,7 @@ class WatchedSummaries(MemorySummaries):
         return await super().accepted_bodies(agenda_ids)
 
     async def reusable_ids(self, agenda_ids: Sequence[str]) -> ReusableIds:
-        self._ask("vacated", *agenda_ids)
+        self._ask("reusable_ids", *agenda_ids)
         return await super().reusable_ids(agenda_ids)
 
     async def link(self, link: LinkScope) -> LinkSummary | None:

@@ -2,19 +2,18 @@
 
 from pop_stream.ingest.submission_processor import SubmissionProcessor
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.definitions import Insight, Mappers
-from pop_stream.policy.ingress.routing import InsightRouter
+from pop_stream.model.definitions import Definitions, Insight, Mappers
 
 TOPICS = Topics("t.")
 
 
 SORTER = SubmissionProcessor(
     TOPICS,
-    InsightRouter(
-        [
-            Insight(id="media", mappers=Mappers(operation_types=("cut",))),
-            Insight(id="video", mappers=Mappers(operation_types=("film",))),
-        ]
+    Definitions(
+        insights={
+            "media": Insight(id="media", mappers=Mappers(operation_types=("cut",))),
+            "video": Insight(id="video", mappers=Mappers(operation_types=("film",))),
+        }
     ),
     max_agenda_bytes=512 * 1024,
 )

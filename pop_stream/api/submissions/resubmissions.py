@@ -15,13 +15,14 @@ from pop_stream.api.http.answers import json_response
 from pop_stream.api.http.body import BodyReader
 from pop_stream.api.http.errors import InvalidError, TooLargeError
 from pop_stream.api.submissions.submissions import SubmissionEndpoints
-from pop_stream.api.submissions.validator import Submission, SubmissionValidator
+from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.commands import Selection
 from pop_stream.api_models.submissions import Resubmitted, StillRefused
 from pop_stream.model.errors import Issue, SubmissionError
 from pop_stream.model.identity import Principal
 from pop_stream.model.tenancy import customer_of_id, display_id
 from pop_stream.model.validation import issues_of
+from pop_stream.policy.ingress.admission import Submission
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.agendas import AgendaCursor, AgendaFilter, AgendaStore

@@ -27,7 +27,7 @@ from pop_stream.api.http.errors import IdConflictError, NoneAcceptedError, TooLa
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.api.http.problems import status_of
 from pop_stream.api.submissions.repeats import AcceptedSubmissions, SubmissionDeduplicator
-from pop_stream.api.submissions.validator import Submission, SubmissionValidator
+from pop_stream.api.submissions.validator import SubmissionValidator
 from pop_stream.api_models.submissions import (
     AcceptedAgenda,
     SubmissionResult,
@@ -43,12 +43,13 @@ from pop_stream.model.errors import (
     SubmissionError,
 )
 from pop_stream.model.identity import Principal
+from pop_stream.policy.ingress.admission import Submission
 from pop_stream.policy.ingress.quotas import QuotaLedger
 from pop_stream.policy.ingress.signature import (
     ADMITTED_HEADER,
     DEFINITIONS_VERSION_HEADER,
     RECORD_SIGNATURE_HEADER,
-    seal,
+    sign,
 )
 from pop_stream.ports.publisher import Publisher, Record, RecordMetadata
 from pop_stream.settings import Settings
@@ -242,7 +243,7 @@ class SubmissionEndpoints:
         key, value = submission.agenda_id.encode(), submission.value
         if self._signature_key is None:
             return Record(self._topic, key, value, headers=(ADMITTED_HEADER, *extra_headers))
-        stamp = seal(self._signature_key, key=key, value=value)
+        stamp = sign(self._signature_key, key=key, value=value)
         return Record(
             self._topic, key, value, headers=((RECORD_SIGNATURE_HEADER, stamp), *extra_headers)
         )

@@ -1,39 +1,20 @@
-"""The judge: whether an agenda's text may go on, and where it would."""
+"""Submissions over HTTP, checked by the definitions in force."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pop_stream.api.http.errors import TooLargeError
-from pop_stream.model.agenda import Agenda, encode_agenda
+from pop_stream.model.agenda import Agenda
 from pop_stream.model.definitions import Definitions
-from pop_stream.model.errors import ForbiddenError
+from pop_stream.model.errors import AgendaTooLargeError
 from pop_stream.model.identity import ANYONE, Principal
-from pop_stream.model.tenancy import display_id, qualified_id
+from pop_stream.policy.ingress.admission import Admission, Submission
 from pop_stream.policy.ingress.routing import InsightRouter
-from pop_stream.policy.ingress.submission import parse_submission
 from pop_stream.ports.definitions import DefinitionSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """An agenda that passed, ready to publish.
-
-    Attributes:
-        visible_id: What its submitter calls it.
-        value: The agenda as JSON, with its id.
-        is_named: Whether it brought its id along.
-    """
-
-    agenda_id: str
-    visible_id: str
-    insight_id: str
-    value: bytes
-    customer_id: str
-    is_named: bool
-
-
 class SubmissionValidator:
-    """Decides on one agenda at a time, by the definitions in force.
+    """Checks one agenda at a time as `Admission` does, and answers as HTTP does.
 
     Args:
         definitions: Whose insights an agenda must fit.
@@ -47,8 +28,8 @@ class SubmissionValidator:
         self._definitions = definitions
         self._new_id = new_id
         self._largest = largest
-        self._routed_by: Definitions | None = None
-        self._router = InsightRouter(())
+        self._admitted_by: Definitions | None = None
+        self._admission = Admission(Definitions(), max_agenda_bytes=largest)
 
     def judge(self, raw: bytes | bytearray, principal: Principal) -> Submission:
         """The submission that the JSON text of an agenda, or of a template's run, makes.
@@ -58,12 +39,10 @@ class SubmissionValidator:
             SubmissionError: If it is malformed, unsound or fits no insight.
             TooLargeError: If it is too large, or becomes so when its numbers are written out.
         """
-        self._check_size(raw)
-        agenda = self.read(raw, principal)
-        if not principal.speaks_for(agenda.customer_id):
-            msg = f"this caller submits for customer {principal.customer_id!r} only"
-            raise ForbiddenError(msg)
-        return self.accept(agenda, principal)
+        with _too_large():
+            submission = self._current.admit(raw, principal, new_id=self._new_id)
+            self._current.check_size(submission.value)
+        return submission
 
     def read(self, raw: bytes | bytearray, principal: Principal = ANYONE) -> Agenda:
         """The agenda that the JSON text stands for; of a template that the caller sees.
@@ -71,7 +50,7 @@ class SubmissionValidator:
         Raises:
             SubmissionError: If it is malformed or unsound.
         """
-        return parse_submission(raw, self._definitions.current.templates, principal)
+        return self._current.parse(raw, principal)
 
     def accept(self, agenda: Agenda, principal: Principal = ANYONE) -> Submission:
         """The submission that an agenda makes, under an id of its own.
@@ -84,39 +63,35 @@ class SubmissionValidator:
             SubmissionError: If it fits no insight.
             TooLargeError: If it is too large when written out.
         """
-        insight_id = self.placement.route(agenda)
-        named = agenda.id
-        agenda_id = (
-            self._new_id() if named is None else qualified_id(named, principal.customer_id)
-        )
-        if agenda_id != named:
-            agenda = agenda.model_copy(update={"id": agenda_id})
-        value = encode_agenda(agenda)
-        self._check_size(value)
-        return Submission(
-            agenda_id=agenda_id,
-            visible_id=display_id(agenda_id, principal.customer_id),
-            insight_id=insight_id,
-            value=value,
-            customer_id=agenda.customer_id,
-            is_named=named is not None,
-        )
+        with _too_large():
+            submission = self._current.admit_agenda(agenda, principal, new_id=self._new_id)
+            self._current.check_size(submission.value)
+        return submission
 
     @property
     def version(self) -> int:
-        """Of the definitions in force, by which what is judged now is judged."""
+        """Of the definitions in force, by which what is checked now is checked."""
         return self._definitions.current.version
 
     @property
     def placement(self) -> InsightRouter:
         """By the definitions in force."""
-        current = self._definitions.current
-        if current is not self._routed_by:
-            self._routed_by = current
-            self._router = InsightRouter(current.insights.values(), current.customers)
-        return self._router
+        return self._current.router
 
-    def _check_size(self, value: bytes | bytearray) -> None:
-        if len(value) > self._largest:
-            msg = f"an agenda may hold {self._largest:,} bytes at most, not {len(value):,}"
-            raise TooLargeError(msg, limit=self._largest)
+    @property
+    def _current(self) -> Admission:
+        current = self._definitions.current
+        if current is not self._admitted_by:
+            self._admitted_by = current
+            self._admission = Admission(current, max_agenda_bytes=self._largest)
+        return self._admission
+
+
+@contextmanager
+def _too_large() -> Iterator[None]:
+    """Answers 413 for what Kafka's dead letter calls an unsound submission."""
+    try:
+        yield
+    except AgendaTooLargeError as error:
+        msg = f"an agenda may hold {error.limit:,} bytes at most, not {error.size:,}"
+        raise TooLargeError(msg, limit=error.limit) from None

@@ -1,8 +1,15 @@
-"""Passes over a broker that says nothing, until it answers again.
+"""A broker that does not answer is skipped by every client of the process, until it does.
 
 A dead broker refuses connections. One that is frozen, or behind a network that swallows all,
-keeps them open, and whoever asks it waits. Left to itself the client asks it for 40 s, and
-then once more, even for who leads by now what the silent one led.
+keeps them open, and whoever asks it waits. Left to itself the client waits for 40 s, and asks
+the same broker again: even for metadata, which would say who leads its partitions by now
+(https://github.com/aio-libs/aiokafka/issues/576).
+
+A broker that let one request time out is suspected, and probed by a client of its own; found
+unresponsive, its connections are closed in all clients, whose requests to it fail at once, as
+if it were dead. Once a probe is answered it is asked again. The timeouts are those of requests
+that a broker answers at once; what it may hold (fetches, joining a group, admin requests) is
+waited for longer.
 """
 
 import asyncio
@@ -27,9 +34,12 @@ from aiokafka.protocol.admin import (
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.group import JoinGroupRequest, SyncGroupRequest
 
+from pop_stream.kafka.hardening import internals
+from pop_stream.kafka.hardening.internals import ClientInternals, ConnectionInternals
+
 ANSWER_TIMEOUT_S: Final = 4.0
-"""By then a broker has answered whatever it need not wait with. It is less than who asks for
-lag or progress waits, so that none of them gives up first and leaves it asking."""
+"""Within it a broker answers whatever it may not hold. It is shorter than the timeout of the
+lag probe, which would give up first and leave the request open."""
 
 _TIMEOUT_MARGIN_S: Final = 2.0
 _LONG_REQUEST_TIMEOUT_S: Final = 40.0
@@ -48,19 +58,19 @@ _LONG_REQUESTS: Final = frozenset(
 _PROBE_TIMEOUT_S: Final = 1.0
 _PROBE_INTERVAL_S: Final = 0.2
 _FORGET_AFTER_S: Final = 60.0
-"""Since the others gave a broker up; clients that have yet to hear of it still ask it."""
+"""After the last metadata that name a broker; until then clients may still ask it."""
 
 
 _log = structlog.get_logger()
 
 _unresponsive: Final[set[str]] = set()
-"""Addresses; known to all clients of the process, or each would wait for itself."""
+"""Addresses; shared by all clients of the process, or each would wait for itself."""
 
 _clients: Final["WeakSet[_BrokerTimeouts]"] = WeakSet()
 _clients_lock: Final = Lock()
 
 BrokerProbe = Callable[[str], Awaitable[bool]]
-"""Whether a broker answers within a moment, by its address as host:port."""
+"""Whether the broker at host:port answers within a second."""
 
 
 def install_broker_timeouts(
@@ -70,19 +80,19 @@ def install_broker_timeouts(
     fetch_wait_ms: int = 0,
     answers: BrokerProbe | None = None,
 ) -> None:
-    """Have a client ask only brokers that answer.
+    """Have a client skip brokers that do not answer.
 
-    What a silent broker is asked fails at once, as if it were dead, so that its client looks
-    for another one. It is asked again by nobody but `answers`, until that is true.
+    A request to an unresponsive broker fails at once, as if it were dead, so that the client
+    looks for another one. Nobody but `answers` asks the broker anything until that is true.
 
     Args:
         client: Of a consumer, a producer or an admin client, not yet started.
         connection: Arguments by which a client reaches the cluster.
         fetch_wait_ms: How long a broker may hold what the client asks it.
-        answers: Looks whether one does; by default a client for each look.
+        answers: The probe; by default it connects a client of its own each time.
     """
     within_s = max(ANSWER_TIMEOUT_S, fetch_wait_ms / 1000 + _TIMEOUT_MARGIN_S)
-    broker_timeouts = _BrokerTimeouts(client, answers or _asking(connection), within_s)
+    broker_timeouts = _BrokerTimeouts(client, answers or _probe(connection), within_s)
     with _clients_lock:
         _clients.add(broker_timeouts)
     client.broker_timeouts = broker_timeouts  # as long as the client is there
@@ -93,17 +103,21 @@ class _BrokerTimeouts:
         self._client = client
         self._answers = answers
         self._answer_s = answer_s
-        self._connect: Callable[..., Awaitable[Any]] = client._get_conn  # noqa: SLF001
         self._close: Callable[[], Awaitable[None]] = client.close
         self._any: Callable[[], int | None] = client.get_random_node
         self._loop: asyncio.AbstractEventLoop | None = None
         self._probing: dict[str, asyncio.Task[None]] = {}
-        # There are no arguments for these. The time is that of metadata and of connecting too.
-        client._request_timeout_ms = int(answer_s * 1000)  # noqa: SLF001
-        client._get_conn = self._connected  # noqa: SLF001
+        self._connect: Callable[..., Awaitable[Any]]
+        self._internals = ClientInternals(client)
+        self._internals.set_request_timeout_ms(int(answer_s * 1000))
+        self._internals.wrap_connect(self._wrap_connect)
         client.send = self._send
         client.close = self._closed
         client.get_random_node = self._any_node
+
+    def _wrap_connect(self, connect: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+        self._connect = connect
+        return self._connected
 
     async def _connected(self, node: Any, **how: Any) -> Any:  # noqa: ANN401
         self._loop = asyncio.get_running_loop()
@@ -118,8 +132,8 @@ class _BrokerTimeouts:
 
     def _any_node(self) -> int | None:
         nodes = [one.nodeId for one in self._client.cluster.brokers()]
-        speaking = [one for one in nodes if not self._is_unresponsive(one)]
-        return choice(speaking) if speaking else self._any()
+        responsive = [one for one in nodes if not self._is_unresponsive(one)]
+        return choice(responsive) if responsive else self._any()
 
     def _is_unresponsive(self, node: Any) -> bool:  # noqa: ANN401
         address = self._address(node)
@@ -134,7 +148,7 @@ class _BrokerTimeouts:
     ) -> Any:  # noqa: ANN401
         connection = await self._connected(node, group=group)
         if connection is None:
-            msg = f"broker {node} is away, or says nothing"
+            msg = f"broker {node} is down, or does not answer"
             raise NodeNotReadyError(msg)
         try:
             return await self._send_with_timeout(connection, request)
@@ -145,22 +159,24 @@ class _BrokerTimeouts:
 
     def _send_with_timeout(self, connection: Any, request: Any) -> Awaitable[Any]:  # noqa: ANN401
         # A broker answers one request of a connection after the other.
-        asked = (request, *(one for _, one, _ in connection._requests))  # noqa: SLF001
-        held = any(one is not None and one.API_KEY in _LONG_REQUESTS for one in asked)
-        usual = connection._request_timeout  # noqa: SLF001
-        within_s = _LONG_REQUEST_TIMEOUT_S if held else max(usual, _fetched_within_s(request))
-        connection._request_timeout = within_s  # noqa: SLF001
+        members = ConnectionInternals(connection)
+        asked = (request, *members.unanswered)
+        is_held = any(one is not None and one.API_KEY in _LONG_REQUESTS for one in asked)
+        usual_s = members.timeout_s
+        members.timeout_s = (
+            _LONG_REQUEST_TIMEOUT_S if is_held else max(usual_s, _fetch_timeout_s(request))
+        )
         try:
             answer: Awaitable[Any] = connection.send(request)
         finally:
-            connection._request_timeout = usual  # noqa: SLF001
+            members.timeout_s = usual_s
         return answer
 
     def _suspect(self, node: int) -> None:
         address = self._address(node)
         if address is not None and address not in self._probing:
-            look = self._probe_until_answer(node, address)
-            self._probing[address] = asyncio.create_task(look)
+            probe = self._probe_until_answer(node, address)
+            self._probing[address] = asyncio.create_task(probe)
 
     async def _probe_until_answer(self, node: int, address: str) -> None:
         began = known_at = monotonic()
@@ -179,15 +195,15 @@ class _BrokerTimeouts:
             del self._probing[address]
             if address in _unresponsive:
                 _unresponsive.discard(address)
-                _log.info("broker.responsive", broker=node, silent_s=monotonic() - began)
+                _log.info("broker.responsive", broker=node, unresponsive_s=monotonic() - began)
 
     def cut_off(self, address: str) -> None:
-        """Wait for no answer of this broker any more; called in any thread."""
+        """Close the connections to this broker; may be called in any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._hang_up, address)
 
     def _hang_up(self, address: str) -> None:
-        for one in [*self._client._conns.values()]:  # noqa: SLF001
+        for one in [*self._internals.connections.values()]:
             if f"{one.host}:{one.port}" == address:
                 one.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
@@ -196,18 +212,18 @@ class _BrokerTimeouts:
         return None if known is None else f"{known.host}:{known.port}"
 
     async def _closed(self) -> None:
-        looking = [*self._probing.values()]
-        for one in looking:
+        probes = [*self._probing.values()]
+        for one in probes:
             one.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
+        await asyncio.gather(*probes, return_exceptions=True)
         await self._close()
 
 
-def _fetched_within_s(request: Any) -> float:  # noqa: ANN401  # aiokafka is untyped
-    """How long to wait for the answer, by how long the broker may hold it; 0 if it may not."""
+def _fetch_timeout_s(request: Any) -> float:  # noqa: ANN401  # aiokafka is untyped
+    """How long the answer to a fetch may take, which the broker may hold; 0 for any other."""
     if not isinstance(request, FetchRequest):
         return 0.0
-    return float(request._max_wait_ms) / 1000 + _TIMEOUT_MARGIN_S  # noqa: SLF001
+    return internals.fetch_wait_ms_of(request) / 1000 + _TIMEOUT_MARGIN_S
 
 
 def _cut_off(address: str) -> None:
@@ -217,7 +233,7 @@ def _cut_off(address: str) -> None:
         one.cut_off(address)
 
 
-def _asking(connection: Mapping[str, Any]) -> BrokerProbe:
+def _probe(connection: Mapping[str, Any]) -> BrokerProbe:
     async def answers(address: str) -> bool:
         arguments = {**connection, "bootstrap_servers": address}
         client = AIOKafkaClient(**arguments, request_timeout_ms=int(_PROBE_TIMEOUT_S * 1000))

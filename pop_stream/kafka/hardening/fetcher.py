@@ -1,100 +1,183 @@
-"""How long brokers hold a fetch that finds nothing, for a member of a group.
+"""A consumer's fetcher asks the right brokers, at the right time, and for as long as is right.
 
-Has a client's fetcher ask leaders alone, which say at once when they are none any more.
-
-Has a client's fetcher see every end of what it asked a broker.
+The client's fetcher has one request on its way to each broker at a time. Six faults of it are
+mended here; `harden_fetcher` mends those that every consumer meets.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, NodeNotReadyError
 from aiokafka.protocol.fetch import FetchRequest
+
+from pop_stream.kafka.hardening import internals
+from pop_stream.kafka.hardening.internals import ClientInternals, FetcherInternals
 
 MIN_FETCH_WAIT_S: Final = 0.5
 MAX_FETCH_WAIT_S: Final = 4.0
 """A fetch that finds nothing costs broker and reader some two milliseconds of processor time.
-Whoever asks nothing else of a broker that says nothing finds it out so much later."""
+A broker that falls silent, and is asked nothing else, is found out so much later."""
 
-_LEADERS_EVERY_S: Final = 0.1
-"""As often is asked who leads what nobody leads."""
+_PREFETCH_BACKOFF_S: Final = 10.0
+_IDLE_TIMEOUT_S: Final = 5.0
+_CANCEL_INTERVAL_S: Final = 0.2
+
+_LEADER_LOOKUP_INTERVAL_S: Final = 0.1
+"""While a partition has no leader, metadata are asked for so often."""
 
 _FETCHES: Final = "fetches"
+"""The purpose, to the client, of a connection for fetches alone."""
+
 _EMPTY_RESPONSE: Final = SimpleNamespace(API_VERSION=0, topics=())
 """An answer without any partition."""
 
+NextActions = Callable[[Any], Any]
+Fetch = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+def harden_fetcher(consumer: Any, *, within_s: float = _PREFETCH_BACKOFF_S) -> None:  # noqa: ANN401  # Faust's own class too
+    """Have a started consumer fetch as soon as its records were taken, and from leaders alone.
+
+    Left to itself, the client waits 0.1 s for the records of a partition to be taken, and then
+    asks the same broker for the other partitions. The broker holds that request until one of
+    them has a record, and meanwhile nobody asks for the first partition: a reader that was busy
+    for 0.1 s would be idle for much longer. So the wait is long. `wake_on_every_response` and
+    `fetch_from_leaders_only` are part of it.
+
+    Args:
+        consumer: Started; its records are taken whatever partition they are of.
+        within_s: How long the records of one partition hold up the others of its broker.
+    """
+    fetcher = FetcherInternals(internals.fetcher_of(consumer))
+    fetcher.set_prefetch_backoff(within_s)
+    wake_on_every_response(internals.fetcher_of(consumer))
+    fetch_from_leaders_only(consumer)
+    # The client's own is 0.2 s, though every event that matters now wakes it by itself.
+    fetcher.set_idle_timeout(_IDLE_TIMEOUT_S)
+
+
+async def stop_fetching(consumer: Any, stop: Callable[[], Awaitable[None]]) -> None:  # noqa: ANN401
+    """Stop a consumer, whatever its fetcher is just doing.
+
+    The client cancels the fetcher's task once and waits for it. Cancelled just while it lets
+    partitions go, the task swallows that and goes on for ever, as in
+    https://github.com/aio-libs/aiokafka/issues/983; so it is cancelled until it has ended.
+
+    Args:
+        consumer: Started or not.
+        stop: The client's own way to stop it.
+    """
+    stopping = asyncio.ensure_future(stop())
+    try:
+        while not stopping.done():
+            await asyncio.wait({stopping}, timeout=_CANCEL_INTERVAL_S)
+            if (fetcher := internals.fetcher_of(consumer)) is not None:
+                FetcherInternals(fetcher).cancel()
+        await stopping
+    finally:
+        stopping.cancel()
+
+
+def defer_fetches(consumer: Any, pause_s: Callable[[], float]) -> Callable[[], None]:  # noqa: ANN401
+    """Have a started consumer fetch only when its reader is about to take the records.
+
+    Left to itself, it asks as soon as records were taken, is answered with the first one that
+    comes, and holds that one until the reader takes it, while all that come next wait for
+    another fetch. Asked when the reader is due, brokers give all there is.
+
+    Args:
+        consumer: Started; see `harden_fetcher`.
+        pause_s: How long until the reader is due; 0 or less if it is.
+
+    Returns:
+        To be called if the pause became shorter.
+    """
+    fetcher = FetcherInternals(internals.fetcher_of(consumer))
+
+    def deferred(next_actions: NextActions) -> NextActions:
+        def actions_when_due(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+            fetches, resets, timeout_s, is_leaderless, resumed = next_actions(assignment)
+            if fetches and (left_s := pause_s()) > 0:
+                return [], resets, min(left_s, timeout_s), is_leaderless, resumed
+            return fetches, resets, timeout_s, is_leaderless, resumed
+
+        return actions_when_due
+
+    fetcher.wrap_next_actions(deferred)
+    return fetcher.wake
+
 
 def fetch_wait_s(quiet_s: float) -> float:
-    """How long to have a fetch held after so many seconds without any record: as long again."""
+    """How long to have a fetch held after so many seconds without a record: as long again."""
     return min(MAX_FETCH_WAIT_S, max(MIN_FETCH_WAIT_S, quiet_s))
 
 
-def use_adaptive_fetch_wait(
-    consumer: AIOKafkaConsumer, *, now: Callable[[], float] = monotonic
-) -> None:
+def use_adaptive_fetch_wait(consumer: Any, *, now: Callable[[], float] = monotonic) -> None:  # noqa: ANN401
     """Have brokers hold fetches the longer, the longer nothing came; see `fetch_wait_s`.
 
-    A broker answers the requests of a connection one after the other. So fetches have one of
-    their own, and nothing else that is asked waits for them. Who is given other partitions
-    would wait for the fetch before, and so would a partition that the broker has become the
-    leader of; the connection is closed then, and the next fetch opens another.
+    The client knows one fixed time. A broker answers the requests of a connection one after the
+    other, so a held fetch delays whatever else is asked; fetches get a connection of their own.
+    A change of partitions or of leaders would wait for the held fetch too: that connection is
+    closed then, and the next fetch opens another.
 
     Args:
         consumer: Started.
         now: A monotonic clock, in seconds.
     """
-    _AdaptiveFetchWait(consumer._fetcher, consumer._client, now)  # noqa: SLF001  # no arguments for it
+    _AdaptiveFetchWait(internals.fetcher_of(consumer), internals.client_of(consumer), now)
 
 
 class _AdaptiveFetchWait:
-    """Stands between a fetcher and its client, from the fetcher's making on."""
+    """Stands between a fetcher and its client for as long as the fetcher lives."""
 
     def __init__(self, fetcher: Any, client: Any, now: Callable[[], float]) -> None:  # noqa: ANN401
-        self._fetcher = fetcher
-        self._client = fetcher._client = _FetchConnection(client)  # noqa: SLF001
+        self._fetcher = FetcherInternals(fetcher)
+        self._connection = _FetchConnection(client)
         self._now = now
-        self._original_get_actions: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
-        self._fetch: Callable[[Any, Any, Any], Any] = fetcher._proc_fetch_request  # noqa: SLF001
         self._known: Any = None
         self._last_record_at = self._leaders_due_at = now()
-        fetcher._get_actions_per_node = self._get_actions  # noqa: SLF001
-        fetcher._proc_fetch_request = self._fetch_and_close  # noqa: SLF001
+        self._fetcher.set_client(self._connection)
+        self._fetcher.wrap_next_actions(self._with_wait)
+        self._fetcher.wrap_fetch(self._closing_connection)
 
-    def _get_actions(self, assignment: Any) -> Any:  # noqa: ANN401
-        if assignment is not self._known:
-            self._known, self._last_record_at = assignment, self._now()
-        held = fetch_wait_s(self._now() - self._last_record_at)
-        self._fetcher._fetch_max_wait_ms = int(1000 * held)  # noqa: SLF001
-        fetches, resets, timeout_s, is_leaderless, resumed = self._original_get_actions(
-            assignment
-        )
-        for node_id, _ in fetches:
-            self._client.record_leaders(node_id, assignment)
-        if is_leaderless:
-            timeout_s = min(timeout_s, _LEADERS_EVERY_S)
-            is_leaderless = self._is_due()
-        return fetches, resets, timeout_s, is_leaderless, resumed
+    def _with_wait(self, next_actions: NextActions) -> NextActions:
+        def get_actions(assignment: Any) -> Any:  # noqa: ANN401
+            if assignment is not self._known:
+                self._known, self._last_record_at = assignment, self._now()
+            wait_s = fetch_wait_s(self._now() - self._last_record_at)
+            self._fetcher.max_wait_ms = int(1000 * wait_s)
+            fetches, resets, timeout_s, is_leaderless, resumed = next_actions(assignment)
+            for node_id, _ in fetches:
+                self._connection.record_leaders(node_id, assignment)
+            if is_leaderless:
+                timeout_s = min(timeout_s, _LEADER_LOOKUP_INTERVAL_S)
+                is_leaderless = self._is_lookup_due()
+            return fetches, resets, timeout_s, is_leaderless, resumed
 
-    def _is_due(self) -> bool:
-        """Whether to ask who leads; left to itself, the client asks again once answered."""
+        return get_actions
+
+    def _is_lookup_due(self) -> bool:
+        """Whether to ask who leads; the client would ask again as soon as it is answered."""
         if is_due := self._now() >= self._leaders_due_at:
-            self._leaders_due_at = self._now() + _LEADERS_EVERY_S
+            self._leaders_due_at = self._now() + _LEADER_LOOKUP_INTERVAL_S
         return is_due
 
-    async def _fetch_and_close(self, assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
-        asked_at, asked_s = self._now(), self._fetcher._fetch_max_wait_ms / 1000  # noqa: SLF001
-        try:
-            has_records = await self._fetch(assignment, node_id, request)
-        finally:
-            if not assignment.active:
-                self._client.close_pending(node_id)
-        if has_records or self._now() - asked_at < asked_s:
-            self._last_record_at = self._now()  # records came, or something is amiss
-        return has_records
+    def _closing_connection(self, fetch: Fetch) -> Fetch:
+        async def fetch_and_close(assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
+            asked_at, wait_s = self._now(), self._fetcher.max_wait_ms / 1000
+            try:
+                has_records = await fetch(assignment, node_id, request)
+            finally:
+                if not assignment.active:
+                    self._connection.close_pending(node_id)
+            if has_records or self._now() - asked_at < wait_s:
+                self._last_record_at = self._now()  # records came, or something is amiss
+            return has_records
+
+        return fetch_and_close
 
 
 class _FetchConnection:
@@ -115,6 +198,7 @@ class _FetchConnection:
         self._leads_more.discard(node_id)
 
     async def send(self, node_id: Any, request: Any) -> Any:  # noqa: ANN401
+        """Called by the fetcher; what is not a fetch goes the client's own way."""
         if not isinstance(request, FetchRequest):
             return await self._client.send(node_id, request)
         if not await self._client.ready(node_id, group=_FETCHES):
@@ -125,12 +209,12 @@ class _FetchConnection:
         except KafkaError:
             if node_id not in self._leads_more:
                 raise
-        return _EMPTY_RESPONSE  # as an error, it would be logged, and slept upon
+        return _EMPTY_RESPONSE  # for an error the fetcher would log, and pause
 
     def close_pending(self, node_id: Any) -> None:  # noqa: ANN401
-        """Close a connection over which an answer is still to come that nobody waits for."""
-        connection = self._client._conns.get((node_id, _FETCHES))  # noqa: SLF001
-        if connection is not None and connection._requests:  # noqa: SLF001
+        """Close a connection whose next answer nobody waits for any more."""
+        connection = ClientInternals(self._client).connections.get((node_id, _FETCHES))
+        if connection is not None and internals.ConnectionInternals(connection).unanswered:
             connection.close()
 
     def _check_leaders(self, _: Any) -> None:  # noqa: ANN401
@@ -144,85 +228,88 @@ class _FetchConnection:
         return frozenset(one for one in assignment.tps if leader_of(one) == node_id)
 
 
-_LAST_VERSION: Final = 10
+_LAST_LEADER_VERSION: Final = 10
 _METADATA_TIMEOUT_S: Final = 0.1
 
 
-def fetch_from_leaders_only(consumer: AIOKafkaConsumer) -> None:
-    """Have a consumer hear at once that another broker leads a partition.
+def fetch_from_leaders_only(consumer: Any) -> None:  # noqa: ANN401
+    """Have a started consumer learn at once that another broker leads a partition.
 
-    From version 11 on of the request followers answer it too, up to half a second late, and
-    who asks one because it was the leader is told nothing. Its broker may end, and take seconds
-    for it; all the while it has nothing new. Leaders that are none any more refuse the versions
-    before, also those that they hold; then the client asks who leads.
+    From version 11 of the request on followers answer it too, up to half a second late, and a
+    client that asks a former leader gets no error: https://github.com/apache/kafka/pull/12734.
+    A broker that shuts down may take seconds for it, and all the while has nothing new. Older
+    versions are refused by everyone but the leader, held fetches included. The client then asks
+    for metadata, but fetches again before they have come, in a tight loop:
+    https://github.com/aio-libs/aiokafka/issues/1155. So such a fetch waits for them a little.
 
     Args:
         consumer: Started.
     """
-    fetcher, client = consumer._fetcher, consumer._client  # noqa: SLF001  # no arguments for it
-    get_actions: Callable[[Any], Any] = fetcher._get_actions_per_node  # noqa: SLF001
-    fetch: Callable[[Any, Any, Any], Any] = fetcher._proc_fetch_request  # noqa: SLF001
+    fetcher = FetcherInternals(internals.fetcher_of(consumer))
+    client = internals.client_of(consumer)
+    state = ClientInternals(client)
 
-    def actions_for_leaders(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
-        fetches, *others = get_actions(assignment)
-        return [(node_id, _LeaderFetchRequest.of(one)) for node_id, one in fetches], *others
+    def of_leaders(next_actions: NextActions) -> NextActions:
+        def actions_for_leaders(assignment: Any) -> Any:  # noqa: ANN401  # aiokafka is untyped
+            fetches, *others = next_actions(assignment)
+            return [(node, _LeaderFetchRequest.of(one)) for node, one in fetches], *others
 
-    async def fetch_and_refresh_leaders(assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
-        has_records = await fetch(assignment, node_id, request)
-        if not has_records and client._md_update_fut is not None:  # noqa: SLF001  # no other sign
-            try:
-                # Else it would be asked, and refuse, again and again until this is known.
-                await asyncio.wait(
-                    {client.force_metadata_update()}, timeout=_METADATA_TIMEOUT_S
-                )
-            except asyncio.CancelledError:
-                return False  # as the client's own: it is waited for by who cancels it
-        return has_records
+        return actions_for_leaders
 
-    fetcher._get_actions_per_node = actions_for_leaders  # noqa: SLF001
-    fetcher._proc_fetch_request = fetch_and_refresh_leaders  # noqa: SLF001
+    def refreshing_leaders(fetch: Fetch) -> Fetch:
+        async def fetch_and_refresh(assignment: Any, node_id: Any, request: Any) -> Any:  # noqa: ANN401
+            has_records = await fetch(assignment, node_id, request)
+            if not has_records and state.awaits_metadata:
+                try:
+                    await asyncio.wait(
+                        {client.force_metadata_update()}, timeout=_METADATA_TIMEOUT_S
+                    )
+                except asyncio.CancelledError:
+                    return False  # as the client's own: whoever cancels it waits for it
+            return has_records
+
+        return fetch_and_refresh
+
+    fetcher.wrap_next_actions(of_leaders)
+    fetcher.wrap_fetch(refreshing_leaders)
 
 
 class _LeaderFetchRequest(FetchRequest):  # type: ignore[misc]  # aiokafka is untyped
     @classmethod
     def of(cls, request: Any) -> "_LeaderFetchRequest":  # noqa: ANN401
         """The same in a version that only leaders answer."""
-        return cls(
-            request._max_wait_ms,  # noqa: SLF001
-            request._min_bytes,  # noqa: SLF001
-            request._max_bytes,  # noqa: SLF001
-            request._isolation_level,  # noqa: SLF001
-            request.topics,
-        )
+        return cls(*internals.fetch_arguments_of(request), request.topics)
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:  # noqa: ANN401
         """Called by the connection, with the versions that its broker knows."""
         least, most = versions[self.API_KEY]
-        return super().prepare({**versions, self.API_KEY: (least, min(most, _LAST_VERSION))})
+        limited = {**versions, self.API_KEY: (least, min(most, _LAST_LEADER_VERSION))}
+        return super().prepare(limited)
 
 
 def wake_on_every_response(fetcher: Any) -> None:  # noqa: ANN401  # aiokafka is untyped
     """Have a fetcher look anew once it may ask a broker again.
 
     It asks each broker for one thing at a time. Woken by something else just as an answer
-    comes, it finds the broker still taken, asks it for nothing, and takes note of the answer
-    all the same. That the broker is free afterwards wakes nobody: left to itself, the fetcher
-    is deaf to that broker until it looks anew by the clock.
+    comes, it finds the broker still taken, asks it for nothing, and counts the answer as seen.
+    That the broker is free a moment later wakes nobody: left to itself, the fetcher asks that
+    broker for nothing until it looks anew by the clock.
 
     Args:
         fetcher: Of a started consumer.
     """
-    fetcher._in_flight = _InFlightBrokers(fetcher)  # noqa: SLF001  # there is no argument for it
+    members = FetcherInternals(fetcher)
+    members.in_flight = _InFlightBrokers(members)
 
 
 class _InFlightBrokers(set[int]):
     """The brokers, by node id, that are asked for something."""
 
-    def __init__(self, fetcher: Any) -> None:  # noqa: ANN401
-        super().__init__(fetcher._in_flight)  # noqa: SLF001
+    def __init__(self, fetcher: FetcherInternals) -> None:
+        super().__init__(fetcher.in_flight)
         self._fetcher = fetcher
 
     def discard(self, node_id: object) -> None:
         """Called by the fetcher when it was answered, or gave up."""
         super().discard(node_id)
-        self._fetcher._notify(self._fetcher._wait_consume_future)  # noqa: SLF001
+        self._fetcher.wake()

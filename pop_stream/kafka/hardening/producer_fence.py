@@ -1,8 +1,8 @@
-"""Keeps a producer from sending what its process may not write any more.
+"""A producer sends nothing that its process may no longer write.
 
 What was handed to the client may wait in it: for a connection, for another request's answer,
-for an error to pass, or because the process is frozen. Whether it may still be written is
-asked at the last moment, right before a request leaves.
+for an error to pass, or because the process is frozen. Transactions would fence such a
+producer, but one writes to partitions that change owners one by one.
 """
 
 import asyncio
@@ -12,42 +12,49 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-MayWrite = Callable[[str, float], bool | None]
-"""Whether what was handed over at a moment (of `time.monotonic`) may be written to a topic;
-None while that is not known, which is waited for."""
+from pop_stream.kafka.hardening import internals
 
-_ASK_AGAIN_S: Final = 0.02
+MayWrite = Callable[[str, float], bool | None]
+"""Whether what was handed over at an instant (of `time.monotonic`) may be written to a topic;
+None while that is not known, and then it is asked again."""
+
+_RETRY_S: Final = 0.02
 
 
 class ProducerFencedError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped here
-    """The process lost the right to write this; the client must be made anew."""
+    """The process lost the right to write this; the producer must be made anew."""
 
 
-def fence(producer: AIOKafkaProducer, may: MayWrite) -> None:
-    """Have a producer ask before each request, repeated ones too; before it is started.
+def fence_producer(producer: AIOKafkaProducer, may: MayWrite) -> None:
+    """Have a producer ask right before each request, repetitions too, what it may send.
 
-    What may not be written fails with `ProducerFencedError`, and nothing that follows it on its
-    partition is taken any more, for the broker would miss its number.
+    What may not be written fails with `ProducerFencedError`. Nothing that follows it on its
+    partition is accepted any more: the broker misses its sequence number.
+
+    Args:
+        producer: Not yet started.
+        may: Called in the producer's event loop, once for each batch, and again while unknown.
     """
-    # There is no other place between the client's queues and its connections.
-    sender = producer._sender  # noqa: SLF001
-    send = sender._send_produce_req  # noqa: SLF001
+    sender = internals.SenderInternals(producer)
 
-    async def ask_and_send(node_id: int, batches: dict[Any, Any]) -> None:
-        allowed = {tp: one for tp, one in batches.items() if await _may_send(may, tp, one)}
-        for tp in batches.keys() - allowed.keys():
-            batches[tp].failure(exception=ProducerFencedError())
-            sender._muted_partitions.discard(tp)  # noqa: SLF001
-        if allowed:
-            await send(node_id, allowed)
-        else:
-            sender._in_flight.discard(node_id)  # noqa: SLF001
+    def fenced(send: internals.Send) -> internals.Send:
+        async def ask_and_send(node_id: int, batches: internals.Batches) -> None:
+            allowed = {tp: one for tp, one in batches.items() if await _may_send(may, tp, one)}
+            for tp in batches.keys() - allowed.keys():
+                batches[tp].failure(exception=ProducerFencedError())
+                sender.end_batch(tp)
+            if allowed:
+                await send(node_id, allowed)
+            else:
+                sender.end_request(node_id)
 
-    sender._send_produce_req = ask_and_send  # noqa: SLF001
+        return ask_and_send
+
+    sender.wrap_send(fenced)
 
 
 async def _may_send(may: MayWrite, tp: Any, batch: Any) -> bool:  # noqa: ANN401  # aiokafka is untyped
-    since: float = batch._ctime  # noqa: SLF001
-    while (answer := may(tp.topic, since)) is None:  # noqa: ASYNC110  # another thread hears
-        await asyncio.sleep(_ASK_AGAIN_S)
+    since = internals.batch_created_at(batch)
+    while (answer := may(tp.topic, since)) is None:  # noqa: ASYNC110  # another thread decides
+        await asyncio.sleep(_RETRY_S)
     return answer

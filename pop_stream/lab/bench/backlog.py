@@ -1,13 +1,13 @@
 """`pop-stream bench backlog`: many ready agendas, of which one is picked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from pop_stream.cli.output import JsonFlag
-from pop_stream.lab.bench.options import Folder, Size
+from pop_stream.lab.bench.options import Folder, Size, run_benchmark
 
 if TYPE_CHECKING:
     from pop_stream.lab.bench.backlog_run import BacklogBenchOptions
@@ -42,45 +42,25 @@ def backlog(  # noqa: PLR0913  # one parameter an option
 ) -> None:
     """Let agendas wait in the real scheduler, on a real broker, and pick from them.
 
-    Tells what a pick costs the scheduler, one at a time (pick_us) and in rounds of many, each
-    replaced by a new one (round_us); its resident memory; and how long after a kill it emits
-    again.
+    Measures what a pick costs the scheduler, one at a time (pick_us) and in rounds of many,
+    each replaced by a new one (round_us); its resident memory; and how long after a kill it
+    emits again.
     """
-    import uvloop
-
-    from pop_stream.cli.output import console, emit
     from pop_stream.lab.bench.backlog_run import BacklogBenchOptions, run_backlog
     from pop_stream.lab.bench.conditions import conditions, data_folder
-    from pop_stream.operations import logging
-    from pop_stream.operations.environment import load_console_settings
-    from pop_stream.operations.errors import CommandError
-    from pop_stream.operations.lifetime import run_until_interrupted
 
     base = BacklogBenchOptions(ready, customers, insights, picks, size)
-    logging.configure(load_console_settings())
-    shown = console(as_json=as_json)
-    told = conditions(agenda_bytes=size, grown=grow)
+    measured_under = conditions(agenda_bytes=size, grown=grow)
 
-    async def run() -> None:
+    async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         found: list[Mapping[str, Any]] = []
-        for bench_options in steps(base, grow):
-            shown.print(f"[bold]{_title(bench_options)}[/]")
-            with data_folder(
-                folder and folder / f"{_title(bench_options)}".replace(" ", "-")
-            ) as place:
-                found.append(
-                    await run_backlog(
-                        bench_options, place, lambda line: shown.print(f"[dim]{line}[/]")
-                    )
-                )
-        result = report(found, grown=grow)
-        shown.print(_view(found))
-        if as_json:
-            emit({**result, "conditions": told})
+        for one in steps(base, grow):
+            on_progress(_title(one))
+            with data_folder(folder and folder / _title(one).replace(" ", "-")) as place:
+                found.append(await run_backlog(one, place, on_progress))
+        return {**report(found, grown=grow), "conditions": measured_under}
 
-    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
-        msg = "interrupted; everything was stopped"
-        raise CommandError(msg)
+    run_benchmark(measure, _view, as_json=as_json)
 
 
 def steps(base: "BacklogBenchOptions", grow: str | None) -> "list[BacklogBenchOptions]":
@@ -107,21 +87,23 @@ def report(found: Sequence[Mapping[str, Any]], *, grown: str | None) -> Mapping[
 
 
 def _title(bench_options: "BacklogBenchOptions") -> str:
-    return f"{bench_options.ready} ready {bench_options.customers} customers {bench_options.insights} insights"
+    one = bench_options
+    return f"{one.ready} ready {one.customers} customers {one.insights} insights"
 
 
-def _view(found: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401  # what rich prints
+def _view(result: Mapping[str, Any]) -> Sequence[Any]:
     from pop_stream.cli.output import table
 
     columns = {
         "ready": "#ready",
         "customers": "#customers",
         "insights": "#insights",
-        "place_us": "#placed, µs",
+        "place_us": "#routed, µs",
         "pick_us": "#picked alone, µs",
         "round_us": "#in rounds, µs",
         "rss_mb": "#MB",
         "recovery_s": "#recovery, s",
     }
+    found = result.get("sizes", [result])
     rows = [tuple(f"{one[name]:,}" for name in columns) for one in found]
-    return table([*columns.values()], rows)
+    return [table([*columns.values()], rows)]

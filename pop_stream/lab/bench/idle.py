@@ -1,12 +1,12 @@
 """`pop-stream bench idle`: what all parts cost while nothing is submitted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pop_stream.cli.output import JsonFlag
-from pop_stream.lab.bench.options import Folder
+from pop_stream.lab.bench.options import Folder, run_benchmark
 
 if TYPE_CHECKING:
     from pop_stream.lab.bench.pipeline_run import IdleUsage
@@ -28,41 +28,26 @@ def idle(
 
     As a share of one core, by part: 0.05 is 5 % of one core.
     """
-    import uvloop
-
-    from pop_stream.cli.output import console, emit
     from pop_stream.lab.bench.conditions import conditions, data_folder
-    from pop_stream.operations import logging
-    from pop_stream.operations.environment import load_console_settings
-    from pop_stream.operations.errors import CommandError
-    from pop_stream.operations.lifetime import run_until_interrupted
+    from pop_stream.lab.bench.pipeline_run import run_idle
 
-    logging.configure(load_console_settings())
-    shown = console(as_json=as_json)
-    told = conditions(
+    measured_under = conditions(
         seconds=seconds, settle_s=_SETTLE_S, warm_up_agendas=warm_up, insights=insights
     )
 
-    async def run() -> None:
-        from pop_stream.lab.bench.pipeline_run import run_idle
-
+    async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         with data_folder(folder) as place:
             found = await run_idle(
                 place,
-                lambda line: shown.print(f"[dim]{line}[/]"),
+                on_progress,
                 agendas=warm_up,
                 insights=insights,
                 settle_s=_SETTLE_S,
                 seconds=seconds,
             )
-        result = report(found)
-        shown.print(_view(result))
-        if as_json:
-            emit({**result, "conditions": told})
+        return {**report(found), "conditions": measured_under}
 
-    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
-        msg = "interrupted; everything was stopped"
-        raise CommandError(msg)
+    run_benchmark(measure, _view, as_json=as_json)
 
 
 def report(parts: "Mapping[str, IdleUsage]") -> Mapping[str, Any]:
@@ -83,7 +68,7 @@ def report(parts: "Mapping[str, IdleUsage]") -> Mapping[str, Any]:
     }
 
 
-def _view(result: Mapping[str, Any]) -> Any:  # noqa: ANN401  # what rich prints
+def _view(result: Mapping[str, Any]) -> Sequence[Any]:
     from pop_stream.cli.output import table
 
     rows = [
@@ -92,4 +77,4 @@ def _view(result: Mapping[str, Any]) -> Any:  # noqa: ANN401  # what rich prints
     ]
     rows.append(("ours together", f"{result['own_core_share']:.2%}", "", ""))
     rows.append(("all together", f"{result['core_share']:.2%}", "", ""))
-    return table(("part", "#of one core", "#connections", "#MB"), rows)
+    return [table(("part", "#of one core", "#connections", "#MB"), rows)]

@@ -1,6 +1,8 @@
 """`pop-stream bench latency`: how long an agenda takes at a fixed rate, in an open loop."""
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -11,9 +13,13 @@ from pop_stream.lab.bench.options import (
     Folder,
     Insights,
     Operations,
-    Pullers,
+    Processes,
     Size,
+    run_benchmark,
 )
+
+if TYPE_CHECKING:
+    from pop_stream.lab.bench.latency_run import LatencyBenchOptions
 
 _STARTED: Final = "the handler's first line, by the machine's monotonic clock"
 _READABLE: Final = "a query for all open agendas, asked again 10 ms after its answer"
@@ -31,7 +37,7 @@ def latency(  # noqa: PLR0913  # one parameter an option
     operations: Operations = 1,
     insights: Insights = 1,
     size: Size = 300,
-    pullers: Pullers = 1,
+    pullers: Processes = 1,
     concurrency: Concurrency = 50,
     folder: Folder = None,
     as_json: JsonFlag = False,
@@ -42,17 +48,9 @@ def latency(  # noqa: PLR0913  # one parameter an option
     every agenda it delayed. A summary is readable when a query for the open agendas, asked
     every 5 ms, answers that it has ended.
     """
-    import uvloop
-
-    from pop_stream.cli.output import console, emit
-    from pop_stream.lab.bench.conditions import conditions, data_folder
-    from pop_stream.lab.bench.latency_run import LatencyBenchOptions, run_latency
+    from pop_stream.lab.bench.latency_run import LatencyBenchOptions
     from pop_stream.lab.bench.load import LoadProfile
     from pop_stream.lab.bench.pipeline_run import PipelineBenchOptions
-    from pop_stream.operations import logging
-    from pop_stream.operations.environment import load_console_settings
-    from pop_stream.operations.errors import CommandError
-    from pop_stream.operations.lifetime import run_until_interrupted
 
     path = PipelineBenchOptions(
         profile=LoadProfile(),
@@ -63,38 +61,36 @@ def latency(  # noqa: PLR0913  # one parameter an option
         pullers=pullers,
         concurrency=concurrency,
     )
-    bench_options = LatencyBenchOptions(
-        rate=rate, seconds=seconds, warm_up=warm_up, via=via, path=path
-    )
-    logging.configure(load_console_settings())
-    shown = console(as_json=as_json)
-    told = conditions(
+    _measure(LatencyBenchOptions(rate, seconds, warm_up, via, path), folder, as_json=as_json)
+
+
+def _measure(
+    bench_options: "LatencyBenchOptions", folder: Path | None, *, as_json: bool
+) -> None:
+    from pop_stream.lab.bench.conditions import conditions, data_folder
+    from pop_stream.lab.bench.latency_run import run_latency
+
+    rate, seconds, path = bench_options.rate, bench_options.seconds, bench_options.path
+    measured_under = conditions(
         loop=f"open, {rate:g} agendas a second at even intervals for {seconds:g} s",
-        via=via,
-        warm_up_s=warm_up,
+        via=bench_options.via,
+        warm_up_s=bench_options.warm_up,
         started=_STARTED,
         readable=_READABLE,
-        customers=customers,
-        operations=operations,
-        insights=insights,
-        agenda_bytes=size,
-        pullers=pullers,
-        concurrency=concurrency,
+        customers=path.customers,
+        operations=path.operations,
+        insights=path.insights,
+        agenda_bytes=path.size,
+        pullers=path.pullers,
+        concurrency=path.concurrency,
     )
 
-    async def run() -> None:
+    async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         with data_folder(folder) as place:
-            found = await run_latency(
-                bench_options, place, lambda line: shown.print(f"[dim]{line}[/]")
-            )
-        for line in _view(found):
-            shown.print(line)
-        if as_json:
-            emit({**found, "conditions": told})
+            found = await run_latency(bench_options, place, on_progress)
+        return {**found, "conditions": measured_under}
 
-    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
-        msg = "interrupted; everything was stopped"
-        raise CommandError(msg)
+    run_benchmark(measure, _view, as_json=as_json)
 
 
 def _view(found: Any) -> list[Any]:  # noqa: ANN401  # what rich prints

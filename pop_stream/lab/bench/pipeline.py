@@ -1,6 +1,6 @@
 """`pop-stream bench pipeline`: the whole path, from a submission to its summary in Postgres."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,8 +14,10 @@ from pop_stream.lab.bench.options import (
     Folder,
     Insights,
     Operations,
-    Pullers,
+    Processes,
     Size,
+    Target,
+    run_benchmark,
 )
 
 if TYPE_CHECKING:
@@ -27,37 +29,40 @@ if TYPE_CHECKING:
 
 _WINDOW: Final = 10_000
 
+Burst = Annotated[
+    int, typer.Option(min=1, max=10_000_000, help="Of each run, submitted as a burst.")
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=1, max=3600, help="Instead: so long, with --window outstanding."),
+]
+Window = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="Submitted and not ended, with --seconds.")
+]
+Runs = Annotated[int, typer.Option(min=1, max=100, help="Of path and floor each.")]
+WithFloor = Annotated[bool, typer.Option(help="Also run bare clients, hop by hop.")]
+Svg = Annotated[Path | None, typer.Option(help="Write a picture of all runs over time.")]
+
 
 def pipeline(  # noqa: PLR0913  # one parameter an option
     *,
-    agendas: Annotated[
-        int, typer.Option(min=1, max=10_000_000, help="Of each run, submitted as a burst.")
-    ] = 20_000,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=1, max=3600, help="Instead: so long, with --window outstanding."),
-    ] = None,
-    window: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Submitted and not ended, with --seconds.")
-    ] = _WINDOW,
-    runs: Annotated[int, typer.Option(min=1, max=100, help="Of path and floor each.")] = 3,
+    agendas: Burst = 20_000,
+    seconds: Seconds = None,
+    window: Window = _WINDOW,
+    runs: Runs = 3,
     customers: Customers = 10,
     operations: Operations = 1,
     insights: Insights = 1,
     size: Size = 300,
-    pullers: Pullers = 1,
+    pullers: Processes = 1,
     concurrency: Concurrency = 500,
-    schedulers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
-    ingests: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
-    rollups: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
-    target: Annotated[
-        str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
-    ] = "auto",
-    floor: Annotated[bool, typer.Option(help="Also run bare clients, hop by hop.")] = True,
+    schedulers: Processes = 1,
+    ingests: Processes = 1,
+    rollups: Processes = 1,
+    target: Target = "auto",
+    floor: WithFloor = True,
     folder: Folder = None,
-    svg: Annotated[
-        Path | None, typer.Option(help="Write a picture of all runs over time.")
-    ] = None,
+    svg: Svg = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Submit no-op agendas and time them until their summaries are in Postgres.
@@ -65,22 +70,13 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
     Every run is followed by one of the floor: bare clients that carry records of the same
     size over as many topics, a process a hop, and upsert as many rows, on the same servers.
     """
-    import uvloop
-
-    from pop_stream.cli.output import console, emit
-    from pop_stream.lab.bench.conditions import conditions, data_folder
     from pop_stream.lab.bench.load import LoadProfile
-    from pop_stream.lab.bench.pipeline_run import PipelineBenchOptions, run_pipeline
+    from pop_stream.lab.bench.pipeline_run import PipelineBenchOptions
     from pop_stream.lab.simulate.cases import parse_target
-    from pop_stream.operations import logging
-    from pop_stream.operations.environment import load_console_settings
-    from pop_stream.operations.errors import CommandError
-    from pop_stream.operations.lifetime import run_until_interrupted
 
+    loop = LoadProfile(seconds=seconds, window=window) if seconds else LoadProfile(agendas)
     bench_options = PipelineBenchOptions(
-        profile=LoadProfile(seconds=seconds, window=window)
-        if seconds
-        else LoadProfile(agendas=agendas),
+        profile=loop,
         runs=runs,
         customers=customers,
         operations=operations,
@@ -92,32 +88,34 @@ def pipeline(  # noqa: PLR0913  # one parameter an option
         copies={"scheduler": schedulers, "ingest": ingests, "rollup": rollups},
         floor=floor,
     )
-    logging.configure(load_console_settings())
-    shown = console(as_json=as_json)
-    lifecycle = conditions(**_named(bench_options))
+    _measure(bench_options, folder, svg, as_json=as_json)
 
-    async def run() -> None:
+
+def _measure(
+    bench_options: "PipelineBenchOptions",
+    folder: Path | None,
+    svg: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from pop_stream.lab.bench.chart import write_progress
+    from pop_stream.lab.bench.conditions import conditions, data_folder
+    from pop_stream.lab.bench.pipeline_run import run_pipeline
+
+    measured_under = conditions(**_named(bench_options))
+
+    async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         with data_folder(folder) as place:
-            outcome = await run_pipeline(
-                bench_options, place, lambda line: shown.print(f"[dim]{line}[/]")
-            )
-        result = report(outcome, lifecycle)
-        for line in _view(result):
-            shown.print(line)
+            outcome = await run_pipeline(bench_options, place, on_progress)
         if svg is not None:
-            from pop_stream.lab.bench.chart import write_progress
-
             write_progress(svg, outcome)
-            shown.print(f"picture written to {svg}")
-        if as_json:
-            emit(result)
+            on_progress(f"picture written to {svg}")
+        return report(outcome, measured_under)
 
-    if run_until_interrupted(run(), loop_factory=uvloop.new_event_loop):
-        msg = "interrupted; everything was stopped"
-        raise CommandError(msg)
+    run_benchmark(measure, _view, as_json=as_json)
 
 
-def report(outcome: "PipelineResult", lifecycle: Mapping[str, Any]) -> Mapping[str, Any]:
+def report(outcome: "PipelineResult", measured_under: Mapping[str, Any]) -> Mapping[str, Any]:
     """The contract's figures, medians of the runs, and all that led to them."""
     from pop_stream.lab.bench.figures import spread
 
@@ -144,7 +142,7 @@ def report(outcome: "PipelineResult", lifecycle: Mapping[str, Any]) -> Mapping[s
         "runs": [_run(one) for one in runs],
         "floors": [_run(one) for one in floors],
         "warm_up": _run(outcome.warm_up),
-        "conditions": lifecycle,
+        "conditions": measured_under,
     }
 
 

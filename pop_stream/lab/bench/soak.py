@@ -1,12 +1,13 @@
 """`pop-stream bench soak`: whether memory, files and connections stay flat under load."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pop_stream.cli.output import JsonFlag, console, emit, table
+from pop_stream.cli.output import JsonFlag, table
+from pop_stream.lab.bench.options import Folder
+from pop_stream.lab.reporting import measure_and_report
 
 if TYPE_CHECKING:
     from pop_stream.lab.bench.soak_run import SoakResult
@@ -15,44 +16,33 @@ if TYPE_CHECKING:
 def soak(
     minutes: Annotated[float, typer.Option(min=0.5, max=10_000, help="Under load.")] = 30.0,
     rate: Annotated[float, typer.Option(min=1, max=10_000, help="Agendas per second.")] = 100.0,
-    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 10.0,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
-    ] = None,
+    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two samples.")] = 10.0,
+    folder: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a steady load and tell what every part holds over time: memory, files, connections.
+    """Run a steady load and sample what every part holds over time: memory, files, connections.
 
     Flat is what has grown by less than a tenth from the middle third of the time to the last.
     """
     from pop_stream.lab.bench.conditions import conditions, data_folder
     from pop_stream.lab.bench.soak_run import run_soak
     from pop_stream.operations import logging
-    from pop_stream.operations.errors import CommandError
-    from pop_stream.operations.lifetime import run_until_interrupted
 
     logging.configure_console_logging()
-    shown = console(as_json=as_json)
-    told = conditions(minutes=minutes, rate=rate)
+    measured_under = conditions(minutes=minutes, rate=rate)
 
-    async def run() -> None:
+    async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
         with data_folder(folder) as place:
             soaked = await run_soak(
                 place,
                 seconds=60 * minutes,
                 rate_per_s=rate,
                 every_s=every,
-                on_progress=lambda line: shown.print(f"[dim]{line}[/]"),
+                on_progress=on_progress,
             )
-        result = {**report(soaked), "conditions": told}
-        for line in _view(result):
-            shown.print(line)
-        if as_json:
-            emit(result)
+        return {**report(soaked), "conditions": measured_under}
 
-    if run_until_interrupted(run()):
-        msg = "interrupted; everything was stopped"
-        raise CommandError(msg)
+    measure_and_report(measure, _view, as_json=as_json)
 
 
 def report(soaked: "SoakResult") -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The course of a soak: a steady load, and what every part holds, looked at again and again."""
+"""Runs a steady load and samples memory, files, connections and threads of every process."""
 
 import asyncio
 import secrets

@@ -1,55 +1,64 @@
 """`pop-stream chaos`: kill and freeze parts at random under load, then audit everything."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pop_stream.cli.output import JsonFlag, console, emit, table
+from pop_stream.cli.output import JsonFlag, table
+from pop_stream.lab.bench.options import Folder, Processes
+from pop_stream.lab.reporting import measure_and_report
 
 if TYPE_CHECKING:
     from pop_stream.lab.chaos.run import ChaosConfig, ChaosResult
 
 
+Kills = Annotated[int, typer.Option(min=0, max=1_000, help="kill -9 of parts.")]
+Seed = Annotated[int | None, typer.Option(help="Of load and faults; else made up.")]
+Seconds = Annotated[
+    float, typer.Option(min=5, max=86_400, help="How long load and faults go on.")
+]
+Rate = Annotated[float, typer.Option(min=1, max=10_000, help="Agendas submitted per second.")]
+Freezes = Annotated[
+    int, typer.Option(min=0, max=1_000, help="Parts stopped by SIGSTOP for a while.")
+]
+Brokers = Annotated[int, typer.Option(help="1, or 3 that replicate.")]
+BrokerKills = Annotated[
+    int, typer.Option(min=0, max=1_000, help="kill -9 of a broker, brought back later.")
+]
+BrokerFreezes = Annotated[
+    int, typer.Option(min=0, max=1_000, help="A broker stopped by SIGSTOP for a while.")
+]
+DatabaseStops = Annotated[
+    int, typer.Option(min=0, max=1_000, help="kill -9 of Postgres, brought back later.")
+]
+Settle = Annotated[
+    float, typer.Option(min=1, help="Seconds that all may take to end afterwards.")
+]
+
+
 def chaos(  # noqa: PLR0913, PLR0917  # one option each
-    kills: Annotated[int, typer.Option(min=0, max=1_000, help="kill -9 of parts.")] = 10,
-    seed: Annotated[int | None, typer.Option(help="Of load and faults; else made up.")] = None,
-    seconds: Annotated[
-        float, typer.Option(min=5, max=86_400, help="How long load and faults go on.")
-    ] = 60.0,
-    rate: Annotated[
-        float, typer.Option(min=1, max=10_000, help="Agendas submitted per second.")
-    ] = 40.0,
-    freezes: Annotated[
-        int, typer.Option(min=0, max=1_000, help="Parts stopped by SIGSTOP for a while.")
-    ] = 0,
-    brokers: Annotated[int, typer.Option(help="1, or 3 that replicate.")] = 1,
-    broker_kills: Annotated[
-        int, typer.Option(min=0, max=1_000, help="kill -9 of a broker, brought back later.")
-    ] = 0,
-    broker_freezes: Annotated[
-        int, typer.Option(min=0, max=1_000, help="A broker stopped by SIGSTOP for a while.")
-    ] = 0,
-    database_stops: Annotated[
-        int, typer.Option(min=0, max=1_000, help="kill -9 of Postgres, brought back later.")
-    ] = 0,
-    pullers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 2,
-    schedulers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 2,
-    settle: Annotated[
-        float, typer.Option(min=1, help="Seconds that all may take to end afterwards.")
-    ] = 120.0,
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep data and logs here; else nothing is kept.")
-    ] = None,
+    kills: Kills = 10,
+    seed: Seed = None,
+    seconds: Seconds = 60.0,
+    rate: Rate = 40.0,
+    freezes: Freezes = 0,
+    brokers: Brokers = 1,
+    broker_kills: BrokerKills = 0,
+    broker_freezes: BrokerFreezes = 0,
+    database_stops: DatabaseStops = 0,
+    pullers: Processes = 2,
+    schedulers: Processes = 2,
+    settle: Settle = 120.0,
+    folder: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Kill parts at random under load, then compare what was accepted with what ended.
 
     Starts everything on this machine, submits work of several customers over HTTP and over
     Kafka, and judges by Kafka's records, Postgres' rows and a file that handlers append to.
-    Exits non-zero if a promise was broken. The same seed makes the same load and blows.
+    Exits non-zero if a promise was broken. The same seed makes the same load and faults.
     """
     import secrets
 
@@ -57,50 +66,35 @@ def chaos(  # noqa: PLR0913, PLR0917  # one option each
     from pop_stream.lab.chaos.faults import FaultCounts
     from pop_stream.lab.chaos.run import ChaosConfig, run_chaos
     from pop_stream.operations import logging
-    from pop_stream.operations.errors import CommandError, UsageError
-    from pop_stream.operations.lifetime import run_until_interrupted
+
+    _check_brokers(brokers)
+    logging.configure_console_logging()
+    made_up = secrets.randbelow(1_000_000)
+    counts = FaultCounts(seconds, kills, freezes, broker_kills, database_stops, broker_freezes)
+
+    async def measure(on_progress: Callable[[str], None]) -> Mapping[str, Any]:
+        with data_folder(folder) as place:
+            config = ChaosConfig(
+                place, counts, made_up if seed is None else seed, rate, brokers, pullers,
+                schedulers, settle,
+            )  # fmt: skip
+            on_progress(f"to see it again: {rerun_command(config)}")
+            return report(config, await run_chaos(config, on_progress))
+
+    if measure_and_report(measure, _view, as_json=as_json)["broken"]:
+        raise typer.Exit(1)
+
+
+def _check_brokers(brokers: int) -> None:
+    from pop_stream.operations.errors import UsageError
 
     if brokers not in {1, 3}:
         msg = f"--brokers {brokers}: run 1, or 3 that replicate to each other"
         raise UsageError(msg)
-    logging.configure_console_logging()
-    shown = console(as_json=as_json)
-    broken: list[str] = []
-
-    async def run() -> None:
-        with data_folder(folder) as place:
-            wanted = ChaosConfig(
-                folder=place,
-                wanted=FaultCounts(
-                    seconds, kills, freezes, broker_kills, database_stops, broker_freezes
-                ),
-                seed=secrets.randbelow(1_000_000) if seed is None else seed,
-                rate_per_s=rate,
-                brokers=brokers,
-                pullers=pullers,
-                schedulers=schedulers,
-                settle_s=settle,
-            )
-            shown.print(f"to see it again: {rerun_command(wanted)}")
-            outcome = await run_chaos(
-                wanted, lambda line: shown.print(f"[dim]{line}[/]", soft_wrap=True)
-            )
-        result = report(wanted, outcome)
-        broken.extend(result["broken"])
-        for line in _view(result):
-            shown.print(line, soft_wrap=True)
-        if as_json:
-            emit(result)
-
-    if run_until_interrupted(run()):
-        msg = "interrupted; everything was stopped"
-        raise CommandError(msg)
-    if broken:
-        raise typer.Exit(1)
 
 
 def rerun_command(chaos: "ChaosConfig") -> str:
-    """The command that makes the same load and the same blows."""
+    """The command that makes the same load and the same faults."""
     wanted = chaos.wanted
     return (
         f"pop-stream chaos --kills {wanted.kills} --seed {chaos.seed} "
@@ -128,19 +122,19 @@ def report(chaos: "ChaosConfig", outcome: "ChaosResult") -> Mapping[str, Any]:
         "duplicate_starts": judged.duplicate_starts,
         "worst_pause_s": round(judged.worst_pause_s, 3),
         "longest_wait_s": round(judged.longest_wait_s, 3),
-        "duplicate_starts_after_blows": judged.excused_starts,
+        "duplicate_starts_after_faults": judged.excused_starts,
         "rounds_repeated": judged.rounds_repeated,
         "starts": outcome.starts,
         "most_attempts": outcome.attempts,
         "disagreeing": len(judged.disagreeing),
         "dead_letters": outcome.dead_letters,
         "settled_s": round(outcome.settled_s, 1),
-        "blows": dict(sorted(hit.items())),
+        "faults": dict(sorted(hit.items())),
         "next_start_s": dict(judged.recovery_s),
         "lost_agendas": list(judged.lost[:50]),
         "broken": broken,
         "seed": chaos.seed,
-        "again": rerun_command(chaos),
+        "rerun_command": rerun_command(chaos),
     }
 
 
@@ -151,16 +145,16 @@ def _one_line(outcome: "ChaosResult") -> str:
 
 def _view(result: Mapping[str, Any]) -> Iterator[Any]:
     yield table(
-        ("blow", "#times", "#longest until a start, s"),
+        ("fault", "#times", "#longest until a start, s"),
         [
             (fault, str(times), f"{result['next_start_s'].get(fault.split(' ')[1], 0):.1f}")
-            for fault, times in result["blows"].items()
+            for fault, times in result["faults"].items()
         ],
     )
     yield (
         f"accepted {result['accepted']:,}, ended {result['terminal']:,}, "
         f"[bold]lost {result['lost']}[/], attempts started twice {result['duplicate_starts']} "
-        f"(and {result['duplicate_starts_after_blows']} after blows), "
+        f"(and {result['duplicate_starts_after_faults']} after faults), "
         f"worst pause {result['worst_pause_s']:.1f} s"
     )
     for one in result["broken"]:
@@ -168,5 +162,5 @@ def _view(result: Mapping[str, Any]) -> Iterator[Any]:
     yield (
         f"[dim]again: {result['rerun_command']}[/]"
         if result["broken"]
-        else "[green]✓[/] all kept"
+        else "[green]✓[/] every promise held"
     )

@@ -1,6 +1,7 @@
-"""What is done to a running system, and when: made from a seed alone.
+"""Which faults are injected into a running stack and when, from a seed alone; and injects them.
 
-Deals the blows to a running stack, and notes when each was dealt and when it was over.
+`plan_faults` decides, and is pure. `FaultInjector` carries it out and records when each fault
+began and when it was over.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ class FaultCounts:
 def plan_faults(
     wanted: FaultCounts, *, parts: Sequence[str], brokers: Sequence[str], seed: int
 ) -> list[InjectedFault]:
-    """The blows in order of time; the same for the same arguments.
+    """The faults in order of time; the same for the same arguments.
 
     Every part is hit before one is hit twice. Brokers are down, or frozen, one after the other,
     never two at a time, or a majority of three would be missing.
@@ -122,7 +123,7 @@ _RUNS_AGAIN_WITHIN_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """A blow as it came about; instants in seconds since the epoch.
+    """A fault as it came about; instants in seconds since the epoch.
 
     Attributes:
         until: The process ran again, or on; of a kill, a new one was started.
@@ -134,9 +135,9 @@ class FaultRecord:
 
 
 class FaultInjector:
-    """Deals each blow at its time, counted from now.
+    """Deals each fault at its time, counted from now.
 
-    A part that is down when its turn comes is waited for, so that every blow hits something.
+    A part that is down when its turn comes is waited for, so that every fault hits something.
     """
 
     def __init__(self, stack: Stack, clock: Clock, on_progress: OnProgress) -> None:

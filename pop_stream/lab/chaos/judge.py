@@ -1,6 +1,7 @@
-"""Holds the evidence of a chaos run against what was promised; pure.
+"""Gathers the evidence of a chaos run, and evaluates it against what is promised.
 
-What really happened, by Kafka's records, Postgres' rows and the file of starts.
+`gather_evidence` reads Kafka's records, Postgres' rows and the file of starts. `evaluate` is
+pure: from the same evidence it comes to the same verdict.
 """
 
 import re
@@ -44,8 +45,8 @@ class ChaosEvidence:
     """Everything that is judged; instants in seconds since the epoch.
 
     Attributes:
-        accepted_at: Of agendas that `agenda.accepted` tells of: the first time.
-        insights: By agenda, where it was placed.
+        accepted_at: Of agendas that an `agenda.accepted` is about: the first time.
+        insights: By agenda, where it was routed to.
         claims: (agenda, attempt) of every claim.
         folded: What Kafka's events add up to, by agenda.
         entries: What Postgres has.
@@ -91,7 +92,7 @@ async def gather_evidence(settings: Settings, prefix: str, starts: Path) -> Chao
 
 
 async def _read_lifecycle(settings: Settings, prefix: str, evidence: ChaosEvidence) -> None:
-    told: dict[str, list[LifecycleEvent]] = {}
+    by_agenda: dict[str, list[LifecycleEvent]] = {}
     topic = Topics(settings.topic_prefix).agenda_events
     async for record in read_topic(settings, topic):
         try:
@@ -100,9 +101,9 @@ async def _read_lifecycle(settings: Settings, prefix: str, evidence: ChaosEviden
             continue
         for event in lifecycle:
             if event.agenda_id.startswith(prefix):
-                told.setdefault(event.agenda_id, []).append(event)
+                by_agenda.setdefault(event.agenda_id, []).append(event)
                 _note(evidence, event)
-    for agenda_id, lifecycle in told.items():
+    for agenda_id, lifecycle in by_agenda.items():
         summary, _ = fold_all(None, lifecycle)
         if summary is not None:
             evidence.folded[agenda_id] = summary
@@ -130,7 +131,7 @@ MAX_PAUSE_S: Final = 10.0
 """What is promised: within this, work that is ready is started by someone."""
 
 RECOVERY_WINDOW_S: Final = 15.0
-"""How long after a blow repeats may follow from it: a session's end, and reading anew."""
+"""How long after a fault repeats may follow from it: a session's end, and reading anew."""
 
 REQUIRED_PARTS: Final = ("kafka", "ingest", "scheduler", "puller")
 """What each start needs one of: while all that there are of it are down or frozen, so that
@@ -146,15 +147,16 @@ class ChaosVerdict:
     """What a run came to.
 
     Attributes:
-        accepted: Agendas that were acknowledged to their submitter, or told as accepted.
+        accepted: Agendas that were acknowledged to their submitter, or published as accepted.
         terminal: Those that have ended, by their summary in Postgres.
         lost: Those that have not.
-        failed: Of those that have: buried after the last attempt, though no work fails itself.
+        failed: Of those that have: dead-lettered after the last attempt, though no work
+            fails by itself.
         refused: Likewise: refused after they were acknowledged.
         disagreeing: Agendas of which Postgres says something else than Kafka's events.
         unclaimed_starts: (agenda, attempt) that were started and never claimed.
-        duplicate_starts: Starts of an attempt beyond its first that follow from no blow.
-        excused_starts: Such starts within a blow's aftermath.
+        duplicate_starts: Starts of an attempt beyond its first that follow from no fault.
+        excused_starts: Such starts within a fault's aftermath.
         rounds_repeated: Emission rounds of which something was emitted again.
         worst_pause_s: Longest stretch without a start in an insight while something that was
             submitted waited for its first, and of nothing that starts need all were away.
@@ -181,15 +183,16 @@ class ChaosVerdict:
         if self.lost:
             yield f"lost: {len(self.lost)} agendas, such as {_shortened(self.lost)}"
         if self.failed or self.refused:
-            yield f"{self.failed} agendas were buried, {self.refused} refused once acknowledged"
+            failed, refused = self.failed, self.refused
+            yield f"{failed} agendas were dead-lettered, {refused} refused once acknowledged"
         if self.disagreeing:
             yield f"Postgres disagrees with Kafka: {_shortened(self.disagreeing)}"
         if self.unclaimed_starts:
             yield f"started without a claim: {_shortened(self.unclaimed_starts)}"
         if self.duplicate_starts:
-            yield f"{self.duplicate_starts} attempts were started again without a blow"
+            yield f"{self.duplicate_starts} attempts were started again without a fault"
         if self.rounds_repeated > self.faults:
-            yield f"{self.rounds_repeated} rounds were emitted again, by {self.faults} blows"
+            yield f"{self.rounds_repeated} rounds were emitted again, by {self.faults} faults"
         if self.worst_pause_s > MAX_PAUSE_S:
             yield f"nothing was started for {self.worst_pause_s:.1f} s while work was ready"
 
@@ -204,7 +207,7 @@ def evaluate(
 
     Args:
         evidence: What is on record.
-        acknowledged: Agendas whose submitter was told that they are taken, with when.
+        acknowledged: Agendas whose acceptance their submitter was answered, with when.
         faults: What was done.
         parts: Which there are, brokers among them; several of a kind are numbered.
     """
@@ -245,7 +248,7 @@ def worst_pause_s(
         since: From when on each agenda waited.
         starts: In order of time.
         outages: From and until when nothing could be started; a stretch counts from then.
-        until: What was not started by then waited until then; None passes it over.
+        until: What was not started by then waited until then; None leaves it out.
     """
     first = _first_starts(starts)
     ends = {one: first.get(one, until) for one in since}
@@ -269,10 +272,10 @@ def worst_pause_s(
 def _waiting_since(
     evidence: ChaosEvidence, acknowledged: Mapping[str, float]
 ) -> Mapping[str, float]:
-    """From when on each agenda waited: its submitter was told, or ingest took it."""
-    told = evidence.accepted_at
-    both = {*acknowledged, *told}
-    return {one: min(acknowledged.get(one, inf), told.get(one, inf)) for one in both}
+    """From when on each agenda waited: its submitter was answered, or ingest took it."""
+    accepted = evidence.accepted_at
+    both = {*acknowledged, *accepted}
+    return {one: min(acknowledged.get(one, inf), accepted.get(one, inf)) for one in both}
 
 
 def _outages(faults: Sequence[FaultRecord], parts: Sequence[str]) -> list[Span]:
@@ -359,7 +362,7 @@ def _disagreeing(evidence: ChaosEvidence) -> Iterator[str]:
 
 
 def _recoveries(evidence: ChaosEvidence, faults: Sequence[FaultRecord]) -> Mapping[str, float]:
-    """By part, the longest time from a blow to the next start of anything that waited then."""
+    """By part, the longest time from a fault to the next start of anything that waited then."""
     found: dict[str, float] = {}
     for one in faults:
         after = (start.at for start in evidence.starts if start.at >= one.at)

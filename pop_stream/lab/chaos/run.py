@@ -1,4 +1,4 @@
-"""The course of a chaos run: start, warm up, load and blows, settle, gather, judge."""
+"""The course of a chaos run: start, warm up, load and faults, settle, gather, judge."""
 
 import asyncio
 import secrets
@@ -44,7 +44,7 @@ class ChaosConfig:
     """What to do.
 
     Attributes:
-        settle_s: How long after the load and the last blow everything may take to end.
+        settle_s: How long after the load and the last fault everything may take to end.
         script: Blows besides those that the seed makes, in order of time.
     """
 
@@ -65,7 +65,7 @@ class ChaosResult:
 
     Attributes:
         refused: Submissions that were refused, with the answers.
-        settled_s: From the end of load and blows until all had ended, or until given up.
+        settled_s: From the end of load and faults until all had ended, or until given up.
         attempts: The highest number of an attempt that was started.
     """
 
@@ -200,6 +200,7 @@ async def _settle(stack: Stack, load: ChaosLoad, *, within_s: float) -> float:
             if waiting:
                 await asyncio.sleep(_POLL_S)
     settled_s = now() - began
-    # An end may be told twice, or a late start be noted, a moment after the last summary.
+    # An end may be published twice, or a late start be written down, a moment after the
+    # last summary.
     await asyncio.sleep(_SETTLED_FOR_S)
     return settled_s

@@ -1,7 +1,4 @@
-"""What a run of the demo came to.
-
-The demo while it runs: bars for a terminal, lines for anything else.
-"""
+"""What a demo shows: bars or lines while it runs, and the report of what it came to."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,7 +122,7 @@ def make_report(
     *,
     seconds: float,
 ) -> DemoReport:
-    """Put together what Kafka told and what the API's summaries say.
+    """Put together what Kafka recorded and what the API's summaries say.
 
     Args:
         run_statistics: Of the run's events.
@@ -208,11 +205,11 @@ def _row(one: CustomerReport) -> list[str]:
 
 
 def _conclusions(report: DemoReport) -> Iterator[str]:
-    agenda_counts = report.agenda_counts
+    counts = report.agenda_counts
     yield (
-        f"[bold]{agenda_counts.succeeded:,} of {agenda_counts.submitted:,} agendas succeeded[/] in "
-        f"{report.seconds:.1f} s ({agenda_counts.terminal / max(report.seconds, 1e-9):.0f}/s); "
-        f"{agenda_counts.lost} lost, {report.duplicates} done twice, {agenda_counts.failed} failed"
+        f"[bold]{counts.succeeded:,} of {counts.submitted:,} agendas succeeded[/] in "
+        f"{report.seconds:.1f} s ({counts.terminal / max(report.seconds, 1e-9):.0f}/s); "
+        f"{counts.lost} lost, {report.duplicates} done twice, {counts.failed} failed"
     )
     contest = report.contest
     if contest.jain is None:
@@ -316,10 +313,10 @@ class LiveScreen:
             )
         for customer in (FLOOD, *QUIET):
             rows.add_row(*_progress_row(customer, list(self._run_statistics.of(customer))))
-        elapsed_s = self._elapsed_s()
+        elapsed_s, run = self._elapsed_s(), self._run_statistics
         head = (
-            f"[bold]{elapsed_s:.1f} s[/]  {self._run_statistics.done:,} of "
-            f"{len(self._run_statistics.by_agenda):,} done, {self._run_statistics.done / max(elapsed_s, 0.1):.0f}/s"
+            f"[bold]{elapsed_s:.1f} s[/]  {run.done:,} of {len(run.by_agenda):,} done, "
+            f"{run.done / max(elapsed_s, 0.1):.0f}/s"
         )
         return Group(Text.from_markup(head), rows, Text.from_markup(_LEGEND))
 

@@ -1,13 +1,13 @@
 """`pop-stream simulate`: a named scenario or a real trace, in virtual time.
 
-Writes what happened in a run as a CSV file, for whoever would reckon for themselves.
+It can also write every event of a run as a CSV file, to calculate with.
 """
 
 import csv
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -23,8 +23,13 @@ from pop_stream.lab.fairness_metrics.service_log import (
     ServiceEvent,
     ServiceLog,
 )
-from pop_stream.lab.simulate.trial import ScenarioComparison
 from pop_stream.operations.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pop_stream.lab.simulate.cases import RunOptions
+    from pop_stream.lab.simulate.trial import Case, ScenarioComparison
 
 _RUNNERS: Final = 8
 _DELAY_MS: Final = 5.0
@@ -40,60 +45,70 @@ class AlgorithmOption(StrEnum):
     FIFO = "fifo"
 
 
+ScenarioName = Annotated[
+    str | None, typer.Option(help="A named scenario; without --trace, skew.")
+]
+TracePath = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV with submit_s, customer, runtime_s; and if you like insight, cost, "
+        "priority, weight, fairness_key, operation_type."
+    ),
+]
+Algorithm = Annotated[AlgorithmOption, typer.Option(help="How customers take turns.")]
+Runners = Annotated[
+    int, typer.Option(min=1, max=100_000, help="Agendas at a time, for each insight.")
+]
+Seed = Annotated[int, typer.Option(help="Of all chance in a scenario.")]
+Weights = Annotated[
+    str | None, typer.Option(metavar="A=2,B=1", help="Customers' weights; else 1.")
+]
+Target = Annotated[
+    str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
+]
+Pool = Annotated[
+    int | None,
+    typer.Option(min=1, help="Agendas that all insights of a trace have in flight at most."),
+]
+PoolWeights = Annotated[
+    str | None, typer.Option(metavar="A=2,B=1", help="Insights' weights in it; else 1.")
+]
+PoolMinimums = Annotated[
+    str | None, typer.Option(metavar="A=2,B=1", help="What it guarantees; else nothing.")
+]
+DelayMs = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=_MAX_DELAY_MS,
+        help="Of each way: ingest, emission, and reports of claims and ends.",
+    ),
+]
+Scale = Annotated[float, typer.Option(min=0.01, max=1000, help="Of a scenario's counts.")]
+Svg = Annotated[
+    Path | None, typer.Option(help="Write a picture of everybody's service over time.")
+]
+EventsPath = Annotated[
+    Path | None, typer.Option(help="Write all that happened as CSV, to calculate with.")
+]
+
+
 def simulate(  # noqa: PLR0913  # one parameter an option
     *,
-    scenario: Annotated[
-        str | None, typer.Option(help="A named scenario; without --trace, skew.")
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV with submit_s, customer, runtime_s; and if you like insight, cost, "
-            "priority, weight, fairness_key, operation_type."
-        ),
-    ] = None,
-    algorithm: Annotated[
-        AlgorithmOption, typer.Option(help="How customers take turns.")
-    ] = AlgorithmOption.WEIGHTED_FAIR,
-    runners: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Agendas at a time, for each insight.")
-    ] = _RUNNERS,
-    seed: Annotated[int, typer.Option(help="Of all chance in a scenario.")] = 1,
-    weights: Annotated[
-        str | None, typer.Option(metavar="A=2,B=1", help="Customers' weights; else 1.")
-    ] = None,
-    target: Annotated[
-        str, typer.Option(metavar="N|auto", help="Unclaimed agendas that a refill aims at.")
-    ] = "auto",
-    pool: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Agendas that all insights of a trace have in flight at most."
-        ),
-    ] = None,
-    pool_weights: Annotated[
-        str | None, typer.Option(metavar="A=2,B=1", help="Insights' weights in it; else 1.")
-    ] = None,
-    pool_minimums: Annotated[
-        str | None, typer.Option(metavar="A=2,B=1", help="What it guarantees; else nothing.")
-    ] = None,
-    delay_ms: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=_MAX_DELAY_MS,
-            help="Of each way: ingest, emission, and news of claims and ends.",
-        ),
-    ] = _DELAY_MS,
-    scale: Annotated[
-        float, typer.Option(min=0.01, max=1000, help="Of a scenario's counts.")
-    ] = 1.0,
-    svg: Annotated[
-        Path | None, typer.Option(help="Write a picture of everybody's service over time.")
-    ] = None,
-    events: Annotated[
-        Path | None, typer.Option(help="Write all that happened as CSV, to reckon with.")
-    ] = None,
+    scenario: ScenarioName = None,
+    trace: TracePath = None,
+    algorithm: Algorithm = AlgorithmOption.WEIGHTED_FAIR,
+    runners: Runners = _RUNNERS,
+    seed: Seed = 1,
+    weights: Weights = None,
+    target: Target = "auto",
+    pool: Pool = None,
+    pool_weights: PoolWeights = None,
+    pool_minimums: PoolMinimums = None,
+    delay_ms: DelayMs = _DELAY_MS,
+    scale: Scale = 1.0,
+    svg: Svg = None,
+    events: EventsPath = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run the real policy on simulated runners: a named scenario, or a trace of real work.
@@ -101,57 +116,108 @@ def simulate(  # noqa: PLR0913  # one parameter an option
     Reports waits, fairness by Jain's index, the worst gap between two customers by its
     bound, and the makespan by that of first come, first served.
     """
-    # self import
     from pop_stream.cli.weights import parse_weights
-    from pop_stream.lab.simulate import cases, report
-    from pop_stream.lab.simulate.cases import parse_pool_options
-    from pop_stream.lab.simulate.chart import write_picture
-    from pop_stream.lab.simulate.trial import run_comparisons
+    from pop_stream.lab.simulate.cases import RunOptions, parse_pool_options, parse_target
 
-    shown = console(as_json=as_json)
     _check_writable({"--svg": svg, "--events": events})
-    options = cases.RunOptions(
+    options = RunOptions(
         algorithm=algorithm.value,
         runners=runners,
         weights=parse_weights(weights),
-        target=cases.parse_target(target),
+        target=parse_target(target),
         delay_s=delay_ms / _MILLISECONDS,
         pool=parse_pool_options(pool_weights, pool_minimums) if pool else None,
     )
     if (pool and trace is None) or ((pool_weights or pool_minimums) and not pool):
         msg = "a pool is of a trace's insights: give --trace and --pool with what else is of it"
         raise UsageError(msg)
-    if trace is None:
-        title, found = cases.of_scenario(scenario or "skew", options, seed=seed, scale=scale)
-    elif scenario is None:
-        title, found = cases.of_trace(trace, options)
-    else:
+    work = _Work(scenario, trace, seed, scale)
+    shown = console(as_json=as_json)
+    comparisons = _compare(work, options, pool, shown)
+    _write_files(work.name, comparisons, shown, svg=svg, events=events)
+    if as_json:
+        _emit(work, options, comparisons)
+
+
+class _Work(NamedTuple):
+    """What is simulated: a trace, or a scenario with its seed and scale."""
+
+    scenario: str | None
+    trace: Path | None
+    seed: int
+    scale: float
+
+    @property
+    def name(self) -> str:
+        return self.scenario or (self.trace.name if self.trace else "skew")
+
+    def cases(self, options: "RunOptions") -> "tuple[str, Mapping[str, Case]]":
+        """A title, and one case an insight.
+
+        Raises:
+            UsageError: If both a scenario and a trace are named, or either cannot be used.
+        """
+        from pop_stream.lab.simulate import cases
+
+        if self.trace is None:
+            return cases.of_scenario(self.name, options, seed=self.seed, scale=self.scale)
+        if self.scenario is None:
+            return cases.of_trace(self.trace, options)
         msg = "--scenario and --trace exclude each other; give one of them"
         raise UsageError(msg)
+
+
+def _compare(
+    work: _Work, options: "RunOptions", pool: int | None, shown: "Console"
+) -> Mapping[str, "ScenarioComparison"]:
+    """Run everything, and show what came of it."""
+    from pop_stream.lab.simulate.report import view
+    from pop_stream.lab.simulate.trial import run_comparisons
+
+    title, cases = work.cases(options)
     shown.print(title)
     try:
-        comparisons = run_comparisons(found, pool)
+        comparisons = run_comparisons(cases, pool)
     except ValueError as error:
-        raise UsageError(f"{trace}: {error}" if trace else str(error)) from None
-    shown.print(report.view(comparisons))
+        raise UsageError(f"{work.trace}: {error}" if work.trace else str(error)) from None
+    shown.print(view(comparisons))
+    return comparisons
+
+
+def _write_files(
+    name: str,
+    comparisons: Mapping[str, "ScenarioComparison"],
+    shown: "Console",
+    *,
+    svg: Path | None,
+    events: Path | None,
+) -> None:
+    from pop_stream.lab.simulate.chart import write_picture
+
     if svg is not None:
-        write_picture(svg, scenario or (trace.name if trace else "skew"), comparisons)
+        write_picture(svg, name, comparisons)
         shown.print(f"picture written to {svg}")
     if events is not None:
         write_events(events, comparisons)
         shown.print(f"events written to {events}")
-    if as_json:
-        conditions = {
-            "name": trace.name if trace else scenario or "skew",
-            "algorithm": algorithm.value,
-            "runners": runners,
-            "seed": seed,
-        }
-        emit({**report.as_json(comparisons), **conditions})
+
+
+def _emit(
+    work: _Work, options: "RunOptions", comparisons: Mapping[str, "ScenarioComparison"]
+) -> None:
+    from pop_stream.lab.simulate.report import as_json
+
+    conditions = {
+        "name": work.name,
+        "algorithm": options.algorithm,
+        "runners": options.runners,
+        "seed": work.seed,
+    }
+    emit({**as_json(comparisons), **conditions})
 
 
 def _check_writable(files: Mapping[str, Path | None]) -> None:
-    """A file that cannot be written is told before minutes are spent on what goes into it."""
+    """Refuse a file that cannot be written, before minutes are spent on what goes into it."""
     for option, path in files.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             msg = f"{option} {path}: not in a folder that exists; name a file in one"
@@ -173,8 +239,8 @@ _NAMES: Final = {
 }
 
 
-def write_events(path: Path, comparisons: Mapping[str, ScenarioComparison]) -> None:
-    """Write every event that the figures are reckoned from, in the order they took effect."""
+def write_events(path: Path, comparisons: Mapping[str, "ScenarioComparison"]) -> None:
+    """Write every event that the figures are calculated from, in the order they took effect."""
     with path.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
         lines.writerow(_HEADER)

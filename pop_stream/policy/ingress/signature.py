@@ -20,7 +20,7 @@ DEFINITIONS_VERSION_HEADER: Final = "pop-definitions"
 _VERSION: Final = b"v1="
 
 
-def seal(secret: bytes, *, key: bytes | None, value: bytes) -> bytes:
+def sign(secret: bytes, *, key: bytes | None, value: bytes) -> bytes:
     """The seal of a record with this key and value; a repeat of the record has it too."""
     # The key's length comes first, so that no byte can move between key and value.
     head = len(key or b"").to_bytes(4) + (key or b"")
@@ -29,4 +29,4 @@ def seal(secret: bytes, *, key: bytes | None, value: bytes) -> bytes:
 
 def is_signed_by(secret: bytes, shown: bytes, *, key: bytes | None, value: bytes) -> bool:
     """Whether the seal is the record's own."""
-    return hmac.compare_digest(seal(secret, key=key, value=value), shown)
+    return hmac.compare_digest(sign(secret, key=key, value=value), shown)

@@ -114,7 +114,8 @@ def differences(accepted: bytes, sent: bytes) -> tuple[Issue, ...]:
         sent: JSON as sent; the order of fields makes no difference.
 
     Returns:
-        At most `MAX_DIFFERENCES` issues, in the order of the fields' names; none if both are one.
+        At most `MAX_DIFFERENCES` issues, in the order of the fields' names; none if both are
+        the same.
     """
     if accepted == sent:
         return ()

@@ -13,8 +13,8 @@ import uvloop
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from pop_stream.kafka.clients import guard_commits, harden_fetcher
-from pop_stream.kafka.hardening.fetcher import use_adaptive_fetch_wait
+from pop_stream.kafka.hardening.commit_guard import guard_commits
+from pop_stream.kafka.hardening.fetcher import harden_fetcher, use_adaptive_fetch_wait
 from pop_stream.scheduler.faust import client_internals
 
 _SWITCH_INTERVAL_S: Final = 0.0005

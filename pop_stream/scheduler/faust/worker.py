@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
 from pop_stream.model.definitions import Insight
 from pop_stream.policy.ingress.usage import MemoryLoad
 from pop_stream.ports.clock import Clock
@@ -122,6 +123,7 @@ class Scheduler:
         self._watchdog = self._make_watchdog(settings, ports)
         self.registry = CollectorRegistry()
         self.registry.register(SchedulerCollector(self._handler.schedulers, ports.clock))
+        self.registry.register(UNREADABLE_RECORDS)
         self._attach_agent()
 
     def _make_table(self, ports: SchedulerPorts) -> FaustReadyTable:

@@ -22,7 +22,7 @@ async def test_nothing_is_lost_or_started_twice_while_parts_die_and_freeze(setti
     assert (report["failed"], report["refused"]) == (0, 0)
     assert report["rounds_repeated"] <= KILLS + FREEZES
     assert report["starts"] >= report["accepted"]
-    assert sum(report["blows"].values()) == KILLS + FREEZES
+    assert sum(report["faults"].values()) == KILLS + FREEZES
     broken = [one for one in report["broken"] if "nothing was started for" not in one]
     assert broken == []
     assert code == (1 if report["broken"] else 0)

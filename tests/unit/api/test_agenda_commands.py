@@ -26,7 +26,7 @@ async def api():
         yield opened
 
 
-def told(api):
+def published(api):
     """The lifecycle events that were published, whatever frames they are in."""
     events = []
     for one in api.published:
@@ -42,7 +42,7 @@ async def test_a_command_is_sent_to_the_scheduler(api, agenda_id, action):
     status, answer = await api.post(f"/v1/agendas/{agenda_id}/{action}", {"reason": "late"})
     assert status == 202
     assert (answer["id"], answer["action"], answer["done"]) == (agenda_id, action, False)
-    (event,) = told(api)
+    (event,) = published(api)
     assert event == {
         "type": "agenda.commanded",
         "agenda_id": agenda_id,
@@ -64,7 +64,7 @@ async def test_a_command_needs_no_body(api):
 async def test_what_is_so_already_is_not_sent_again(api):
     status, answer = await api.post("/v1/agendas/gone/cancel")
     assert (status, answer["done"]) == (200, True)
-    assert not told(api)
+    assert not published(api)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_what_may_take_back_a_command_under_way_is_sent_though_it_seems_do
 ):
     status, answer = await api.post(f"/v1/agendas/{agenda_id}/{action}")
     assert (status, answer["done"]) == (200, True)
-    assert [one["action"] for one in told(api)] == [action]
+    assert [one["action"] for one in published(api)] == [action]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ async def test_a_state_that_forbids_it_is_a_conflict_that_names_the_right_ones(
     status, problem = await api.post(f"/v1/agendas/{agenda_id}/{action}")
     assert (status, problem["code"]) == (409, "wrong_state")
     assert f"{action} needs one that is" in problem["detail"]
-    assert not told(api)
+    assert not published(api)
 
 
 async def test_an_agenda_that_is_not_there_is_not_found(api):
@@ -99,7 +99,7 @@ async def test_an_agenda_that_is_not_there_is_not_found(api):
 
 async def test_a_new_priority_is_sent_along(api):
     await api.post("/v1/agendas/wait/reprioritise", {"priority": 1})
-    (event,) = told(api)
+    (event,) = published(api)
     assert event["priority"] == 1
     assert "rank" not in event
 
@@ -119,7 +119,7 @@ async def test_a_body_that_is_wrong_names_the_field(api, body, field):
     status, problem = await api.post("/v1/agendas/wait/reprioritise", body)
     assert (status, problem["code"]) == (422, "invalid")
     assert problem["issues"][0]["field"] == field
-    assert not told(api)
+    assert not published(api)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ async def test_a_body_that_is_wrong_names_the_field(api, body, field):
 async def test_what_failed_runs_again_as_the_next_attempt(api, wish, keep):
     status, _ = await api.post("/v1/agendas/broke/rerun", wish)
     assert status == 202
-    (event,) = told(api)
+    (event,) = published(api)
     assert (event["type"], event["attempt"], event.get("keep")) == ("agenda.restarted", 2, keep)
-    assert event["placed"]["agenda"]["id"] == "broke"
-    assert event["placed"]["attempt"] == 2
+    assert event["routed"]["agenda"]["id"] == "broke"
+    assert event["routed"]["attempt"] == 2
 
 
 async def test_a_reset_waits_until_it_is_released(api):
     await api.post("/v1/agendas/broke/rerun", {"hold": True})
-    assert told(api)[0]["placed"]["held"] is True
+    assert published(api)[0]["routed"]["held"] is True
 
 
 async def test_an_operation_that_is_not_there_is_refused(api):
@@ -232,7 +232,7 @@ async def test_a_bulk_command_reaches_all_that_are_in_a_state_for_it(api):
         "passed_over": {"failed": 1, "cancelled": 1},
         "not_possible": {},
     }
-    assert {event["agenda_id"] for event in told(api)} == {"run", "wait", "held"}
+    assert {event["agenda_id"] for event in published(api)} == {"run", "wait", "held"}
 
 
 @pytest.mark.parametrize(
@@ -247,11 +247,11 @@ async def test_many_hear_too_what_may_take_back_a_command_under_way_though_it_se
 ):
     wish = {"action": action, "filter": {"insight_id": ["files"]}}
     _, counted = await api.post("/v1/commands", {**wish, "dry_run": True})
-    assert not told(api)
+    assert not published(api)
     _, result = await api.post("/v1/commands", wish)
     assert (result["commanded"], result["passed_over"]) == (len(reached), passed_over)
     assert counted == result | {"dry_run": True}
-    assert {(one["agenda_id"], one["action"]) for one in told(api)} == {
+    assert {(one["agenda_id"], one["action"]) for one in published(api)} == {
         (agenda_id, action) for agenda_id in reached
     }
 
@@ -259,7 +259,7 @@ async def test_many_hear_too_what_may_take_back_a_command_under_way_though_it_se
 async def test_a_hold_that_does_not_show_yet_is_taken_back_in_bulk(api):
     assert (await api.post("/v1/agendas/wait/hold"))[0] == 202
     await api.post("/v1/commands", {"action": "release", "filter": {"ids": ["wait"]}})
-    assert [one["action"] for one in told(api)] == ["hold", "release"]
+    assert [one["action"] for one in published(api)] == ["hold", "release"]
 
 
 @pytest.mark.parametrize("action", ["cancel", "hold", "release", "reprioritise"])
@@ -269,13 +269,13 @@ async def test_many_and_one_are_judged_alike(api, action):
         agenda_id
         for agenda_id in ("run", "wait", "held", "broke", "gone")
         if (await api.post(f"/v1/agendas/{agenda_id}/{action}", wish))[0] < 400
-        and [one for one in told(api) if one["agenda_id"] == agenda_id]
+        and [one for one in published(api) if one["agenda_id"] == agenda_id]
     ]
     api.publisher.records.clear()
     await api.post(
         "/v1/commands", {"action": action, "filter": {"insight_id": ["files"]}, **wish}
     )
-    assert sorted(one["agenda_id"] for one in told(api)) == sorted(one_by_one)
+    assert sorted(one["agenda_id"] for one in published(api)) == sorted(one_by_one)
 
 
 async def test_a_dry_run_only_counts(api):
@@ -290,7 +290,7 @@ async def test_many_can_be_run_again_or_deleted(api):
     _, result = await api.post("/v1/commands", {"action": "rerun", **everything})
     assert (result["commanded"], result["passed_over"]) == (2, {"running": 1, "ready": 1})
     assert result["not_possible"] == {}
-    assert {event["agenda_id"] for event in told(api)} == {"broke", "gone"}
+    assert {event["agenda_id"] for event in published(api)} == {"broke", "gone"}
     _, result = await api.post("/v1/commands", {"action": "delete", **everything})
     assert result["commanded"] == 2
     assert (await api.get("/v1/agendas/gone"))[0] == 404
@@ -299,7 +299,7 @@ async def test_many_can_be_run_again_or_deleted(api):
 @pytest.mark.parametrize("at_once", [1, 1_000])
 async def test_what_cannot_be_run_again_is_counted_and_the_rest_is(api, monkeypatch, at_once):
     """Also by a dry run, and whatever page it is in."""
-    monkeypatch.setattr("pop_stream.api.agendas.commands.AT_ONCE", at_once)
+    monkeypatch.setattr("pop_stream.api.agendas.commands.BATCH_AGENDAS", at_once)
     for agenda_id, body in (("b-purged", b""), ("b-garbled", b"{"), ("z-purged", b"")):
         api.summaries.put(replace(summary(agenda_id, state=State.FAILED), body=body))
     wish = {"action": "rerun", "filter": {"customer_id": ["acme"]}}
@@ -308,7 +308,7 @@ async def test_what_cannot_be_run_again_is_counted_and_the_rest_is(api, monkeypa
         status, result = await api.post("/v1/commands", wish | {"dry_run": dry_run})
         assert status == (200 if dry_run else 202)
         assert result | counted == result
-        assert {one["agenda_id"] for one in told(api)} == (
+        assert {one["agenda_id"] for one in published(api)} == (
             set() if dry_run else {"broke", "gone"}
         )
 

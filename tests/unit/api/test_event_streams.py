@@ -243,7 +243,7 @@ async def test_a_line_break_in_a_result_does_not_break_the_event(api):
 
 
 async def test_more_streams_than_are_borne_are_503(api, monkeypatch):
-    monkeypatch.setattr("pop_stream.api.agendas.streams._MOST_STREAMS", 1)
+    monkeypatch.setattr("pop_stream.api.agendas.streams._MAX_STREAMS", 1)
     api.summaries.put(summary("a1"))
     async with follow(api, "/v1/agendas/a1/events") as response:
         await event(response)

@@ -107,7 +107,7 @@ async def test_while_it_is_not_known_what_was_removed_what_came_of_late_is_known
         raise UnavailableError
 
     await api.submit(agenda(id="a1"))
-    monkeypatch.setattr(api.summaries, "vacated", away)
+    monkeypatch.setattr(api.summaries, "reusable_ids", away)
     assert (await api.submit(agenda(id="a1", title="other")))[0] == 409
 
 
@@ -147,11 +147,11 @@ async def test_a_postgres_that_says_nothing_is_asked_by_one_at_a_time_and_seen_a
         return await ask(agenda_ids)
 
     monkeypatch.setattr(api.summaries, "accepted_bodies", in_vain)
-    monkeypatch.setattr(repeats, "_WAITED_S", 0.05)
-    monkeypatch.setattr(repeats, "_REST_S", 0.0)
+    monkeypatch.setattr(repeats, "_LOOKUP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(repeats, "_RETRY_AFTER_S", 0.0)
     assert (await api.submit(agenda(id="b0")))[0] == 202
-    monkeypatch.setattr(repeats, "_WAITED_S", 60.0)
-    monkeypatch.setattr(repeats, "_GLANCE_S", 0.05)
+    monkeypatch.setattr(repeats, "_LOOKUP_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(repeats, "_PROBE_TIMEOUT_S", 0.05)
     async with asyncio.timeout(30):
         for number in range(1, 4):
             assert (await api.submit(agenda(id=f"b{number}")))[0] == 202

@@ -270,7 +270,7 @@ async def test_more_agendas_than_a_request_may_hold_are_413_with_the_limit():
     "sent", [b"[" + b"0," * 300 + b"0]", b"[" * 20_000 + b"]" * 20_000], ids=["flat", "deep"]
 )
 async def test_a_list_of_more_parts_than_are_taken_apart_is_413(api, monkeypatch, sent):
-    monkeypatch.setattr("pop_stream.api.http.body._MOST_TOKENS", 200)
+    monkeypatch.setattr("pop_stream.api.http.body._MAX_TOKENS", 200)
     status, body = await api.submit(sent)
     assert (status, body["code"], body["limit"]) == (413, "too_large", 200)
 

@@ -221,7 +221,7 @@ async def test_postgres_is_left_alone_for_a_moment_once_it_did_not_answer(
 
 
 async def test_only_so_many_keys_are_remembered(store, clock, make, monkeypatch):
-    monkeypatch.setattr(keys_module, "_MAX_KNOWN", 2)
+    monkeypatch.setattr(keys_module, "_MAX_CACHED", 2)
     credentials = CredentialVerifier(ApiKeyCache(store, clock))
     headers = [make()[1] for _ in range(3)]
     for header in headers:

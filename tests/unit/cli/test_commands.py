@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.main import get_command
 
-from pop_stream.cli import main as command_line
+import pop_stream.__main__ as command_line
 from pop_stream.devserver.errors import DevServerError
 from pop_stream.model.errors import UnavailableError
 
@@ -32,7 +32,7 @@ def failing(monkeypatch):
         def fail(*_):
             raise error
 
-        monkeypatch.setattr("pop_stream.operations.logging.configure_for_a_person", fail)
+        monkeypatch.setattr("pop_stream.operations.logging.configure_console_logging", fail)
 
     return failing
 
@@ -107,7 +107,7 @@ def test_debug_level_shows_the_trace(run, failing, monkeypatch):
 def test_help_loads_neither_drivers_nor_settings():
     """Help must answer at once, and it does only while commands import what they run."""
     heavy = {"aiohttp", "aiokafka", "asyncpg", "faust", "pydantic", "pop_stream.composition"}
-    program = f"import sys, pop_stream.cli.main\nprint(*sorted({heavy!r} & set(sys.modules)))"
+    program = f"import sys, pop_stream.__main__\nprint(*sorted({heavy!r} & set(sys.modules)))"
     command = [sys.executable, "-c", program]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     assert loaded.stdout.split() == []

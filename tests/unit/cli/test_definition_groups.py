@@ -8,7 +8,7 @@ import pytest_asyncio
 from api_fakes import open_api
 from typer.testing import CliRunner
 
-from pop_stream.cli.main import app
+from pop_stream.__main__ import app
 
 TEMPLATE = {
     "id": "scan",

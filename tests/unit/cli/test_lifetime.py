@@ -22,7 +22,7 @@ asyncio.run(run_until_stopped(body))
 HANGING_PART = PART.replace("await stop.wait()", "await asyncio.Event().wait()")
 MAIN = """
 import asyncio
-from pop_stream.operations.lifetime import run_to_interrupt
+from pop_stream.operations.lifetime import run_until_interrupted
 
 async def main():
     print("ready", flush=True)
@@ -32,7 +32,7 @@ async def main():
         await asyncio.sleep(0)
         print("in order", flush=True)
 
-print(run_to_interrupt(main()))
+print(run_until_interrupted(main()))
 """
 
 

@@ -12,11 +12,11 @@ from pop_stream import crash_points
 from pop_stream.crash_points import CrashPoint, crash_point_from
 
 PART = """
-from pop_stream import faults
+from pop_stream import crash_points
 for number in range(5):
     print(number, flush=True)
-    faults.reach("rollup.folded")
-    faults.reach("scheduler.recorded")
+    crash_points.crash_point("rollup.folded")
+    crash_points.crash_point("scheduler.recorded")
 """
 
 
@@ -77,7 +77,7 @@ def test_a_wrong_fault_is_refused_by_name(asked):
 )
 def test_a_cluster_elsewhere_gets_no_faults(monkeypatch, bootstrap, is_fine):
     monkeypatch.setenv("POP_CRASH_POINT", "rollup.folded")
-    monkeypatch.setattr(crash_points, "_fault", CrashPoint("rollup.folded", 1, None))
+    monkeypatch.setattr(crash_points, "_crash_point", CrashPoint("rollup.folded", 1, None))
     if is_fine:
         crash_points.require_local_brokers(bootstrap)
     else:
@@ -88,5 +88,5 @@ def test_a_cluster_elsewhere_gets_no_faults(monkeypatch, bootstrap, is_fine):
 def test_every_place_is_passed_somewhere():
     package = Path(crash_points.__file__).parent
     code = "".join(path.read_text() for path in package.rglob("*.py"))
-    missing = [one for one in crash_points.CRASH_POINTS if f'reach("{one}")' not in code]
+    missing = [one for one in crash_points.CRASH_POINTS if f'crash_point("{one}")' not in code]
     assert not missing

@@ -7,16 +7,15 @@ import msgspec
 import pytest
 from consumer_records import record
 
-from pop_stream.ingest.sender_authentication import KafkaAdmission
+from pop_stream.ingest.sender_authentication import KafkaSubmissionQuota
 from pop_stream.ingest.submission_processor import SubmissionProcessor
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.definitions import Customer, Insight, Mappers
+from pop_stream.model.definitions import Customer, Definitions, Insight, Mappers
 from pop_stream.model.events.lifecycle import AgendaAccepted, AgendaRefused
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
 from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.policy.ingress.quotas import QuotaLedger
-from pop_stream.policy.ingress.routing import InsightRouter
-from pop_stream.policy.ingress.signature import ADMITTED_HEADER, RECORD_SIGNATURE_HEADER, seal
+from pop_stream.policy.ingress.signature import ADMITTED_HEADER, RECORD_SIGNATURE_HEADER, sign
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -32,13 +31,13 @@ class Hall:
 
     def __init__(self, secret=None, name="ingest"):
         self.door = QuotaLedger(name, CUSTOMERS.get)
-        self.admission = KafkaAdmission(self.door, secret)
+        self.admission = KafkaSubmissionQuota(self.door, secret)
         insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
         self.sorter = SubmissionProcessor(
             Topics("pop."),
-            InsightRouter([insight]),
+            Definitions(insights={insight.id: insight}),
             max_agenda_bytes=100_000,
-            admission=self.admission,
+            quota=self.admission,
         )
 
     def sort(self, *records, now=NOW):
@@ -96,7 +95,7 @@ def test_what_the_api_let_in_is_not_refused_any_more_but_counts(secret):
     hall = Hall(secret)
     hall.fill()
     plain = sent("few", count=4)
-    stamp = seal(SECRET, key=None, value=plain.value)
+    stamp = sign(SECRET, key=None, value=plain.value)
     header = ADMITTED_HEADER if secret is None else (RECORD_SIGNATURE_HEADER, stamp)
     assert hall.sort(sent("few", count=4, headers=[header]))[:2] == (4, 0)
     assert hall.door.present("few") == 4

@@ -7,16 +7,15 @@ import msgspec
 import pytest
 from consumer_records import record
 
-from pop_stream.ingest.sender_authentication import Gate
+from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.ingest.submission_processor import BatchResult, SubmissionProcessor
 from pop_stream.kafka.topics import Topics
-from pop_stream.model.definitions import Insight, Mappers, VersionedTemplate
+from pop_stream.model.definitions import Definitions, Insight, Mappers, VersionedTemplate
 from pop_stream.model.errors import UnauthenticatedError, UnavailableError
 from pop_stream.model.events.scheduling import RecordRefused
 from pop_stream.model.identity import ANYONE, Principal, Role
 from pop_stream.model.template import AgendaTemplate
-from pop_stream.policy.ingress.routing import InsightRouter
-from pop_stream.policy.ingress.signature import is_signed_by, seal
+from pop_stream.policy.ingress.signature import is_signed_by, sign
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRET = b"s" * 32
@@ -60,7 +59,7 @@ def sent(body, *, token=None, offset=0, **headers):
 async def sort(gate, *records):
     insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
     sorter = SubmissionProcessor(
-        Topics("pop."), InsightRouter([insight]), max_agenda_bytes=100_000
+        Topics("pop."), Definitions(insights={insight.id: insight}), max_agenda_bytes=100_000
     )
     senders = await gate.senders(records)
     result = BatchResult()
@@ -72,11 +71,11 @@ async def sort(gate, *records):
 
 
 def strict(tokens):
-    return Gate(tokens, secret=SECRET, is_strict=True)
+    return SenderAuthenticator(tokens, secret=SECRET, is_strict=True)
 
 
 def lenient(tokens):
-    return Gate(tokens, secret=None, is_strict=False)
+    return SenderAuthenticator(tokens, secret=None, is_strict=False)
 
 
 async def test_a_token_speaks_for_its_customer(tokens):
@@ -113,24 +112,24 @@ async def test_a_record_without_a_token_is_refused_only_where_one_is_required(to
 
 async def test_what_the_api_has_sealed_needs_no_token(tokens):
     value = json.dumps(AGENDA).encode()
-    stamp = seal(SECRET, key=b"k", value=value)
+    stamp = sign(SECRET, key=b"k", value=value)
     result, letters = await sort(strict(tokens), sent(AGENDA, pop_signature=stamp))
     assert (len(result.placed["web"]), letters, tokens.asked) == (1, [], [])
 
 
 async def test_a_seal_fits_its_own_record_only(tokens):
-    stamp = seal(SECRET, key=b"k", value=json.dumps(AGENDA).encode())
+    stamp = sign(SECRET, key=b"k", value=json.dumps(AGENDA).encode())
     other = AGENDA | {"title": "other"}
     for forged in (sent(other, pop_signature=stamp), sent(AGENDA, pop_seal=b"v1=00")):
         result, (letter,) = await sort(strict(tokens), forged)
         assert (letter.code, result.placed) == ("unauthenticated", {})
-    assert not is_signed_by(SECRET, seal(SECRET, key=b"ab", value=b"c"), key=b"a", value=b"bc")
+    assert not is_signed_by(SECRET, sign(SECRET, key=b"ab", value=b"c"), key=b"a", value=b"bc")
     assert not is_signed_by(b"other", stamp, key=b"k", value=json.dumps(AGENDA).encode())
 
 
 async def test_without_a_secret_no_seal_counts(tokens):
-    gate = Gate(tokens, secret=None, is_strict=True)
-    stamp = seal(b"", key=b"k", value=json.dumps(AGENDA).encode())
+    gate = SenderAuthenticator(tokens, secret=None, is_strict=True)
+    stamp = sign(b"", key=b"k", value=json.dumps(AGENDA).encode())
     _, (letter,) = await sort(gate, sent(AGENDA, pop_signature=stamp))
     assert letter.code == "unauthenticated"
 
@@ -197,7 +196,9 @@ async def test_a_sender_runs_only_templates_that_it_sees(tokens):
         )
     }
     sorter = SubmissionProcessor(
-        Topics("pop."), InsightRouter([insight]), max_agenda_bytes=10_000, templates=templates
+        Topics("pop."),
+        Definitions(insights={insight.id: insight}, templates=templates),
+        max_agenda_bytes=10_000,
     )
     for named, code in (("theirs", "submission_refused"), ("ours", None)):
         result = BatchResult()

@@ -18,8 +18,7 @@ from aiokafka.errors import KafkaConnectionError, NotLeaderForPartitionError
 from aiokafka.protocol.fetch import FetchRequest
 from fakes import ManualClock
 
-from pop_stream.kafka.clients import harden_fetcher
-from pop_stream.kafka.hardening.fetcher import use_adaptive_fetch_wait
+from pop_stream.kafka.hardening.fetcher import harden_fetcher, use_adaptive_fetch_wait
 
 SOON_S = 1.0
 """Less than until the fetcher looks by the clock."""
@@ -34,7 +33,7 @@ class Connection:
         self._requests = deque()
 
     def close(self):
-        for answer in self._requests:
+        for _, _, answer in self._requests:
             answer.set_exception(KafkaConnectionError())
 
 
@@ -92,12 +91,13 @@ class Client:
         connection = self._conns[node_id, group]
         partitions = {number for _, found in request.topics for number, *_ in found}
         answer = self._loop.create_future()
-        connection._requests.append(answer)
+        pending = (0, request, answer)
+        connection._requests.append(pending)
         self.asked.put_nowait(Asked(node_id, partitions, answer, request))
         try:
             return await answer
         finally:
-            connection._requests.remove(answer)
+            connection._requests.remove(pending)
 
 
 @asynccontextmanager

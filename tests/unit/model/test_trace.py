@@ -13,10 +13,9 @@ from puller_fakes import emitted, run_context
 from pop_stream.ingest.submission_processor import SubmissionProcessor
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.agenda import Agenda, encode_agenda, parse_agenda
-from pop_stream.model.definitions import Insight, Mappers
+from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.errors import SubmissionError
 from pop_stream.model.trace import Trace, parent, state
-from pop_stream.policy.ingress.routing import InsightRouter
 from pop_stream.puller.execution.agenda_run import AgendaRun
 from pop_stream.puller.handlers.registry import Handlers
 
@@ -115,7 +114,7 @@ async def test_http_hands_it_on_in_the_records_headers_and_logs_it():
 def sorted_agenda(body, *headers) -> Agenda:
     insight = Insight(id="web", mappers=Mappers(operation_types=("http",)))
     sorter = SubmissionProcessor(
-        Topics("t."), InsightRouter([insight]), max_agenda_bytes=10_000
+        Topics("t."), Definitions(insights={insight.id: insight}), max_agenda_bytes=10_000
     )
     sent = record(json.dumps(body).encode(), headers=headers)
     result = sorter.sort([sent], now=datetime(2026, 1, 1, tzinfo=UTC))

@@ -8,12 +8,12 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from pop_stream.cli.main import app
+from pop_stream.__main__ import app
 from pop_stream.devserver.jars import RECORD
 from pop_stream.model.definitions import Insight, parse_definitions_file
 from pop_stream.settings import Settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Compose fills in ${NAME:-default} before it reads the file.
 COMPOSE = yaml.safe_load(
     re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / "docker-compose.yml").read_text())

@@ -7,11 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from typer.main import get_command
 
+from pop_stream.__main__ import app
 from pop_stream.api.http.metrics import Metrics
 from pop_stream.cli.generate import schemas
-from pop_stream.cli.main import app
 from pop_stream.clock import WallClock
-from pop_stream.lab.commands import add_commands
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
 from pop_stream.reconciler.reconciler import ReconciliationMetrics
 from pop_stream.scheduler.metrics import SchedulerCollector
@@ -27,8 +26,6 @@ PAGES = sorted(
     if page.parent != ARCHIVE or page.name == "README.md"
 )
 REFERENCE = ROOT / "docs" / "reference"
-
-add_commands(app)
 
 
 def pages():

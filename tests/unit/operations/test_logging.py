@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import logging
 import structlog
-from pop_stream.cli import logs
+from pop_stream.operations import logging as logs
 from pop_stream.settings import Settings
 
 logs.configure(Settings())
@@ -57,7 +57,7 @@ def test_debug_lets_libraries_speak():
 AWAY = """
 import logging
 import structlog
-from pop_stream.cli import logs
+from pop_stream.operations import logging as logs
 from pop_stream.settings import Settings
 
 logs.configure(Settings(log_format="json"))
@@ -90,7 +90,7 @@ def test_debug_tells_all_that_a_library_says():
 
 FAILING = """
 import structlog
-from pop_stream.cli import logs
+from pop_stream.operations import logging as logs
 from pop_stream.settings import Settings
 
 logs.configure(Settings())

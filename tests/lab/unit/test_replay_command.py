@@ -8,7 +8,7 @@ import pytest
 from checkpoint_days import Day
 from replay_recorder import Recorder
 
-from pop_stream.cli import main as command_line
+import pop_stream.__main__ as command_line
 from pop_stream.lab.replay import decisions_log
 from pop_stream.lab.replay.replay import UnreadableRecord
 

@@ -1,0 +1,49 @@
+"""How a command of the lab measures, prints what it found, and ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from pop_stream.cli.output import console, emit
+
+Measure = Callable[[Callable[[str], None]], Awaitable[Mapping[str, Any]]]
+"""Measures, given what prints a line of progress; returns the report."""
+
+
+def measure_and_report(
+    measure: Measure,
+    view: Callable[[Mapping[str, Any]], Iterable[Any]],
+    *,
+    as_json: bool,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> Mapping[str, Any]:
+    """Measure until that is done or a signal comes; print the report.
+
+    Logging must be configured before. Standard output has the JSON alone, if it was asked for.
+
+    Args:
+        measure: Called once.
+        view: What a person reads of the report: text and tables, in order.
+        as_json: Print the report as one line of JSON, last.
+        loop_factory: Of the event loop; None is asyncio's own.
+
+    Raises:
+        CommandError: If a signal ended it; everything was stopped by then.
+    """
+    from pop_stream.operations.errors import CommandError
+    from pop_stream.operations.lifetime import run_until_interrupted
+
+    shown = console(as_json=as_json)
+    found: dict[str, Any] = {}
+
+    async def run() -> None:
+        found.update(await measure(lambda line: shown.print(f"[dim]{line}[/]", soft_wrap=True)))
+        for one in view(found):
+            shown.print(one, soft_wrap=isinstance(one, str))
+        if as_json:
+            emit(found)
+
+    if run_until_interrupted(run(), loop_factory=loop_factory):
+        msg = "interrupted; everything was stopped"
+        raise CommandError(msg)
+    return found
