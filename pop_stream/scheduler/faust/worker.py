@@ -122,7 +122,7 @@ class Scheduler:
         self._usage_reporter = self._make_usage_reporter(settings, ports)
         self._watchdog = self._make_watchdog(settings, ports)
         self.registry = CollectorRegistry()
-        self.registry.register(SchedulerCollector(self._handler.schedulers, ports.clock))
+        self.registry.register(SchedulerCollector(self._handler.insights, ports.clock))
         self.registry.register(UNREADABLE_RECORDS)
         self._attach_agent()
 
