@@ -147,8 +147,8 @@ class SchedulerWorld:
     def decisions(self):
         return [one for one in self.published_rounds() if isinstance(one, RoundDecided)]
 
-    def scheduler(self, insight_id="media"):
-        return next(one for one in self.handler.schedulers() if one.insight_id == insight_id)
+    def insight(self, insight_id="media"):
+        return next(one for one in self.handler.insights() if one.insight_id == insight_id)
 
 
 async def nothing_more(starts):

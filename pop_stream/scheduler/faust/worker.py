@@ -153,7 +153,7 @@ class Scheduler:
             is_suspended=self._is_suspended,
         )
         self.registry = CollectorRegistry()
-        self.registry.register(SchedulerCollector(self._handler.schedulers, clock))
+        self.registry.register(SchedulerCollector(self._handler.insights, clock))
         self.registry.register(UNREADABLE_RECORDS)
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
