@@ -128,7 +128,7 @@ class Ticker:
         topics: Names of topics.
         interval: Between two looks at lags, however often something is due in between.
         clock: Says what is due.
-        is_settled: Whether Faust has come through the last rebalance. What it read before, it
+        is_stable: Whether Faust has come through the last rebalance. What it read before, it
             may have dropped without a note, and with it the last record for a long time.
     """
 
@@ -141,7 +141,7 @@ class Ticker:
         interval: timedelta,
         clock: Clock,
         *,
-        is_settled: Callable[[], bool] = lambda: True,
+        is_stable: Callable[[], bool] = lambda: True,
     ) -> None:
         self._handler = handler
         self._probe = probe
@@ -149,7 +149,7 @@ class Ticker:
         self._topics = topics
         self._clock = clock
         self._interval_s = interval.total_seconds()
-        self._is_settled = is_settled
+        self._is_settled = is_stable
         self._assigned: set[int] = set()
         self._awaiting_rebalance: set[int] = set()
         self._watermark = RelayWatermark()

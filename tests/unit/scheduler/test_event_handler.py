@@ -1038,7 +1038,7 @@ async def test_after_an_error_the_table_is_what_counts(world):
 # ---- the ticker ----
 
 
-def ticker_of(world, is_settled=lambda: True, **lags):
+def ticker_of(world, is_stable=lambda: True, **lags):
     return Ticker(
         world.handler,
         FixedLags({one: [lag] for one, lag in lags.items()}),
@@ -1046,7 +1046,7 @@ def ticker_of(world, is_settled=lambda: True, **lags):
         TOPICS,
         timedelta(milliseconds=250),
         world.clock,
-        is_settled=is_settled,
+        is_stable=is_stable,
     )
 
 
@@ -1056,7 +1056,7 @@ def ticks(world):
 
 async def test_gained_partitions_are_woken_once_more_when_the_rebalance_is_over(world):
     over = False
-    ticker = ticker_of(world, is_settled=lambda: over)
+    ticker = ticker_of(world, is_stable=lambda: over)
     ticker.assign({2})
     await ticker._tick()
     [wake] = world.publisher.on(TOPICS.ready)
@@ -1090,7 +1090,7 @@ async def test_gained_partitions_are_woken_before_a_broker_is_asked_that_may_be_
         assert [wake.partition for wake in world.publisher.on(TOPICS.ready)] == [2]
         raise TimeoutError
 
-    ticker._probe.look = away
+    ticker._probe.fetch_lag = away
     with pytest.raises(TimeoutError):
         await ticker._tick()
 
