@@ -126,6 +126,6 @@ async def settled(session, url, name):
 
 async def remove_handouts(settings):
     """As retention does with what was handed out long ago."""
-    place = TopicPartition(Topics(settings.topic_prefix).handouts, 0)
+    place = TopicPartition(Topics(settings.topic_prefix).deliveries, 0)
     async with connections.admin_client(settings) as admin:
         await admin.delete_records({place: RecordsToDelete(before_offset=-1)})

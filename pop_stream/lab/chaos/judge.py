@@ -124,7 +124,7 @@ async def _entries(
     settings: Settings, wanted: Mapping[str, object]
 ) -> Mapping[str, SummaryState]:
     async with open_pool(settings) as pool:
-        return await PostgresSummaryScan(pool).entries([*wanted])
+        return await PostgresSummaryScan(pool).states([*wanted])
 
 
 MAX_PAUSE_S: Final = 10.0

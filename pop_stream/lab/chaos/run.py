@@ -193,7 +193,7 @@ async def _settle(stack: Stack, load: ChaosLoad, *, within_s: float) -> float:
         ledger = PostgresSummaryScan(pool)
         while waiting and now() - began < within_s:
             try:
-                entries = await ledger.entries([*waiting])
+                entries = await ledger.states([*waiting])
             except UnavailableError:
                 entries = {}
             waiting -= {one for one, entry in entries.items() if entry.state.is_terminal}
