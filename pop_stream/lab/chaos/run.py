@@ -45,7 +45,7 @@ class ChaosConfig:
 
     Attributes:
         settle_s: How long after the load and the last fault everything may take to end.
-        script: Blows besides those that the seed makes, in order of time.
+        script: Faults besides those that the seed makes, in order of time.
     """
 
     folder: Path
