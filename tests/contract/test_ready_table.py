@@ -98,7 +98,7 @@ class FaustDesk:
 
     async def _on_assigned(self, _: object, assigned: set[Any], **__: object) -> None:
         self.mine = frozenset(tp.partition for tp in assigned if tp.topic == self._topic)
-        self.table.settle(self.mine)
+        self.table.assign(self.mine)
         async with self._settled:
             self._settled.notify_all()
 

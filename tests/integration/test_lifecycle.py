@@ -134,7 +134,9 @@ class Story:
         topics = {
             self.topics.agenda_events: self._hear_lifecycle,
             self.topics.controls: lambda value: self.stops.append(decode_stop(value)),
-            self.topics.answers: lambda value: self.answers.append(decode_query_reply(value)),
+            self.topics.query_replies: lambda value: self.answers.append(
+                decode_query_reply(value)
+            ),
             self.topics.dead_letters: lambda value: self.letters.append(
                 msgspec.json.decode(value, type=RecordRefused)
             ),

@@ -194,7 +194,7 @@ async def test_the_last_try_is_followed_by_a_dead_letter(world, receiver):
         await turn(sender)
     backlog = await world.outbox.backlog()
     assert (backlog.waiting, backlog.exhausted) == (0, 1)
-    topic = Topics(world.settings.topic_prefix).dead_callbacks
+    topic = Topics(world.settings.topic_prefix).dead_webhooks
     [letter] = [json.loads(one.value) async for one in read_topic(world.settings, topic)]
     assert (letter["webhook_id"], letter["tries"]) == ("a-1/1", 2)
     assert letter["reason"] == "answered with 503"

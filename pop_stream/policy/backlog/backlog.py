@@ -204,7 +204,9 @@ class Backlog:
 
     # ---- arrivals ----
 
-    def news(self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin]) -> list[int]:
+    def filter_new(
+        self, agendas: Sequence[RoutedAgenda], origins: Sequence[Origin]
+    ) -> list[int]:
         """Indices of the agendas that were not placed before, by origin and by id.
 
         Nor are those placed that were run again and have ended so: of two who want the same

@@ -42,7 +42,7 @@ def keep(store, one, agendas):
 
 def save_through_the_ring(store, one):
     for number in range(4):
-        one.news(several("x", 1), [Origin(partition=9, offset=number)])
+        one.filter_new(several("x", 1), [Origin(partition=9, offset=number)])
         store.save(one)
 
 
