@@ -1,4 +1,4 @@
-"""What turns promise for every workload; bounds are those of `core.fairness`.
+"""What turns promise for every workload; bounds are those of `policy.fairness`.
 
 Service is what a customer was given in worker-seconds over its weight. Sums of floats get a
 millionth of slack.
@@ -290,7 +290,7 @@ def test_nobody_waits_longer_than_can_be_computed(shares, costs, own, before):
 
 
 def waited_for(world, other, own, costs):
-    """What `core.fairness` says another is given before a's agenda with `own` before it."""
+    """What `policy.fairness` says another is given before a's agenda with `own` before it."""
     charge = costs["a"] / world.weight("a")
     return (own + 1) * charge * world.weight(other) + costs[other]
 
