@@ -198,19 +198,19 @@ async def test_what_waits_for_a_caller_when_the_dispatchers_change_goes_to_the_n
     settings, publisher, clock = world.settings, world._publisher, WallClock()
     await world.emit(agenda("a1", work()))
     async with AsyncExitStack() as stack:
-        desk = await stack.enter_async_context(KafkaHttpDeliveries(settings, publisher))
+        deliveries = await stack.enter_async_context(KafkaHttpDeliveries(settings, publisher))
         dispatchers = [Dispatcher(settings, publisher, clock) for _ in range(2)]
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = [tasks.create_task(dispatchers[0].run())]
         async with asyncio.timeout(WITHIN_S):
-            (one,) = await desk.take("media", 1, WAIT, is_connected=lambda: True)
-            desk.return_delivery(one)
+            (one,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
+            deliveries.return_delivery(one)
             while not any(each.demand.has_returned for each in counters(dispatchers)):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             running.append(tasks.create_task(dispatchers[1].run()))
             while counters(dispatchers):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            (again,) = await desk.take("media", 1, WAIT, is_connected=lambda: True)
+            (again,) = await deliveries.take("media", 1, WAIT, is_connected=lambda: True)
         for each in running:
             each.cancel()
     assert (again.agenda_id, again.attempt) == ("a1", 1)

@@ -236,7 +236,6 @@ _REPORTED_FIELDS: Final = (
     "idle",
     "claims",
     "heartbeats",
-    "unverified",
     "settlements",
     "commands",
 )
