@@ -226,9 +226,7 @@ async def test_wait_ends_with_nothing_when_there_is_nothing(workers):
     assert (status, problem["code"]) == (404, "not_found")
 
 
-async def test_stop_is_told_with_every_answer_and_an_outdated_attempt_is_refused(
-    world, workers
-):
+async def test_a_stop_is_in_every_answer_and_an_outdated_attempt_is_refused(world, workers):
     first, second = workers
     await world.emit(agenda("a1", work()), agenda("a2", work()))
     one, two = await first.pull(count=2) + await first.pull(count=2, wait_s=1)
@@ -248,7 +246,7 @@ async def test_stop_is_told_with_every_answer_and_an_outdated_attempt_is_refused
     assert world.ids(AgendaSucceeded) == []
 
 
-async def test_what_had_ended_before_is_done_by_nobody_again_and_its_end_is_told(
+async def test_what_had_ended_before_runs_nowhere_again_and_its_end_is_published(
     world, workers
 ):
     """Its success was told as the scheduler took its attempt for lost; this one follows."""

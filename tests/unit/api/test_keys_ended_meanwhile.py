@@ -40,7 +40,7 @@ def follow(world, path="/v1/agendas/a-own/events"):
 
 
 @pytest.mark.parametrize("path", ["/v1/agendas/a-own/events", "/v1/links/l-own/events"])
-async def test_a_stream_tells_nothing_to_a_key_that_was_revoked_meanwhile(world, path):
+async def test_a_stream_sends_nothing_to_a_key_that_was_revoked_meanwhile(world, path):
     async with follow(world, path) as stream:
         assert "data: " in await chunk(stream)
         revoke(world, "acme", READ)

@@ -178,7 +178,7 @@ async def test_what_the_agenda_has_already_is_not_appended_again(held):
         ({"append": {"by": "fetch", "operations": [{"name": "x"}]}}, "operations[0].type"),
     ],
 )
-async def test_report_that_is_not_sound_is_refused_and_tells_nothing(held, report, field):
+async def test_an_invalid_report_is_refused_and_publishes_nothing(held, report, field):
     status, problem = await held.post(f"{ATTEMPT}/progress", {**HOLDER, **report})
     assert status == 422
     assert [issue["field"] for issue in problem["issues"]] == [field]
