@@ -75,7 +75,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             audit=PostgresAuditLog(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
-            door=(await enter(doors(settings, publish, definitions, "api"))).door,
+            door=(await enter(doors(settings, publish, definitions, "api"))).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
         )
 

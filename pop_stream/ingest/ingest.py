@@ -126,7 +126,9 @@ class Ingest:
         self._sender_authenticator = sender_authenticator
         self._quota_gossip = doors
         self._quota = (
-            None if doors is None else KafkaSubmissionQuota(doors.door, settings.signing_key)
+            None
+            if doors is None
+            else KafkaSubmissionQuota(doors.quota_ledger, settings.signing_key)
         )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
@@ -199,7 +201,7 @@ class Ingest:
         await publish_until_acknowledged(self._publisher, [*lifecycle, *ready, *batch.dead])
         crash_points.crash_point("ingest.routed")
         if self._quota_gossip is not None and self._has_quotas:
-            self._quota_gossip.door.mark_processed(ends)
+            self._quota_gossip.quota_ledger.mark_processed(ends)
         if batch.dead:
             _log.info("submissions.refused", count=len(batch.dead))
 

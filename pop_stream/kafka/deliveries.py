@@ -11,7 +11,7 @@ from typing import Final, Literal, NoReturn, Self
 
 import structlog
 
-from pop_stream.kafka.attempt_stops import controls
+from pop_stream.kafka.attempt_stops import follow_controls
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable
@@ -81,12 +81,12 @@ class KafkaHttpDeliveries:
                 settings,
                 self._topics.deliveries,
                 client_id="deliveries",
-                hear=self._on_record,
+                on_record=self._on_record,
             ),
-            controls(
+            follow_controls(
                 settings,
                 client_id="api-controls",
-                hear=self._stops.remember,
+                on_stop=self._stops.remember,
                 replay_last=_REPLAYED_STOPS,
             ),
         )
