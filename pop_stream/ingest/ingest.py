@@ -127,7 +127,7 @@ class Ingest:
         self._quota = (
             None
             if quota_gossip is None
-            else KafkaSubmissionQuota(quota_gossip.door, settings.signing_key)
+            else KafkaSubmissionQuota(quota_gossip.quota_ledger, settings.signing_key)
         )
         self._settings = settings
         self._topics = Topics(settings.topic_prefix)
@@ -203,7 +203,7 @@ class Ingest:
         )
         crash_points.crash_point("ingest.routed")
         if self._quota_gossip is not None and self._has_quotas:
-            self._quota_gossip.door.mark_processed(ends)
+            self._quota_gossip.quota_ledger.mark_processed(ends)
         if batch.dead_letters:
             _log.info("submissions.refused", count=len(batch.dead_letters))
 

@@ -139,7 +139,7 @@ class WebhookSender:
         self._keys = [one.get_secret_value().encode() for one in settings.webhook_keys]
         self._most_tries = settings.webhook_tries
         self._guard = SsrfGuard(settings.webhook_networks)
-        self._topic = Topics(settings.topic_prefix).dead_callbacks
+        self._topic = Topics(settings.topic_prefix).dead_webhooks
         self._outbox = outbox
         self._publisher = publisher
         self._clock = clock

@@ -237,7 +237,6 @@ _REPORTED_FIELDS: Final = (
     "idle",
     "claims",
     "heartbeats",
-    "unverified",
     "settlements",
     "commands",
 )

@@ -143,8 +143,6 @@ class InsightAttemptsReported(Event, frozen=True):
 
     Attributes:
         heartbeats: Attempts that gave a sign of life other than a claim.
-        unverified: Attempts of which somebody who may pull from the insight gave one, while it
-            could not be looked up whose they are: renews only a lease that runs.
         idle: Of each puller that claimed, as in its last claim.
     """
 
@@ -154,7 +152,6 @@ class InsightAttemptsReported(Event, frozen=True):
     heartbeats: tuple[Claim, ...] = ()
     commands: tuple[Command, ...] = ()
     idle: tuple[IdleRunners, ...] = ()
-    unverified: tuple[Claim, ...] = ()
 
 
 class InsightTick(Event, frozen=True):

@@ -35,7 +35,6 @@ from pop_stream.model.events.lifecycle import (
     AgendaSucceeded,
     AgendaWaiting,
 )
-from pop_stream.model.events.scheduling import EmittedAgenda
 
 
 class State(Enum):
@@ -193,13 +192,18 @@ def lost(agenda_id: str, attempt: int, standing: AttemptStatus) -> LeaseLostErro
     return None
 
 
-def ended_in_earlier_attempt(emitted: EmittedAgenda, standing: AttemptStatus) -> bool:
+def ended_in_earlier_attempt(attempt: int, run_from: int, standing: AttemptStatus) -> bool:
     """Whether the agenda had ended in an earlier attempt of the same run.
 
     Its end was reported in the moment in which the scheduler took that attempt for lost. The
     summary never comes to the attempts after it.
+
+    Args:
+        attempt: Of the agenda.
+        run_from: The first one of its run; 0 where that is not known.
+        standing: What the summary knows.
     """
-    in_this_run = 0 < emitted.run_from <= standing.attempt < emitted.attempt
+    in_this_run = 0 < run_from <= standing.attempt < attempt
     return in_this_run and standing.state in OUTCOMES
 
 

@@ -65,7 +65,7 @@ async def told_of(records, source):
     return [type(one) for one in events if isinstance(one, AgendaAccepted | AgendaRefused)]
 
 
-async def test_intake_waits_for_the_definitions_that_the_api_judged_by():
+async def test_ingest_waits_for_the_definitions_that_the_api_validated_by():
     assert await told_of(judged_by(b"3", b"7", b"5"), Source()) == [AgendaAccepted] * 3
 
 

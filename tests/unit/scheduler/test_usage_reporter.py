@@ -128,7 +128,7 @@ async def test_all_is_told_again_now_and_then_while_there_is_any(world):
 async def test_a_backlog_that_was_read_anew_is_told_as_a_whole(world):
     await world.place("a")
     world.told()
-    for scheduler in world.handler.schedulers():
+    for scheduler in world.handler.insights():
         world.handler.unload(scheduler.partition)
     assert world.told() == {}
     await world.place("b")
