@@ -10,7 +10,7 @@ from pop_stream.api.http.access import AllowAll, RequestAuthenticator
 from pop_stream.api.http.server import serve
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
-from pop_stream.composition.quotas import doors
+from pop_stream.composition.quotas import quota_gossip_of
 from pop_stream.http_pull.dispatcher import Dispatcher
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
@@ -75,7 +75,9 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             audit=PostgresAuditLog(pool),
             deliveries=await enter(KafkaHttpDeliveries(settings, publish)),
             clock=WallClock(),
-            door=(await enter(doors(settings, publish, definitions, "api"))).quota_ledger,
+            door=(
+                await enter(quota_gossip_of(settings, publish, definitions, "api"))
+            ).quota_ledger,
             authenticator=authenticator(settings, pool, definitions),
         )
 

@@ -13,7 +13,7 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
 from pop_stream.policy.ingress.quotas import FULL_REPORT_INTERVAL_S
-from pop_stream.policy.ingress.usage import MemoryLoad, UsageDelta, chunks, fullness
+from pop_stream.policy.ingress.usage import MemoryLoad, UsageDelta, capacity_limits, chunks
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
@@ -37,7 +37,7 @@ class _ReportedUsage:
     owned: OwnedInsight
     changes: UsageDelta = field(default_factory=UsageDelta)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    fullness: CapacityLimit | None = None
+    capacity_limit: CapacityLimit | None = None
     full_report_at: float | None = None
 
 
@@ -93,7 +93,7 @@ class UsageReporter:
         """What the doors are to be told now; it counts as told."""
         self._apply_definitions()
         insights = self._handler.owned_insights()
-        near = fullness({one.insight_id: _load(one) for one in insights}, self._limit)
+        near = capacity_limits({one.insight_id: _load(one) for one in insights}, self._limit)
         self._reported = {
             owned.insight_id: known
             for owned in insights
@@ -125,14 +125,16 @@ class UsageReporter:
                 one: slots.pending_by_customer.get(one, 0)
                 for one in self._customers_with_quota & {*slots.pending_by_customer}
             }
-            named = reported.changes.whole(counts)
+            named = reported.changes.complete(counts)
         else:
             named = reported.changes.take_changed(
                 slots.pending_by_customer, changed & self._customers_with_quota
             )
-        if not (is_complete or named or placed != reported.placed or near != reported.fullness):
+        if not (
+            is_complete or named or placed != reported.placed or near != reported.capacity_limit
+        ):
             return []
-        reported.placed, reported.fullness = placed, near
+        reported.placed, reported.capacity_limit = placed, near
         return [
             BacklogUsage(
                 insight_id=owned.insight_id,
@@ -140,7 +142,7 @@ class UsageReporter:
                 customers=part,
                 is_complete=is_complete and number == 0,
                 placed=placed,
-                fullness=near,
+                capacity_limit=near,
             )
             for number, part in enumerate(chunks(named))
         ]
@@ -148,7 +150,7 @@ class UsageReporter:
     def _is_full_report_due(self, reported: _ReportedUsage, now: float) -> bool:
         if reported.full_report_at is None:
             return True
-        has_any = bool(reported.changes) or reported.fullness is not None
+        has_any = bool(reported.changes) or reported.capacity_limit is not None
         return has_any and not 0 <= now - reported.full_report_at < FULL_REPORT_INTERVAL_S
 
     def _apply_definitions(self) -> None:

@@ -82,8 +82,8 @@ async def relay(records):
 
 
 async def ingest(records):
-    found = SORTER.sort(records, now=START)
-    return found.lifecycle, found.dead
+    found = SORTER.process(records, now=START)
+    return found.lifecycle, found.dead_letters
 
 
 async def puller(records):
