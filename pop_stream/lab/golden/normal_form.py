@@ -143,7 +143,7 @@ COMPACTED: Final = either("definitions")
 """Topics in which a repeat says nothing."""
 DROPPED: Final = either("wants_news", "awaited", "idle", "origin")
 """Fields that are there if it happened so."""
-MASKED: Final = either("spent_s", "api_id", "dispatcher_id", "offset", "present")
+MASKED: Final = either("lease_token", "spent_s", "api_id", "dispatcher_id", "offset", "present")
 """Fields whose numbers and texts differ."""
 SHOWN_HEADERS: Final = either("pop-schema", "pop-admitted")
 TEXTS: Final = (

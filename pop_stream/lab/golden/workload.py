@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from http import HTTPStatus
 from time import time_ns
 from typing import Any, Final
 
@@ -168,6 +169,7 @@ class GoldenWorld:
         self.peer = GoldenPeer()
         self.answers: dict[str, Json] = {}
         self.agendas: set[str] = set()
+        self._tokens: dict[tuple[str, int], str] = {}
 
     async def call(self, step: str, method: str, path: str, body: Json = None) -> Json:
         """One request; its answer, the last if there are several, is noted under the step."""
@@ -205,7 +207,26 @@ class GoldenWorld:
             return bool(found)
 
         await until(f"an agenda of {insight}", came)
-        return found[0]
+        one = found[0]
+        self._tokens[one["agenda_id"], one["attempt"]] = one["lease_token"]
+        return one
+
+    async def report(
+        self, step: str, agenda_id: str, attempt: int, *, kind: str, body: Json = None
+    ) -> Json:
+        """What the worker says of an attempt that it pulled: `heartbeat`, for one."""
+        lease = ME | {"lease_token": self._tokens[agenda_id, attempt]}
+        path = f"agendas/{agenda_id}/attempts/{attempt}/{kind}"
+        return await self.post(step, path, lease | (body or {}))
+
+    async def submit_within_quota(self, step: str, one: Json) -> None:
+        """As `submit`; an agenda may be counted twice on its way, so a 429 is tried again."""
+
+        async def is_accepted() -> bool:
+            await self.submit(step, one)
+            return bool(self.answers[step]["status"] != HTTPStatus.TOO_MANY_REQUESTS)
+
+        await until(f"{one['id']} to be accepted", is_accepted)
 
     async def get(self, path: str) -> Json:
         """What is answered, unless it is an error."""
@@ -378,7 +399,7 @@ async def wait_and_command(world: GoldenWorld) -> None:
 async def meet_quota(world: GoldenWorld) -> None:
     """A paused customer that may have two agendas has a third one refused, however it comes."""
     for name in ("q-1", "q-2"):
-        await world.submit(f"quota-{name}", agenda(name, customer="dora"))
+        await world.submit_within_quota(f"quota-{name}", agenda(name, customer="dora"))
     await world.until_state("ready", "q-1", "q-2")
     await world.post("quota-q-3", "agendas", agenda("q-3", customer="dora"))
     await world.write(agenda("q-4", customer="dora"), key="q-4")
@@ -398,28 +419,29 @@ async def meet_quota(world: GoldenWorld) -> None:
 async def work_by_hand(world: GoldenWorld) -> None:
     """A worker without Kafka: success, failure and another attempt, a stop."""
     for name in ("good", "again", "stop"):
-        one, attempt = f"m-{name}", f"agendas/m-{name}/attempts/1"
+        one = f"m-{name}"
         work = operation("do", "manual.work", {"for": name})
         await world.submit(f"manual-{name}", agenda(one, work))
         await world.pull(f"pull-{name}", "manual")
         await world.until_state("running", one)
-        await world.post(f"heartbeat-{name}", f"{attempt}/heartbeat", ME)
+        await world.report(f"heartbeat-{name}", one, 1, kind="heartbeat")
         report: Json = {"operations": [{"name": "do", "state": "running", "percent": 40}]}
         if name == "good":
             then = operation("post", "manual.work", depends_on=["do"])
             report["append"] = {"by": "do", "operations": [then]}
-        await world.post(f"report-{name}", f"{attempt}/progress", ME | report)
+        await world.report(f"report-{name}", one, 1, kind="progress", body=report)
         if name == "stop":
             await world.post("cancel-manual", f"agendas/{one}/cancel")
             await until("the stop", lambda: is_stopping(world))
-            await world.post("heartbeat-stopping", f"{attempt}/heartbeat", ME)
-        await world.post(f"complete-{name}", f"{attempt}/complete", ME | COMPLETIONS[name])
+            await world.report("heartbeat-stopping", one, 1, kind="heartbeat")
+        end = COMPLETIONS[name]
+        await world.report(f"complete-{name}", one, 1, kind="complete", body=end)
         if name == "again":
             await world.until_state(frozenset({"ready", "waiting", "emitted"}), one)
             await world.pull("pull-second", "manual")
-            await world.post("report-outdated", f"{attempt}/heartbeat", ME)
-            second = f"agendas/{one}/attempts/2/complete"
-            await world.post("complete-second", second, ME | COMPLETIONS["good"])
+            await world.report("report-outdated", one, 1, kind="heartbeat")
+            end = COMPLETIONS["good"]
+            await world.report("complete-second", one, 2, kind="complete", body=end)
         await world.until_state(ENDED, one)
 
 
@@ -434,9 +456,9 @@ async def lose_lease(world: GoldenWorld) -> None:
     await world.submit("brief", agenda("l-silent", work))
     await world.pull("pull-and-vanish", "brief")
     second = await world.pull("pull-lost", "brief")
-    await world.post("report-late", "agendas/l-silent/attempts/1/heartbeat", ME)
-    path = f"agendas/l-silent/attempts/{second['attempt']}/complete"
-    await world.post("complete-lost", path, ME | COMPLETIONS["good"])
+    await world.report("report-late", "l-silent", 1, kind="heartbeat")
+    attempt, end = second["attempt"], COMPLETIONS["good"]
+    await world.report("complete-lost", "l-silent", attempt, kind="complete", body=end)
     await world.until_state("succeeded", "l-silent")
 
 
@@ -458,7 +480,7 @@ async def take_turns(world: GoldenWorld) -> None:
     for _ in ["t-first", *ids]:
         one = (await world.pull("turn", "fair"))["agenda_id"]
         order.append(one)
-        await world.post(f"turn-{one}", f"agendas/{one}/attempts/1/complete", ME | ended)
+        await world.report(f"turn-{one}", one, 1, kind="complete", body=ended)
         await world.until_state("succeeded", one)
     del world.answers["turn"]
     world.answers["order"] = {
