@@ -18,7 +18,7 @@ from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.codec import encode
 from pop_stream.model.events.quota import BacklogUsage, CapacityLimit
 from pop_stream.policy.ingress.quotas import FULL_REPORT_INTERVAL_S
-from pop_stream.policy.ingress.usage import MemoryLoad, UsageDelta, chunks, fullness
+from pop_stream.policy.ingress.usage import MemoryLoad, UsageDelta, capacity_limits, chunks
 from pop_stream.ports.clock import Clock
 from pop_stream.ports.definitions import DefinitionSource
 from pop_stream.ports.publisher import Publisher, Record
@@ -109,7 +109,7 @@ class UsageReporter:
         """The reports that are due; they count as published."""
         self._apply_definitions()
         insights = self._handler.owned_insights()
-        limits = fullness({one.insight_id: _load(one) for one in insights}, self._limit)
+        limits = capacity_limits({one.insight_id: _load(one) for one in insights}, self._limit)
         self._reported = {
             owned.insight_id: known
             for owned in insights
@@ -148,7 +148,7 @@ class UsageReporter:
                 customers=part,
                 is_complete=is_complete and number == 0,
                 placed=placed_offsets,
-                fullness=capacity_limit,
+                capacity_limit=capacity_limit,
             )
             for number, part in enumerate(chunks(counts))
         ]
@@ -161,7 +161,7 @@ class UsageReporter:
         changed = slots.drain_moved()
         if is_complete:
             customers = self._customers_with_quota & {*slots.pending_by_customer}
-            return reported.changes.whole(
+            return reported.changes.complete(
                 {one: slots.pending_by_customer.get(one, 0) for one in customers}
             )
         return reported.changes.take_changed(

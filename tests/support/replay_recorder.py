@@ -97,7 +97,7 @@ class Recorder:
         apply_relayed(self._backlog, event, self._now.timestamp())
 
     def tick(self) -> None:
-        """Everything told so far has been heard."""
+        """Everything recorded so far was processed."""
         event = InsightTick(insight_id="media", relayed_until=self._now)
         self._record(event)
         apply_tick(self._backlog, event, self._now.timestamp())
