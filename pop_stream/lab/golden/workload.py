@@ -253,6 +253,7 @@ async def work_by_hand(world: GoldenWorld) -> None:
         if name == "again":
             await world.until_state(frozenset({"ready", "waiting", "emitted"}), one)
             await world.pull("pull-second", "manual")
+            await world.until_running(one, 2)
             await world.report("report-outdated", one, 1, kind="heartbeat")
             end = COMPLETIONS["good"]
             await world.report("complete-second", one, 2, kind="complete", body=end)
@@ -270,6 +271,7 @@ async def lose_lease(world: GoldenWorld) -> None:
     await world.submit("brief", agenda("l-silent", work))
     await world.pull("pull-and-vanish", "brief")
     second = await world.pull("pull-lost", "brief")
+    await world.until_running("l-silent", second["attempt"])
     await world.report("report-late", "l-silent", 1, kind="heartbeat")
     attempt, end = second["attempt"], COMPLETIONS["good"]
     await world.report("complete-lost", "l-silent", attempt, kind="complete", body=end)

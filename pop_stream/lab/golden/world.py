@@ -178,6 +178,18 @@ class GoldenWorld:
 
             await until(f"{one} to be {states}", is_there)
 
+    async def until_running(self, agenda_id: str, attempt: int) -> None:
+        """Until the summary says that this attempt runs."""
+
+        async def is_running() -> bool:
+            found = await self.get(f"agendas/{agenda_id}")
+            return found is not None and (found["state"], found["attempt"]) == (
+                "running",
+                attempt,
+            )
+
+        await until(f"attempt {attempt} of {agenda_id} to run", is_running)
+
     async def until_called(self, *paths: str) -> None:
         """Until somebody called all these paths of the peer."""
 
