@@ -115,20 +115,20 @@ class UsageReporter:
                 return []
             reported = self._reported[owned.insight_id] = _ReportedUsage(owned)
         now = self._clock.now()
-        slots = owned.backlog.slots
-        changed = slots.drain_moved()
+        index = owned.backlog.index
+        changed = index.drain_moved()
         placed = dict(owned.backlog.placed_offsets) if self._customers_with_quota else {}
         is_complete = self._is_full_report_due(reported, now.timestamp())
         if is_complete:
             reported.full_report_at = now.timestamp()
             counts = {
-                one: slots.pending_by_customer.get(one, 0)
-                for one in self._customers_with_quota & {*slots.pending_by_customer}
+                one: index.pending_by_customer.get(one, 0)
+                for one in self._customers_with_quota & {*index.pending_by_customer}
             }
             named = reported.changes.whole(counts)
         else:
             named = reported.changes.take_changed(
-                slots.pending_by_customer, changed & self._customers_with_quota
+                index.pending_by_customer, changed & self._customers_with_quota
             )
         if not (is_complete or named or placed != reported.placed or near != reported.fullness):
             return []
@@ -164,4 +164,4 @@ class UsageReporter:
 
 
 def _load(owned: OwnedInsight) -> MemoryLoad:
-    return MemoryLoad(agendas=owned.backlog.slots.total, size=owned.store.size)
+    return MemoryLoad(agendas=owned.backlog.index.total, size=owned.store.size)

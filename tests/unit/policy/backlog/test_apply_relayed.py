@@ -94,7 +94,7 @@ def test_a_lease_ends_by_what_was_heard_but_not_by_a_clock_ahead(heard_s, lost):
     apply_relayed(one, noted(claims=(Claim("a", 1),)), NOW)
     now = NOW + 30 if heard_s > 100 else NOW + 90
     apply_tick(one, tick(relayed_until=START + timedelta(seconds=heard_s)), now)
-    assert one.attempts.lost == lost
+    assert one.attempts.leases_expired == lost
 
 
 # ---- signs of life that nobody could look up ----
@@ -111,7 +111,7 @@ def lost_after(one, *signs):
     apply_relayed(one, noted(unverified=signs), NOW + 50)
     relayed_until = START + timedelta(seconds=61)
     apply_tick(one, tick(relayed_until=relayed_until), NOW + 61)
-    return one.attempts.lost
+    return one.attempts.leases_expired
 
 
 def test_a_sign_of_life_that_nobody_looked_up_renews_the_lease_of_that_attempt():
