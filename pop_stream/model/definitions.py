@@ -1,8 +1,7 @@
 """Customers, pools and insights as they are defined, and the set that is in force.
 
-Definitions as records of `pop.definitions` and as tables of a file.
-
-Which definitions need which others, by the keys of their records.
+Also their form as records of `pop.definitions` and as tables of a file, and which definitions
+need which others, by the keys of their records.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""The pool of connections, and the one place where the driver's errors become ours.
+"""The pool of connections, the one place where the driver's errors become ours, and queries.
 
-Named queries: what the files of `sql/queries` hold, by name.
+Queries are the named statements of `sql/queries`, loaded when a module is imported.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Folds batches of lifecycle events into the summaries' rows, each event exactly once.
 
-Summaries as the database has them: those read, and those written lately, kept in memory.
+Summaries that this process read or wrote lately are kept in memory and need not be read
+again; every write is guarded by the version it is based on, so an outdated one is noticed.
 """
 
 from collections import OrderedDict, defaultdict

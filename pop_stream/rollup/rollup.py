@@ -1,7 +1,4 @@
-"""The part that folds the lifecycle of all agendas into summaries, each event exactly once.
-
-Where each assigned partition is read on: where the database says, asked when in doubt.
-"""
+"""The running part: reads lifecycle events where the database says, and folds batches."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,9 @@
 """The states of an agenda, and the one table that says which event leads where.
 
-Events of several producers may arrive in any order, so an event of an earlier
-phase of the same attempt leaves the state as it is, after the end too. A state that an
-agenda ended in is left only by running it again, as a new attempt.
-
-Whether an attempt is over, by the summary of its agenda.
+Events of several producers may arrive in any order, so an event of an earlier phase of the
+same attempt leaves the state as it is, after the end too. A state that an agenda ended in is
+left only by running it again, as a new attempt; whether a worker's attempt is over is decided
+here too.
 """
 
 from collections.abc import Mapping
