@@ -4,6 +4,7 @@ from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -70,13 +71,15 @@ class Settings(BaseSettings):
     )
     ingest_auth: Literal["off", "optional", "required"] = Field(
         default="off",
-        description="Whether records of `pop.submissions` must tell who sent them, by a key or "
-        "token in the header `authorization`. With `optional`, one that shows none is taken.",
+        description="Whether records of `pop.submissions` must name their sender, by a key or "
+        "token in the header `authorization`. With `optional`, records without one are taken.",
     )
     signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
         default=None,
-        description="Shared by API and ingest: seals what the API has checked, so that no "
-        "caller's key goes through Kafka. Needed with POP_INGEST_AUTH=required.",
+        description="Shared by all processes of API and ingest: signs what the API has "
+        "checked, so that no caller's key goes through Kafka, and workers' lease tokens. "
+        "Needed with POP_INGEST_AUTH=required, and by an API that asks who calls if "
+        "POP_POSTGRES_DSN has no password: that signs lease tokens otherwise.",
     )
     jwt_issuer: str | None = Field(
         default=None, description="Claim `iss` of bearer tokens; no token is taken if unset."
@@ -122,8 +125,8 @@ class Settings(BaseSettings):
     )
     scheduler_max_agendas: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
         default=1_000_000,
-        description="Agendas that a scheduler takes, of all its insights; above, their doors "
-        "answer 503. A million take 1 GB beside their bytes.",
+        description="Agendas that a scheduler holds, of all its insights; above, submissions to "
+        "its large insights get 503. A million take 1 GB beside their bytes.",
     )
     scheduler_max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = Field(
         default=1_000_000_000,
@@ -155,7 +158,7 @@ class Settings(BaseSettings):
     )
     puller_grace: Seconds = Field(
         default=timedelta(seconds=30),
-        description="How long running agendas may go on once a puller is told to stop.",
+        description="How long running agendas may go on once a puller gets a stop signal.",
     )
     heartbeat: Seconds = Field(
         default=timedelta(seconds=5),
@@ -172,7 +175,7 @@ class Settings(BaseSettings):
     )
     retain_failed: Days = Field(
         default=timedelta(days=90),
-        description="How long a failure is kept, and a callback that was given up.",
+        description="How long a failure is kept, and an exhausted webhook.",
     )
     retain_stopped: Days = Field(
         default=timedelta(days=30),
@@ -190,8 +193,8 @@ class Settings(BaseSettings):
         Field(ge=timedelta(0), le=timedelta(days=1)),
     ] = Field(
         default=timedelta(minutes=1),
-        description="Between two looks for agendas that were accepted and that nobody has, "
-        "which are placed again; 0 never looks. What changed in this time is left alone.",
+        description="Between two reconciliations, which requeue accepted agendas that no scheduler "
+        "has; 0 turns them off. What changed in this time is left alone.",
     )
     rollup_metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None, description="Port of the rollup's `/metrics`; none if unset."
@@ -199,14 +202,14 @@ class Settings(BaseSettings):
     webhook_keys: tuple[SecretStr, ...] = Field(
         default=(),
         description="Each customer's secret is made from these; JSON list, newest first; "
-        "without any, no callback is sent. With several, each signs.",
+        "without any, no webhook is sent. With several, each signs.",
     )
     webhook_networks: tuple[str, ...] = Field(
         default=(),
-        description="Internal networks that callbacks may go to, as 10.1.0.0/16; JSON list.",
+        description="Internal networks that webhooks may go to, as 10.1.0.0/16; JSON list.",
     )
     webhook_tries: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=10, description="Tries of a callback before it is given up."
+        default=10, description="Tries of a webhook before it becomes a dead letter."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info")
     log_format: Literal["json", "console"] = Field(default="json")
@@ -233,12 +236,35 @@ class Settings(BaseSettings):
         """`signing_secret`, to seal and to judge with; None if there is none."""
         return self.signing_secret.get_secret_value().encode() if self.signing_secret else None
 
+    @property
+    def lease_signing_key(self) -> bytes:
+        """What lease tokens are signed with; the same in every process of the API.
+
+        `signing_secret`, or else the database's address, which they share; it is as secret as
+        the password in it.
+        """
+        secret = self.signing_secret or self.postgres_dsn
+        return secret.get_secret_value().encode()
+
     @model_validator(mode="after")
     def _check_ingest_secret(self) -> Self:
         if self.ingest_auth == "required" and self.signing_secret is None:
             msg = (
                 "POP_INGEST_AUTH=required needs POP_SIGNING_SECRET, 32 characters or more, the "
                 "same for API and ingest: without it, what the API takes is refused"
+            )
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _check_lease_secret(self) -> Self:
+        dsn = urlsplit(self.postgres_dsn.get_secret_value())
+        has_secret = self.signing_secret is not None or dsn.password or "password=" in dsn.query
+        if self.requires_authentication and not has_secret:
+            msg = (
+                "an API that asks who calls needs POP_SIGNING_SECRET, 32 characters or more, "
+                "the same in all its processes, or a password in POP_POSTGRES_DSN: without "
+                "either, anyone could sign a lease token"
             )
             raise ValueError(msg)
         return self

@@ -1,4 +1,4 @@
-"""The door of a process: what it lets in, and tells the others of."""
+"""The quota ledger of a process, and its exchange with the others."""
 
 import secrets
 import time
@@ -14,22 +14,22 @@ from pop_stream.ports.publisher import Publisher
 from pop_stream.settings import Settings
 
 _GOSSIP_SINCE: Final = timedelta(minutes=2)
-"""So far back a new door listens; whoever has something to say says it every ten seconds."""
+"""So far back a new ledger reads; each reports all it has every ten seconds."""
 
 
-def doors(
+def quota_gossip_of(
     settings: Settings, publish: Publisher, definitions: DefinitionSource, part: str
 ) -> QuotaGossip:
-    """The door of this process, not yet kept."""
+    """The exchange for a new ledger of this process; to be entered."""
     clock = WallClock()
-    door = QuotaLedger(
+    ledger = QuotaLedger(
         f"{part}-{secrets.token_hex(6)}",
         lambda one: definitions.current.customers.get(CustomerId(one)),
     )
     return QuotaGossip(
         settings,
         publish,
-        door,
+        ledger,
         # Ingest goes by the instants of records, which are of the wall clock.
         now_s=time.monotonic if part == "api" else lambda: clock.now().timestamp(),
         since=clock.now() - _GOSSIP_SINCE,

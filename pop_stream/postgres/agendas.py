@@ -1,7 +1,4 @@
-"""Finds agendas by what is known of them, and removes those that have ended.
-
-Removes ended agendas by state and age, in batches; never one that has not ended.
-"""
+"""Finds agendas by what is known of them, and removes in batches those that ended long ago."""
 
 import asyncio
 from collections import Counter
@@ -89,7 +86,7 @@ class PostgresAgendas:
         rows = await self._fetch(query, values)
         return int(rows[0]["count"]) if rows else 0
 
-    async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
+    async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         """The same summaries with bodies and operations; see the port."""
         ids = [one.agenda_id for one in summaries]
         async with acquire_connection(self._pool) as connection:
@@ -154,7 +151,7 @@ class PostgresAgendas:
 
 def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
     """What the filter says as SQL; its values are added to the list, by position."""
-    told = {
+    values_by_name = {
         "ids": wanted.ids,
         "customer_ids": wanted.customer_ids,
         "insight_ids": wanted.insight_ids,
@@ -167,7 +164,7 @@ def _conditions(wanted: AgendaFilter, values: list[object]) -> list[str]:
         "accepted_before": wanted.accepted_before,
     }
     conditions: list[str] = []
-    for name, value in told.items():
+    for name, value in values_by_name.items():
         if value:
             values.append(value)
             conditions.append(_CONDITIONS[name].format(f"${len(values)}"))
@@ -224,7 +221,7 @@ class PostgresRetention:
             await asyncio.sleep(_BATCH_PAUSE_S)
 
     async def remove_webhooks(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Remove callbacks that were given up before an instant; how many."""
+        """Remove webhooks that were exhausted before an instant; how many."""
         removed = 0
         async with acquire_connection(self._pool) as connection:
             if dry_run:

@@ -1,6 +1,7 @@
 """Folds batches of lifecycle events into the summaries' rows, each event exactly once.
 
-Summaries as the database has them: those read, and those written lately, kept in memory.
+Summaries that this process read or wrote lately are kept in memory and need not be read
+again; every write is guarded by the version it is based on, so an outdated one is noticed.
 """
 
 from collections import OrderedDict, defaultdict
@@ -83,7 +84,7 @@ class SummaryCache:
         """What was written last; None if that is not known."""
         return self._summaries.get(agenda_id)
 
-    def keep(self, written: Iterable[StoredSummary]) -> None:
+    def put(self, written: Iterable[StoredSummary]) -> None:
         """These were written, and the transaction that did is committed."""
         known = self._summaries
         for one in written:
@@ -101,7 +102,7 @@ class SummaryCache:
         while len(known) > self._size:
             known.popitem(last=False)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Nothing that was written is certain any more."""
         self._summaries.clear()
 
@@ -171,9 +172,9 @@ class PostgresSummaries:
         try:
             changes, skipped = await self._fold(topic, spans, events_by_agenda)
         except BaseException:
-            self._cache.forget()
+            self._cache.clear()
             raise
-        self._cache.keep(change.written for change in changes)
+        self._cache.put(change.written for change in changes)
         return FoldedBatch(applied=len(lifecycle) - skipped, skipped=skipped)
 
     async def rebuild(
@@ -183,10 +184,10 @@ class PostgresSummaries:
     ) -> None:
         """Make summaries what these events add up to, whatever they say; in one transaction.
 
-        An end is owed its callback again, under the same id.
+        An end is owed its webhook again, under the same id.
 
         Args:
-            events_by_agenda: By agenda, all that is told of it, in order.
+            events_by_agenda: By agenda, all its events, in order.
             versions: Of the summaries as they were before that was read; 0 of one without any.
 
         Raises:
@@ -238,8 +239,8 @@ class PostgresSummaries:
     ) -> Mapping[str, StoredSummary]:
         """What is known of the agendas; those first accepted here are presumed to be new.
 
-        If they are not, but told of again, or others have written since, the guard on the
-        version tells, and then all are read after all.
+        If they are not new but repeated, or others have written since, the guard on the
+        version fails, and then all are read after all.
         """
         found: dict[str, StoredSummary] = {}
         unknown: dict[str, Sequence[LifecycleEvent]] = {}

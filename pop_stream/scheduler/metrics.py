@@ -1,4 +1,4 @@
-"""What the scheduler shows of its insights, read afresh at every scrape."""
+"""Gauges and counters per insight and per customer, computed at each scrape."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime

@@ -411,7 +411,8 @@ async def test_a_worker_pulls_reports_and_completes_over_http(pop):
     path = "/v1/agendas/hand-1/attempts/1"
     half = [{"name": "one", "state": "succeeded", "result": 1},
             {"name": "two", "state": "running", "percent": 50}]  # fmt: skip
-    wish = {"puller_id": "w1", "operations": half}
+    who = {"puller_id": "w1", "lease_token": one["lease_token"]}
+    wish = {**who, "operations": half}
     assert (await pop.call("POST", f"{path}/progress", wish))[0] == 200
 
     async def percent():
@@ -419,16 +420,16 @@ async def test_a_worker_pulls_reports_and_completes_over_http(pop):
         return status == 200 and answer["percent"] == 75
 
     await until(percent)
-    assert (await pop.call("POST", f"{path}/heartbeat", {"puller_id": "w1"}))[0] == 200
-    failed = {"puller_id": "w1", "outcome": "failed", "message": "out of paper"}
+    assert (await pop.call("POST", f"{path}/heartbeat", who))[0] == 200
+    failed = {**who, "outcome": "failed", "message": "out of paper"}
     assert (await pop.call("POST", f"{path}/complete", failed))[0] == 200
     [again] = await until(pulled)
     assert (again["attempt"], again["resumes"]) == (2, True)
     known = {one["name"]: one for one in again["progress"]["operations"]}
     assert (known["one"]["state"], known["one"]["result"]) == ("succeeded", 1)
     assert known["two"]["prior"]["percent"] == 50
-    assert (await pop.call("POST", f"{path}/heartbeat", {"puller_id": "w1"}))[0] == 409
-    done = {"puller_id": "w1", "outcome": "succeeded",
+    assert (await pop.call("POST", f"{path}/heartbeat", who))[0] == 409
+    done = {"puller_id": "w1", "lease_token": again["lease_token"], "outcome": "succeeded",
             "operations": [{"name": "two", "state": "succeeded"}]}  # fmt: skip
     status, _ = await pop.call("POST", "/v1/agendas/hand-1/attempts/2/complete", done)
     assert status == 200
@@ -444,6 +445,8 @@ async def test_this_page_is_done_as_printed(pop):
     answer = {}
     for number, (method, path, text) in enumerate(printed):
         body = json.loads(text) if text else None
+        if body and "lease_token" in body:
+            body["lease_token"] = answer[5]["agendas"][0]["lease_token"]
 
         async def done(method=method, path=path, body=body):
             status, answer = await pop.call(method, path, body)

@@ -185,7 +185,7 @@ async def test_rows_are_what_was_last_written(scheduler):
     assert await scheduler.during(3, rows_of(3)) == {}
 
 
-async def test_rows_are_told_apart_by_partition_and_survive_a_restart(scheduler):
+async def test_rows_are_separated_by_partition_and_survive_a_restart(scheduler):
     odd = bytes(range(256))
     wait_durable = {
         "3/media/page/0": odd,

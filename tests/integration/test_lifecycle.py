@@ -341,7 +341,9 @@ async def parts(story: Story) -> AsyncIterator[dict[str, asyncio.subprocess.Proc
         yield started
 
 
-async def test_a_failing_agenda_is_tried_again_after_its_pause_and_then_buried(story, parts):
+async def test_a_failing_agenda_is_tried_again_after_its_pause_and_then_dead_lettered(
+    story, parts
+):
     await story.submit("a")
     first = await story.attempt("a")
     await story.claim(first)

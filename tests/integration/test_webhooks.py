@@ -135,8 +135,8 @@ async def receiver():
 
 async def turn(sender):
     """Try what is due, once each; how many that were."""
-    begun = await sender.begin()
-    await sender.ended()
+    begun = await sender.start_due()
+    await sender.wait_until_idle()
     return begun
 
 
@@ -148,7 +148,7 @@ def ending(url, agenda_id="a-1", attempt=1, customer_id="anna"):
     )
 
 
-async def test_an_end_is_told_once_signed_and_forgotten(world, receiver):
+async def test_an_end_is_sent_once_signed_and_then_removed(world, receiver):
     await world.tell(*ending(receiver.url))
     async with world.sender() as sender:
         assert await turn(sender) == 1
@@ -297,7 +297,7 @@ async def test_a_redirect_is_not_followed(world, receiver):
     assert (await world.outbox.backlog()).waiting == 1
 
 
-async def test_ends_of_one_agenda_are_told_in_their_order(world, receiver):
+async def test_ends_of_one_agenda_are_sent_in_their_order(world, receiver):
     receiver.answers = [500]
     accepted, succeeded = ending(receiver.url)
     await world.tell(accepted, succeeded)

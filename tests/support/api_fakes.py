@@ -93,9 +93,9 @@ class WatchedSummaries(MemorySummaries):
         self._ask("agenda", agenda_id)
         return await super().agenda(agenda_id)
 
-    async def standing(self, agenda_id: str) -> AttemptStatus | None:
-        self._ask("standing", agenda_id)
-        return await super().standing(agenda_id)
+    async def attempt_status(self, agenda_id: str) -> AttemptStatus | None:
+        self._ask("attempt_status", agenda_id)
+        return await super().attempt_status(agenda_id)
 
     async def agenda_owners(self, agenda_ids: Sequence[str]) -> Mapping[str, str]:
         self._ask("agenda_owners", *agenda_ids)
@@ -144,7 +144,7 @@ class ApiUnderTest:
     definitions: FixedDefinitions
     questions: FixedQueryReplies
     store: MemoryDefinitions
-    desk: MemoryDeliveries
+    deliveries: MemoryDeliveries
 
     async def submit(self, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
         """Post as JSON, or as it is if it is bytes already."""
@@ -192,7 +192,7 @@ def ports() -> ApiPorts:
     numbers, known = count(1), definitions()
     summaries = WatchedSummaries()
     keys = MemoryKeys()
-    desk = MemoryDeliveries()
+    deliveries = MemoryDeliveries()
     return ApiPorts(
         publisher=MemoryPublisher(),
         summaries=summaries,
@@ -202,8 +202,7 @@ def ports() -> ApiPorts:
         questions=FixedQueryReplies(),
         keys=keys,
         audit=keys,
-        desk=desk,
-        hearsay=desk,
+        deliveries=deliveries,
         clock=ManualClock(),
         new_id=lambda _: f"made-{next(numbers)}",
     )
@@ -223,5 +222,5 @@ async def open_api(
             behind.definitions,
             behind.questions,
             behind.definition_store,
-            behind.desk,
+            behind.deliveries,
         )

@@ -387,8 +387,6 @@ def apply_relayed(backlog: Backlog, noted: InsightAttemptsReported, now: float) 
             backlog.attempts.mark_by_http(claim.agenda_id, claim.attempt)
     for renewal in noted.heartbeats:
         backlog.attempts.renew(renewal.agenda_id, renewal.attempt, now)
-    for sign in noted.unverified:
-        backlog.attempts.renew_if_running(sign.agenda_id, sign.attempt, now)
     for settlement in noted.settlements:
         backlog.settle(settlement, now)
     for command in noted.commands:

@@ -15,7 +15,7 @@ from submission_processors import SORTER
 
 from pop_stream.http_pull.dispatcher import _decoded
 from pop_stream.kafka import clients
-from pop_stream.kafka.attempt_stops import controls
+from pop_stream.kafka.attempt_stops import follow_controls
 from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.kafka.deliveries import KafkaHttpDeliveries
 from pop_stream.kafka.lifecycle_reader import read
@@ -82,8 +82,8 @@ async def relay(records):
 
 
 async def ingest(records):
-    found = SORTER.sort(records, now=START)
-    return found.lifecycle, found.dead
+    found = SORTER.process(records, now=START)
+    return found.lifecycle, found.dead_letters
 
 
 async def puller(records):
@@ -91,7 +91,7 @@ async def puller(records):
     window = AttemptWindow()
     claimer = Claimer(publisher, TOPICS, clock, puller_id="p", window=window)
     claimed = await claimer.claim(records)
-    return claimed.fresh, publisher.on(TOPICS.dead_letters)
+    return claimed.attempts, publisher.on(TOPICS.dead_letters)
 
 
 async def scheduler(records):
@@ -129,7 +129,7 @@ async def deliveries(records):
     scheduler = KafkaHttpDeliveries(Settings(), None)
     received = []
     scheduler._reject = received.append
-    scheduler._delivered.remember = received.append
+    scheduler._receive, scheduler._api_id = received.append, "x"
     for one in records:
         scheduler._on_record(one)
     return received, range(len(records) - len(received))
@@ -146,7 +146,7 @@ async def quota_gossip(records):
 
 async def stops(records):
     received = []
-    follower = controls(Settings(), client_id="test", hear=received.append)
+    follower = follow_controls(Settings(), client_id="test", on_stop=received.append)
     for one in records:
         follower._on_record(one)
     return received, range(len(records) - len(received))
@@ -158,7 +158,7 @@ async def queries(records):
     for one in records:
         answer = asyncio.get_running_loop().create_future()
         client._pending["q"] = answer
-        client._hear(one)
+        client._on_record(one)
         received += [answer.result()] if answer.done() else []
     return received, range(len(records) - len(received))
 

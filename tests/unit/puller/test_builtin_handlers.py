@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from puller_fakes import node, run_of
 
-from pop_stream.puller.execution.agenda_run import RESULT_BYTES
+from pop_stream.puller.execution.operation_retrier import RESULT_BYTES
 from pop_stream.puller.handlers import command as command_module
 from pop_stream.puller.handlers.builtin import builtin, sleep
 from pop_stream.puller.handlers.command import OUTPUT_BYTES
@@ -52,7 +52,7 @@ async def test_noop_returns_its_payload(handlers):
     assert await result_of(handlers, "noop", {"x": [1]}) == {"x": [1]}
 
 
-async def test_append_adds_what_an_earlier_result_tells(handlers):
+async def test_append_adds_the_operations_of_an_earlier_result(handlers):
     @handlers.handler("planner")
     async def plan(_):
         return [node("x", kind="noop", payload=1), node("y", kind="noop", payload="@<x.out>")]

@@ -124,7 +124,7 @@ async def test_what_a_record_changes_is_kept_though_its_choice_is_left_to_the_ne
     assert world.emitted_ids() == ["ann-0"]
 
 
-async def test_what_waits_behind_is_heeded_before_the_choice_also_if_it_has_news(world):
+async def test_what_waits_behind_is_applied_before_the_choice_also_if_it_publishes(world):
     """What is told of the first command is told at once; the choice knows of the second."""
     await world.handle(world.page(["ann-0", "ann-1", "ann-2"]), has_next=True)
     for name, action in (("ann-0", "hold"), ("ann-1", "cancel")):
@@ -619,7 +619,7 @@ async def test_an_unloaded_partition_is_loaded_by_its_next_event(world):
     assert len(world.emitted()) == 11
 
 
-async def test_how_far_records_were_handled_is_told_though_they_change_nothing(world):
+async def test_how_far_records_were_handled_is_recorded_though_they_change_nothing(world):
     at = world.home("media")
     await world.handle(world.page(["anna-1"]))
     written = world.offset
@@ -658,7 +658,7 @@ async def test_another_worker_takes_a_partition_over(world):
     assert sorted(world.emitted_ids()) == sorted(f"ann-{n}" for n in range(13))
 
 
-async def test_a_rerun_told_again_after_a_restart_is_run_once(world):
+async def test_a_rerun_repeated_after_a_restart_is_run_once(world):
     """By who did not know of the first, for nothing of it had come to Postgres."""
 
     async def tell_rerun(offset, attempt):
@@ -680,7 +680,7 @@ async def test_a_rerun_told_again_after_a_restart_is_run_once(world):
     assert [one.attempt for one in world.emitted()] == [2, 3]
 
 
-async def test_what_a_missing_row_told_of_is_heard_again():
+async def test_the_records_behind_a_missing_row_are_read_again():
     """Else what was done is out again, and done once more when its lease has ended."""
     world = SchedulerWorld(
         *(MEDIA.model_copy(update={"id": one, "pool": "p"}) for one in ("media", "files"))
@@ -760,7 +760,7 @@ def message(value, partition, offset=1):
     return type("Message", (), {**known, "key": b"media", "value": value, "headers": ()})
 
 
-async def test_what_cannot_be_handled_is_buried_and_the_next_event_goes_on(world):
+async def test_what_cannot_be_handled_is_dead_lettered_and_the_next_event_goes_on(world):
     home = world.home("media")
     good = encode(world.page(["ann-0"]))
     await scheduler_on(world)._consume(Stream(message(b"{", home), message(good, home, 2)))
@@ -813,7 +813,7 @@ async def test_a_choice_does_not_wait_for_more_than_seconds_worth_of_what_was_wr
     assert sorted(world.emitted_ids()) == ["ann-0", "ann-1"]
 
 
-async def test_records_that_faust_passed_over_are_read_again(world):
+async def test_records_that_faust_skipped_are_read_again(world):
     home = world.home("media")
     first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
     scheduler = scheduler_on(world, (5, missed))
@@ -821,7 +821,7 @@ async def test_records_that_faust_passed_over_are_read_again(world):
     assert sorted(world.emitted_ids()) == ["ann-0", "bob-0", "cem-0"]
 
 
-async def test_what_was_passed_over_in_a_restart_is_told_by_the_table(world):
+async def test_what_was_skipped_in_a_restart_is_known_by_the_table(world):
     home = world.home("media")
     first, missed, last = (encode(world.page([f"{n}-0"])) for n in ("ann", "bob", "cem"))
     await scheduler_on(world)._consume(Stream(message(first, home, 4)))
@@ -895,7 +895,7 @@ async def test_a_record_of_a_partition_that_is_lost_is_left_to_its_next_owner(wo
     assert world.publisher.on(TOPICS.dead_letters) == []
 
 
-async def test_a_partition_is_let_go_once_the_record_under_way_is_done(world):
+async def test_a_partition_is_released_once_the_record_in_hand_is_done(world):
     home = world.home("media")
     scheduler = scheduler_on(world)
     entered, go_on = asyncio.Event(), asyncio.Event()
@@ -932,7 +932,7 @@ def letters(world):
     return [(one["code"], base64.b64decode(one["value_base64"])) for one in buried]
 
 
-async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(world):
+async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_dead_lettered(world):
     page = world.page([f"ann-{n}" for n in range(9)])
     agendas = (*page.agendas[:4], Raw(b'{"agenda_id":5}'), *page.agendas[5:])
     value = encode([replace_struct(page, agendas=agendas), world.page(["bob-0"])])
@@ -950,7 +950,7 @@ async def test_of_a_page_only_the_agenda_that_cannot_be_read_is_buried(world):
     )
 
 
-async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(world):
+async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_dead_lettered(world):
     pages = [encode(world.page([name])) for name in ("ann-0", "bob-0")]
     unknown = b'{"type":"insight.painted","insight_id":"media"}'
     value = frame([pages[0], unknown, pages[1]])
@@ -966,7 +966,9 @@ async def test_of_a_frame_only_the_event_of_an_unknown_kind_is_buried(world):
 
 
 @pytest.mark.parametrize("culprits", [("ann-3",), ("ann-0", "ann-7")])
-async def test_of_many_notes_only_those_that_raise_are_buried(world, monkeypatch, culprits):
+async def test_of_many_reports_only_those_that_raise_are_dead_lettered(
+    world, monkeypatch, culprits
+):
     """The others are taken once, whatever was half done when it failed."""
     await world.place("ann", 25)
     settle = Backlog.settle

@@ -652,7 +652,7 @@ def told_at(offset):
 
 
 @pytest.mark.parametrize("action", ["cancel", "hold", "release", "reprioritise"])
-def test_a_command_told_again_is_known(action):
+def test_a_repeated_command_is_recognised(action):
     one = backlog()
     one.place([placed("a"), placed("h", held=True)], NOW)
     agenda_id = "h" if action == "release" else "a"
