@@ -342,7 +342,10 @@ def test_who_was_given_most_by_another_algorithm_is_where_newcomers_begin():
     assert one.queue.virtual_time == 50.0
     assert {flow.tag for flow in one.queue.flows()} == {50.0}
     told = one.drain_delta()
-    assert {name: tags.tag for name, tags in told.fairness.items()} == {"ann": 50.0, "bob": 50.0}
+    assert {name: tags.tag for name, tags in told.fairness.items()} == {
+        "ann": 50.0,
+        "bob": 50.0,
+    }
 
 
 def test_by_age_keys_are_none_after_a_change_and_after_a_restart():
