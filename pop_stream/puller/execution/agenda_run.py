@@ -15,7 +15,13 @@ from weakref import ReferenceType, ref
 import msgspec
 
 from pop_stream.model import references
-from pop_stream.model.agenda import Agenda, Operation, appended, dependencies, encode_operation
+from pop_stream.model.agenda import (
+    Agenda,
+    Operation,
+    dependencies,
+    encode_operation,
+    new_operations,
+)
 from pop_stream.model.events.base import AppendedOperation, PriorProgress
 from pop_stream.model.events.scheduling import EmittedAgenda
 from pop_stream.model.references import OUTPUT_SUFFIX
@@ -267,7 +273,7 @@ class AgendaRun:
         """Add operations, for the one of that name; see `OperationCall.append`."""
         if by not in self._running:
             raise _ended(by)
-        new = appended(given, to=self._operations)
+        new = new_operations(given, to=self._operations)
         at = self._run_context.clock.now()
         # Kept even if the attempt has failed: the next one may not run this operation again.
         self._appended += [
