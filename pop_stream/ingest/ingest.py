@@ -31,12 +31,8 @@ from pop_stream.kafka import clients
 from pop_stream.kafka.batch_consumer import BatchPacer, handle_batches
 from pop_stream.kafka.clients import RebalanceListener
 from pop_stream.kafka.definitions import header_version
-from pop_stream.kafka.publisher import (
-    FRAME_BYTES,
-    lifecycle_records,
-    publish_until_acknowledged,
-    ready_record,
-)
+from pop_stream.kafka.event_records import FRAME_BYTES, lifecycle_records, ready_record
+from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.quota_gossip import QuotaGossip
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Definitions
@@ -85,7 +81,7 @@ class DefinitionsBarrier:
             return
         try:
             async with asyncio.timeout(self._max_wait_s):
-                written = await self._definitions.written()
+                written = await self._definitions.end_offset()
                 wanted = max((one for one in newer if one <= written), default=0)
                 while self._definitions.read_up_to < wanted:  # noqa: ASYNC110  # no event
                     await asyncio.sleep(_POLL_EVERY_S)

@@ -81,7 +81,7 @@ async def import_definitions(settings: Settings) -> list[str]:
         open_pool(settings) as pool,
     ):
         outbox = PostgresDefinitionOutbox(pool)
-        known = {row.key for row in await outbox.newest()}
+        known = {row.key for row in await outbox.latest_versions()}
         found = [one for one in follower.current.all() if definition_key(one) not in known]
         store = PostgresDefinitions(pool)
         try:
@@ -91,7 +91,7 @@ async def import_definitions(settings: Settings) -> list[str]:
             raise ValueError(str(error)) from None
         publication = DefinitionsOutboxRelay(outbox, publish, Topics(settings.topic_prefix))
         published = await publication.drain()
-        return [*published, *await publication.repair(follower.heard)]
+        return [*published, *await publication.repair(follower.versions_by_key)]
 
 
 def definitions_in_file(settings: Settings) -> tuple[Definition, ...]:

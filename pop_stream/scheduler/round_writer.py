@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from pop_stream import crash_points
-from pop_stream.kafka.publisher import lifecycle_records, publish_until_acknowledged
+from pop_stream.kafka.event_records import lifecycle_records
+from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
 from pop_stream.model.errors import UnavailableError

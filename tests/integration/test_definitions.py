@@ -129,11 +129,11 @@ async def test_a_change_over_http_reaches_every_part_within_a_second(world):
 
 async def test_a_follower_tells_how_far_definitions_are_written_and_how_far_it_read(world):
     async with world.following() as follower:
-        before = await follower.written()
+        before = await follower.end_offset()
         assert follower.read_up_to == before
         await world.publish(definition_record(world.topics, "customer/acme", b"no JSON"))
         await until(lambda: follower.read_up_to > before)
-        assert follower.read_up_to == await follower.written() == before + 1
+        assert follower.read_up_to == await follower.end_offset() == before + 1
         assert follower.current.version <= before
 
 
@@ -188,7 +188,7 @@ async def test_the_outbox_is_published_in_order_and_once(world):
         drained = await asyncio.gather(*(one.drain() for one in several))
         assert sorted(map(len, drained)) == [0, 0, 7]
         await until(lambda: follower.current.customer("acme").weight == 9)
-        assert follower.heard["customer/acme"] == 7
+        assert follower.versions_by_key["customer/acme"] == 7
 
 
 async def test_an_outdated_record_is_skipped_and_repaired(world):
@@ -204,16 +204,16 @@ async def test_an_outdated_record_is_skipped_and_repaired(world):
         for weight in (2, 3):
             await store.change([put(Customer(id="acme", weight=weight))], AUTHOR)
         await publication.drain()
-        await until(lambda: follower.heard.get("customer/acme") == 2)
+        await until(lambda: follower.versions_by_key.get("customer/acme") == 2)
         old = encode_definition(Customer(id="acme", weight=2))
         await publisher.publish(
             [definition_record(world.topics, "customer/acme", old, version=1)]
         )
-        await until(lambda: follower.heard["customer/acme"] == 1)
+        await until(lambda: follower.versions_by_key["customer/acme"] == 1)
         assert follower.current.customer("acme").weight == 3
-        assert await publication.repair(follower.heard) == ["customer/acme"]
-        await until(lambda: follower.heard["customer/acme"] == 2)
-        assert await publication.repair(follower.heard) == []
+        assert await publication.repair(follower.versions_by_key) == ["customer/acme"]
+        await until(lambda: follower.versions_by_key["customer/acme"] == 2)
+        assert await publication.repair(follower.versions_by_key) == []
 
 
 async def test_migrate_takes_up_what_only_the_topic_knew_and_the_file(world, tmp_path):

@@ -142,7 +142,7 @@ class MemorySummaries:
         self._fail()
         return len(self._fitting(wanted))
 
-    async def whole(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
+    async def load_details(self, summaries: Sequence[Summary]) -> Sequence[Summary]:
         self._fail()
         known = (self.agendas.get(one.agenda_id) for one in summaries)
         return [

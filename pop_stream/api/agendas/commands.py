@@ -31,7 +31,7 @@ from pop_stream.api_models.commands import (
     Rerun,
     SkipReason,
 )
-from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.kafka.event_records import lifecycle_records
 from pop_stream.model.agenda import Agenda, parse_agenda
 from pop_stream.model.errors import Issue, NotFoundError, StateError, SubmissionError
 from pop_stream.model.events.lifecycle import Action, AgendaCommanded, LifecycleEvent
@@ -172,7 +172,7 @@ class CommandEndpoints:
             reason=command_request.reason,
         )
         told: list[LifecycleEvent] = []
-        for one in await self._agendas.whole(agendas):
+        for one in await self._agendas.load_details(agendas):
             try:
                 told.append(self._restart(one, again, request))
             except NotFoundError:

@@ -32,7 +32,7 @@ from pop_stream.api_models.pulls import (
     PullRequest,
     ReportAcknowledgement,
 )
-from pop_stream.kafka.publisher import lifecycle_records
+from pop_stream.kafka.event_records import lifecycle_records
 from pop_stream.model.agenda import Operation
 from pop_stream.model.errors import LeaseLostError, UnavailableError
 from pop_stream.model.events.base import AppendedOperation
