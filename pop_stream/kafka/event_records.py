@@ -61,5 +61,5 @@ def ready_record(
         event: About one insight.
         partitions: The number of partitions of `pop.ready`.
     """
-    partition = partition_of(definitions.home(event.insight_id), partitions)
+    partition = partition_of(definitions.routing_key(event.insight_id), partitions)
     return Record(topics.ready, event.insight_id.encode(), encode(event), partition)

@@ -48,7 +48,7 @@ class SummaryReader(Protocol):
         """One agenda's summary with its operations, or None if none exists."""
         ...
 
-    async def standing(self, agenda_id: str) -> AttemptStatus | None:
+    async def attempt_status(self, agenda_id: str) -> AttemptStatus | None:
         """How far the agenda is, without the rest of its summary; None if none exists."""
         ...
 

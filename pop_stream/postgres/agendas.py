@@ -1,7 +1,4 @@
-"""Finds agendas by what is known of them, and removes those that have ended.
-
-Removes ended agendas by state and age, in batches; never one that has not ended.
-"""
+"""Finds agendas by what is known of them, and removes in batches those that ended long ago."""
 
 import asyncio
 from collections import Counter
