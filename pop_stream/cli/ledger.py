@@ -9,7 +9,8 @@ from typing import Any, Final
 import typer
 
 from pop_stream.cli.output import console, emit
-from pop_stream.operations.ledger import LedgerAudit, audit_ledger
+from pop_stream.composition.reconciler import audit_ledger
+from pop_stream.reconciler.reconciler import LedgerAudit
 from pop_stream.settings import Settings
 
 _SHOWN: Final = 20
@@ -40,7 +41,7 @@ def report(audit: LedgerAudit) -> Mapping[str, Any]:
         "checked": audit.checked,
         "skipped": audit.skipped,
         "events_behind": audit.behind,
-        "faults": dict(Counter(one.kind for one in audit.faults)),
+        "faults": dict(Counter(one.kind for one in audit.discrepancies)),
         "agendas": [
             {
                 "agenda_id": one.row.agenda_id,
@@ -48,7 +49,7 @@ def report(audit: LedgerAudit) -> Mapping[str, Any]:
                 "fault": one.kind,
                 "detail": one.detail,
             }
-            for one in audit.faults[:_LISTED]
+            for one in audit.discrepancies[:_LISTED]
         ],
         "offsets": audit.offsets,
         "unanswered": audit.unanswered,
@@ -68,20 +69,20 @@ def lines(audit: LedgerAudit, *, repair: bool) -> Iterator[str]:
     yield from (
         f"[red]✗[/] {insight_id}: {why}" for insight_id, why in audit.unanswered.items()
     )
-    for one in audit.faults[:_SHOWN]:
+    for one in audit.discrepancies[:_SHOWN]:
         mark = "[yellow]↻[/]" if one.row.agenda_id in audit.repaired else "[red]✗[/]"
         yield f"{mark} {one.row.agenda_id} of {one.row.insight_id}: {one.detail}"
-    if len(audit.faults) > _SHOWN:
-        yield f"… and {len(audit.faults) - _SHOWN:,} more, listed by --json"
+    if len(audit.discrepancies) > _SHOWN:
+        yield f"… and {len(audit.discrepancies) - _SHOWN:,} more, listed by --json"
     yield from (
         f"[red]✗[/] {agenda_id} cannot be repaired: {why}"
         for agenda_id, why in audit.unrepairable.items()
     )
     if audit.repaired:
         yield f"[green]✓[/] repaired {len({*audit.repaired}):,}"
-    elif any(one.kind in _REPAIRABLE for one in audit.faults) and not repair:
+    elif any(one.kind in _REPAIRABLE for one in audit.discrepancies) and not repair:
         yield "repair it with: pop-stream doctor --ledger --repair"
     if not audit.checked and audit.skipped:
         yield "nothing was looked at yet: look again in a minute, or with a shorter --quiet"
-    elif audit.is_clean and not audit.faults:
+    elif audit.is_clean and not audit.discrepancies:
         yield "[green]✓[/] Postgres, Kafka and the scheduler agree"

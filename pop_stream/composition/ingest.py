@@ -1,4 +1,4 @@
-"""What ingest and relay are made of, and who buries for all."""
+"""What ingest and relay are made of."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,6 @@ from pop_stream.composition.quotas import doors
 from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.kafka import connections
-from pop_stream.kafka.dead_letters import Burial
 from pop_stream.kafka.definitions import DefinitionFollower
 from pop_stream.relay.relay import Relay
 from pop_stream.settings import Settings
@@ -35,7 +34,7 @@ async def open_sender_authenticator(
 
 
 async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
-    """Ingest, relay and burial until `stop`; ends at once when either fails."""
+    """Ingest and relay until `stop`; ends at once when either fails."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         definitions = await enter(DefinitionFollower(settings, client_id="ingest"))
@@ -50,4 +49,3 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(ingest.run(stop))
             tasks.create_task(relay.run(stop))
-            tasks.create_task(Burial(settings, relay_publish, WallClock()).run(stop))

@@ -1,35 +1,24 @@
 """What the rollup is made of, with all that goes on beside it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from pop_stream.clock import WallClock, wait_until_set
-from pop_stream.kafka import clients, connections
-from pop_stream.kafka.definitions import DefinitionFollower
+from pop_stream.composition.reconciler import open_reconciler
+from pop_stream.kafka import connections
 from pop_stream.kafka.errors import KafkaError
-from pop_stream.kafka.lag import KafkaLagProbe
-from pop_stream.kafka.queries import KafkaQueueQueries
-from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
 from pop_stream.model.errors import UnavailableError
 from pop_stream.operations.metrics_server import serve_metrics
 from pop_stream.ports.publisher import Publisher
 from pop_stream.postgres.agendas import PostgresRetention
-from pop_stream.postgres.ledger import PostgresSummaryScan
-from pop_stream.postgres.open_agendas import PostgresOpenAgendas
 from pop_stream.postgres.pool import open_pool
 from pop_stream.postgres.summaries import PostgresSummaries
-from pop_stream.reconciler.missing import told_of
-from pop_stream.reconciler.reconciler import (
-    Reconciler,
-    ReconciliationMetrics,
-    schedule_reconciliation,
-)
+from pop_stream.reconciler.schedule import ReconciliationMetrics, schedule_reconciliation
 from pop_stream.rollup.retention import remove_expired, retention_from, schedule_retention
 from pop_stream.rollup.rollup import roll_up
 from pop_stream.settings import Settings
@@ -83,41 +72,19 @@ async def _reconcile(
 ) -> None:
     """Place again what nobody has, until `stop`; what it needs is waited for."""
     registry = CollectorRegistry()
-    told = ReconciliationMetrics(registry)
+    registry.register(UNREADABLE_RECORDS)
+    metrics = ReconciliationMetrics(registry)
     host, port = settings.metrics_host, settings.rollup_metrics_port
     async with serve_metrics(registry, host, port):
         while not stop.is_set():
             try:
-                async with _reconciler(settings, pool, publish) as reconciler:
+                async with open_reconciler(settings, pool, publish) as reconciler:
                     await schedule_reconciliation(
-                        reconciler, told, settings.reconcile_every, stop
+                        reconciler, metrics, settings.reconcile_every, stop
                     )
             except (UnavailableError, KafkaError, OSError) as error:
-                told.record_postponed(error)
+                metrics.record_postponed(error)
                 await wait_until_set(stop, _AGAIN_AFTER_S)
-
-
-@asynccontextmanager
-async def _reconciler(
-    settings: Settings, pool: "Pool", publish: Publisher
-) -> AsyncIterator[Reconciler]:
-    names = Topics(settings.topic_prefix)
-    async with (
-        DefinitionFollower(settings, client_id="reconcile") as definitions,
-        KafkaQueueQueries(settings, publish, definitions) as questions,
-        connections.admin_client(settings, client_id="reconcile-admin") as admin,
-        clients.consumer(settings, client_id="reconcile-lag", group_id=None) as offsets,
-    ):
-        yield Reconciler(
-            names,
-            agendas=PostgresOpenAgendas(pool),
-            ledger=PostgresSummaryScan(pool),
-            questions=questions,
-            publisher=publish,
-            definitions=definitions,
-            probe=KafkaLagProbe(names, admin, offsets),
-            told=partial(told_of, settings),
-        )
 
 
 async def run_retention_once(settings: Settings, *, dry_run: bool) -> dict[str, int]:

@@ -1,4 +1,9 @@
-"""TODO-DOC"""
+"""Java's ahead-of-time class cache: Kafka's classes, read, checked and linked once.
+
+Whichever process needs a broker first runs one on an empty folder to record its classes, which
+takes about ten seconds and writes some 70 MB; all later starts of the same jars, options and
+Java are faster by seconds. A cache that cannot be made is no error.
+"""
 
 import asyncio
 import contextlib

@@ -55,5 +55,6 @@ class ServerStartError(DevServerError):
         self.reason = reason
         self.log_tail = log_tail
         super().__init__(
-            f"{server} does not run: {reason}. Last lines of its log:\n{log_tail}\n{ALTERNATIVES}"
+            f"{server} does not run: {reason}. Last lines of its log:\n"
+            f"{log_tail}\n{ALTERNATIVES}"
         )

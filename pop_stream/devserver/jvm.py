@@ -1,7 +1,4 @@
-"""How a Java program of Kafka's is run: the runtime, the jars, the options.
-
-Kafka's classes, read, checked and linked once for all later starts (Java's AOT cache).
-"""
+"""How one of Kafka's Java programs is run: the runtime, the jars, the options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,7 @@
-"""A real Kafka broker, combined with its controller: alone, or one of a few, on one machine.
+"""One real Kafka broker combined with its controller: alone, or one of a few on one machine.
 
-What an embedded broker is told: its place in a cluster, its settings, its log's.
+Its settings are for a machine that has other things to do: few threads, short timeouts, no
+automatic topics. Three brokers replicate to each other and need two of them.
 """
 
 import asyncio
@@ -131,7 +132,7 @@ def log4j(stem: str) -> dict[str, str]:
         "appender.file.policies.size.size": "10MB",
         "appender.file.strategy.type": "DefaultRolloverStrategy",
         "appender.file.strategy.max": "3",
-        # Every setting at every start, and a line for every partition, would bury the rest.
+        # Every setting at every start, and a line for every partition, would hide the rest.
         "logger.settings.name": "org.apache.kafka.common.config",
         "logger.settings.level": "warn",
         "logger.partitions.name": "state.change.logger",
@@ -194,8 +195,8 @@ class Kafka:
         jvm: What runs it.
         cluster: Of which it is one.
         node: Which.
-        class_cache_target: Where its orderly end leaves a cache of the classes that it loaded; that takes
-            some seconds more.
+        class_cache_target: Where its orderly end leaves a cache of the classes that it loaded;
+            that takes some seconds more.
 
     Attributes:
         bootstrap: `host:port` for clients, once started.
@@ -267,7 +268,7 @@ class Kafka:
             _log.info("kafka.stopped")
 
     async def ended(self) -> ServerStartError:
-        """Wait until the broker ends by itself, and tell what its log says."""
+        """Wait until the broker ends by itself, and return what its log says."""
         code = await self._process.ended()
         return self._process.start_error(f"it ended with exit code {code}", log=self._log_file)
 

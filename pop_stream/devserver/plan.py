@@ -1,4 +1,4 @@
-"""What is to run on this machine."""
+"""What a local stack runs: servers, parts, how many of each, and their settings."""
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence

@@ -118,7 +118,7 @@ class Postgres:
             _log.info("postgres.stopped")
 
     async def ended(self) -> ServerStartError:
-        """Wait until the server ends by itself, and tell what its log says."""
+        """Wait until the server ends by itself, and return what its log says."""
         assert self._process is not None  # noqa: S101  only a started server is watched
         code = await self._process.ended()
         return self._process.start_error(f"it ended with exit code {code}")

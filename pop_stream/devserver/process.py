@@ -73,7 +73,7 @@ class ServerProcess:
         self._ended = asyncio.Event()
 
     def spawn(self) -> None:
-        """Start the process under a reaper; returns within milliseconds.
+        """Start the process under a parent watch; returns within milliseconds.
 
         Not a coroutine: a cancellation finds it either started, and so stoppable, or not.
         """
@@ -108,7 +108,7 @@ class ServerProcess:
             reason = "its program could not be executed"
             raise self.start_error(reason)
         self.pid = int(line)
-        running = {"reaper": _describe(parent_watch.pid), "server": _describe(self.pid)}
+        running = {"parent_watch": _describe(parent_watch.pid), "server": _describe(self.pid)}
         _record(self.launch.home, self.launch.name).write_text(json.dumps(running) + "\n")
 
     @property
@@ -148,13 +148,13 @@ class ServerProcess:
             await self._ended.wait()
         if self._parent_watch.stdout is not None:
             self._parent_watch.stdout.close()
-        # Finds something only if the reaper was killed before its server ended.
+        # Finds something only if the parent watch was killed before its server ended.
         await asyncio.to_thread(
             end_leftovers, self.launch.home, self.launch.name, self.launch.stop_signal
         )
 
     def start_error(self, reason: str, *, log: Path | None = None) -> ServerStartError:
-        """The error that tells why, with the end of its console and, if it has one, its log."""
+        """The error with the reason, the end of its console and, if it has one, of its log."""
         tails = [_tail(path) for path in (log, self.console) if path is not None]
         return ServerStartError(self.launch.name, reason, "\n".join(filter(None, tails)))
 
@@ -186,8 +186,8 @@ def end_leftovers(home: Path, name: str, stop_signal: signal.Signals) -> None:
     left = _still_running(_record(home, name))
     if left:
         _log.warning("leftover.ending", server=name, pids=[p.pid for p in left.values()])
-    if "server" in left and "reaper" not in left:
-        # With its reaper alive, the server is being ended by that one already.
+    if "server" in left and "parent_watch" not in left:
+        # With its parent watch alive, the server is being ended by that one already.
         _send(left["server"], stop_signal)
     for process in _wait_gone(left.values(), _ORPHAN_GRACE_S + 1):
         _send(process, signal.SIGKILL)

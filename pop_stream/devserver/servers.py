@@ -31,8 +31,9 @@ class DevServers:
         folder: Of the data; once for one broker, and another one for three.
         cache: Of Kafka's jars; the platform's if not given.
         brokers: 1, or 3 that replicate to each other and need two of them.
-        restart_servers: Servers that end by themselves are started again, as often as it takes: a
-            full disk ends a server, and its next starts too. Told of every end and start.
+        restart_servers: Servers that end by themselves are started again, as often as it
+            takes: a full disk ends a server, and its next starts too. Called with a line about
+            every end and start.
 
     Attributes:
         bootstrap: Kafka's `host:port`, comma between, once entered.
@@ -116,7 +117,7 @@ class DevServers:
         self._taken_down.pop(name).set()
 
     async def failed(self) -> ServerStartError:
-        """Wait until a server ends by itself, unless it is kept, and tell which and why."""
+        """Wait until a server ends by itself, unless it is kept, and return which and why."""
         if self._restarts is not None:
             await asyncio.Event().wait()
         watches = [asyncio.create_task(self._unwanted_end(name)) for name in self._started]

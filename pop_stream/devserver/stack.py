@@ -1,6 +1,7 @@
 """Everything on this machine: the servers, migrated, and every part as a process of its own.
 
-A port for a stack's API that no other stack takes while this one lasts.
+Entering a `Stack` returns once the API serves; leaving it stops the parts, last stage first,
+then the servers. The port of its API is kept from other stacks for as long as it lasts.
 """
 
 import asyncio
@@ -143,7 +144,7 @@ class Stack:
         return self._servers
 
     async def failed(self) -> Exception:
-        """Wait until a server ends or a part is given up, and tell which and why."""
+        """Wait until a server ends or a part is given up, and return which and why."""
         waits: list[asyncio.Task[Exception]] = [asyncio.create_task(self._part_failed())]
         if self._servers is not None:
             waits.append(asyncio.create_task(_server_failed(self._servers)))
@@ -234,7 +235,7 @@ class Stack:
     async def _evict_instance(self, instance: str) -> None:
         """Groups need not wait for the end of a session whose process is seen to be dead."""
         await group_members.evict_instance(
-            clients.admin(self.settings, client_id="burial"), instance
+            clients.admin(self.settings, client_id="eviction"), instance
         )
 
     def _report_status(self, status: PartStatus) -> None:

@@ -112,7 +112,7 @@ class Supervisor:
         environment: Variables for all parts beside those of this process.
         policy: When a crashed part starts again.
         on_progress: Called with every change; must not block.
-        on_death: Told the POP_INSTANCE of a part that crashed, while it is started again.
+        on_death: Called with the POP_INSTANCE of a crashed part, while it is started again.
 
     Attributes:
         logs: The same folder.
@@ -221,7 +221,7 @@ class Supervisor:
             await self._changed.wait_for(lambda: seen(self.status()))
 
     async def until_part_failed(self) -> PartStatus:
-        """Wait until a part is given up, and tell which."""
+        """Wait until a part is given up, and return which."""
         await self.until(lambda parts: any(one.state == "failed" for one in parts.values()))
         return next(one for one in self.status().values() if one.state == "failed")
 

@@ -22,6 +22,7 @@ from pop_stream.kafka.errors import KafkaError
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.share_consumer import MissingClientError
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, decode_poll_demand, encode
 from pop_stream.model.events.pull import (
@@ -339,5 +340,5 @@ def _decoded(record: ConsumedRecord) -> PollWanted | DeliveryReturned | None:
     try:
         return decode_poll_demand(checked_value(record))
     except UnreadableRecordError as error:
-        _log.warning("poll.unreadable", offset=record.offset, reason=str(error))
+        skip_unreadable(record, error)
         return None

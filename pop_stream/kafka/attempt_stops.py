@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 
-import structlog
 
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, decode_stop
 from pop_stream.model.events.scheduling import AttemptStop
 from pop_stream.ports.records import ConsumedRecord
 from pop_stream.settings import Settings
-
-_log = structlog.get_logger()
 
 
 def controls(
@@ -35,7 +33,7 @@ def controls(
         try:
             stop = decode_stop(checked_value(record))
         except UnreadableRecordError as error:
-            _log.warning("stop.unreadable", offset=record.offset, reason=str(error))
+            skip_unreadable(record, error)
             return
         hear(stop)
 

@@ -261,7 +261,7 @@ async def evict_own_predecessor(settings: Settings, group: str, client_name: str
     """Remove who bore this process's name in the group before; nothing happens without one."""
     if settings.instance is not None:
         await group_members.evict_predecessor(
-            admin(settings, client_id="succession"), group, client_name
+            admin(settings, client_id="eviction"), group, client_name
         )
 
 

@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.api_keys import ApiKey
 from pop_stream.model.definitions import (
     Definition,
@@ -159,6 +160,7 @@ class DefinitionFollower:
             except UnreadableRecordError as error:
                 # The old definition stays in force: a bad edit must not stop an insight.
                 _log.error("definition.refused", key=key, reason=str(error))
+                skip_unreadable(record, error)
                 continue
             self._versions[key] = version
 

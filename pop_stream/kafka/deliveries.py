@@ -19,6 +19,7 @@ from pop_stream.kafka.attempt_stops import controls
 from pop_stream.kafka.publisher import ready_record
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError, UnservedError
 from pop_stream.model.events.codec import checked_value, decode_delivery, encode
 from pop_stream.model.events.lifecycle import StopReason
@@ -174,7 +175,7 @@ class KafkaHttpDeliveries:
         try:
             handed = decode_delivery(checked_value(record))
         except UnreadableRecordError as error:
-            _log.warning("delivery.unreadable", offset=record.offset, reason=str(error))
+            skip_unreadable(record, error)
             return
         if isinstance(handed, PollRejected):
             self._reject(handed)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Self
 
-import structlog
 from aiokafka import AIOKafkaConsumer
 
 from pop_stream.kafka import clients
 from pop_stream.kafka.publisher import ready_record
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnavailableError, UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, decode_query_reply
 from pop_stream.model.events.scheduling import QueueDescribed, QueueQueried
@@ -22,8 +22,6 @@ from pop_stream.settings import Settings
 
 REPLY_TIMEOUT: Final = timedelta(seconds=3)
 """A scheduler that is up answers in milliseconds; one that is moving, in seconds."""
-
-_log = structlog.get_logger()
 
 
 class KafkaQueueQueries:
@@ -105,7 +103,7 @@ class KafkaQueueQueries:
         try:
             reply = decode_query_reply(checked_value(record))
         except UnreadableRecordError as error:
-            _log.warning("query_reply.unreadable", reason=str(error))
+            skip_unreadable(record, error)
             return
         waiting = self._pending.get(reply.query_id)
         if waiting is not None and not waiting.done():

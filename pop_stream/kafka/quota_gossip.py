@@ -10,6 +10,7 @@ import structlog
 from pop_stream.kafka.publisher import publish_until_acknowledged
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import skip_unreadable
 from pop_stream.model.errors import UnreadableRecordError
 from pop_stream.model.events.codec import checked_value, decode_usage, encode
 from pop_stream.model.events.quota import IngressUsage
@@ -99,6 +100,6 @@ class QuotaGossip:
         try:
             event = decode_usage(checked_value(record))
         except UnreadableRecordError as error:
-            _log.warning("quota_usage.unreadable", offset=record.offset, reason=str(error))
+            skip_unreadable(record, error)
         else:
             self.door.apply(event, now_s=self._now_s())

@@ -1,4 +1,4 @@
-"""Follows `pop.agenda-events` from now on, for reports on what happens."""
+"""Follows `pop.agenda-events` from now on and passes every batch of events on."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ _MAX_RECORDS: Final = 2_000
 
 
 class LifecycleFollower:
-    """Hears every lifecycle event from the moment it is entered on.
+    """Follows every lifecycle event from the moment it is entered on.
 
     Args:
         settings: Where the cluster is.
@@ -55,7 +55,7 @@ class LifecycleFollower:
         await self._consumer.stop()
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Wait until what was heard makes it so, or raise what stopped the reading."""
+        """Wait until the events read so far make it so, or raise what stopped the reading."""
         while not is_so():
             async with self._changed:
                 await self._changed.wait()

@@ -7,8 +7,6 @@ from typing import Final
 
 from pop_stream.kafka import clients, connections
 from pop_stream.kafka.clients import KafkaAdmin
-from pop_stream.kafka.dead_letters import PART as BURIAL
-from pop_stream.kafka.dead_letters import judges
 from pop_stream.kafka.group_members import count_members
 from pop_stream.kafka.lag import KafkaLagProbe
 from pop_stream.kafka.topics import Topics
@@ -33,8 +31,6 @@ class ConsumerGroup:
         name: Of the part, for a person.
         command: That starts it.
         topics: At least one.
-        prefilled_topic: One of them that is written to before any part was ever started, so what
-            waits there tells nothing of a group that never was.
         may_lag: It leaves what it has no room for where it is, so only its absence is a fault.
     """
 
@@ -42,7 +38,6 @@ class ConsumerGroup:
     command: str
     group: str
     topics: Sequence[str]
-    prefilled_topic: str | None = None
     may_lag: bool = False
     group_type: GroupType = "consumer"
 
@@ -77,14 +72,6 @@ def readers(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
     events, ingest = names.agenda_events, "pop-stream ingest"
     yield ConsumerGroup("ingest", ingest, names.group("ingest"), [names.submissions])
     yield ConsumerGroup("the relay", ingest, names.group("relay"), [events])
-    burial = names.group(BURIAL)
-    yield ConsumerGroup(
-        "the group of burial",
-        ingest,
-        burial,
-        [*judges(names)],
-        prefilled_topic=names.definitions,
-    )
     schedule = "pop-stream schedule"
     yield ConsumerGroup("the scheduler", schedule, names.group("scheduler"), [names.ready])
     yield ConsumerGroup("the rollup", "pop-stream rollup", names.group("rollup"), [events])
@@ -101,16 +88,10 @@ def readers(names: Topics, definitions: Definitions) -> Iterator[ConsumerGroup]:
 
 
 async def _check(reader: ConsumerGroup, admin: KafkaAdmin, probe: KafkaLagProbe) -> list[str]:
-    fetch_member_count = await count_members(admin, reader.group, reader.group_type)
-    waiting = {} if reader.may_lag and fetch_member_count else await _waiting(reader, probe)
-    if fetch_member_count is None:
-        waiting = {
-            one: count for one, count in waiting.items() if one != reader.prefilled_topic
-        }
+    members = await count_members(admin, reader.group, reader.group_type)
+    waiting = {} if reader.may_lag and members else await _waiting(reader, probe)
     many, where = f"{sum(waiting.values()):,}", ", ".join(waiting)
-    if not fetch_member_count and (
-        waiting or (fetch_member_count is not None and not reader.may_lag)
-    ):
+    if not members and (waiting or (members is not None and not reader.may_lag)):
         what = f"; records waiting in {where}: {many}" if waiting else ""
         return [f"{reader.name} is down{what}; start `{reader.command}`"]
     if waiting:

@@ -41,7 +41,7 @@ class PostgresSummaryScan:
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
 
-    async def entries(self, agenda_ids: Sequence[str]) -> Mapping[str, SummaryState]:
+    async def states(self, agenda_ids: Sequence[str]) -> Mapping[str, SummaryState]:
         """Those of the agendas that have a summary."""
         found: dict[str, SummaryState] = {}
         async with acquire_connection(self._pool) as connection:
@@ -73,7 +73,7 @@ class PostgresSummaryScan:
         return [_row(row) for row in rows]
 
     async def count_recently_changed(self, quiet: timedelta) -> int:
-        """How many agendas changed within this time, so that no look was taken at them."""
+        """How many agendas changed within this time, so that they are not compared yet."""
         async with acquire_connection(self._pool) as connection:
             count: int = await connection.fetchval(
                 _SQL["count_recently_changed"], [*_OPEN, *_ENDED], quiet
@@ -89,17 +89,14 @@ class PostgresSummaryScan:
                 for row in await connection.fetch(_SQL["rows_of"], some)
             ]
 
-    async def first_accepted(self, agenda_ids: Sequence[str]) -> datetime | None:
-        """When the first of them was accepted; None if that is not known of one."""
+    async def accepted_at(self, agenda_ids: Sequence[str]) -> Mapping[str, datetime]:
+        """When these agendas were accepted; absent where that is not known."""
         async with acquire_connection(self._pool) as connection:
-            known = [
-                row
+            return {
+                row["agenda_id"]: row["accepted_at"]
                 for some in _chunks(agenda_ids)
                 for row in await connection.fetch(_SQL["accepted_at"], some)
-            ]
-        if len(known) < len({*agenda_ids}):
-            return None
-        return min((row["accepted_at"] for row in known), default=None)
+            }
 
     async def bodies(self, agenda_ids: Sequence[str]) -> Mapping[str, tuple[bytes, datetime]]:
         """What was submitted, and when it was accepted; absent where that is not known."""

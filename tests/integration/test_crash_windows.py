@@ -113,7 +113,7 @@ class World:
             ledger = PostgresSummaryScan(pool)
             async with asyncio.timeout(PATIENCE_S):
                 while waiting:
-                    entries = await ledger.entries([*waiting])
+                    entries = await ledger.states([*waiting])
                     waiting = waiting - {
                         k for k, one in entries.items() if one.state.is_terminal
                     }

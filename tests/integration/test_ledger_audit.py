@@ -18,13 +18,13 @@ from ledger_world import (
 
 from pop_stream.cli.ledger import lines, report
 from pop_stream.composition.ingest import run_ingest
+from pop_stream.composition.reconciler import audit_ledger
 from pop_stream.composition.rollup import run_rollup
 from pop_stream.composition.scheduler import run_scheduler
 from pop_stream.kafka.publisher import ready_record
 from pop_stream.model.definitions import Definitions, Insight, Mappers
 from pop_stream.model.errors import UnavailableError
 from pop_stream.model.events.scheduling import InsightAttemptsReported, Settlement
-from pop_stream.operations.ledger import audit_ledger
 from pop_stream.policy.lifecycle.states import State
 
 MEDIA = Insight(id="media", mappers=Mappers(operation_types=("noop",)), target=4)
@@ -46,7 +46,7 @@ class World(LedgerWorld):
 
 
 def missing(audit):
-    return sorted(one.row.agenda_id for one in audit.faults if one.kind == "missing")
+    return sorted(one.row.agenda_id for one in audit.discrepancies if one.kind == "missing")
 
 
 @pytest_asyncio.fixture
@@ -66,7 +66,7 @@ async def test_what_waits_and_runs_as_it_should_is_no_fault(world):
         audit = await world.audit()
     assert audit.checked >= 20
     assert not missing(audit)
-    assert {one.kind for one in audit.faults} <= {"not_claimed"}  # there is no puller
+    assert {one.kind for one in audit.discrepancies} <= {"not_claimed"}  # there is no puller
 
 
 async def test_an_empty_ledger_is_clean(world):
@@ -102,7 +102,9 @@ async def test_what_is_emitted_and_not_claimed_is_told_and_left_to_the_scheduler
         await world.submit("waits")
         await world.until_known("waits", states={State.EMITTED})
         audit = await world.audit(repair=True)
-    assert [(one.row.agenda_id, one.kind) for one in audit.faults] == [("waits", "not_claimed")]
+    assert [(one.row.agenda_id, one.kind) for one in audit.discrepancies] == [
+        ("waits", "not_claimed")
+    ]
     assert not audit.repaired
 
 
@@ -119,13 +121,13 @@ async def test_without_a_scheduler_nothing_is_called_missing(world):
         await world.tell(accepted("waits"))
         await world.until_known("waits")
         audit = await world.audit(repair=True)
-    assert not audit.faults
+    assert not audit.discrepancies
     assert list(audit.unanswered) == ["media"]
     assert not audit.is_clean
 
 
 async def test_while_the_rollup_is_down_nothing_is_said(world, monkeypatch):
-    monkeypatch.setattr("pop_stream.operations.ledger._FOLDED_WITHIN_S", 1.0)
+    monkeypatch.setattr("pop_stream.reconciler.progress._FOLD_TIMEOUT_S", 1.0)
     async with parts(world.settings, *ALL):
         await world.submit("a")
         await world.until_known("a")
@@ -161,7 +163,7 @@ async def test_a_summary_that_is_gone_or_not_what_kafka_tells_is_made_anew(world
             "update agendas set state = 'succeeded', ended_at = now() where agenda_id = 'wrong'"
         )
         found = await world.audit()
-        kinds = {one.row.agenda_id: one.kind for one in found.faults}
+        kinds = {one.row.agenda_id: one.kind for one in found.discrepancies}
         assert kinds == {
             "gone": "no_summary", "wrong": "summary", "done": "summary", "fine": "not_claimed",
         }  # fmt: skip
@@ -183,7 +185,7 @@ async def test_a_summary_that_is_gone_or_not_what_kafka_tells_is_made_anew(world
         await world.tell(*(succeeded(one) for one in ("gone", "wrong", "fine")))
         await world.until_known("gone", "wrong", "fine", states={State.SUCCEEDED})
         recheck = await world.audit()
-        assert (recheck.faults, recheck.is_clean) == ([], True)
+        assert (recheck.discrepancies, recheck.is_clean) == ([], True)
         attempts = sorted((one.agenda_id, one.attempt) for one in await world.emitted())
     assert attempts == [("fine", 1), ("gone", 1), ("wrong", 1)]
 
@@ -203,9 +205,9 @@ async def ended_unheard(world):
 async def test_an_end_that_the_scheduler_did_not_hear_is_told_to_it_again(world):
     async with ended_unheard(world):
         repaired = await world.audit(repair=True)
-        assert [one.kind for one in repaired.faults] == ["ended"]
+        assert [one.kind for one in repaired.discrepancies] == ["ended"]
         assert (repaired.repaired, repaired.is_clean) == (["a"], True)
-        assert (await world.audit()).faults == []
+        assert (await world.audit()).discrepancies == []
 
 
 async def test_an_end_is_told_to_a_scheduler_that_has_gone_on_to_the_next_attempt(world):
@@ -216,6 +218,8 @@ async def test_an_end_is_told_to_a_scheduler_that_has_gone_on_to_the_next_attemp
             while [one.attempt for one in await world.emitted()] != [1, 2]:
                 pass
         repaired = await world.audit(repair=True)
-        assert [(one.kind, one.scheduler_attempt) for one in repaired.faults] == [("ended", 2)]
+        assert [(one.kind, one.scheduler_attempt) for one in repaired.discrepancies] == [
+            ("ended", 2)
+        ]
         assert (repaired.repaired, repaired.is_clean) == (["a"], True)
-        assert (await world.audit()).faults == []
+        assert (await world.audit()).discrepancies == []

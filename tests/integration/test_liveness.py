@@ -90,5 +90,4 @@ async def test_parts_that_are_down_or_frozen_are_told_from_those_that_are_well(
             async with serving(Puller("shared", handlers=builtin(known), settings=known)):
                 await until_said(known, nobody_pulls[0])
         down = ("ingest is down", "the relay is down", "the rollup is down")
-        buries = "the group of burial is down"
-        await until_said(known, nobody_pulls[0], *down, buries)
+        await until_said(known, nobody_pulls[0], *down)

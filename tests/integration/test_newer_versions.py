@@ -145,7 +145,7 @@ async def test_all_that_is_written_tells_its_version_and_one_too_far_off_is_not_
     assert {one["topic"] for one in read_dead_letters} == {*topics}
     assert all("of schema version '9'" in one["reason"] for one in read_dead_letters)
     assert len(read_dead_letters) == len(topics)
-    assert await world.ledger.entries(["far-off"]) == {}
+    assert await world.ledger.states(["far-off"]) == {}
     for topic in (*(spec.name for spec in catalog(names)), names.insight("media")):
         told = [one.headers async for one in read_topic(world.settings, topic)]
         versions = [dict(headers).get(SCHEMA_HEADER) for headers in told]

@@ -39,7 +39,7 @@ async def by_retention(world, _):
 
 
 async def until_gone(world):
-    while await world.ledger.entries(["one"]):  # noqa: ASYNC110  # the rollup tells
+    while await world.ledger.states(["one"]):  # noqa: ASYNC110  # the rollup tells
         await asyncio.sleep(0.05)
 
 
@@ -87,7 +87,7 @@ async def test_an_id_of_a_stopped_agenda_that_is_used_anew_runs_and_succeeds(
         at = WallClock().now()
         assert (await session.post("/v1/agendas/one/cancel", json={})).status == 202
         await world.until_known("one", states=TERMINAL)
-        entry = (await world.ledger.entries(["one"]))["one"]
+        entry = (await world.ledger.states(["one"]))["one"]
         assert entry.state is State.CANCELLED
         await remove(world, session)
         await until_gone(world)
@@ -98,6 +98,6 @@ async def test_an_id_of_a_stopped_agenda_that_is_used_anew_runs_and_succeeds(
         await world.tell(*late_events(at))
         assert (await session.post("/v1/agendas", json=[agenda("then")])).status == 202
         await world.until_known("then", states=TERMINAL)
-        entries = await world.ledger.entries(["one", "then"])
+        entries = await world.ledger.states(["one", "then"])
     assert {one.state for one in entries.values()} == {State.SUCCEEDED}
     assert runs == [1, 1, 1]

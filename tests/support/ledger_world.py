@@ -48,7 +48,7 @@ class LedgerWorld:
     async def until_known(self, *ids, states=frozenset(State)):
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                entries = await self.ledger.entries(ids)
+                entries = await self.ledger.states(ids)
                 if len(entries) == len(ids) and {e.state for e in entries.values()} <= states:
                     return
                 await asyncio.sleep(0.05)

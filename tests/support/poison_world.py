@@ -81,7 +81,7 @@ class PoisonWorld:
     async def ended(self, *ids):
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                entries = await self.ledger.entries(ids)
+                entries = await self.ledger.states(ids)
                 if len(entries) == len(ids) and {e.state for e in entries.values()} <= OUTCOMES:
                     assert {e.state for e in entries.values()} == {State.SUCCEEDED}
                     return
@@ -90,7 +90,7 @@ class PoisonWorld:
     async def held(self, *ids):
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                entries = await self.ledger.entries(ids)
+                entries = await self.ledger.states(ids)
                 if [e.state for e in entries.values()] == [State.HELD] * len(ids):
                     return
                 await asyncio.sleep(0.05)

@@ -12,6 +12,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
+
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -25,6 +27,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        registry.register(UNREADABLE_RECORDS)
         self._requests = Counter(
             "http_requests",
             "Requests answered.",

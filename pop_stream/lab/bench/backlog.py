@@ -98,7 +98,7 @@ def _view(result: Mapping[str, Any]) -> Sequence[Any]:
         "ready": "#ready",
         "customers": "#customers",
         "insights": "#insights",
-        "place_us": "#placed, µs",
+        "place_us": "#routed, µs",
         "pick_us": "#picked alone, µs",
         "round_us": "#in rounds, µs",
         "rss_mb": "#MB",

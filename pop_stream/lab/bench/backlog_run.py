@@ -78,7 +78,7 @@ async def run_backlog(
         kafka_clients = await entering.enter_async_context(_connected_clients(stack, insights))
         backlog = StandingBacklog(kafka_clients, work)
         filled = await _fill(stack, backlog, bench_options)
-        on_progress(f"{bench_options.ready:,} agendas placed in {filled['fill_s']:.1f} s")
+        on_progress(f"{bench_options.ready:,} agendas routed in {filled['fill_s']:.1f} s")
         picked = await _pick(stack, backlog, bench_options)
         on_progress(f"picked one at a time: {picked['pick_us']:,.0f} µs of the scheduler")
         rounds = await _rounds(stack, backlog)

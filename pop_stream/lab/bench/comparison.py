@@ -1,4 +1,4 @@
-"""One scenario on the real stack: as it is, first come first served, and the quiet alone."""
+"""One scenario on the real stack compared: as it is, first come first served, quiet alone."""
 
 import os
 from bisect import bisect_left
@@ -113,7 +113,7 @@ def median_comparison(
 
 
 def runtime_cv(phase: BenchPhase) -> float:
-    """Deviation by mean of what agendas took by what they were told to: the machine's noise.
+    """Deviation by mean of what agendas took by what they were to take: the machine's noise.
 
     All of it is charged, and who had the longer ones by chance gets fewer: by count, shares of
     a short contest are no more even than it lets them be.
@@ -188,7 +188,7 @@ def _as_comparison(
         [*weight_change_effects(log_without_noise)], log_without_noise, fair.changed_at
     )
     return ScenarioComparison(
-        audit=replace(judged, gap=max(gaps, key=lambda gap: gap.over_bound, default=None)),
+        fairness=replace(judged, gap=max(gaps, key=lambda gap: gap.over_bound, default=None)),
         fifo=service_times(chosen.fifo.log),
         alone={chosen.quiet: service_times(chosen.alone.log).waits.get(chosen.quiet, ())},
         runners=bench_options.runners,
@@ -203,7 +203,7 @@ def _measured(phase: BenchPhase) -> FairnessMetrics:
 
 
 def _jain_even(phase: BenchPhase) -> float | None:
-    """The index if each took what it was told to, and what the machine adds on average."""
+    """The index if each took what it was to take, and what the machine adds on average."""
     return audit(phase.log_without_noise, depth=phase.depth).jain
 
 
@@ -219,7 +219,7 @@ def _facts(  # what was wanted, made, run and found, each once
     compared: Sequence[PhaseComparison],
     rate: float,
 ) -> Mapping[str, Any]:
-    waits = comparison.audit.times.waits
+    waits = comparison.fairness.times.waits
     quiet = [wait for one in made.quiet for wait in waits.get(one, ())]
     named = {"fair": chosen.fair, "fifo": chosen.fifo, "alone": chosen.alone}
     phases = [phase for one in compared for phase in one.phases]

@@ -1,7 +1,4 @@
-"""What a measurement was made under: the machine, the versions, and what else went on.
-
-Where a benchmark keeps data and logs.
-"""
+"""The conditions of a measurement: machine, versions, settings, commit; and its data folder."""
 
 import os
 import platform
@@ -16,7 +13,7 @@ from typing import Any, Final
 
 from pop_stream.settings import Settings
 
-_TOLD: Final = ("aiokafka", "asyncpg", "faust-streaming", "msgspec", "pydantic", "uvloop")
+_PACKAGES: Final = ("aiokafka", "asyncpg", "faust-streaming", "msgspec", "pydantic", "uvloop")
 
 
 def conditions(**settings: object) -> Mapping[str, Any]:
@@ -33,7 +30,7 @@ def conditions(**settings: object) -> Mapping[str, Any]:
         "commit": commit(),
         "python": platform.python_version(),
         "kernel": platform.release(),
-        "packages": {name: found for name in _TOLD if (found := _version(name))},
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
         "variables": _variables(),
     }
 

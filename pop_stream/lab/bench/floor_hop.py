@@ -127,8 +127,8 @@ def _row_id(key: bytes, row: int) -> str:
     return f"{key.decode()}/{row}" if row else key.decode()
 
 
-def _print_json(news: dict[str, float]) -> None:
-    sys.stdout.write(json.dumps(news) + "\n")
+def _print_json(report: dict[str, float]) -> None:
+    sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
 
 

@@ -1,8 +1,8 @@
-"""An open loop at a fixed rate through the whole path, every agenda followed.
+"""Measures the latency of every agenda at a fixed rate, in an open loop.
 
-Submits agendas at a fixed rate, whatever becomes of them, and looks when they have ended.
-
-Where an agenda's time goes: its lifecycle's instants, beside those of client and handler.
+Agendas are submitted at even intervals, whatever becomes of those before them, and their ends
+are polled for. The time of each is split at the instants of its lifecycle and at those that
+client and handler noted.
 """
 
 import asyncio

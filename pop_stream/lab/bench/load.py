@@ -1,10 +1,9 @@
-"""Drives agendas through a path and samples how many came out: a burst, or sustained.
+"""Submits the agendas of the benchmarks, and drives a path with them.
 
-Submits a workload through Kafka, every agenda at its instant.
-
-Hands records to Kafka as fast as a Python producer can: whole batches, built at once.
-
-The agendas of the throughput benchmarks: no-op operations, of a given size.
+`drive` keeps a closed loop, a burst or a fixed number outstanding, and samples how many have
+ended. `submit` sends a scenario's agendas through Kafka, each at its instant. `Submitter`
+produces whole batches, as fast as a Python producer can, and `NoopWorkload` makes agendas of
+no-op operations of a given size.
 """
 
 import asyncio

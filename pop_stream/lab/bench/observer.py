@@ -1,6 +1,7 @@
-"""Follows `pop.agenda-events` and notes when each agenda was claimed and when it ended.
+"""When each agenda of a load was claimed and ended, joined with what Kafka recorded of rounds.
 
-Puts together what Kafka recorded of an insight and what a witness saw of its agendas.
+`LifecycleObserver` follows `pop.agenda-events` while the load runs. `recorded_attempts` joins
+what it saw with the decisions of one insight into measured attempts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ class AgendaTimeline:
     """What is known of one agenda; instants in seconds since the epoch.
 
     Attributes:
-        claimed_at: Of the attempt that ended, or is under way.
+        claimed_at: Of the attempt that ended, or is running.
         started_at: When its first operation began; an agenda may be claimed before that.
         successes: More than one means it was run twice.
         spent_s: Worker-seconds of the attempt that succeeded.
@@ -44,16 +45,16 @@ class AgendaTimeline:
 
 
 class LifecycleObserver:
-    """Hears the lifecycle events of one load from the moment it is entered on.
+    """Follows the lifecycle events of one load from the moment it is entered on.
 
-    Those of earlier loads may still be heard, and would be counted in.
+    Those of earlier loads may still arrive, and are left out by their ids.
 
     Args:
         settings: Where the cluster is.
         prefix: Begins the ids of the load's agendas.
 
     Attributes:
-        timelines: Of every agenda of it that was heard of, by id.
+        timelines: Of every agenda of it that an event was about, by id.
         ended: How many agendas ended.
     """
 
@@ -128,7 +129,7 @@ class MeasuredAttempt:
     Attributes:
         agenda_id: Whose attempt; one that a crash made the scheduler repeat has two.
         accepted_at: When ingest had it, in seconds since the epoch.
-        requested_s: How long it was told to run. What it took beyond that, the machine cost it:
+        requested_s: How long it was to run. What it took beyond that, the machine cost it:
             with sleeps of milliseconds that is noise no scheduler could foresee.
     """
 

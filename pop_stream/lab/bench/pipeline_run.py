@@ -1,10 +1,9 @@
-"""The whole path beside its floor: several runs of both, in turn, on one stack.
+"""Measures the throughput of the whole path and of its floor, in turns on one stack.
 
-How many agendas have their end in Postgres, told without reading a row of theirs.
-
-The rollup stores how far it has read `pop.agenda-events` in the transaction that writes the
-summaries. So the ends among the records before that offset are durable and readable: they are
-counted as they pass by on the topic, and a query of a few rows says up to where they count.
+How many agendas have their end in Postgres is counted without reading their rows. The rollup
+stores how far it has read `pop.agenda-events` in the transaction that writes the summaries, so
+the ends among the records before that offset are durable and readable: they are counted on the
+topic, and a query of a few rows says up to where they count.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
-"""What became of a run's agendas, read again from the topic once it is over.
+"""What became of a run's agendas: read from `pop.agenda-events` once it ended, or in Postgres.
 
-What the benchmarks ask Postgres, past the API.
+`read_lifecycle_counts` counts successes, claims and failures; `BenchStore` has the benchmarks'
+own queries, past the API.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A stack of its own for one benchmark: insights by phase, and phases run one by one."""
+"""Runs the phases of the fairness benchmark one by one, on a stack of its own."""
 
 import asyncio
 import json
@@ -105,7 +105,7 @@ class BenchPhase:
 
     @property
     def log_without_noise(self) -> ServiceLog:
-        """The same; service is what agendas were told to take and what the machine adds.
+        """The same; service is what agendas were to take and what the machine adds.
 
         It adds the mean of the run to each: that is real time of a runner, which counts for
         more with short agendas, while what one sleep of 5 ms happens to last is nobody's share.
@@ -314,9 +314,9 @@ def definitions_toml(
     """Definitions as a file: JSON strings and numbers are TOML's, too.
 
     Args:
-        insights: Algorithm by id; an agenda is placed by its param `PARAM`.
+        insights: Algorithm by id; an agenda is routed by its param `PARAM`.
         target: Of all of them.
-        customers: Of which only the weight is told.
+        customers: Of which only the weight is published.
         more: Further lines of each insight.
     """
     lines: list[str] = []

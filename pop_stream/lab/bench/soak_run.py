@@ -1,4 +1,4 @@
-"""The course of a soak: a steady load, and what every part holds, looked at again and again."""
+"""Runs a steady load and samples memory, files, connections and threads of every process."""
 
 import asyncio
 import secrets
@@ -164,7 +164,7 @@ async def _left(stack: Stack, load: ChaosLoad) -> int:
         try:
             async with asyncio.timeout(_ENDED_WITHIN_S):
                 while waiting:
-                    entries = await ledger.entries([*waiting])
+                    entries = await ledger.states([*waiting])
                     waiting -= {one for one, e in entries.items() if e.state.is_terminal}
                     await asyncio.sleep(0.5)
         except (TimeoutError, UnavailableError):

@@ -1,6 +1,6 @@
-"""A standing backlog in the real scheduler: filled, picked from, settled, as all parts would.
+"""A backlog of constant size in the real scheduler; plays all other parts.
 
-Pages are written to `pop.ready` as ingest writes them; claims and settlements as the relay
+Pages are written to `pop.ready` as ingest writes them, claims and settlements as the relay
 does. What the scheduler emits is read as pullers read it.
 """
 

@@ -1,6 +1,7 @@
-"""What is done to a running system, and when: made from a seed alone.
+"""Which faults are injected into a running stack and when, from a seed alone; and injects them.
 
-Deals the faults to a running stack, and notes when each was dealt and when it was over.
+`plan_faults` decides, and is pure. `FaultInjector` carries it out and records when each fault
+began and when it was over.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
-"""Holds the evidence of a chaos run against what was promised; pure.
+"""Gathers the evidence of a chaos run, and evaluates it against what is promised.
 
-What really happened, by Kafka's records, Postgres' rows and the file of starts.
+`gather_evidence` reads Kafka's records, Postgres' rows and the file of starts. `evaluate` is
+pure: from the same evidence it comes to the same verdict.
 """
 
 import re
@@ -44,8 +45,8 @@ class ChaosEvidence:
     """Everything that is judged; instants in seconds since the epoch.
 
     Attributes:
-        accepted_at: Of agendas that `agenda.accepted` tells of: the first time.
-        insights: By agenda, where it was placed.
+        accepted_at: Of agendas that an `agenda.accepted` is about: the first time.
+        insights: By agenda, where it was routed to.
         claims: (agenda, attempt) of every claim.
         folded: What Kafka's events add up to, by agenda.
         entries: What Postgres has.
@@ -91,7 +92,7 @@ async def gather_evidence(settings: Settings, prefix: str, starts: Path) -> Chao
 
 
 async def _read_lifecycle(settings: Settings, prefix: str, evidence: ChaosEvidence) -> None:
-    told: dict[str, list[LifecycleEvent]] = {}
+    by_agenda: dict[str, list[LifecycleEvent]] = {}
     topic = Topics(settings.topic_prefix).agenda_events
     async for record in read_topic(settings, topic):
         try:
@@ -100,9 +101,9 @@ async def _read_lifecycle(settings: Settings, prefix: str, evidence: ChaosEviden
             continue
         for event in lifecycle:
             if event.agenda_id.startswith(prefix):
-                told.setdefault(event.agenda_id, []).append(event)
+                by_agenda.setdefault(event.agenda_id, []).append(event)
                 _note(evidence, event)
-    for agenda_id, lifecycle in told.items():
+    for agenda_id, lifecycle in by_agenda.items():
         summary, _ = fold_all(None, lifecycle)
         if summary is not None:
             evidence.folded[agenda_id] = summary
@@ -123,7 +124,7 @@ async def _entries(
     settings: Settings, wanted: Mapping[str, object]
 ) -> Mapping[str, SummaryState]:
     async with open_pool(settings) as pool:
-        return await PostgresSummaryScan(pool).entries([*wanted])
+        return await PostgresSummaryScan(pool).states([*wanted])
 
 
 MAX_PAUSE_S: Final = 10.0
@@ -146,10 +147,11 @@ class ChaosVerdict:
     """What a run came to.
 
     Attributes:
-        accepted: Agendas that were acknowledged to their submitter, or told as accepted.
+        accepted: Agendas that were acknowledged to their submitter, or published as accepted.
         terminal: Those that have ended, by their summary in Postgres.
         lost: Those that have not.
-        failed: Of those that have: buried after the last attempt, though no work fails itself.
+        failed: Of those that have: dead-lettered after the last attempt, though no work
+            fails by itself.
         refused: Likewise: refused after they were acknowledged.
         disagreeing: Agendas of which Postgres says something else than Kafka's events.
         unclaimed_starts: (agenda, attempt) that were started and never claimed.
@@ -181,7 +183,8 @@ class ChaosVerdict:
         if self.lost:
             yield f"lost: {len(self.lost)} agendas, such as {_shortened(self.lost)}"
         if self.failed or self.refused:
-            yield f"{self.failed} agendas were buried, {self.refused} refused once acknowledged"
+            failed, refused = self.failed, self.refused
+            yield f"{failed} agendas were dead-lettered, {refused} refused once acknowledged"
         if self.disagreeing:
             yield f"Postgres disagrees with Kafka: {_shortened(self.disagreeing)}"
         if self.unclaimed_starts:
@@ -204,7 +207,7 @@ def evaluate(
 
     Args:
         evidence: What is on record.
-        acknowledged: Agendas whose submitter was told that they are taken, with when.
+        acknowledged: Agendas whose acceptance their submitter was answered, with when.
         faults: What was done.
         parts: Which there are, brokers among them; several of a kind are numbered.
     """
@@ -245,7 +248,7 @@ def worst_pause_s(
         since: From when on each agenda waited.
         starts: In order of time.
         outages: From and until when nothing could be started; a stretch counts from then.
-        until: What was not started by then waited until then; None passes it over.
+        until: What was not started by then waited until then; None leaves it out.
     """
     first = _first_starts(starts)
     ends = {one: first.get(one, until) for one in since}
@@ -269,10 +272,10 @@ def worst_pause_s(
 def _waiting_since(
     evidence: ChaosEvidence, acknowledged: Mapping[str, float]
 ) -> Mapping[str, float]:
-    """From when on each agenda waited: its submitter was told, or ingest took it."""
-    told = evidence.accepted_at
-    both = {*acknowledged, *told}
-    return {one: min(acknowledged.get(one, inf), told.get(one, inf)) for one in both}
+    """From when on each agenda waited: its submitter was answered, or ingest took it."""
+    accepted = evidence.accepted_at
+    both = {*acknowledged, *accepted}
+    return {one: min(acknowledged.get(one, inf), accepted.get(one, inf)) for one in both}
 
 
 def _outages(faults: Sequence[FaultRecord], parts: Sequence[str]) -> list[Span]:

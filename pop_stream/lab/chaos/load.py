@@ -44,7 +44,7 @@ class ChaosLoad:
         prefix: Begins all agenda ids.
         acknowledged: Agendas that were answered with 202, or that Kafka has acknowledged, with
             when, in seconds since the epoch.
-        refused: Agendas that were told never to be accepted, with the answer.
+        refused: Agendas that were refused for good, with the answer.
     """
 
     prefix: str

@@ -193,13 +193,14 @@ async def _settle(stack: Stack, load: ChaosLoad, *, within_s: float) -> float:
         ledger = PostgresSummaryScan(pool)
         while waiting and now() - began < within_s:
             try:
-                entries = await ledger.entries([*waiting])
+                entries = await ledger.states([*waiting])
             except UnavailableError:
                 entries = {}
             waiting -= {one for one, entry in entries.items() if entry.state.is_terminal}
             if waiting:
                 await asyncio.sleep(_POLL_S)
     settled_s = now() - began
-    # An end may be told twice, or a late start be noted, a moment after the last summary.
+    # An end may be published twice, or a late start be written down, a moment after the
+    # last summary.
     await asyncio.sleep(_SETTLED_FOR_S)
     return settled_s

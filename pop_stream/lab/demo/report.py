@@ -1,7 +1,4 @@
-"""What a run of the demo came to.
-
-The demo while it runs: bars for a terminal, lines for anything else.
-"""
+"""What a demo shows: bars or lines while it runs, and the report of what it came to."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,7 +122,7 @@ def make_report(
     *,
     seconds: float,
 ) -> DemoReport:
-    """Put together what Kafka told and what the API's summaries say.
+    """Put together what Kafka recorded and what the API's summaries say.
 
     Args:
         run_statistics: Of the run's events.

@@ -1,6 +1,6 @@
-"""The course of the demo: warm up, flood, let the others in, wait, compare, report.
+"""The course of the demo: warm up, flood, let the others in, wait, report.
 
-Which data folder a run of the demo uses: the last one, unless that run did not end.
+`DemoFolder` chooses where its data are: where the last run left them, unless that did not end.
 """
 
 import asyncio

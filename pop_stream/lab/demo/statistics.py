@@ -1,8 +1,8 @@
-"""What a run's lifecycle events add up to: waits, service, and agendas done twice.
+"""What a demo's lifecycle events add up to: waits, service, agendas done twice, evenness.
 
-How evenly a run's customers were served, by the audit of simulations and benchmarks.
-
-The arithmetic of the report: percentiles, shares, the time all were backlogged.
+`RunStatistics` accumulates them; `contest_of` measures how evenly customers were served, by
+the metrics of simulations and benchmarks, from recorded rounds. The rest is arithmetic:
+percentiles, shares, and the time in which all were backlogged.
 """
 
 import math
@@ -62,7 +62,7 @@ class DemoAgenda:
 
     @property
     def observed(self) -> ObservedAgenda | None:
-        """What an audit is told of it, once it has succeeded."""
+        """What fairness metrics need of it, once it has succeeded."""
         if self.accepted_at is None or self.started_at is None or not self.successes:
             return None
         return ObservedAgenda(
@@ -169,7 +169,7 @@ def contended_span(
     return (begin, end) if begin < end else None
 
 
-def given(served: Sequence[ServedAttempt], span: tuple[float, float]) -> float:
+def service_within(served: Sequence[ServedAttempt], span: tuple[float, float]) -> float:
     """Worker-seconds of the agendas that were emitted within a span, its ends included."""
     begin, end = span
     return sum(one.spent for one in served if begin <= one.emitted_at <= end)
@@ -238,7 +238,7 @@ def contest_of(emissions: Sequence[DemoEmission], customers: Sequence[str]) -> C
         jain=found.jain,
         competitors=found.competitors,
         span_s=span[1] - span[0] if span else 0.0,
-        given={name: given(one, span) for name, one in own.items()} if span else None,
+        given={name: service_within(one, span) for name, one in own.items()} if span else None,
     )
 
 

@@ -51,6 +51,10 @@ RENAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "agenda.given.up": "agenda.exhausted",
         "intake": "ingest",
         "callback.given.up": "webhook.exhausted",
+        "2": "1",
+        "of schema version '99', but 1 to 3 can be read here": (
+            "of schema version '99', but 1 to 2 can be read here"
+        ),
     },
     "fields": {
         "door_id": "ingress_id",
@@ -72,6 +76,12 @@ RENAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "rises_at": "priority_rises_at",
         "heard_at": "last_heartbeat_at",
         "callback_id": "webhook_id",
+        "callbacks": "webhooks",
+        "given_up_at": "exhausted_at",
+        "reconciliation_walks": "reconciliation_scans",
+        "place": "accepted_at",
+        "walk": "scan",
+        "removals": "removal_watermark",
     },
     "settings": {
         "POP_CALLBACK_KEYS": "POP_WEBHOOK_KEYS",

@@ -1,6 +1,7 @@
-"""From what was asked for to what is run: scenarios and traces as cases, one an insight.
+"""Builds the cases of a simulation from a scenario or a trace and the command's options.
 
-`--pool-weights a=2,b=1 --pool-minimums a=4`: what insights have of a trace's pool.
+A case is one insight. With a pool all cases of a trace share one capacity, by the weights and
+minimums of `--pool-weights a=2,b=1 --pool-minimums a=4`.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -72,7 +73,7 @@ class RunOptions:
 
     Attributes:
         weights: Override those of a scenario or a trace.
-        delay_s: Of each way: ingest, emission, and news of claims and ends.
+        delay_s: Of each way: ingest, emission, and reports of claims and ends.
     """
 
     algorithm: AlgorithmName

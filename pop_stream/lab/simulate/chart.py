@@ -1,8 +1,8 @@
-"""Draws a chart as an SVG that suits light and dark pages, and any kind of colour vision.
+"""Draws a service log as SVG: everybody's service over time, and their shares.
 
-What a picture of a run shows: everybody's service by time, sampled from a log.
-
-What the pictures are drawn with: SVG for light and dark pages, and any colour vision.
+`chart_of` samples the log into curves, `draw` writes them. The picture suits light and dark
+pages and any kind of colour vision; `text_at`, `line_between` and `ticks` are also what the
+benchmarks draw with.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class ServiceChart:
     Attributes:
         instants: Of the samples, in seconds.
         named: The customers with the most work.
-        faint: Further ones, as far as they can be told apart.
+        faint: Further ones, as far as they can be distinguished.
         others: How many there are beside the named ones.
         marks: Instants when weights changed, and to what.
     """
@@ -199,7 +199,7 @@ def write_picture(
     path: Path, title: str, comparisons: Mapping[str, ScenarioComparison]
 ) -> None:
     """Draw the insight with the most agendas."""
-    insight = max(comparisons, key=lambda name: comparisons[name].audit.times.started)
+    insight = max(comparisons, key=lambda name: comparisons[name].fairness.times.started)
     heading = title if len(comparisons) == 1 else f"{title}: {insight}"
     path.write_text(draw(chart_of(heading, comparisons[insight].log)), encoding="utf-8")
 

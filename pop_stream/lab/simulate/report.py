@@ -1,4 +1,4 @@
-"""What trials came to: tables for a person, one JSON object for a program."""
+"""What simulations came to: tables for a person, one JSON object for a program."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -47,7 +47,11 @@ class CustomerRow:
 def rows(comparisons: Sequence[ScenarioComparison], most: int) -> Sequence[CustomerRow]:
     """Customers with the most agendas first, and all beyond `most` as one row."""
     customers = sorted(
-        {customer for comparison in comparisons for customer in comparison.audit.times.waits},
+        {
+            customer
+            for comparison in comparisons
+            for customer in comparison.fairness.times.waits
+        },
         key=lambda one: (-_started(comparisons, one), one),
     )
     found = [_row(one, comparisons, [one]) for one in customers[:most]]
@@ -78,9 +82,9 @@ def as_json(comparisons: Mapping[str, ScenarioComparison]) -> Mapping[str, Any]:
         "insights": {
             insight: {
                 **_headline([comparison]),
-                "depth": comparison.audit.depth,
-                "gap_customers": comparison.audit.paired,
-                "utilisation": round(comparison.audit.utilisation(comparison.runners), 4),
+                "depth": comparison.fairness.depth,
+                "gap_customers": comparison.fairness.paired,
+                "utilisation": round(comparison.fairness.utilisation(comparison.runners), 4),
             }
             for insight, comparison in comparisons.items()
         },
@@ -89,8 +93,8 @@ def as_json(comparisons: Mapping[str, ScenarioComparison]) -> Mapping[str, Any]:
 
 def _headline(comparisons: Sequence[ScenarioComparison]) -> dict[str, Any]:
     seconds, fifo_seconds = _span(comparisons), _span(comparisons, fifo=True)
-    ended = sum(one.audit.times.started for one in comparisons)
-    judged = [one.audit for one in comparisons if one.audit.jain is not None]
+    ended = sum(one.fairness.times.started for one in comparisons)
+    judged = [one.fairness for one in comparisons if one.fairness.jain is not None]
     least = min(judged, key=lambda one: one.jain or 0.0, default=None)
     worst = _worst(comparisons)
     return {
@@ -113,8 +117,8 @@ def _headline(comparisons: Sequence[ScenarioComparison]) -> dict[str, Any]:
 
 
 def _worst(comparisons: Sequence[ScenarioComparison]) -> FairnessMetrics | None:
-    """The audit with the worst gap by its bound; None if nobody ever met another."""
-    judged = [one.audit for one in comparisons if one.audit.gap is not None]
+    """The metrics with the worst gap by its bound; None if nobody ever met another."""
+    judged = [one.fairness for one in comparisons if one.fairness.gap is not None]
     return max(judged, key=lambda one: one.gap_over_bound or 0.0, default=None)
 
 
@@ -124,19 +128,19 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 def _span(comparisons: Sequence[ScenarioComparison], *, fifo: bool = False) -> float:
     """From the first arrival of all insights to the last end of all."""
-    audits = [one.fifo if fifo else one.audit.times for one in comparisons]
-    return max(one.ends_at for one in audits) - min(one.begins_at for one in audits)
+    times = [one.fifo if fifo else one.fairness.times for one in comparisons]
+    return max(one.ends_at for one in times) - min(one.begins_at for one in times)
 
 
 def _started(comparisons: Sequence[ScenarioComparison], customer: CustomerId) -> int:
-    return sum(len(one.audit.times.waits.get(customer, ())) for one in comparisons)
+    return sum(len(one.fairness.times.waits.get(customer, ())) for one in comparisons)
 
 
 def _row(
     name: str, comparisons: Sequence[ScenarioComparison], customers: Sequence[CustomerId]
 ) -> CustomerRow:
     def all_waits(*, fifo: bool) -> list[float]:
-        times = [one.fifo if fifo else one.audit.times for one in comparisons]
+        times = [one.fifo if fifo else one.fairness.times for one in comparisons]
         found = (one.waits.get(customer, ()) for one in times for customer in customers)
         return [*chain.from_iterable(found)]
 
@@ -144,7 +148,7 @@ def _row(
         name=name,
         waits=wait_distribution(all_waits(fifo=False)),
         fifo=wait_distribution(all_waits(fifo=True)),
-        served_s=sum(one.audit.served.get(c, 0.0) for one in comparisons for c in customers),
+        served_s=sum(one.fairness.served.get(c, 0.0) for one in comparisons for c in customers),
     )
 
 
@@ -164,11 +168,11 @@ def _insights(comparisons: Mapping[str, ScenarioComparison]) -> RenderableType:
     cells = [
         [
             escape(insight),
-            f"{one.audit.times.started:,}",
-            f"{one.audit.utilisation(one.runners):.0%}",
-            f"{one.audit.depth}",
-            _shown(one.audit.jain, 4),
-            _shown(one.audit.gap_over_bound, 2),
+            f"{one.fairness.times.started:,}",
+            f"{one.fairness.utilisation(one.runners):.0%}",
+            f"{one.fairness.depth}",
+            _shown(one.fairness.jain, 4),
+            _shown(one.fairness.gap_over_bound, 2),
         ]
         for insight, one in comparisons.items()
     ]

@@ -191,7 +191,7 @@ def _heavy_idle(size: ScenarioScale) -> _ScenarioParts:
 
 
 def _asymmetric(size: ScenarioScale) -> _ScenarioParts:
-    """Costs differ a hundredfold, and not all are told: four customers with equal work.
+    """Costs differ a hundredfold, and not all are declared: four customers with equal work.
 
     `cheap` and `dear` declare what their agendas cost, `liar` a hundredth of it, `silent`
     nothing. Shares are of true worker-seconds, so nobody gains by what it says.

@@ -1,6 +1,6 @@
-"""The agendas of a real trace, in columns so that a million of them fit in memory.
+"""The agendas of a trace, in columns so that a million of them fit in memory; read from CSV.
 
-Reads a trace from a CSV file, and says of a bad one where it is wrong and what to do.
+A file that cannot be used is refused by line and column, with a remedy.
 """
 
 import csv
@@ -54,7 +54,7 @@ class TraceRow(NamedTuple):
 
     @property
     def weight_changes(self) -> Sequence[WeightChange]:
-        """Its customer's weight from then on, if it tells one."""
+        """Its customer's weight from then on, if the row has one."""
         if self.weight is None:
             return ()
         return (WeightChange(self.submit_s, CustomerId(self.customer), self.weight),)
@@ -239,7 +239,7 @@ def _columns(path: Path, header: Sequence[str]) -> Sequence[_Column]:
 
 
 def _surplus_error(where: str, header: Sequence[str], fields: Sequence[str]) -> UsageError:
-    """More values than columns: none can be told to be where it belongs."""
+    """More values than columns: it is unknown which value belongs where."""
     found = f"{len(fields)} fields where the header has {len(header)}"
     return UsageError(f"{where}: {found}; quote values with commas, and write 0.5, not 0,5")
 

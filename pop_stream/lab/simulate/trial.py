@@ -1,4 +1,4 @@
-"""One insight's run, judged beside the same work first come first served, and alone."""
+"""One insight's run compared with the same work first come, first served, and alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class ScenarioComparison:
     """What came of a case.
 
     Attributes:
-        audit: Of the run.
+        fairness: Metrics of the run.
         fifo: Times of the same work, first come first served.
         alone: Waits of each quiet customer without the others.
         runners: Agendas at a time.
@@ -52,7 +52,7 @@ class ScenarioComparison:
             `core.reweight` has it, by the depth; the worst change, None if none can be judged.
     """
 
-    audit: FairnessMetrics
+    fairness: FairnessMetrics
     fifo: ServiceTimes
     alone: Mapping[CustomerId, Sequence[float]] = field(default_factory=dict)
     runners: int = 1
@@ -63,13 +63,15 @@ class ScenarioComparison:
     @property
     def makespan_over_fifo(self) -> float | None:
         """How much longer all of it took; None if nothing ended."""
-        return self.audit.times.seconds / self.fifo.seconds if self.fifo.seconds > 0 else None
+        return (
+            self.fairness.times.seconds / self.fifo.seconds if self.fifo.seconds > 0 else None
+        )
 
     @property
     def throughput_over_fifo(self) -> float | None:
         """Agendas per second by those of first come, first served."""
         fifo = self.fifo.per_second
-        return self.audit.times.per_second / fifo if fifo else None
+        return self.fairness.times.per_second / fifo if fifo else None
 
     @property
     def quiet_p99_over_alone(self) -> float | None:
@@ -78,10 +80,10 @@ class ScenarioComparison:
         A wait alone counts as a millisecond at least.
         """
         ratios = (
-            wait_distribution(self.audit.times.waits[one]).p99
+            wait_distribution(self.fairness.times.waits[one]).p99
             / max(wait_distribution(waits).p99, MIN_WAIT_S)
             for one, waits in self.alone.items()
-            if self.audit.times.waits.get(one) and waits
+            if self.fairness.times.waits.get(one) and waits
         )
         return max(ratios, default=None)
 
@@ -119,7 +121,7 @@ def _compared(
 ) -> ScenarioComparison:
     judged = audit(run.log, depth=run.depth)
     return ScenarioComparison(
-        audit=judged,
+        fairness=judged,
         fifo=fifo,
         alone={one: _alone(case, one, pool) for one in case.quiet},
         runners=case.config.environment.runners,

@@ -1,6 +1,6 @@
 """The path of one submission through the code: how much of it there is to read.
 
-A newcomer who follows one agenda from `POST /v1/agendas` to its row in Postgres passes through
+A reader who follows one agenda from `POST /v1/agendas` to its row in Postgres passes through
 a number of files and functions, and jumps from one file to another some number of times. This
 room measures those three figures on real servers, so that they are facts and can be compared
 before and after the code is moved about.

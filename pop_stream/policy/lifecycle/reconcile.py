@@ -1,7 +1,7 @@
-"""What Postgres says of agendas against what the scheduler holds: faults, and their repair.
+"""The rules by which summaries and the schedulers' backlogs are compared, and repaired.
 
-Both are looked at twice, with everything told in between folded: an agenda on its way from
-one to the other is missing in one of two looks, and lost only if it is missing in both.
+They are compared twice, with all events in between folded: an agenda on its way from one to the
+other is missing in one of two comparisons, and lost only if it is missing in both.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,23 +61,23 @@ class LedgerDiscrepancy:
         return self.kind == "missing"
 
 
-def faults(
+def find_discrepancies(
     rows: Iterable[LedgerRow], holds: Mapping[str, TrackedAgenda]
 ) -> Mapping[str, LedgerDiscrepancy]:
-    """What one look finds, by agenda id.
+    """What one comparison finds, by agenda id.
 
     Args:
         rows: Of one insight.
         holds: What the scheduler holds of exactly these agendas.
     """
-    found = (_ledger_error(row, holds.get(row.agenda_id)) for row in rows)
+    found = (_discrepancy(row, holds.get(row.agenda_id)) for row in rows)
     return {one.row.agenda_id: one for one in found if one is not None}
 
 
 def confirmed(
     first: Mapping[str, LedgerDiscrepancy], second: Mapping[str, LedgerDiscrepancy]
 ) -> list[LedgerDiscrepancy]:
-    """What both looks found, of agendas that did not change in between."""
+    """What both comparisons found, of agendas that did not change in between."""
     return [
         again
         for agenda_id, again in second.items()
@@ -87,7 +87,7 @@ def confirmed(
 
 
 def missing_summary(insight_id: str, held: TrackedAgenda) -> LedgerDiscrepancy:
-    """The fault of an agenda that the scheduler holds and that has no summary."""
+    """The discrepancy of an agenda that the scheduler holds and that has no summary."""
     row = LedgerRow(held.agenda_id, insight_id, State.ACCEPTED, held.attempt, version=0)
     detail = (
         f"the scheduler has it as {held.state}, attempt {held.attempt}, and Postgres not at all"
@@ -95,18 +95,21 @@ def missing_summary(insight_id: str, held: TrackedAgenda) -> LedgerDiscrepancy:
     return LedgerDiscrepancy("no_summary", row, detail)
 
 
-def checked_against_events(fault: LedgerDiscrepancy, told: Summary) -> LedgerDiscrepancy:
-    """The fault in the light of what all that Kafka tells of the agenda adds up to.
+def checked_against_events(
+    discrepancy: LedgerDiscrepancy, folded: Summary
+) -> LedgerDiscrepancy:
+    """The discrepancy in the light of what the agenda's events in Kafka add up to.
 
     Where that is not what the summary says, the summary is wrong, and nothing that was
     concluded from it holds: what it takes for lost may have ended long ago.
     """
-    row = fault.row
-    if fault.kind == "no_summary" or (told.state, told.attempt) == (row.state, row.attempt):
-        return fault
+    row = discrepancy.row
+    is_so = (folded.state, folded.attempt) == (row.state, row.attempt)
+    if discrepancy.kind == "no_summary" or is_so:
+        return discrepancy
     detail = (
-        f"Postgres says {_describe(row.state, row.attempt)}, and all that Kafka tells of it comes "
-        f"to {_describe(told.state, told.attempt)}"
+        f"Postgres says {_describe(row.state, row.attempt)}, and its events in Kafka come to "
+        f"{_describe(folded.state, folded.attempt)}"
     )
     return LedgerDiscrepancy("summary", row, detail)
 
@@ -127,20 +130,20 @@ def placed_for_repair(row: LedgerRow, body: bytes, accepted_at: datetime) -> Rou
     return replace(first, attempt=attempt, run_from=row.attempt, held=held)
 
 
-def _ledger_error(row: LedgerRow, held: TrackedAgenda | None) -> LedgerDiscrepancy | None:
-    told = _describe(row.state, row.attempt)
+def _discrepancy(row: LedgerRow, held: TrackedAgenda | None) -> LedgerDiscrepancy | None:
+    known = _describe(row.state, row.attempt)
     if row.state in OUTCOMES:
         if held is None:
             return None
-        detail = f"{told}, and the scheduler has attempt {held.attempt} as {held.state}"
+        detail = f"{known}, and the scheduler has attempt {held.attempt} as {held.state}"
         return LedgerDiscrepancy("ended", row, detail, held.attempt)
     if held is None:
-        return LedgerDiscrepancy("missing", row, f"{told}, and the scheduler has none of it")
+        return LedgerDiscrepancy("missing", row, f"{known}, and the scheduler has none of it")
     if held.attempt != row.attempt:
-        detail = f"{told}, and the scheduler has attempt {held.attempt} as {held.state}"
+        detail = f"{known}, and the scheduler has attempt {held.attempt} as {held.state}"
         return LedgerDiscrepancy("other_attempt", row, detail)
     if held.state == "emitted" and row.is_stale:
-        return LedgerDiscrepancy("not_claimed", row, f"{told}, and no puller has claimed it")
+        return LedgerDiscrepancy("not_claimed", row, f"{known}, and no puller has claimed it")
     return None
 
 

@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from pop_stream.kafka.topics import Topics
+from pop_stream.kafka.unreadable_records import UNREADABLE_RECORDS
 from pop_stream.model.definitions import Insight
 from pop_stream.policy.ingress.usage import MemoryLoad
 from pop_stream.ports.clock import Clock
@@ -153,6 +154,7 @@ class Scheduler:
         )
         self.registry = CollectorRegistry()
         self.registry.register(SchedulerCollector(self._handler.schedulers, clock))
+        self.registry.register(UNREADABLE_RECORDS)
         ready = self._app.topic(self._topics.ready, key_type=bytes, value_type=bytes)
         self._app.agent(ready, name="rounds", concurrency=1)(self._consume)
         self._app.on_partitions_assigned.connect(self._on_assigned)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pop_stream.lab.demo.statistics import contended_span, given, percentile
+from pop_stream.lab.demo.statistics import contended_span, percentile, service_within
 from pop_stream.lab.fairness_metrics.service_log import ServedAttempt
 from pop_stream.model.ids import CustomerId
 
@@ -61,4 +61,4 @@ def test_a_customer_that_was_never_served_leaves_no_contended_span():
 
 def test_given_is_what_was_emitted_within_the_span_whenever_it_ran():
     own = [served(0, 1, spent=8), served(0, 5, spent=2), served(0, 9, spent=3), served(0, 10)]
-    assert given(own, (5, 9)) == 5
+    assert service_within(own, (5, 9)) == 5

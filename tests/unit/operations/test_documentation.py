@@ -12,7 +12,7 @@ from pop_stream.api.http.metrics import Metrics
 from pop_stream.cli.generate import schemas
 from pop_stream.clock import WallClock
 from pop_stream.model.definitions import Customer, Insight, ResourcePool
-from pop_stream.reconciler.reconciler import ReconciliationMetrics
+from pop_stream.reconciler.schedule import ReconciliationMetrics
 from pop_stream.scheduler.metrics import SchedulerCollector
 from pop_stream.settings import Settings
 

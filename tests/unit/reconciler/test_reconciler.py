@@ -4,6 +4,7 @@ import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from fakes import FixedDefinitions, MemoryPublisher
@@ -17,13 +18,14 @@ from pop_stream.policy.lifecycle.reconcile import LedgerRow
 from pop_stream.policy.lifecycle.states import State
 from pop_stream.policy.lifecycle.summary import Summary
 from pop_stream.ports.lag import GroupOffsets
-from pop_stream.reconciler import reconciler as module
-from pop_stream.reconciler.missing import AgendaEvidence
-from pop_stream.reconciler.reconciler import (
-    Reconciler,
-    ReconciliationMetrics,
-    ReconciliationResult,
-)
+from pop_stream.reconciler import progress, reconciler
+from pop_stream.reconciler.comparison import LedgerComparison
+from pop_stream.reconciler.evidence import AgendaEvidence
+from pop_stream.reconciler.progress import PartProgress
+from pop_stream.reconciler.reconciler import LedgerAudit, Reconciler
+from pop_stream.reconciler.repairs import LedgerRepairs
+from pop_stream.reconciler.schedule import ReconciliationMetrics
+from pop_stream.relay.translation import translate
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TOPICS = Topics("t.")
@@ -48,10 +50,10 @@ class World:
     """Everything a reconciler asks, as the test wants it.
 
     Attributes:
-        rows: What has not ended; `later` is what the second look finds instead, if set.
+        rows: What has not ended; `later` is what the second comparison finds instead, if set.
         holds: What schedulers hold; an insight in `silent` does not answer.
         behind: Names of parts that never catch up: rollup, relay, ingest.
-        told: What Kafka tells of agendas.
+        events: What Kafka has of agendas.
     """
 
     rows: list = field(default_factory=list)
@@ -63,9 +65,9 @@ class World:
     unknown: bool = False
     is_mine: bool = True
     bodies_of: set | None = None
-    looks: int = 0
-    walks: int = 0
-    told: dict = field(default_factory=dict)
+    comparisons: int = 0
+    scans: int = 0
+    events: dict = field(default_factory=dict)
     publisher: MemoryPublisher = field(default_factory=MemoryPublisher)
 
     @asynccontextmanager
@@ -73,7 +75,7 @@ class World:
         yield self.is_mine
 
     async def scan(self, quiet):
-        self.walks += 1
+        self.scans += 1
         return len(self.rows)
 
     async def listed(self, quiet):
@@ -81,7 +83,7 @@ class World:
             yield [one]
 
     async def rows_of(self, agenda_ids):
-        self.looks += 1
+        self.comparisons += 1
         known = self.rows if self.later is None else self.later
         return [one for one in known if one.agenda_id in agenda_ids]
 
@@ -102,29 +104,41 @@ class World:
         if insight_id in self.silent:
             msg = "the scheduler does not answer"
             raise UnavailableError(msg)
-        held = self.holds | (self.held_later if self.looks else set())
+        held = self.holds | (self.held_later if self.comparisons else set())
         holds = tuple(TrackedAgenda(one, "ready", 1) for one in agenda_ids if one in held)
         return QueueDescribed(
             insight_id=insight_id, query_id="q", at=NOW, algorithm="fifo", ready=0, lag=0,
             in_flight=0, slots=0, target=0, rate_per_s=0, customers=(), holds=holds,
         )  # fmt: skip
 
-    async def told_of(self, agenda_ids, since):
-        assert since == NOW
-        return {one: self.told[one] for one in agenda_ids if one in self.told}
+    async def accepted_at(self, agenda_ids):
+        return dict.fromkeys(agenda_ids, NOW)
+
+    async def read_evidence(self, agenda_ids, since):
+        assert since == (NOW if agenda_ids else None)
+        return {one: self.events[one] for one in agenda_ids if one in self.events}
 
     async def reconcile(self):
-        reconciler = Reconciler(
-            TOPICS,
+        return await self.reconciler.reconcile(QUIET)
+
+    @property
+    def reconciler(self):
+        definitions = FixedDefinitions()
+        return Reconciler(
             agendas=self,
             ledger=self,
-            questions=self,
-            publisher=self.publisher,
-            definitions=FixedDefinitions(),
-            probe=self,
-            told=self.told_of,
+            comparison=partial(LedgerComparison, self, self, definitions),
+            progress=PartProgress(TOPICS, self, self, None),
+            repairs=LedgerRepairs(
+                TOPICS,
+                bodies=self,
+                summaries=None,
+                publisher=self.publisher,
+                definitions=definitions,
+                translate=translate,
+            ),
+            read_evidence=self.read_evidence,
         )
-        return await reconciler.reconcile(QUIET)
 
     @property
     def placed(self):
@@ -138,9 +152,9 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(module, "RECHECK_AFTER_S", 0)
-    monkeypatch.setattr(module, "_POLL_EVERY_S", 0.001)
-    monkeypatch.setattr(module, "_CATCH_UP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(reconciler, "RECHECK_AFTER_S", 0)
+    monkeypatch.setattr(progress, "_POLL_EVERY_S", 0.001)
+    monkeypatch.setattr(progress, "_CATCH_UP_TIMEOUT_S", 0.05)
 
 
 async def test_what_nobody_has_is_placed_again():
@@ -148,7 +162,7 @@ async def test_what_nobody_has_is_placed_again():
         [row("lost"), row("fine"), row("ran", State.RUNNING, attempt=2)], holds={"fine"}
     )
     found = await world.reconcile()
-    assert found == ReconciliationResult(3, ("lost", "ran"))
+    assert (found.checked, found.repaired) == (3, ["lost", "ran"])
     assert world.placed == [("lost", 1), ("ran", 3)]
 
 
@@ -156,14 +170,14 @@ async def test_what_has_ended_by_what_kafka_tells_is_not_placed_again():
     done = Summary(agenda_id="done", state=State.SUCCEEDED, body=b"{}")
     world = World(
         [row("lost"), row("done", State.RUNNING)],
-        told={
+        events={
             "done": AgendaEvidence((), done),
             "lost": AgendaEvidence((), Summary(agenda_id="lost", state=State.READY)),
         },
     )
     found = await world.reconcile()
-    assert found.placed == ("lost",)
-    assert "succeeded" in found.beyond["done"]
+    assert found.repaired == ["lost"]
+    assert "succeeded" in found.unrepairable["done"]
     assert world.placed == [("lost", 1)]
 
 
@@ -178,8 +192,8 @@ async def test_that_the_next_attempt_waits_is_told_for_nobody_else_would():
 
 async def test_where_all_is_well_nobody_is_waited_for():
     world = World([row("fine")], holds={"fine"}, behind={"relay", "ingest"})
-    assert await world.reconcile() == ReconciliationResult(1)
-    assert world.looks == 0
+    assert await world.reconcile() == LedgerAudit(checked=1)
+    assert world.comparisons == 0
 
 
 @pytest.mark.parametrize(
@@ -194,7 +208,7 @@ async def test_where_all_is_well_nobody_is_waited_for():
 )
 async def test_what_moves_is_not_placed_again(changes):
     world = World([row("a")], **changes)
-    assert (await world.reconcile()).placed == ()
+    assert (await world.reconcile()).repaired == []
     assert world.placed == []
 
 
@@ -204,7 +218,7 @@ async def test_while_a_part_is_behind_nothing_is_done(part):
     with pytest.raises(UnavailableError, match="behind"):
         await world.reconcile()
     assert world.placed == []
-    assert world.walks == (0 if part == "rollup" else 1)
+    assert world.scans == (0 if part == "rollup" else 1)
 
 
 async def test_while_kafka_cannot_tell_how_far_parts_are_nothing_is_done():
@@ -217,29 +231,29 @@ async def test_while_kafka_cannot_tell_how_far_parts_are_nothing_is_done():
 async def test_an_insight_whose_scheduler_does_not_answer_is_left_alone():
     world = World([row("a"), row("b", insight_id="other")], silent={"media"})
     found = await world.reconcile()
-    assert (found.placed, found.unanswered) == (("b",), ("media",))
+    assert (found.repaired, [*found.unanswered]) == (["b"], ["media"])
     assert world.placed == [("b", 1)]
 
 
 async def test_another_process_turn_is_left_to_it():
     world = World([row("a")], is_mine=False)
     assert await world.reconcile() is None
-    assert (world.walks, world.placed) == (0, [])
+    assert (world.scans, world.placed) == (0, [])
 
 
 async def test_what_cannot_be_placed_is_told_with_the_reason():
     found = await World([row("a"), row("b")], bodies_of={"b"}).reconcile()
-    assert found.placed == ("b",)
-    assert "body" in found.beyond["a"]
+    assert found.repaired == ["b"]
+    assert "body" in found.unrepairable["a"]
 
 
 def test_what_came_of_looks_is_counted():
     registry = CollectorRegistry()
-    told = ReconciliationMetrics(registry)
-    told.note(None)
-    told.note(ReconciliationResult(3, ("a", "b")))
-    told.note(ReconciliationResult(3, unanswered=("media",)))
-    told.record_postponed(UnavailableError("away"))
+    metrics = ReconciliationMetrics(registry)
+    metrics.record(None)
+    metrics.record(LedgerAudit(checked=3, repaired=["a", "b"]))
+    metrics.record(LedgerAudit(checked=3, unanswered={"media": "away"}))
+    metrics.record_postponed(UnavailableError("away"))
     assert registry.get_sample_value("pop_agendas_requeued_total") == 2
     results = {
         name: registry.get_sample_value("pop_reconciliations_total", {"result": name})

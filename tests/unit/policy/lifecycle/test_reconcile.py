@@ -11,7 +11,7 @@ from pop_stream.policy.lifecycle.reconcile import (
     LedgerRow,
     checked_against_events,
     confirmed,
-    faults,
+    find_discrepancies,
     missing_summary,
     placed_for_repair,
 )
@@ -40,49 +40,49 @@ def kinds(found):
 
 @pytest.mark.parametrize("state", OPEN)
 def test_open_and_unknown_to_the_scheduler_is_missing(state):
-    assert kinds(faults([row(state)], {})) == ["missing"]
+    assert kinds(find_discrepancies([row(state)], {})) == ["missing"]
 
 
 @pytest.mark.parametrize("state", sorted(OUTCOMES, key=str))
 def test_ended_and_forgotten_is_as_it_should_be(state):
-    assert not faults([row(state)], {})
-    assert kinds(faults([row(state)], held("claimed"))) == ["ended"]
+    assert not find_discrepancies([row(state)], {})
+    assert kinds(find_discrepancies([row(state)], held("claimed"))) == ["ended"]
 
 
 @pytest.mark.parametrize("state", OPEN)
 def test_held_with_the_same_attempt_is_as_it_should_be(state):
-    assert not faults([row(state)], held("claimed"))
+    assert not find_discrepancies([row(state)], held("claimed"))
 
 
 def test_emitted_and_quiet_is_not_claimed():
-    assert kinds(faults([row(State.EMITTED)], held("emitted"))) == ["not_claimed"]
-    assert not faults([row(State.EMITTED, is_stale=False)], held("emitted"))
+    assert kinds(find_discrepancies([row(State.EMITTED)], held("emitted"))) == ["not_claimed"]
+    assert not find_discrepancies([row(State.EMITTED, is_stale=False)], held("emitted"))
 
 
 def test_another_attempt_is_told_with_both():
-    [fault] = faults([row(State.RUNNING)], held("ready", attempt=2)).values()
-    assert fault.kind == "other_attempt"
-    assert "attempt 1" in fault.detail
-    assert "attempt 2" in fault.detail
+    [one] = find_discrepancies([row(State.RUNNING)], held("ready", attempt=2)).values()
+    assert one.kind == "other_attempt"
+    assert "attempt 1" in one.detail
+    assert "attempt 2" in one.detail
 
 
 def test_only_what_both_looks_found_of_an_unchanged_agenda_counts():
-    first = faults([row(State.RUNNING)], {})
+    first = find_discrepancies([row(State.RUNNING)], {})
     assert confirmed(first, first)
     assert not confirmed({}, first)
     assert not confirmed(first, {})
-    assert not confirmed(first, faults([row(State.RUNNING, version=4)], {}))
-    assert not confirmed(first, faults([row(State.RUNNING)], held(attempt=2)))
+    assert not confirmed(first, find_discrepancies([row(State.RUNNING, version=4)], {}))
+    assert not confirmed(first, find_discrepancies([row(State.RUNNING)], held(attempt=2)))
 
 
 def test_only_what_is_missing_can_be_placed_again():
-    [missing] = faults([row(State.RUNNING)], {}).values()
-    [other] = faults([row(State.RUNNING)], held(attempt=2)).values()
+    [missing] = find_discrepancies([row(State.RUNNING)], {}).values()
+    [other] = find_discrepancies([row(State.RUNNING)], held(attempt=2)).values()
     assert (missing.is_repairable, other.is_repairable) == (True, False)
 
 
 def test_what_kafka_tells_decides_whether_a_summary_can_be_believed():
-    [missing] = faults([row(State.RUNNING)], {}).values()
+    [missing] = find_discrepancies([row(State.RUNNING)], {}).values()
     ended = checked_against_events(missing, Summary(agenda_id="a", state=State.SUCCEEDED))
     assert (ended.kind, ended.is_repairable) == ("summary", False)
     assert "running, attempt 1" in ended.detail
@@ -98,12 +98,12 @@ def test_what_kafka_tells_decides_whether_a_summary_can_be_believed():
 
 def test_what_the_scheduler_holds_and_postgres_does_not_know_has_no_summary():
     [one] = held("waiting", attempt=2).values()
-    fault = missing_summary("media", one)
-    assert (fault.kind, fault.row.version, fault.is_repairable) == ("no_summary", 0, False)
-    assert "waiting, attempt 2" in fault.detail
+    one = missing_summary("media", one)
+    assert (one.kind, one.row.version, one.is_repairable) == ("no_summary", 0, False)
+    assert "waiting, attempt 2" in one.detail
     assert (
-        checked_against_events(fault, Summary(agenda_id="a", state=State.WAITING, attempt=2))
-        == fault
+        checked_against_events(one, Summary(agenda_id="a", state=State.WAITING, attempt=2))
+        == one
     )
 
 
