@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-
 from pop_stream.kafka.topic_follower import TopicFollower
 from pop_stream.kafka.topics import Topics
 from pop_stream.kafka.unreadable_records import skip_unreadable

@@ -13,7 +13,6 @@ from typing import Final
 import structlog
 
 from pop_stream.clock import wait_until_set
-from pop_stream.crash_points import crash_point
 from pop_stream.kafka.definitions import definition_record
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.errors import UnavailableError
@@ -112,7 +111,6 @@ class DefinitionsOutboxRelay:
                     for row in rows
                 ]
             )
-            crash_point("outbox.published")
 
 
 def _is_stale(row: OutboxRow, published_versions: Mapping[str, int]) -> bool:

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.kafka.publisher import lifecycle_records, publish_until_acknowledged
 from pop_stream.kafka.topics import Topics
 from pop_stream.model.definitions import Insight
@@ -216,19 +215,13 @@ class RoundWriter:
 
         if told or announcements:
             await self._publish_before_rows(record_position.partition, told)
-        keep = partial(
-            self._write_rows,
-            schedulers,
-            record_position.offset,
-            flush=bool(told or announcements),
+        self._write_rows(
+            schedulers, record_position.offset, flush=bool(told or announcements)
         )
         if not announcements:
-            keep()
             return
-        rounds = [*emitted, *announcements]
-        await self._publish_concurrently(
-            rounds, len(emitted) // 2 + 1, keep, record_position.partition
-        )
+        # Rounds and rows are sent side by side; the brokers may have any part of either first.
+        await self._publish([*emitted, *announcements], record_position.partition)
         for scheduler, draft in zip(schedulers, drafts, strict=True):
             if draft.announcements:
                 scheduler.store.unconfirmed_round = None
@@ -364,35 +357,6 @@ class RoundWriter:
             self._table.send_now()
             self._last_round_row = self._table.written
 
-    async def _publish_concurrently(
-        self,
-        rounds: Sequence[Record],
-        half: int,
-        keep: Callable[[], None],
-        partition: int,
-    ) -> None:
-        """Write rounds and their rows; the brokers may have any part of either first.
-
-        So a test may say which: `half` of the records are some of the agendas.
-        """
-        left = rounds
-        if crash_points.is_set("scheduler.emitting"):
-            left = await self._publish_first(left, half)
-            crash_points.crash_point("scheduler.emitting")
-        if crash_points.is_set("scheduler.emitted"):
-            left = await self._publish_first(left, len(left))
-            crash_points.crash_point("scheduler.emitted")
-        keep()
-        if crash_points.is_set("scheduler.recorded"):
-            await self._table.wait_durable()
-            crash_points.crash_point("scheduler.recorded")
-        if crash_points.is_set("scheduler.recorded_half"):
-            await self._table.wait_durable()
-            left = await self._publish_first(left, half)
-            crash_points.crash_point("scheduler.recorded_half")
-        await self._publish(left, partition)
-        crash_points.crash_point("scheduler.decided")
-
     async def _publish(self, records: Sequence[Record], partition: int) -> None:
         """Until all is acknowledged, or the partition may be another's: then it decides.
 
@@ -400,11 +364,6 @@ class RoundWriter:
         """
         again = partial(self.ensure_owned, partition)
         await publish_until_acknowledged(self._publisher, records, before_retry=again)
-
-    async def _publish_first(self, records: Sequence[Record], count: int) -> Sequence[Record]:
-        """Write the first so many now; returns the rest."""
-        await publish_until_acknowledged(self._publisher, records[:count])
-        return records[count:]
 
     async def _ensure_topic(self, scheduler: InsightScheduler) -> None:
         """Create the insight's topic, or let it grow with the definition."""

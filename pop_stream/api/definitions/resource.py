@@ -16,7 +16,6 @@ from pop_stream.api.http.body import MERGE_PATCH, BodyReader
 from pop_stream.api.http.conditions import condition_of, etag, is_known
 from pop_stream.api.http.correlation import correlation_id
 from pop_stream.api.http.errors import InvalidError, NotJsonError
-from pop_stream.crash_points import crash_point
 from pop_stream.model.definition_lists import (
     MAX_LISTED,
     Filter,
@@ -199,7 +198,6 @@ class DefinitionEndpoints:
         guarded = Revision(revision.kind, revision.object_id, decide)
         author = Author(principal=principal, request_id=correlation_id(request))
         [outcome] = await with_timeout(self._store.change([guarded], author))
-        crash_point("api.defined")
         self._on_defined()
         return outcome
 

@@ -17,7 +17,6 @@ from uuid import UUID
 import structlog
 from aiohttp import web
 
-from pop_stream import crash_points
 from pop_stream.api.agendas.views import links_of
 from pop_stream.api.http import body
 from pop_stream.api.http.access import principal_of
@@ -221,7 +220,6 @@ class SubmissionEndpoints:
             raise
         self._quota.note(submissions, offsets)
         self._deduplicator.remember(submissions)
-        crash_points.crash_point("api.acknowledged")
         self._metrics.accepted(len(submissions))
 
     def admit(self, submission: Submission) -> None:

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from pop_stream import crash_points
 from pop_stream.clock import wait_until_set
 from pop_stream.kafka import clients
 from pop_stream.kafka.errors import KafkaError
@@ -104,7 +103,6 @@ class ShareInsightConsumer:
             )
             try:
                 if await member.acknowledge(ours, released=others):
-                    crash_points.crash_point("puller.committed")
                     capacity.note_claim(monotonic() - taken_s)
                     for emitted in claimed.fresh:
                         self._claim_context.running.start(emitted, claimed_s=taken_s)
