@@ -122,8 +122,8 @@ class Settings(BaseSettings):
     )
     scheduler_max_agendas: Annotated[int, Field(ge=1, le=1_000_000_000)] = Field(
         default=1_000_000,
-        description="Agendas that a scheduler takes, of all its insights; above, their doors "
-        "answer 503. A million take 1 GB beside their bytes.",
+        description="Agendas that a scheduler takes, of all its insights; submissions to more "
+        "are answered 503. A million take 1 GB beside their bytes.",
     )
     scheduler_max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = Field(
         default=1_000_000_000,
@@ -155,7 +155,7 @@ class Settings(BaseSettings):
     )
     puller_grace: Seconds = Field(
         default=timedelta(seconds=30),
-        description="How long running agendas may go on once a puller is told to stop.",
+        description="How long running agendas may go on once a puller is asked to stop.",
     )
     heartbeat: Seconds = Field(
         default=timedelta(seconds=5),

@@ -1,4 +1,4 @@
-"""What the HTTP API is made of."""
+"""Composes the HTTP API, with the dispatcher of pulls and the relay of the outbox beside it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +10,7 @@ from pop_stream.api.http.access import AllowAll, RequestAuthenticator
 from pop_stream.api.http.server import serve
 from pop_stream.clock import WallClock
 from pop_stream.composition.auth import credentials
-from pop_stream.composition.quotas import doors
+from pop_stream.composition.quotas import quota_gossip
 from pop_stream.http_pull.dispatcher import Dispatcher
 from pop_stream.kafka import connections
 from pop_stream.kafka.definitions import DefinitionFollower
@@ -76,7 +76,7 @@ async def open_ports(settings: Settings) -> AsyncIterator[ApiPorts]:
             desk=await enter(KafkaHttpDeliveries(settings, publish)),
             hearsay=await enter(KafkaHearsay(topics, publish, definitions)),
             clock=WallClock(),
-            door=(await enter(doors(settings, publish, definitions, "api"))).door,
+            door=(await enter(quota_gossip(settings, publish, definitions, "api"))).door,
             authenticator=authenticator(settings, pool, definitions),
         )
 

@@ -1,11 +1,11 @@
-"""What ingest and relay are made of."""
+"""Composes ingest and relay, which share a process."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from pop_stream.clock import WallClock
-from pop_stream.composition.quotas import doors
+from pop_stream.composition.quotas import quota_gossip
 from pop_stream.ingest.ingest import Ingest
 from pop_stream.ingest.sender_authentication import SenderAuthenticator
 from pop_stream.kafka import connections
@@ -18,7 +18,7 @@ from pop_stream.settings import Settings
 async def open_sender_authenticator(
     settings: Settings, definitions: DefinitionFollower
 ) -> AsyncIterator[SenderAuthenticator | None]:
-    """Who tells senders of records apart, as the settings ask."""
+    """What authenticates the senders of records; None where the settings ask for nothing."""
     if settings.ingest_auth == "off":
         yield None
         return
@@ -41,9 +41,9 @@ async def run_ingest(settings: Settings, stop: asyncio.Event) -> None:
         publish = await enter(connections.publisher(settings, client_id="ingest"))
         relay_publish = await enter(connections.publisher(settings, client_id="relay"))
         sender_authenticator = await enter(open_sender_authenticator(settings, definitions))
-        quota_gossip = await enter(doors(settings, publish, definitions, "ingest"))
+        gossip = await enter(quota_gossip(settings, publish, definitions, "ingest"))
         ingest = Ingest(
-            settings, publish, definitions, WallClock(), sender_authenticator, quota_gossip
+            settings, publish, definitions, WallClock(), sender_authenticator, gossip
         )
         relay = Relay(settings, relay_publish, definitions)
         async with asyncio.TaskGroup() as tasks:

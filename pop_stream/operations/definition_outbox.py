@@ -2,7 +2,7 @@
 
 Every API process runs one; they take turns, so that records are written in the order of
 commits. A crash after writing and before the turn ends writes the same records again, in the
-same order; followers tell the repeats by their versions.
+same order; followers recognise repeats by their versions.
 """
 
 import asyncio

@@ -215,9 +215,7 @@ class RoundWriter:
 
         if told or announcements:
             await self._publish_before_rows(record_position.partition, told)
-        self._write_rows(
-            schedulers, record_position.offset, flush=bool(told or announcements)
-        )
+        self._write_rows(schedulers, record_position.offset, flush=bool(told or announcements))
         if not announcements:
             return
         # Rounds and rows are sent side by side; the brokers may have any part of either first.

@@ -281,7 +281,7 @@ def _expect_owner_unchanged(principal: Principal, content: Mapping[str, Any]) ->
     """What a customer defines stays its own."""
     owner = content.get("owner", principal.customer_id)
     if owner is not None and not isinstance(owner, str):
-        return  # which is told as what it is
+        return  # which is answered as what it is
     if not principal.speaks_for(owner):
         message = "a definition cannot be given away; leave it out, or name yourself"
         raise InvalidError([Issue("owner", str(owner)[:200], message)])

@@ -203,7 +203,7 @@ _SENT: Final = RouteResponse(
 )
 
 _COMMANDS: Final[tuple[tuple[Action, str], ...]] = (
-    ("cancel", "End an agenda: at once while it waits; while it runs, its puller is told"),
+    ("cancel", "End an agenda: at once while it waits; while it runs, its puller is notified"),
     ("hold", "Let an agenda that waits wait until it is released"),
     ("release", "Let an agenda that was held take its turn"),
     ("reprioritise", "Change where a waiting agenda stands among its customer's own"),

@@ -1,8 +1,7 @@
-"""The door: agendas come in, each is judged by itself, and 202 follows Kafka's word.
+"""Submissions: one agenda or a list, validated, counted, published; 202 follows Kafka's word.
 
-Ids for agendas that come without one.
-
-What each customer may submit here; the rest is answered with 429 and when to come back.
+Agendas without an id get one that sorts by time. What each customer may submit is bounded by
+its quota; the rest is answered with 429 and when to come back.
 """
 
 import asyncio
